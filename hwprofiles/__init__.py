@@ -1,0 +1,1 @@
+"""Machines: device graphs, links, routes, compute profiles, and the catalogue of clusters."""

@@ -1,0 +1,1 @@
+"""Computation graphs, configurations, costs, lowering and the searches."""

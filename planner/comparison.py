@@ -1,0 +1,98 @@
+"""What a comparison of strategies found: the data behind the table and the page."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+__all__ = ["Comparison", "LayerResult", "LinkUse", "StrategyResult"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerResult:
+    """One layer under one strategy."""
+
+    name: str
+    kind: str
+    output: str
+    """Printed shape, such as ``512 x 64 x 224 x 224``."""
+    degrees: dict[str, int]
+    """Degree of parallelism in each parallelizable dimension."""
+    devices: tuple[int, ...]
+    compute_s: float
+    exchange_s: float
+    transfer_s: float
+    """The three terms of Eq. 1; the transfer is that of the layer's inputs."""
+    moved_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """Share of each link's bandwidth in use, over time, in one steady iteration."""
+
+    links: tuple[str, ...]
+    edges_s: NDArray[np.float64]
+    """Bin edges, shape (B + 1,), seconds from the start of the iteration."""
+    share: NDArray[np.float64]
+    """Shape (links, B), 0 to 1."""
+    moved_bytes: NDArray[np.float64]
+    """Shape (links,)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyResult:
+    """One strategy, priced and replayed."""
+
+    name: str
+    ladder_s: dict[str, float]
+    """Iteration time under each reading, in order: additive, overlap, contention."""
+    additive_s: float
+    """Eq. 1 from the cost tables."""
+    simulated_s: float
+    """Steady-state iteration time with overlap and contention."""
+    images_per_s: float
+    speedup: float
+    """Against the whole batch on one device."""
+    moved_bytes: float
+    """Bytes that leave a device in one iteration: transfers and gradient exchange."""
+    compute_s: float
+    """Part of ``simulated_s`` in which the busiest device computes."""
+    exposed_communication_s: float
+    """Part in which that device waits for communication that no arithmetic on it covers."""
+    idle_s: float
+    """The rest: the three add up to ``simulated_s``."""
+    peak_memory_bytes: tuple[float, ...]
+    """Per device."""
+    lower_bound_s: float
+    """No schedule of this strategy's tasks is shorter: busiest resource or longest path."""
+    bound_reason: str
+    engine_s: float
+    tasks: int
+    layers: tuple[LayerResult, ...]
+    timeline: pd.DataFrame
+    """One row a task of one steady iteration: id, name, kind, device, stream, layer, phase, iteration,
+    start_s, end_s, bytes, origin."""
+    link_use: LinkUse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All strategies of one question."""
+
+    model: str
+    cluster: str
+    batch: int
+    devices: tuple[str, ...]
+    device_memory_bytes: tuple[float, ...]
+    one_device_s: float
+    strategies: tuple[StrategyResult, ...]
+    refused: dict[str, str] = field(default_factory=dict)
+    """Strategies that could not run, with the reason."""
+    winner: str = ""
+    """Name of the strategy with the shortest simulated iteration."""
+    rank_correlation: float = float("nan")
+    """Spearman's, additive against simulated cost over every strategy tried."""
+    tried: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """Every strategy tried, also random ones: name, additive_s, simulated_s."""
+    notes: tuple[str, ...] = ()

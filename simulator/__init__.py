@@ -1,0 +1,1 @@
+"""Task graphs, the engines that replay them, and what can be read off a timeline."""
