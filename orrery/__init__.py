@@ -1,1 +1,52 @@
-"""The command line and the public names."""
+"""Plan, simulate, run and compare the parallel training of neural networks.
+
+The names below are loaded on first use: ``import orrery`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.errors import ConfigError, InfeasiblePlanError, OrreryError, UnreachableError
+    from planner.compare import compare
+    from planner.models import load_model
+    from planner.plan import Plan, make_plan
+    from planner.plan_file import load_plan, save_plan
+    from planner.replay import Replay, replay
+    from reports.comparison_page import write_comparison_page
+
+__all__ = [
+    "ConfigError",
+    "InfeasiblePlanError",
+    "OrreryError",
+    "Plan",
+    "Replay",
+    "UnreachableError",
+    "compare",
+    "load_cluster",
+    "load_model",
+    "load_plan",
+    "make_plan",
+    "replay",
+    "save_plan",
+    "write_comparison_page",
+]
+
+_HOMES = {
+    "hwprofiles.catalogue": ("load_cluster",),
+    "hwprofiles.errors": ("ConfigError", "InfeasiblePlanError", "OrreryError", "UnreachableError"),
+    "planner.compare": ("compare",),
+    "planner.models": ("load_model",),
+    "planner.plan": ("Plan", "make_plan"),
+    "planner.plan_file": ("load_plan", "save_plan"),
+    "planner.replay": ("Replay", "replay"),
+    "reports.comparison_page": ("write_comparison_page",),
+}
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'orrery' has no attribute {name!r}")

@@ -1,0 +1,44 @@
+# `make demo` and `make test` do all set-up.  Stamp files make a second call cheap: packages are
+# installed again only when pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+IN_VENV := $(VENV)/bin/python -m
+INSTALL := $(IN_VENV) pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint clean
+# Two installations into one environment must not meet.
+.NOTPARALLEL:
+
+demo: $(VENV)/demo.stamp
+	$(IN_VENV) orrery compare vgg16 --cluster fdr-32x3 --batch 3072 --out out/demo/fdr-32x3
+	$(IN_VENV) orrery compare vgg16 --cluster p100-4x4 --batch 512 --out out/demo/p100-4x4
+	@echo "Open these pages in a browser:"
+	@echo "  $(CURDIR)/out/demo/fdr-32x3/index.html"
+	@echo "  $(CURDIR)/out/demo/p100-4x4/index.html"
+
+test: $(VENV)/all.stamp
+	$(IN_VENV) pytest -n $(JOBS)
+
+lint: $(VENV)/all.stamp
+	$(IN_VENV) ruff check
+	$(IN_VENV) mypy
+
+clean:
+	rm -rf $(VENV) out
+
+$(VENV)/venv.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "PYTHON must name Python 3.11 or newer, got $(PYTHON) ($$($(PYTHON) --version 2>&1))" \
+	    "- choose another, such as: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/demo.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
+	$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/all.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
+	$(INSTALL) -e '.[executor,test,lint]'
+	@touch $@

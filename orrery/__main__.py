@@ -1,0 +1,7 @@
+"""``python -m orrery``: the command line without its script on the path."""
+
+from orrery.cli import main
+
+__all__: list[str] = []
+
+main()

@@ -1,0 +1,164 @@
+"""The command line.  Commands only connect the parts below; whatever is heavy is imported inside them."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from orrery.errors import run
+from orrery.output import print_json, to_json, whole_file
+from orrery.progress import progress_bar
+from orrery.views import comparison_values, model_values, plan_values, print_table, replay_values, row_values
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help, in half the time
+    help="Plan, simulate and compare the parallel training of neural networks on clusters.",
+)
+
+
+def _whole_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise typer.BadParameter(f"must be a whole number >= 1, got {text!r}")
+    return int(text)
+
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as vgg16 or vgg16:classes=21841.")]
+Cluster = Annotated[str, typer.Option(metavar="C", help="Cluster of the catalogue, such as p100-4x4:nodes=8, or file.")]
+Batch = Annotated[int, typer.Option(parser=_whole_number, metavar="N", help="Samples in a mini-batch, all devices.")]
+Exchange = Annotated[
+    Literal["ring", "ps", "ps-spread", "tree", "hierarchical"], typer.Option(help="How gradients are exchanged.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")]
+
+
+@app.command()
+def models(*, json: Json = False) -> None:
+    """List the built-in models with their sizes."""
+    from planner.models import model_names
+
+    with progress_bar("building models"):
+        rows = model_values(model_names())
+    print_json(rows) if json else print_table(rows)
+
+
+@app.command()
+def clusters(*, json: Json = False) -> None:
+    """List the clusters of the catalogue."""
+    from hwprofiles.catalogue import cluster_names, describe
+
+    rows = [describe(name) for name in cluster_names()]
+    print_json(rows) if json else print_table(rows)
+
+
+@app.command()
+def plan(
+    model: Model,
+    *,
+    cluster: Cluster,
+    batch: Batch,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Plan file to write.")],
+    strategy: Annotated[str, typer.Option(metavar="S", help="Strategy's name, or a strategy file.")] = "layerwise",
+    exchange: Exchange = "ring",
+    json: Json = False,
+) -> None:
+    """Find how every layer is split, and write the plan."""
+    from hwprofiles.catalogue import load_cluster
+    from planner.models import load_model
+    from planner.plan import make_plan
+    from planner.plan_file import save_plan
+
+    with whole_file(out) as file, progress_bar("planning") as progress:
+        graph, machines = load_model(model, batch=batch), load_cluster(cluster)
+        found = make_plan(graph, machines, strategy=strategy, exchange=exchange, progress=progress)
+        save_plan(found, file)
+    values = {"model": model, "cluster": cluster, "batch": batch, "strategy": strategy, **plan_values(found)}
+    if json:
+        return print_json(values)
+    print_table([{"layer": name, **split} for name, split in values.pop("configurations").items()])
+    print_table([values])
+
+
+@app.command()
+def simulate(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")],
+    *,
+    overlap: Annotated[bool, typer.Option(help="Dependencies instead of barriers between phases.")] = True,
+    contention: Annotated[bool, typer.Option(help="Transfers share links and devices.")] = True,
+    iterations: Annotated[
+        int, typer.Option(parser=_whole_number, metavar="K", help="Iterations until the steady state.")
+    ] = 4,
+    engine: Annotated[Literal["auto", "compiled", "simpy"], typer.Option(help="Engine that replays.")] = "auto",
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Chrome trace to write, for Perfetto.")] = None,
+    json: Json = False,
+) -> None:
+    """Replay a plan on the model of its cluster."""
+    from contextlib import nullcontext
+
+    from planner.plan_file import load_plan
+    from planner.replay import replay
+
+    with whole_file(trace) if trace else nullcontext() as file, progress_bar("simulating"):
+        result = replay(
+            load_plan(plan_file), overlap=overlap, contention=contention, iterations=iterations, engine=engine
+        )
+        if file:
+            result.write_trace(file)
+    values = replay_values(result)
+    print_json(values) if json else print_table([values])
+
+
+@app.command()
+def compare(
+    model: Model,
+    *,
+    cluster: Cluster,
+    batch: Batch,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")],
+    strategies: Annotated[
+        str, typer.Option(metavar="S,S,...", help="Strategies, separated by commas.")
+    ] = "data,model,owt,spatial,layerwise",
+    exchange: Exchange = "ring",
+    json: Json = False,
+) -> None:
+    """Compare strategies: a table, and a page that shows why."""
+    from hwprofiles.catalogue import load_cluster
+    from planner.compare import compare as compare_strategies
+    from planner.models import load_model
+    from reports.comparison_page import write_comparison_page
+
+    names = list(dict.fromkeys(name.strip() for name in strategies.split(",")))
+    page = out / "index.html"
+    with whole_file(page) as file, whole_file(out / "comparison.json") as numbers, progress_bar(model) as progress:
+        graph, machines = load_model(model, batch=batch), load_cluster(cluster)
+        comparison = compare_strategies(graph, machines, names, exchange=exchange, progress=progress)
+        values = comparison_values(comparison, page=page)
+        write_comparison_page(comparison, file)
+        numbers.write_bytes(to_json(values))
+    if json:
+        return print_json(values)
+    from rich.console import Console
+
+    from reports.tables import comparison_table
+
+    Console().print(comparison_table(comparison))
+    print(f"page: {page}")
+
+
+@app.command()
+def reproduce(paper: Annotated[Literal["deepa", "layerwise"], typer.Argument()], *, json: Json = False) -> None:
+    """Set the printed results of a paper beside ours."""
+    from planner.reproduce import reproduce as reproduce_paper
+
+    with progress_bar(paper) as progress:
+        rows = row_values(reproduce_paper(paper, progress=progress))
+    print_json({"rows": rows}) if json else print_table(rows)
+
+
+def main() -> None:
+    """Run the command line on the words of the process and exit with its code."""
+    sys.exit(run(app))

@@ -1,0 +1,43 @@
+"""How a command ends: one line on standard error and an exit code, never a traceback."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from hwprofiles.errors import OrreryError
+
+__all__ = ["run"]
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, 2 for bad input, 130 after Ctrl-C.
+
+    Everything else is our own bug and keeps its traceback.
+
+    Args:
+        app: The command line.
+        arguments: Words after the program's name; those of the process if None.
+    """
+    try:
+        code = app(arguments, prog_name="orrery", standalone_mode=False) or 0
+    except (OrreryError, OSError, typer.TyperException) as error:
+        return _complain(_message(error), BAD_INPUT)
+    # typer turns KeyboardInterrupt into this code.
+    return _complain("interrupted", INTERRUPTED) if code == INTERRUPTED else int(code)
+
+
+def _complain(message: str, code: int) -> int:
+    print("orrery:", " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError):
+        # Which file, and the system's own words for the rule that it breaks.
+        return f"cannot use {str(error.filename)!r}: {error.strerror}" if error.filename else str(error)
+    # typer keeps the option's name apart from the message, and prefixes what its parsers raise.
+    text = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
+    return text.replace("Value error, ", "")

@@ -1,0 +1,62 @@
+"""What the commands leave behind: files that are whole or absent, and one JSON value."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from hwprofiles.errors import ConfigError
+
+__all__ = ["print_json", "to_json", "whole_file"]
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield a path to write to, which takes the name ``path`` only when the block ends well.
+
+    Opened before long work, so that a place that cannot be written is known at once.  Missing folders
+    are made, and removed again after an error or Ctrl-C; what was at ``path`` stays until then.
+
+    Raises:
+        ConfigError: ``path`` is a folder, or nothing can be written there.
+    """
+    target = path.resolve()
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        yield target  # a device such as /dev/null is written to, never replaced
+        return
+    partial = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
+    missing_folders = [folder for folder in target.parents if not folder.exists()]
+    try:
+        _create(partial, target=target)
+        yield partial
+        partial.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+            for folder in missing_folders:
+                folder.rmdir()
+        raise
+
+
+def _create(partial: Path, *, target: Path) -> None:
+    if target.is_dir():
+        raise ConfigError(f"output path must name a file, got the folder {str(target)!r}")
+    try:
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        partial.touch()
+    except OSError as error:
+        raise ConfigError(f"output path must be writable, got {str(target)!r}: {error.strerror}") from error
+
+
+def to_json(value: Any) -> bytes:
+    """Encode dataclasses, dicts, lists and NumPy numbers; NaN and infinity become null."""
+    import msgspec
+
+    return msgspec.json.encode(value, enc_hook=lambda number: number.tolist())
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value on standard output, on one line."""
+    sys.stdout.write(to_json(value).decode() + "\n")

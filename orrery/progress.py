@@ -1,0 +1,39 @@
+"""A progress bar on standard error for whatever takes longer than a second."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Timer
+
+__all__ = ["Progress", "progress_bar"]
+
+Progress = Callable[[str, int, int], None]
+"""Called as ``progress(label, done, total)``."""
+
+PATIENCE_S = 1.0
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Progress | None]:
+    """Yield a callable that moves a bar, or None where nobody looks (standard error is no terminal).
+
+    Args:
+        label: What is being done, shown until the work reports a label of its own.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    bar = Bar(console=Console(stderr=True), transient=True)
+    task = bar.add_task(label, total=None)
+    # A timer shows the bar, so that work that reports nothing is seen to go on as well.
+    timer = Timer(PATIENCE_S, bar.start)
+    timer.start()
+    try:
+        yield lambda label, done, total: bar.update(task, description=label, completed=done, total=total)
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()

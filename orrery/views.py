@@ -1,0 +1,88 @@
+"""The answers of the commands as plain values (for ``--json``) and as tables (for people)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planner.comparison import Comparison
+    from planner.plan import Plan
+    from planner.replay import Replay
+    from planner.reproduce import Row
+
+__all__ = [
+    "comparison_values",
+    "model_values",
+    "plan_values",
+    "print_table",
+    "replay_values",
+    "row_values",
+]
+
+STRATEGY_FIELDS = (
+    "name", "additive_s", "simulated_s", "ladder_s", "images_per_s", "speedup", "moved_bytes", "compute_s",
+    "exposed_communication_s", "idle_s", "peak_memory_bytes", "lower_bound_s", "bound_reason", "engine_s", "tasks",
+)  # fmt: skip
+
+
+def model_values(names: Iterable[str]) -> list[dict[str, Any]]:
+    """Size of every named model: layers, trained numbers, operations forward per sample."""
+    from planner.models import load_model
+
+    graphs = [load_model(name, batch=1) for name in names]
+    return [
+        {
+            "name": graph.name,
+            "layers": len(graph.layers),
+            "parameters": graph.parameter_count,
+            "forward_flops": sum(layer.forward_flop() for layer in graph.layers),
+        }
+        for graph in graphs
+    ]
+
+
+def plan_values(plan: "Plan") -> dict[str, Any]:
+    """A plan: its costs, how long they took to find, and the configuration of every layer."""
+    fields = ("tables_s", "search_s", "additive_s", "simulated_s", "width")
+    configurations = {
+        name: {"degrees": configuration.degrees, "devices": configuration.devices}
+        for name, configuration in plan.configurations.items()
+    }
+    return {**{field: getattr(plan, field) for field in fields}, "configurations": configurations}
+
+
+def replay_values(replay: "Replay") -> dict[str, Any]:
+    """A replay: the iteration, the additive cost beside it, and what the engine took."""
+    return {field: getattr(replay, field) for field in ("iteration_s", "additive_s", "engine_s", "tasks")}
+
+
+def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]:
+    """A comparison without its timelines."""
+    fields = ("model", "cluster", "batch", "winner", "one_device_s", "rank_correlation", "refused", "notes")
+    strategies = [{field: getattr(result, field) for field in STRATEGY_FIELDS} for result in comparison.strategies]
+    return {**{field: getattr(comparison, field) for field in fields}, "page": str(page), "strategies": strategies}
+
+
+def row_values(rows: "Sequence[Row]") -> list[dict[str, Any]]:
+    """Printed values beside ours."""
+    return [asdict(row) for row in rows]
+
+
+def print_table(rows: Sequence[dict[str, Any]], *, title: str = "") -> None:
+    """Print rows of one form as a table; numbers to four digits, right-aligned."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title or None)
+    for name, value in (rows[0] if rows else {}).items():
+        table.add_column(name.replace("_", " "), justify="right" if isinstance(value, int | float) else "left")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    Console().print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
