@@ -21,7 +21,8 @@ app = typer.Typer(
 )
 
 
-def _whole_number(text: str) -> int:
+def _whole_number(word: str | int) -> int:
+    text = str(word)  # defaults pass here as numbers
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise typer.BadParameter(f"must be a whole number >= 1, got {text!r}")
     return int(text)

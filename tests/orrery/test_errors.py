@@ -1,0 +1,124 @@
+"""However a command goes wrong: one line on standard error, exit code 2, and nothing half done."""
+
+import sys
+import types
+
+import pytest
+
+from hwprofiles.errors import ConfigError
+from orrery.cli import app
+from orrery.errors import run
+
+
+def provide(monkeypatch, **modules):
+    """Put modules with the given contents in place of those below the command line."""
+    for name, contents in modules.items():
+        module = types.ModuleType(name)
+        vars(module).update(contents)
+        monkeypatch.setitem(sys.modules, name.replace("__", "."), module)
+
+
+def raises(error):
+    """Make a function that raises."""
+
+    def function(*arguments, **options):
+        raise error
+
+    return function
+
+
+@pytest.fixture
+def planner_that_ends_with(monkeypatch):
+    """Make a planner whose ``make_plan`` raises the given error, after writing nothing."""
+
+    def make(error):
+        provide(
+            monkeypatch,
+            hwprofiles__catalogue={"load_cluster": str},
+            planner__models={"load_model": lambda spec, batch: spec},
+            planner__plan={"make_plan": raises(error)},
+            planner__plan_file={"save_plan": lambda plan, path: path.write_text("plan")},
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "Missing command."),
+        ("pan", "No such command 'pan'."),
+        ("plan", "Missing argument 'MODEL'."),
+        ("plan vgg16 --batch 8 --out p.json", "Missing option '--cluster'."),
+        ("plan vgg16 --cluster k80-16 --batch 0 --out p.json", "'--batch': must be a whole number >= 1, got '0'"),
+        ("plan vgg16 --cluster k80-16 --batch -4 --out p.json", "'--batch': must be a whole number >= 1, got '-4'"),
+        ("plan vgg16 --cluster k80-16 --batch nan --out p.json", "'--batch': must be a whole number >= 1, got 'nan'"),
+        ("plan vgg16 --cluster k80-16 --batch 1.5 --out p.json", "'--batch': must be a whole number >= 1, got '1.5'"),
+        ("plan vgg16 --cluster k80-16 --batch 8 --out p.json --exchange rng", "'--exchange': 'rng' is not one of"),
+        ("simulate p.json --engine fast", "'--engine': 'fast' is not one of 'auto', 'compiled', 'simpy'"),
+        ("simulate p.json --iterations 0", "'--iterations': must be a whole number >= 1, got '0'"),
+        ("simulate p.json --contended", "No such option: --contended"),
+        ("simulate p.json q.json", "Got unexpected extra argument(s) (q.json)"),
+        ("reproduce imagenet", "'imagenet' is not one of 'deepa', 'layerwise'"),
+    ],
+)
+def test_unusable_words_are_named_on_one_line(words, message, capsys):
+    """Usage errors look like all others: no usage text, no box."""
+    assert run(app, words.split()) == 2
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+
+
+def test_errors_of_the_parts_end_as_one_line(planner_that_ends_with, tmp_path, capsys):
+    """Line breaks inside a message do not break the line; the old plan stays as it was."""
+    plan_file = tmp_path / "plan.json"
+    plan_file.write_text("old")
+    planner_that_ends_with(ConfigError("batch must divide,\n  got 7"))
+
+    assert run(app, ["plan", "vgg16", "--cluster", "k80-16", "--batch", "7", "--out", str(plan_file)]) == 2
+
+    assert capsys.readouterr().err == "orrery: batch must divide, got 7\n"
+    assert plan_file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [plan_file]
+
+
+def test_interrupt_ends_with_130_and_leaves_nothing(planner_that_ends_with, tmp_path, capsys):
+    """Ctrl-C removes the folders that the command had made."""
+    planner_that_ends_with(KeyboardInterrupt())
+
+    assert run(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "a/b/p.json")]) == 130
+
+    assert capsys.readouterr().err == "orrery: interrupted\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unwritable_place_is_found_before_the_work(planner_that_ends_with, tmp_path, capsys):
+    """A folder cannot be made below a file; the planner, which would fail, is never reached."""
+    (tmp_path / "file").write_text("old")
+    planner_that_ends_with(AssertionError("reached"))
+
+    assert run(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "file/p.json")]) == 2
+
+    assert "output path must be writable, got" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "old"
+
+
+def test_missing_plan_file_is_named(monkeypatch, tmp_path, capsys):
+    """File errors carry the name and the system's words."""
+    plan_file = {"load_plan": lambda path: path.read_text()}
+    provide(monkeypatch, planner__plan_file=plan_file, planner__replay={"replay": None})
+
+    assert run(app, ["simulate", str(tmp_path / "none.json")]) == 2
+
+    assert capsys.readouterr().err == f"orrery: cannot use '{tmp_path}/none.json': No such file or directory\n"
+
+
+def test_our_own_bugs_keep_their_traceback(planner_that_ends_with, tmp_path):
+    """Only what a user can cause becomes a line."""
+    planner_that_ends_with(ZeroDivisionError("bug"))
+
+    with pytest.raises(ZeroDivisionError, match="bug"):
+        run(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "p.json")])

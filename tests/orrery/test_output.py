@@ -1,0 +1,59 @@
+"""Output files are whole or absent."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hwprofiles.errors import ConfigError
+from orrery.output import to_json, whole_file
+
+
+def test_file_takes_its_name_at_the_end(tmp_path):
+    """Until the block ends the old file is there; folders are made on the way."""
+    target = tmp_path / "a" / "plan.json"
+    with whole_file(target) as partial:
+        partial.write_text("new")
+        assert not target.exists()
+
+    assert target.read_text() == "new"
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_link_is_followed(tmp_path):
+    """A symbolic link stays one; the file that it names is replaced."""
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with whole_file(tmp_path / "link") as partial:
+        partial.write_text("new")
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_device_is_written_to_and_never_replaced():
+    """/dev/null is no file that could be made anew."""
+    with whole_file(Path("/dev/null")) as place:
+        place.write_text("gone")
+
+    assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize("name", ["", "file/below", "x" * 300], ids=["folder", "below-a-file", "long"])
+def test_places_that_cannot_be_written(tmp_path, name):
+    """Each is refused on entering, with the path."""
+    (tmp_path / "file").write_text("old")
+
+    with pytest.raises((ConfigError, OSError), match=str(tmp_path)), whole_file(tmp_path / name):
+        pytest.fail("entered")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_json_is_standard():
+    """NumPy numbers are numbers, and what JSON cannot say is null."""
+    value = {"a": np.float64(0.5), "b": (np.int64(3),), "c": math.nan, "d": np.arange(2)}
+
+    assert json.loads(to_json(value)) == {"a": 0.5, "b": [3], "c": None, "d": [0, 1]}

@@ -1,0 +1,120 @@
+"""The promise of DESIGN.md: imports point down only, torch stays in the executor, everything public is documented."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FLOORS = ("hwprofiles", "simulator", "planner", "executor", "reports", "orrery")
+"""From the ground up."""
+TORCH_AT_TOP = {"executor"}
+TORCH_INSIDE_FUNCTIONS = {"executor", "planner"}
+
+FILES = sorted(path for floor in FLOORS for path in (ROOT / floor).rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(), filename=path) for path in FILES}
+MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
+
+
+def imports(node: ast.AST) -> Iterator[str]:
+    """Yield the dotted names that one import statement names: ``from a import b`` names ``a.b``."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"relative import on line {node.lineno}"
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def at_top(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes that run on import: not those inside functions, nor those only for type checkers."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        yield node
+        yield from at_top(node)
+
+
+def module_of(name: str) -> str | None:
+    """Return the module of ours that a dotted name lies in."""
+    return name if name in MODULES else module_of(name.rpartition(".")[0]) if "." in name else None
+
+
+def public_definitions(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the module, its public classes and functions, and the public methods of those classes."""
+    yield tree
+    bodies = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_")]
+    for node in (node for body in bodies for node in body):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            yield node
+
+
+by_path = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+@by_path
+def test_imports_point_down(path):
+    """A folder imports itself and the folders below it, also inside functions."""
+    higher = FLOORS[FLOORS.index(path.relative_to(ROOT).parts[0]) + 1 :]
+
+    above = {name for node in ast.walk(TREES[path]) for name in imports(node) if name.split(".")[0] in higher}
+
+    assert above == set()
+
+
+@by_path
+def test_torch_stays_in_the_executor(path):
+    """Torch is loaded at import by the executor alone; the planner may use it inside a function."""
+    floor = path.relative_to(ROOT).parts[0]
+    top = {name for node in at_top(TREES[path]) for name in imports(node) if name.split(".")[0] == "torch"}
+    anywhere = {name for node in ast.walk(TREES[path]) for name in imports(node) if name.split(".")[0] == "torch"}
+
+    assert not top or floor in TORCH_AT_TOP
+    assert not anywhere or floor in TORCH_INSIDE_FUNCTIONS
+
+
+def test_no_import_cycles():
+    """Modules can be loaded in an order in which each comes after all that it imports."""
+    graph = {
+        module: {found for node in at_top(TREES[path]) for name in imports(node) if (found := module_of(name))}
+        for module, path in MODULES.items()
+    }
+
+    order = list(TopologicalSorter(graph).static_order())  # raises CycleError with the cycle
+
+    assert set(order) == set(MODULES)
+
+
+@by_path
+def test_modules_say_what_is_public(path):
+    """Every module with code has one ``__all__``."""
+    tree = TREES[path]
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    listed = [node.value for node in assigned if "__all__" in ast.unparse(node).partition("=")[0]]
+
+    assert len(listed) == 1 or (len(tree.body) == 1 and ast.get_docstring(tree))
+
+
+@by_path
+def test_everything_public_is_documented(path):
+    """Modules, public classes, functions and methods have docstrings."""
+    missing = [
+        getattr(node, "name", "module") for node in public_definitions(TREES[path]) if not ast.get_docstring(node)
+    ]
+
+    assert missing == []
+
+
+def test_everything_but_the_executor_works_without_torch():
+    """Simulator, planner, reports and command line load where torch cannot be imported."""
+    modules = [name for name in MODULES if not name.startswith("executor") and name != "orrery.__main__"]
+    script = "import importlib, sys; sys.modules['torch'] = None; [importlib.import_module(m) for m in sys.argv[1:]]"
+
+    ended = subprocess.run([sys.executable, "-c", script, *modules], capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0, ended.stderr
