@@ -1,0 +1,128 @@
+"""How long a device takes for kernels of given sizes: a roofline whose roof sinks for small parts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.errors import ConfigError
+from hwprofiles.kernels import Floats, Kernels
+
+__all__ = ["PHASES", "ComputeProfile", "Efficiency", "MeasuredRow", "load_profile", "profile_names"]
+
+PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gradient", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRow:
+    """A published time of one phase of one layer."""
+
+    batch: int
+    """Samples that the time is for."""
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """What keeps a device from its peak.  A half size is where its term alone doubles the time."""
+
+    ceiling: tuple[float, ...]
+    """Largest fraction of the peak, by phase in the order of `PHASES`; at most 1."""
+    winograd_speedup: float
+    """Direct FLOP a unit of arithmetic yields in a 3 x 3, stride-1 convolution (Winograd's algorithm), >= 1."""
+    half_rows: float
+    half_columns: float
+    half_depth: float
+    half_output: float
+    """Elements of the product (rows x columns): below it the multiprocessors are not all busy."""
+    half_samples: float
+    """Samples: convolution kernels tile over them too, so 7 x 7 x 512 samples beat 14 x 14 x 128."""
+    memory: float
+    """Fraction of the memory bandwidth that a streaming kernel sustains; at most 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeProfile:
+    """One device's arithmetic and memory, in SI units.
+
+    A kernel takes the launch overhead, plus the longer of its arithmetic and its memory traffic:
+    ``t = launch + max(flop / (peak ceiling) (1 + r/rows + c/columns + d/depth + o/(rows columns) + s/samples),
+    bytes / (bandwidth fraction))`` with the half sizes of `Efficiency`.  The sum of inverse sizes is the
+    cost of edges: operands loaded (rows, columns), prologue (depth), idle multiprocessors (output).
+    Every term has degree at most one in each size, so time never falls when a size grows, and half
+    of a part never takes less than half its time.
+    """
+
+    name: str
+    description: str
+    sources: tuple[str, ...]
+    arithmetic: str
+    """``float32``, or ``tf32``: float32 data, products rounded to 10 bits in the tensor cores."""
+    peak_flop_per_s: float
+    memory_bytes_per_s: float
+    launch_overhead_s: float
+    memory_bytes: float
+    multiprocessors: int
+    efficiency: Efficiency
+    rows: Mapping[tuple[str, str, str], MeasuredRow] = field(default_factory=dict, repr=False)
+    """Measured rows by (model, layer, phase)."""
+
+    def time_s(self, kernels: Kernels, *, phase: str = "forward", winograd: bool | NDArray[np.bool_] = False) -> Floats:
+        """Return the seconds of each kernel, alone on the device.
+
+        Args:
+            kernels: Sizes, arrays of one shape; a product's rows, columns, depth and samples are >= 1.
+            phase: One of `PHASES`: gradients have ceilings of their own.
+            winograd: Which are 3 x 3, stride-1, undilated, ungrouped convolutions, for which libraries
+                use Winograd's algorithm (Lavin and Gray, CVPR 2016): fewer multiplications than ``flop`` says.
+
+        Returns:
+            Seconds, shape of the input; 0 where both FLOP and bytes are 0.
+
+        Raises:
+            ConfigError: ``phase`` is not one of `PHASES`.
+        """
+        if phase not in PHASES:
+            raise ConfigError(f"phase must be one of {', '.join(PHASES)}, got {phase!r}")
+        e, flop, moved = self.efficiency, kernels.flop, kernels.memory_bytes
+        rows, columns, depth = kernels.rows, kernels.columns, kernels.depth
+        output = rows * columns
+        edges = e.half_rows * columns + e.half_columns * rows + e.half_output
+        edges /= np.maximum(output, 1.0)
+        edges += e.half_depth / np.maximum(depth, 1.0)
+        edges += e.half_samples / np.maximum(kernels.samples, 1.0)
+        edges *= output * depth > 0  # streaming kernels have no tiles
+        edges += 1.0
+        edges *= flop
+        edges /= self.peak_flop_per_s * e.ceiling[PHASES.index(phase)]
+        if winograd is not False:
+            edges = np.where(winograd, edges / e.winograd_speedup, edges)
+        traffic_s = moved / (self.memory_bytes_per_s * e.memory)
+        return np.asarray((np.maximum(edges, traffic_s) + self.launch_overhead_s) * (flop + moved > 0))
+
+    def measured(self, model: str, layer: str, phase: str) -> MeasuredRow | None:
+        """Return the published time of one phase of a layer, or None where there is none."""
+        return self.rows.get((model, layer, phase))
+
+
+def load_profile(name: str) -> ComputeProfile:
+    """Return a profile of the catalogue, or the one in a YAML file.
+
+    Args:
+        name: A catalogue entry (`profile_names`) or the path of a file that ends in .yaml or .yml.
+
+    Raises:
+        ConfigError: No such entry (the nearest is named) or file, or the file breaks a rule; every
+            broken rule is listed with its path.
+    """
+    from hwprofiles.compute_file import find_profile  # the reader builds the classes above
+
+    return find_profile(name)
+
+
+def profile_names() -> list[str]:
+    """Return the names of the catalogue's profiles, sorted."""
+    from hwprofiles.compute_file import catalogue
+
+    return sorted(catalogue())

@@ -1,0 +1,149 @@
+"""Compute profiles as YAML files: their rules, and the catalogue in ``hwprofiles/profiles``."""
+
+import difflib
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hwprofiles.compute import PHASES, ComputeProfile, Efficiency, MeasuredRow
+from hwprofiles.errors import ConfigError
+
+__all__ = ["ProfileFile", "catalogue", "find_profile"]
+
+FOLDER = Path(__file__).parent / "profiles"
+TERA, GIGA, GIB, MICRO, MILLI = 1e12, 1e9, 2.0**30, 1e-6, 1e-3
+
+# Strict: a boolean or a quoted number is a slip.  The bound keeps the conversion to SI finite.
+Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False, strict=True)]
+Fraction = Annotated[float, Field(gt=0, le=1, strict=True)]
+Count = Annotated[int, Field(gt=0, strict=True)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Ceiling(_Section):
+    forward: Fraction
+    activation_gradient: Fraction
+    weight_gradient: Fraction
+
+
+class _HalfSizes(_Section):
+    rows: Positive
+    columns: Positive
+    depth: Positive
+    output_elements: Positive
+    samples: Positive
+
+
+class _Efficiency(_Section):
+    ceiling: _Ceiling
+    winograd_speedup: Annotated[float, Field(ge=1, le=9, strict=True)]
+    half_sizes: _HalfSizes
+    memory: Fraction
+
+
+class _Row(_Section):
+    model: str
+    layer: str
+    batch: Count
+    forward_ms: Positive | None = None
+    activation_gradient_ms: Positive | None = None
+    weight_gradient_ms: Positive | None = None
+    update_ms: Positive | None = None
+
+
+class ProfileFile(_Section):
+    """The keys of a profile file; vendor units are converted here and nowhere else."""
+
+    description: str
+    sources: Annotated[list[str], Field(min_length=1)]
+    arithmetic: Literal["float32", "tf32"]
+    peak_tflop_per_s: Positive
+    memory_bandwidth_gbyte_per_s: Positive
+    memory_gib: Positive
+    launch_overhead_us: Positive
+    multiprocessors: Count
+    efficiency: _Efficiency
+    measured: list[_Row] = []
+
+    def profile(self, name: str) -> ComputeProfile:
+        """Convert to SI."""
+        return ComputeProfile(
+            name=name,
+            description=self.description,
+            sources=tuple(self.sources),
+            arithmetic=self.arithmetic,
+            peak_flop_per_s=self.peak_tflop_per_s * TERA,
+            memory_bytes_per_s=self.memory_bandwidth_gbyte_per_s * GIGA,
+            launch_overhead_s=self.launch_overhead_us * MICRO,
+            memory_bytes=self.memory_gib * GIB,
+            multiprocessors=self.multiprocessors,
+            efficiency=_efficiency(self.efficiency),
+            rows=_rows(self.measured),
+        )
+
+
+def _efficiency(section: _Efficiency) -> Efficiency:
+    half, ceiling = section.half_sizes, section.ceiling
+    return Efficiency(
+        ceiling=tuple(getattr(ceiling, phase, 1.0) for phase in PHASES),  # reductions and updates only stream
+        winograd_speedup=section.winograd_speedup,
+        half_rows=half.rows,
+        half_columns=half.columns,
+        half_depth=half.depth,
+        half_output=half.output_elements,
+        half_samples=half.samples,
+        memory=section.memory,
+    )
+
+
+def _rows(rows: list[_Row]) -> dict[tuple[str, str, str], MeasuredRow]:
+    times = {(row, phase): getattr(row, f"{phase}_ms", None) for row in rows for phase in PHASES}
+    return {
+        (row.model, row.layer, phase): MeasuredRow(row.batch, time_ms * MILLI)
+        for (row, phase), time_ms in times.items()
+        if time_ms is not None
+    }
+
+
+@cache
+def catalogue() -> dict[str, Path]:
+    """Return the file of every profile that ships with the package."""
+    return {path.stem: path for path in FOLDER.glob("*.yaml")}
+
+
+@cache
+def _shipped(name: str) -> ComputeProfile:
+    return _read(catalogue()[name])
+
+
+def find_profile(name: str) -> ComputeProfile:
+    """Return a profile by catalogue name or path; see `hwprofiles.compute.load_profile`."""
+    if name in catalogue():
+        return _shipped(name)
+    if Path(name).suffix in (".yaml", ".yml"):
+        return _read(Path(name))
+    near = difflib.get_close_matches(name, catalogue(), n=1, cutoff=0.3)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(catalogue()))}"
+    raise ConfigError(f"unknown compute profile {name!r}; {hint}")
+
+
+def _read(path: Path) -> ComputeProfile:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"compute profile {path}: cannot be read: {' '.join(str(error).split())}") from None
+    try:
+        return ProfileFile.model_validate(data).profile(path.stem)
+    except ValidationError as error:
+        raise ConfigError(f"compute profile {path}: {_one_line(error)}") from None
+
+
+def _one_line(error: ValidationError) -> str:
+    found = ((".".join(map(str, e["loc"])) or "file", e["msg"], e["input"]) for e in error.errors())
+    return "; ".join(f"{where}: {rule}, got {value!r}" for where, rule, value in found)
