@@ -1,0 +1,40 @@
+"""CosmoFlow: a 3-D network that reads four cosmological parameters off a volume of dark matter.
+
+Seven convolutions of 3x3x3 with 16, 32, 64, 128, 256, 256 and 256 channels, the fourth with stride 2, and
+average pooling (3x3x3, stride 2) after each of them while the edge is above 2; then linear layers of 2048, 256
+and 4 outputs, leaky ReLU in between, and the mean squared error.  Four channels of input: one a redshift.  All
+edges from 128 to 512 end at 2x2x2 x 256, so that they have the same 9.44 million parameters; 64 too.
+
+Source:
+    After Mathuriya et al., "CosmoFlow: using deep learning to learn the universe at scale", SC 2018, Sec. III
+    (seven convolutions, average pooling, three linear layers), in the form with larger volumes of Oyama et
+    al., "The case for strong scaling in deep learning", IEEE TPDS 2021, which prints 9.44 million.
+"""
+
+from planner.models.builder import ModelBuilder
+from planner.models.registry import Field, register
+
+__all__: list[str] = []
+
+CHANNELS = (16, 32, 64, 128, 256, 256, 256)
+STRIDED = 4
+"""The convolution with stride 2, counted from 1."""
+FINAL_EDGE = 2
+
+
+def _cosmoflow(net: ModelBuilder, *, size: int) -> None:
+    for i, channels in enumerate(CHANNELS, 1):
+        net.conv(channels, 3, stride=2 if i == STRIDED else 1, pad=1, activation="leaky_relu")
+        if net.positions()[0] > FINAL_EDGE:
+            net.pool("average", 3, stride=2, pad=1)
+    for channels in (2048, 256):
+        net.linear(channels, activation="leaky_relu")
+    net.linear(4)
+    net.loss("mean_squared_error", name="loss")
+
+
+def _image(*, size: int) -> tuple[int, ...]:
+    return (4, size, size, size)
+
+
+register("cosmoflow", _cosmoflow, image=_image, size=Field(default=128, low=64, high=512, power_of_two=True))

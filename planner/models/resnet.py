@@ -1,0 +1,58 @@
+"""ResNet with 18 to 152 weight layers.
+
+Source:
+    He et al., "Deep residual learning for image recognition", CVPR 2016, Table 1; the stride of a bottleneck
+    is in its 3x3 convolution, as in torchvision.
+"""
+
+from functools import partial
+
+from planner.models.builder import ModelBuilder
+from planner.models.registry import classes, register
+
+__all__: list[str] = []
+
+DEPTHS = {
+    "resnet18": (2, 2, 2, 2),
+    "resnet34": (3, 4, 6, 3),
+    "resnet50": (3, 4, 6, 3),
+    "resnet101": (3, 4, 23, 3),
+    "resnet152": (3, 8, 36, 3),
+}
+"""Blocks of each stage."""
+BASIC = ("resnet18", "resnet34")
+EXPANSION = 4
+"""Output channels of a bottleneck over its inner ones."""
+
+
+def _resnet(net: ModelBuilder, *, depths: tuple[int, ...], bottleneck: bool, classes: int) -> None:
+    net.conv(64, 7, stride=2, pad=3, batch_norm=True)
+    net.pool("max", 3, stride=2, pad=1)
+    for stage, depth in enumerate(depths, 1):
+        for i in range(depth):
+            stride = 2 if stage > 1 and i == 0 else 1
+            _block(net, f"layer{stage}.{i}", 64 * 2 ** (stage - 1), stride, bottleneck)
+    net.global_pool()
+    net.linear(classes)
+    net.loss()
+
+
+def _block(net: ModelBuilder, name: str, inner: int, stride: int, bottleneck: bool) -> None:
+    source = net.last
+    channels = inner * EXPANSION if bottleneck else inner
+    if bottleneck:
+        net.conv(inner, 1, batch_norm=True, name=f"{name}.conv1")
+        net.conv(inner, 3, stride=stride, pad=1, batch_norm=True, name=f"{name}.conv2")
+        main = net.conv(channels, 1, batch_norm=True, activation=None, name=f"{name}.conv3")
+    else:
+        net.conv(inner, 3, stride=stride, pad=1, batch_norm=True, name=f"{name}.conv1")
+        main = net.conv(inner, 3, pad=1, batch_norm=True, activation=None, name=f"{name}.conv2")
+    if stride > 1 or net.channels(source) != channels:
+        name_down = f"{name}.downsample"
+        source = net.conv(channels, 1, source, stride=stride, batch_norm=True, activation=None, name=name_down)
+    net.sum((main, source), activation="relu", name=f"{name}.add")
+
+
+for _name, _depths in DEPTHS.items():
+    _write = partial(_resnet, depths=_depths, bottleneck=_name not in BASIC)
+    register(_name, _write, image=(3, 224, 224), classes=classes())

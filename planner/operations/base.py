@@ -1,0 +1,156 @@
+"""What all kinds of layers share: phases, parts of an output, and the work that a part is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.errors import ConfigError
+from hwprofiles.kernels import Kernels
+from planner.graph import PHASES, Parameter
+from planner.shapes import Need, Shape
+
+__all__ = ["OperationBase", "Part", "identity_needs"]
+
+Floats = NDArray[np.float64]
+
+ELEMENT_BYTES = 4
+UPDATE_ACCESSES = 5
+"""Momentum SGD reads weight, gradient and velocity, and writes weight and velocity."""
+UPDATE_FLOP = 4
+"""v = m v + g and w = w - r v: two multiply-adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Parts of a layer's output, all sizes as arrays of one shape (C,)."""
+
+    inputs: tuple[Shape, ...]
+    output: Shape
+    sizes: dict[str, Floats]
+
+    @property
+    def samples(self) -> Floats:
+        """Samples of each part."""
+        return self.sizes["sample"]
+
+    @property
+    def channels(self) -> Floats:
+        """Output channels of each part."""
+        return self.sizes["channel"]
+
+    @property
+    def columns(self) -> Floats:
+        """Samples x positions of each part."""
+        columns = self.samples
+        for dim in self.output.dims[2:]:
+            columns = columns * self.sizes[dim]
+        return columns
+
+    @property
+    def outputs(self) -> Floats:
+        """Output elements of each part."""
+        return self.columns * self.channels
+
+    def matrix(
+        self, *, rows: Floats | float, columns: Floats | float, depth: Floats | float, elements: Floats
+    ) -> Kernels:
+        """Kernels of a matrix product; ``elements`` are the numbers read and written, each operand once."""
+        zero = np.zeros_like(self.samples)
+        return Kernels(
+            flop=2.0 * rows * columns * depth + zero,
+            memory_bytes=elements * ELEMENT_BYTES,
+            rows=rows + zero,
+            columns=columns + zero,
+            depth=depth + zero,
+            samples=self.samples,
+        )
+
+    def streaming(self, *, flop: Floats | float, elements: Floats | float) -> Kernels:
+        """Kernels that no matrix product describes; ``elements`` are the numbers read and written."""
+        zero = np.zeros_like(self.samples)
+        return Kernels(
+            flop=flop + zero,
+            memory_bytes=elements * ELEMENT_BYTES + zero,
+            rows=zero,
+            columns=zero,
+            depth=zero,
+            samples=self.samples,
+        )
+
+
+class OperationBase:
+    """The parts of ``planner.graph.Operation`` that most kinds have in common.
+
+    A kind says its forward and gradient work in ``_forward``, ``_activation_gradient`` and
+    ``_weight_gradient``.  Memory traffic counts 4-byte elements, each operand once: what a kernel reads,
+    and what it writes.  Activations run in place on what is in registers and cost nothing; the few flops
+    of an epilogue beside a matrix product are left out.
+    """
+
+    __slots__ = ()
+
+    def parallel_dims(self, output: Shape) -> tuple[str, ...]:
+        """All dimensions of the output (Table 1 of the layer-wise paper)."""
+        return output.dims
+
+    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+        """Each part needs the same part of its inputs."""
+        return identity_needs(inputs[slot])
+
+    def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
+        """None, unless the kind says otherwise."""
+        return ()
+
+    def kernels(self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats]) -> Kernels:
+        """Work of parts of the given sizes, shape (C,), in one of ``PHASES``.
+
+        Raises:
+            ConfigError: ``phase`` is none of ``PHASES``.
+        """
+        work = Part(tuple(inputs), output, part)
+        if phase == "forward":
+            return self._forward(work)
+        if phase == "activation_gradient":
+            return self._activation_gradient(work)
+        if phase == "weight_gradient":
+            return self._weight_gradient(work)
+        if phase == "update":
+            return self._update(work)
+        raise ConfigError(f"phase must be one of {', '.join(PHASES)}, got {phase!r}")
+
+    def _forward(self, part: Part) -> Kernels:
+        raise NotImplementedError
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        raise NotImplementedError
+
+    def _weight_gradient(self, part: Part) -> Kernels:
+        return part.streaming(flop=0.0, elements=0.0)
+
+    def _update(self, part: Part) -> Kernels:
+        """SGD with momentum on the parameters that the part holds."""
+        share = part.channels / part.output.size("channel")
+        held: Floats | float = 0.0
+        for parameter in self.parameters(part.inputs):
+            held = held + parameter.elements * (share if parameter.split else 1.0)
+        return part.streaming(flop=UPDATE_FLOP * held, elements=UPDATE_ACCESSES * held)
+
+    def _read(self, part: Part, slot: int = 0) -> Floats:
+        """Elements of input ``slot`` that a part needs; at the borders padding counts too."""
+        elements = np.ones_like(part.samples)
+        shape = part.inputs[slot]
+        for need, size in zip(self.needs(slot, part.inputs), shape.sizes, strict=True):
+            elements = elements * (size if need.dim is None else _extent(need, part.sizes[need.dim], size))
+        return elements
+
+
+def identity_needs(shape: Shape) -> tuple[Need, ...]:
+    """Each part needs the same part of the input."""
+    return tuple(Need(dim=dim) for dim in shape.dims)
+
+
+def _extent(need: Need, size: Floats, input_size: int) -> Floats:
+    steps = size if need.group_out == need.group_in == 1 else np.ceil(size / need.group_out) * need.group_in
+    return np.minimum(input_size, (steps - 1) * need.stride + need.dilation * (need.kernel - 1) + 1)

@@ -1,0 +1,79 @@
+"""Rules that the fields and inputs of operations keep."""
+
+import math
+from collections.abc import Sequence
+
+from hwprofiles.errors import ConfigError
+from planner.shapes import Shape
+
+__all__ = ["check_activation", "check_int", "check_window", "describe", "position_dims", "single", "window_size"]
+
+ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")
+POSITIONS = ((), ("length",), ("height", "width"), ("depth", "height", "width"))
+MAX_RANK = len(POSITIONS) - 1
+
+
+def check_int(field: str, value: int, low: int) -> None:
+    """Refuse ``value`` unless it is an integer of at least ``low``."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ConfigError(f"{field} must be an integer >= {low}, got {value!r}")
+
+
+def check_activation(field: str, value: str | None) -> None:
+    """Refuse names of unknown activations."""
+    if value is not None and value not in ACTIVATIONS:
+        raise ConfigError(f"{field} must be None or one of {', '.join(ACTIVATIONS)}, got {value!r}")
+
+
+def check_window(
+    kind: str, kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int], dilation: Sequence[int]
+) -> None:
+    """Refuse sliding windows of other than 1 to 3 dimensions, or with sizes out of range."""
+    if not 1 <= len(kernel) <= MAX_RANK:
+        raise ConfigError(f"{kind}.kernel must have 1 to {MAX_RANK} sizes, got {kernel!r}")
+    fields = {"kernel": kernel, "stride": stride, "pad": pad, "dilation": dilation}
+    for field, values in fields.items():
+        if len(values) != len(kernel):
+            raise ConfigError(f"{kind}.{field} must have {len(kernel)} sizes as kernel has, got {values!r}")
+        for value in values:
+            check_int(f"{kind}.{field}", value, 0 if field == "pad" else 1)
+
+
+def single(kind: str, inputs: Sequence[Shape], rank: int | None = None) -> Shape:
+    """The only input; ``rank`` is the number of position dimensions that it must have."""
+    if len(inputs) != 1:
+        raise ConfigError(f"{kind} needs 1 input, got {len(inputs)}")
+    if rank is not None and len(inputs[0].positions) != rank:
+        raise ConfigError(f"{kind} with a {rank}-D window needs {rank} position dimensions, got {describe(inputs[0])}")
+    return inputs[0]
+
+
+def window_size(
+    kind: str, size: int, *, kernel: int, stride: int, pad: int, dilation: int = 1, ceil_mode: bool = False
+) -> int:
+    """Number of window positions along one dimension.
+
+    With ``ceil_mode`` the last window may stick out on the right, but must start inside the input or its
+    left padding: what PyTorch and Caffe do.
+
+    Raises:
+        ConfigError: The window is larger than the padded input.
+    """
+    span, padded = dilation * (kernel - 1) + 1, size + 2 * pad
+    if span > padded:
+        raise ConfigError(f"{kind}.kernel spans {span}, must be at most the padded input's {padded}")
+    room = padded - span
+    count = (math.ceil(room / stride) if ceil_mode else room // stride) + 1
+    return count - 1 if ceil_mode and (count - 1) * stride >= size + pad else count
+
+
+def position_dims(rank: int) -> tuple[str, ...]:
+    """Names of ``rank`` position dimensions."""
+    if not 0 <= rank <= MAX_RANK:
+        raise ConfigError(f"an image has 0 to {MAX_RANK} position dimensions, got {rank}")
+    return POSITIONS[rank]
+
+
+def describe(shape: Shape) -> str:
+    """Print a shape as ``512 x 64 x 224 x 224``."""
+    return " x ".join(map(str, shape.sizes))

@@ -1,0 +1,109 @@
+"""Convolutions in one, two or three dimensions, with their pointwise epilogue."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hwprofiles.errors import ConfigError
+from hwprofiles.kernels import Kernels
+from planner.graph import Parameter
+from planner.operations.base import Floats, OperationBase, Part
+from planner.operations.checks import check_activation, check_int, check_window, describe, single, window_size
+from planner.shapes import Need, Shape
+
+__all__ = ["Convolution"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution(OperationBase):
+    """A convolution, then batch normalisation and an activation where it has them.
+
+    Work: an implicit matrix product, flop = 2 x output channels x (samples x output positions) x (input
+    channels / groups x kernel volume), the same for each of the two gradients.
+
+    Traffic: inputs, weights and outputs once.  Batch normalisation adds two passes over the outputs:
+    forward, one reads them for the statistics and one reads and writes them (3 accesses); backward, one
+    reads outputs and gradients for the sums and one reads both and writes (5 accesses).  The backward passes
+    are counted with the weight gradient, which every convolution computes, also the first.
+    """
+
+    kind: ClassVar[str] = "convolution"
+    channels: int
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    pad: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+    bias: bool = True
+    batch_norm: bool = False
+    activation: str | None = None
+
+    def __post_init__(self) -> None:
+        check_int("convolution.channels", self.channels, 1)
+        check_int("convolution.groups", self.groups, 1)
+        check_window("convolution", self.kernel, self.stride, self.pad, self.dilation)
+        check_activation("convolution.activation", self.activation)
+        if self.channels % self.groups:
+            raise ConfigError(f"convolution.groups must divide its {self.channels} channels, got {self.groups}")
+
+    def output(self, inputs: Sequence[Shape]) -> Shape:
+        """Shape of the output: sample, channel, positions."""
+        shape = single("convolution", inputs, len(self.kernel))
+        if shape.size("channel") % self.groups:
+            raise ConfigError(f"convolution.groups must divide the channels of {describe(shape)}, got {self.groups}")
+        windows = zip(shape.positions, self.kernel, self.stride, self.pad, self.dilation, strict=True)
+        positions = tuple(
+            window_size("convolution", size, kernel=k, stride=s, pad=p, dilation=d) for size, k, s, p, d in windows
+        )
+        return Shape(shape.dims, (shape.sizes[0], self.channels, *positions))
+
+    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+        """All input channels (of the groups that the part meets), and the windows of its positions."""
+        dims = inputs[0].dims
+        if self.groups == 1:
+            channel = Need(dim=None)
+        else:
+            channel = Need(
+                dim="channel",
+                group_out=self.channels // self.groups,
+                group_in=inputs[0].size("channel") // self.groups,
+            )
+        windows = zip(dims[2:], self.kernel, self.stride, self.pad, self.dilation, strict=True)
+        return (
+            Need(dim="sample"),
+            channel,
+            *(Need(dim=dim, kernel=k, stride=s, pad=p, dilation=d) for dim, k, s, p, d in windows),
+        )
+
+    def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
+        """Weights, bias, and scale and shift of the batch normalisation; all split with the channels."""
+        weight = Parameter("weight", (self.channels, inputs[0].size("channel") // self.groups, *self.kernel))
+        bias = (Parameter("bias", (self.channels,)),) if self.bias else ()
+        norm = tuple(Parameter(f"norm_{name}", (self.channels,)) for name in ("weight", "bias") if self.batch_norm)
+        return (weight, *bias, *norm)
+
+    def _forward(self, part: Part) -> Kernels:
+        elements = self._operands(part) + (3 * part.outputs if self.batch_norm else 0.0)
+        return part.matrix(rows=part.channels, columns=part.columns, depth=self._depth(part), elements=elements)
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        # With stride > 1 a pixel of the input meets only some taps of the kernel; output positions as columns and
+        # all taps in the depth count exactly those multiply-adds.
+        volume = math.prod(self.kernel)
+        return part.matrix(
+            rows=self._depth(part) // volume,
+            columns=part.columns,
+            depth=part.channels * volume,
+            elements=self._operands(part),
+        )
+
+    def _weight_gradient(self, part: Part) -> Kernels:
+        elements = self._operands(part) + (5 * part.outputs if self.batch_norm else 0.0)
+        return part.matrix(rows=part.channels, columns=self._depth(part), depth=part.columns, elements=elements)
+
+    def _depth(self, part: Part) -> int:
+        return part.inputs[0].size("channel") // self.groups * math.prod(self.kernel)
+
+    def _operands(self, part: Part) -> Floats:
+        return self._read(part) + part.channels * self._depth(part) + part.outputs

@@ -1,0 +1,73 @@
+"""Layers that join tensors: sum and concatenation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hwprofiles.errors import ConfigError
+from hwprofiles.kernels import Kernels
+from planner.operations.base import OperationBase, Part, identity_needs
+from planner.operations.checks import check_activation, describe
+from planner.shapes import Need, Shape
+
+__all__ = ["Add", "Concat"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Add(OperationBase):
+    """The sum of tensors of one shape, then an activation.
+
+    Traffic: forward all inputs and the output once.  The gradient of every input is the output's, which an
+    activation masks in place (2 accesses) and which nothing touches without one.
+    """
+
+    kind: ClassVar[str] = "add"
+    activation: str | None = None
+
+    def __post_init__(self) -> None:
+        check_activation("add.activation", self.activation)
+
+    def output(self, inputs: Sequence[Shape]) -> Shape:
+        """Shape of each input."""
+        if len(inputs) < 2 or len(set(inputs)) > 1:
+            raise ConfigError(f"add needs 2 or more inputs of one shape, got {_list(inputs)}")
+        return inputs[0]
+
+    def _forward(self, part: Part) -> Kernels:
+        count = len(part.inputs)
+        return part.streaming(flop=part.outputs * (count - 1), elements=part.outputs * (count + 1))
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        touched = part.outputs if self.activation else 0.0 * part.outputs
+        return part.streaming(flop=touched, elements=2 * touched)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concat(OperationBase):
+    """Tensors one after another along the channels; each element is copied, forward and backward."""
+
+    kind: ClassVar[str] = "concat"
+
+    def output(self, inputs: Sequence[Shape]) -> Shape:
+        """The inputs' shape with the sum of their channels."""
+        rest = {(shape.dims, shape.sizes[0], shape.positions) for shape in inputs}
+        if len(inputs) < 2 or len(rest) > 1:
+            raise ConfigError(f"concat needs 2 or more inputs that differ in channels only, got {_list(inputs)}")
+        channels = sum(shape.size("channel") for shape in inputs)
+        return Shape(inputs[0].dims, (inputs[0].sizes[0], channels, *inputs[0].positions))
+
+    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+        """The same part, shifted in the channels by the inputs before it."""
+        sample, _, *positions = identity_needs(inputs[slot])
+        offset = sum(shape.size("channel") for shape in inputs[:slot])
+        return (sample, Need(dim="channel", offset=offset), *positions)
+
+    def _forward(self, part: Part) -> Kernels:
+        return part.streaming(flop=0.0, elements=2 * part.outputs)
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        return self._forward(part)
+
+
+def _list(inputs: Sequence[Shape]) -> str:
+    return ", ".join(map(describe, inputs)) or "none"

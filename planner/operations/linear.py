@@ -1,0 +1,68 @@
+"""Fully connected layers."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hwprofiles.errors import ConfigError
+from hwprofiles.kernels import Kernels
+from planner.graph import Parameter
+from planner.operations.base import Floats, OperationBase, Part
+from planner.operations.checks import check_activation, check_int, single
+from planner.shapes import Need, Shape
+
+__all__ = ["Linear"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear(OperationBase):
+    """A matrix product of each sample, flattened, then an activation and dropout of the outputs.
+
+    Work: flop = 2 x output channels x samples x inputs of a sample, the same for each of the two gradients.
+    Traffic: inputs, weights and outputs once; activation and dropout run in place.
+    """
+
+    kind: ClassVar[str] = "linear"
+    channels: int
+    bias: bool = True
+    activation: str | None = None
+    dropout: float = 0.0
+    """Share of the outputs that training drops."""
+
+    def __post_init__(self) -> None:
+        check_int("linear.channels", self.channels, 1)
+        check_activation("linear.activation", self.activation)
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"linear.dropout must be >= 0 and < 1, got {self.dropout!r}")
+
+    def output(self, inputs: Sequence[Shape]) -> Shape:
+        """Shape of the output: sample, channel; the input may have positions."""
+        return Shape(("sample", "channel"), (single("linear", inputs).sizes[0], self.channels))
+
+    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+        """Everything of the part's samples."""
+        return tuple(Need(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
+
+    def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
+        """Weights and bias, both split with the channels."""
+        weight = Parameter("weight", (self.channels, self._features(inputs)))
+        return (weight, Parameter("bias", (self.channels,))) if self.bias else (weight,)
+
+    def _forward(self, part: Part) -> Kernels:
+        return self._product(part, rows=part.channels, columns=part.samples, depth=self._features(part.inputs))
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        return self._product(part, rows=self._features(part.inputs), columns=part.samples, depth=part.channels)
+
+    def _weight_gradient(self, part: Part) -> Kernels:
+        return self._product(part, rows=part.channels, columns=self._features(part.inputs), depth=part.samples)
+
+    def _product(self, part: Part, *, rows: Floats | float, columns: Floats | float, depth: Floats | float) -> Kernels:
+        features = self._features(part.inputs)
+        elements = part.samples * features + part.channels * features + part.outputs
+        return part.matrix(rows=rows, columns=columns, depth=depth, elements=elements)
+
+    @staticmethod
+    def _features(inputs: Sequence[Shape]) -> int:
+        return math.prod(inputs[0].sizes[1:])

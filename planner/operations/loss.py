@@ -1,0 +1,54 @@
+"""The last layer of a network: the loss of each sample."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hwprofiles.errors import ConfigError
+from hwprofiles.kernels import Kernels
+from planner.operations.base import OperationBase, Part
+from planner.operations.checks import single
+from planner.shapes import Need, Shape
+
+__all__ = ["Loss"]
+
+FLOP_PER_ELEMENT = {"softmax": 5, "mean_squared_error": 3}
+"""Maximum, difference, exponential, sum, quotient; difference, square, sum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss(OperationBase):
+    """Softmax with cross-entropy, or the mean squared error; split by samples only (Table 1).
+
+    Its output stands for the probabilities or errors that the gradient starts from.
+    Traffic: inputs and outputs once, either way; the labels are small.
+    """
+
+    function: str = "softmax"
+    """``softmax`` or ``mean_squared_error``."""
+
+    def __post_init__(self) -> None:
+        if self.function not in FLOP_PER_ELEMENT:
+            raise ConfigError(f"loss.function must be one of {', '.join(FLOP_PER_ELEMENT)}, got {self.function!r}")
+
+    @property
+    def kind(self) -> str:
+        """Name of the function."""
+        return self.function
+
+    def output(self, inputs: Sequence[Shape]) -> Shape:
+        """Shape of the input."""
+        return single(self.function, inputs)
+
+    def parallel_dims(self, output: Shape) -> tuple[str, ...]:
+        """Samples only: every sample's sum runs over all the rest."""
+        return ("sample",)
+
+    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+        """Everything of the part's samples."""
+        return tuple(Need(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
+
+    def _forward(self, part: Part) -> Kernels:
+        return part.streaming(flop=FLOP_PER_ELEMENT[self.function] * part.outputs, elements=2 * part.outputs)
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        return part.streaming(flop=part.outputs, elements=2 * part.outputs)

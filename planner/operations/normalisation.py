@@ -1,0 +1,93 @@
+"""Normalisation as a layer of its own: over the batch, and over neighbouring channels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hwprofiles.errors import ConfigError
+from hwprofiles.kernels import Kernels
+from planner.graph import Parameter
+from planner.operations.base import OperationBase, Part, identity_needs
+from planner.operations.checks import check_activation, check_int, single
+from planner.shapes import Need, Shape
+
+__all__ = ["BatchNorm", "LocalResponseNorm"]
+
+BATCH_NORM_FLOP = 5
+"""An element: two for the sums, one each for the difference, the scale and the shift."""
+POWER_FLOP = 4
+"""An element of local response normalisation: scale, shift, power, product."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchNorm(OperationBase):
+    """Batch normalisation and an activation, where no convolution precedes it.
+
+    Traffic: forward, one pass reads the inputs for the statistics and one normalises them (3 accesses);
+    backward, the weight gradient's pass reads inputs and gradients for the sums (2) and the activation
+    gradient's reads both and writes (3).
+    """
+
+    kind: ClassVar[str] = "batch_norm"
+    activation: str | None = None
+
+    def __post_init__(self) -> None:
+        check_activation("batch_norm.activation", self.activation)
+
+    def output(self, inputs: Sequence[Shape]) -> Shape:
+        """Shape of the input."""
+        return single(self.kind, inputs)
+
+    def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
+        """Scale and shift; the running statistics are not trained."""
+        channels = inputs[0].size("channel")
+        return Parameter("weight", (channels,)), Parameter("bias", (channels,))
+
+    def _forward(self, part: Part) -> Kernels:
+        return part.streaming(flop=BATCH_NORM_FLOP * part.outputs, elements=3 * part.outputs)
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        return part.streaming(flop=BATCH_NORM_FLOP * part.outputs, elements=3 * part.outputs)
+
+    def _weight_gradient(self, part: Part) -> Kernels:
+        return part.streaming(flop=BATCH_NORM_FLOP * part.outputs, elements=2 * part.outputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalResponseNorm(OperationBase):
+    """Each element divided by a power of the squares of its neighbours in the channels.
+
+    A part of the channels needs (size - 1) / 2 channels more on both sides: a halo.
+    Traffic: forward inputs and outputs once; backward inputs, outputs and both gradients once.
+
+    Source:
+        Krizhevsky et al., NIPS 2012, Sec. 3.3.
+    """
+
+    kind: ClassVar[str] = "local_response_norm"
+    size: int = 5
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_int("local_response_norm.size", self.size, 1)
+        if self.size % 2 == 0:
+            raise ConfigError(f"local_response_norm.size must be odd, got {self.size}")
+
+    def output(self, inputs: Sequence[Shape]) -> Shape:
+        """Shape of the input."""
+        return single(self.kind, inputs)
+
+    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+        """The same part, and its neighbours in the channels."""
+        sample, _, *positions = identity_needs(inputs[0])
+        return (sample, Need(dim="channel", kernel=self.size, pad=self.size // 2), *positions)
+
+    def _forward(self, part: Part) -> Kernels:
+        flop = (2 * self.size + POWER_FLOP) * part.outputs
+        return part.streaming(flop=flop, elements=self._read(part) + part.outputs)
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        flop = 2 * (2 * self.size + POWER_FLOP) * part.outputs
+        return part.streaming(flop=flop, elements=2 * (self._read(part) + part.outputs))

@@ -1,0 +1,108 @@
+"""Pooling over windows, and over all positions."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hwprofiles.errors import ConfigError
+from hwprofiles.kernels import Kernels
+from planner.operations.base import OperationBase, Part
+from planner.operations.checks import check_window, describe, single, window_size
+from planner.shapes import Need, Shape
+
+__all__ = ["GlobalPooling", "Pooling"]
+
+MODES = ("max", "average")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pooling(OperationBase):
+    """The maximum or the mean of each window; a mean counts the padding's zeros.
+
+    Traffic: forward inputs and outputs once; backward both gradients once, and for the maximum also the
+    inputs and outputs, to find where it was.  flop: one an input of a window.
+    """
+
+    kind: ClassVar[str] = "pooling"
+    mode: str
+    """``max`` or ``average``."""
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    pad: tuple[int, ...]
+    ceil_mode: bool = False
+    """Whether a last window may stick out of the input."""
+
+    def __post_init__(self) -> None:
+        _check_mode("pooling", self.mode)
+        check_window("pooling", self.kernel, self.stride, self.pad, (1,) * len(self.kernel))
+        for kernel, pad in zip(self.kernel, self.pad, strict=True):
+            if 2 * pad > kernel:
+                raise ConfigError(f"pooling.pad must be at most half the kernel {kernel}, got {pad}")
+
+    def output(self, inputs: Sequence[Shape]) -> Shape:
+        """Shape of the output: sample, channel, positions."""
+        shape = single("pooling", inputs, len(self.kernel))
+        windows = zip(shape.positions, self.kernel, self.stride, self.pad, strict=True)
+        ceil_mode = self.ceil_mode
+        positions = (
+            window_size("pooling", size, kernel=k, stride=s, pad=p, ceil_mode=ceil_mode) for size, k, s, p in windows
+        )
+        return Shape(shape.dims, (*shape.sizes[:2], *positions))
+
+    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+        """The same samples and channels, and the windows of the part's positions."""
+        windows = zip(inputs[0].dims[2:], self.kernel, self.stride, self.pad, strict=True)
+        return (
+            Need(dim="sample"),
+            Need(dim="channel"),
+            *(Need(dim=dim, kernel=k, stride=s, pad=p) for dim, k, s, p in windows),
+        )
+
+    def _forward(self, part: Part) -> Kernels:
+        flop = part.outputs * math.prod(self.kernel)
+        return part.streaming(flop=flop, elements=self._read(part) + part.outputs)
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        accesses = 2 if self.mode == "max" else 1
+        flop = part.outputs * math.prod(self.kernel)
+        return part.streaming(flop=flop, elements=accesses * (self._read(part) + part.outputs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalPooling(OperationBase):
+    """The maximum or the mean over all positions, which stay as dimensions of size 1.
+
+    Traffic: as for ``Pooling``.  flop: one an input.
+    """
+
+    kind: ClassVar[str] = "global_pooling"
+    mode: str = "average"
+
+    def __post_init__(self) -> None:
+        _check_mode("global_pooling", self.mode)
+
+    def output(self, inputs: Sequence[Shape]) -> Shape:
+        """Shape of the output: sample, channel, positions of size 1."""
+        shape = single("global_pooling", inputs)
+        if not shape.positions:
+            raise ConfigError(f"global_pooling needs positions to pool over, got {describe(shape)}")
+        return Shape(shape.dims, (*shape.sizes[:2], *(1 for _ in shape.positions)))
+
+    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+        """All positions of the part's samples and channels."""
+        return tuple(Need(dim=dim if dim in ("sample", "channel") else None) for dim in inputs[0].dims)
+
+    def _forward(self, part: Part) -> Kernels:
+        read = self._read(part)
+        return part.streaming(flop=read, elements=read + part.outputs)
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        read = self._read(part)
+        accesses = 2 if self.mode == "max" else 1
+        return part.streaming(flop=read, elements=accesses * (read + part.outputs))
+
+
+def _check_mode(kind: str, mode: str) -> None:
+    if mode not in MODES:
+        raise ConfigError(f"{kind}.mode must be one of {', '.join(MODES)}, got {mode!r}")
