@@ -1,0 +1,167 @@
+"""The comparison as one HTML file that needs nothing else: no network, no server, no other file."""
+
+import json
+import math
+import os
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from planner.comparison import Comparison, StrategyResult
+from reports.device_lists import compact_devices
+from reports.figures.agreement import agreement_figure
+from reports.figures.breakdown import breakdown_figure
+from reports.figures.ladder import ladder_figure, ladder_readings
+from reports.figures.memory import memory_figure
+from reports.packing import pack_array, pack_json
+from reports.palette import kind_colours
+from reports.summary import comparison_columns, fullest_device, headline, winner_of
+from reports.timeline_rows import pack_timeline
+from reports.units import byte_unit, memory_unit, plain_unit, time_unit
+
+__all__ = ["comparison_html", "write_comparison_page"]
+
+
+def write_comparison_page(comparison: Comparison, path: Path) -> None:
+    """Write the page; a reader of ``path`` sees the old file or the whole new one, never a part.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written; ``path`` is then untouched.
+    """
+    html = comparison_html(comparison)
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(html)
+        os.chmod(beside, 0o644)
+        os.replace(beside, path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """Render the page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    figures = _figures(comparison) if comparison.strategies else {}
+    return environment.get_template("comparison.html").render(
+        comparison=comparison,
+        winner=winner_of(comparison),
+        headline=headline(comparison),
+        tiles=_tiles(comparison),
+        columns=comparison_columns(comparison),
+        ladder=_ladder_rows(comparison),
+        readings=ladder_readings(comparison),
+        correlation=plain_unit([comparison.rank_correlation]).text(comparison.rank_correlation),
+        layers=[_layer_table(strategy) for strategy in comparison.strategies],
+        fullest=[_fullest(strategy, comparison) for strategy in comparison.strategies],
+        data={"figures": figures, "strategies": [_strategy_data(s, comparison) for s in comparison.strategies]},
+        plotly=get_plotlyjs(),
+    )
+
+
+def _template(name: str) -> str:
+    return files("reports").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _plain(figure: go.Figure) -> Any:
+    return json.loads(figure.to_json())
+
+
+def _figures(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "breakdown": _plain(breakdown_figure(comparison)),
+        "ladder": _plain(ladder_figure(comparison)),
+        "agreement": _plain(agreement_figure(comparison)),
+    }
+
+
+def _tiles(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """Key numbers of the winner: label, number, unit."""
+    winner = winner_of(comparison)
+    if winner is None:
+        return []
+    time, moved = time_unit([winner.simulated_s]), byte_unit([winner.moved_bytes])
+    peak = winner.peak_memory_bytes[fullest_device(winner, comparison.device_memory_bytes)]
+    memory = memory_unit([peak])
+    return [
+        ("iteration", time.text(winner.simulated_s), time.name),
+        ("throughput", plain_unit([winner.images_per_s]).text(winner.images_per_s), "images/s"),
+        ("speedup over one device", f"{winner.speedup:.2f}", "×"),
+        ("above its lower bound", f"{100 * (winner.simulated_s / winner.lower_bound_s - 1):.1f}", "%"),
+        ("moved an iteration", moved.text(winner.moved_bytes), moved.name),
+        ("peak memory", memory.text(peak), memory.name),
+    ]
+
+
+def _ladder_rows(comparison: Comparison) -> dict[str, Any]:
+    """Time under each reading, with the step from the reading before."""
+    unit = time_unit([value for s in comparison.strategies for value in s.ladder_s.values()])
+    rows = []
+    for strategy in comparison.strategies:
+        before, cells = math.nan, []
+        for reading in ladder_readings(comparison):
+            value_s = strategy.ladder_s.get(reading, math.nan)
+            step = value_s / before - 1
+            cells.append((value_s, unit.text(value_s), f"{step:+.1%}" if math.isfinite(step) else ""))
+            before = value_s
+        rows.append((strategy.name, cells))
+    return {"unit": unit.name, "rows": rows}
+
+
+def _layer_table(strategy: StrategyResult) -> dict[str, Any]:
+    """Rows of the layer table; every bar is scaled to the longest of the three kinds of time."""
+    keys = ("compute_s", "exchange_s", "transfer_s")
+    times = [getattr(layer, key) for layer in strategy.layers for key in keys]
+    time, moved = time_unit(times), byte_unit([layer.moved_bytes for layer in strategy.layers])
+    longest_s, most_bytes = max(times, default=0.0), max((layer.moved_bytes for layer in strategy.layers), default=0.0)
+    rows = [
+        {
+            "layer": layer,
+            "degrees": " × ".join(f"{dim} {degree}" for dim, degree in layer.degrees.items() if degree > 1) or "whole",
+            "devices": compact_devices(layer.devices),
+            "bars": [
+                (key[:-2], getattr(layer, key), time.text(getattr(layer, key)), _share(getattr(layer, key), longest_s))
+                for key in keys
+            ]
+            + [("moved", layer.moved_bytes, moved.text(layer.moved_bytes), _share(layer.moved_bytes, most_bytes))],
+        }
+        for layer in strategy.layers
+    ]
+    return {"time": time.name, "moved": moved.name, "rows": rows}
+
+
+def _share(value: float, largest: float) -> str:
+    return f"{100 * value / largest:.1f}" if largest > 0 else "0"
+
+
+def _fullest(strategy: StrategyResult, comparison: Comparison) -> str:
+    device = fullest_device(strategy, comparison.device_memory_bytes)
+    peak, size = strategy.peak_memory_bytes[device], comparison.device_memory_bytes[device]
+    unit = memory_unit([peak, size])
+    return f"{comparison.devices[device]} is the fullest: {unit.text(peak)} of {unit.full(size)} ({peak / size:.1%})"
+
+
+def _strategy_data(strategy: StrategyResult, comparison: Comparison) -> dict[str, Any]:
+    """What the page draws on demand."""
+    use = strategy.link_use
+    return {
+        "name": strategy.name,
+        "memory": _plain(memory_figure(strategy, comparison.devices, comparison.device_memory_bytes)),
+        "colours": kind_colours(str(kind) for kind in strategy.timeline["kind"].unique()),
+        "timeline": pack_timeline(strategy.timeline, comparison.devices),
+        "links": {
+            "names": pack_json(list(use.links)),
+            "edges_s": pack_array(use.edges_s),
+            # Shares to a hundredth of a percent: four digits are more than a colour shows.
+            "share": pack_array((use.share.clip(0, 1) * 10_000).round().astype("int64")),
+            "moved_bytes": pack_array(use.moved_bytes),
+        },
+    }

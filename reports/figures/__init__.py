@@ -1,0 +1,1 @@
+"""Figures of the pages; one module a figure, each a function from results to a Plotly figure."""

@@ -1,0 +1,69 @@
+"""Additive against simulated cost: how far the additive model can be trusted to rank strategies."""
+
+import plotly.graph_objects as go
+
+from planner.comparison import Comparison
+from reports.figures.look import spread_out, styled
+from reports.palette import COMPUTE, IDLE, MARK
+from reports.summary import winner_of
+from reports.units import time_unit
+
+__all__ = ["agreement_figure"]
+
+
+def agreement_figure(comparison: Comparison) -> go.Figure:
+    """Draw every strategy tried as a point, with the line where both costs are equal.
+
+    Both axes are logarithmic where the times span more than a factor of 10.
+    """
+    points = _points(comparison)
+    times_s = [value for _, additive_s, simulated_s, _ in points for value in (additive_s, simulated_s)]
+    unit, winner = time_unit(times_s), winner_of(comparison)
+    figure = go.Figure()
+    ends = [min(times_s) / unit.factor * 0.8, max(times_s) / unit.factor * 1.25]
+    style = {"width": 1.5, "dash": "dash", "color": IDLE}
+    figure.add_scatter(x=ends, y=ends, mode="lines", line=style, name="equal", hoverinfo="skip")
+    groups = (
+        ("other strategies tried", {"size": 7, "color": IDLE, "opacity": 0.65, "symbol": "circle-open"}),
+        ("compared", {"size": 11, "color": COMPUTE, "symbol": "circle"}),
+        ("fastest", {"size": 15, "color": MARK, "symbol": "star"}),
+    )
+    for label, marker in groups:
+        chosen = [point for point in points if _group(point, winner.name if winner else "") == label]
+        figure.add_scatter(
+            x=[additive_s / unit.factor for _, additive_s, _, _ in chosen],
+            y=[simulated_s / unit.factor for _, _, simulated_s, _ in chosen],
+            text=[name for name, _, _, _ in chosen],
+            customdata=[[unit.full(additive_s), unit.full(simulated_s)] for _, additive_s, simulated_s, _ in chosen],
+            mode="markers" if label.startswith("other") else "markers+text",
+            textposition="top center",
+            marker=marker,
+            name=label,
+            hovertemplate="%{text}<br>additive %{customdata[0]}<br>simulated %{customdata[1]}<extra></extra>",
+        )
+    kind = {"type": "log" if spread_out(times_s) else "linear", "automargin": True, "zeroline": False}
+    if kind["type"] == "log":
+        kind |= {"dtick": "D2"}
+    return styled(
+        figure,
+        xaxis={"title": f"additive cost [{unit.name}]", **kind},
+        yaxis={"title": f"simulated [{unit.name}]", **kind},
+    )
+
+
+def _points(comparison: Comparison) -> list[tuple[str, float, float, bool]]:
+    """Name, additive and simulated cost of everything tried, and whether it is in the comparison."""
+    compared = {s.name: (s.name, s.additive_s, s.simulated_s, True) for s in comparison.strategies}
+    tried = comparison.tried
+    names = tried["name"] if len(tried) else ()
+    others = [
+        (str(name), float(tried["additive_s"].iloc[i]), float(tried["simulated_s"].iloc[i]), False)
+        for i, name in enumerate(names)
+        if name not in compared
+    ]
+    return others + list(compared.values())
+
+
+def _group(point: tuple[str, float, float, bool], winner: str) -> str:
+    name, _, _, compared = point
+    return "other strategies tried" if not compared else "fastest" if name == winner else "compared"

@@ -1,0 +1,58 @@
+"""Where the time of an iteration goes."""
+
+import plotly.graph_objects as go
+
+from planner.comparison import Comparison
+from reports.figures.look import styled
+from reports.palette import COMMUNICATION, COMPUTE, IDLE, MARK
+from reports.units import time_unit
+
+__all__ = ["breakdown_figure"]
+
+_PARTS = (
+    ("compute_s", "compute", COMPUTE, ""),
+    ("exposed_communication_s", "exposed communication", COMMUNICATION, "/"),
+    ("idle_s", "idle", IDLE, ""),
+)
+
+
+def breakdown_figure(comparison: Comparison) -> go.Figure:
+    """Draw the simulated iteration of each strategy as compute, exposed communication and idle time.
+
+    The three add up to ``simulated_s``, printed at the end of the bar; a mark shows the lower bound.
+    """
+    strategies = comparison.strategies
+    unit, names = time_unit([s.simulated_s for s in strategies]), [s.name for s in strategies]
+    figure = go.Figure()
+    for attribute, label, colour, pattern in _PARTS:
+        values_s = [getattr(s, attribute) for s in strategies]
+        figure.add_bar(
+            y=names,
+            x=[value / unit.factor for value in values_s],
+            name=label,
+            orientation="h",
+            marker={"color": colour, "pattern": {"shape": pattern, "size": 6, "solidity": 0.2, "bgcolor": colour, "fgcolor": "#fff"}},
+            customdata=[unit.full(value) for value in values_s],
+            hovertemplate=f"%{{y}}: {label} %{{customdata}}<extra></extra>",
+        )
+    figure.add_scatter(
+        y=names,
+        x=[s.lower_bound_s / unit.factor for s in strategies],
+        name="lower bound",
+        mode="markers",
+        marker={"symbol": "line-ns", "size": 26, "line": {"width": 3, "color": MARK}, "color": MARK},
+        customdata=[f"{unit.full(s.lower_bound_s)} ({s.bound_reason})" for s in strategies],
+        hovertemplate="%{y}: lower bound %{customdata}<extra></extra>",
+    )
+    for s in strategies:
+        end = {"x": s.simulated_s / unit.factor, "y": s.name, "text": f"<b>{unit.full(s.simulated_s)}</b>"}
+        figure.add_annotation(**end, showarrow=False, xanchor="left", xshift=8)
+    longest = max(s.simulated_s for s in strategies) / unit.factor
+    return styled(
+        figure,
+        height=150 + 44 * len(strategies),
+        barmode="stack",
+        bargap=0.35,
+        xaxis={"title": f"time of one iteration [{unit.name}]", "range": [0, 1.16 * longest], "automargin": True},
+        yaxis={"autorange": "reversed", "automargin": True, "ticksuffix": "  "},
+    )

@@ -1,0 +1,40 @@
+"""The ladder: one program under several readings, from adding up to contention."""
+
+import plotly.graph_objects as go
+
+from planner.comparison import Comparison
+from reports.figures.look import styled
+from reports.palette import RUNGS
+from reports.units import time_unit
+
+__all__ = ["ladder_figure", "ladder_readings"]
+
+
+def ladder_readings(comparison: Comparison) -> list[str]:
+    """Readings that any strategy has, in order."""
+    return list(dict.fromkeys(reading for s in comparison.strategies for reading in s.ladder_s))
+
+
+def ladder_figure(comparison: Comparison) -> go.Figure:
+    """Draw, for each strategy, one bar a reading, so that a step shows what its reading explains."""
+    unit = time_unit([value for s in comparison.strategies for value in s.ladder_s.values()])
+    figure = go.Figure()
+    for reading, colour in zip(ladder_readings(comparison), _shades(len(ladder_readings(comparison))), strict=True):
+        values_s = [s.ladder_s.get(reading, float("nan")) for s in comparison.strategies]
+        figure.add_bar(
+            x=[s.name for s in comparison.strategies],
+            y=[value / unit.factor for value in values_s],
+            name=reading,
+            marker={"color": colour, "line": {"width": 0.5, "color": RUNGS[3]}},
+            text=[unit.text(value) for value in values_s],
+            textposition="outside",
+            cliponaxis=False,
+            customdata=[unit.full(value) for value in values_s],
+            hovertemplate=f"%{{x}}: {reading} %{{customdata}}<extra></extra>",
+        )
+    yaxis = {"title": f"iteration [{unit.name}]", "rangemode": "tozero", "automargin": True}
+    return styled(figure, barmode="group", bargap=0.25, height=360, yaxis=yaxis)
+
+
+def _shades(count: int) -> list[str]:
+    return [RUNGS[min(i, len(RUNGS) - 1)] for i in range(count)]

@@ -1,0 +1,40 @@
+"""Peak memory of every device against what it has."""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from planner.comparison import StrategyResult
+from reports.figures.look import styled
+from reports.palette import COMPUTE, MARK
+from reports.units import memory_unit
+
+__all__ = ["memory_figure"]
+
+
+def memory_figure(strategy: StrategyResult, devices: Sequence[str], capacity_bytes: Sequence[float]) -> go.Figure:
+    """Draw one bar a device and a mark at its capacity."""
+    unit = memory_unit([*strategy.peak_memory_bytes, *capacity_bytes])
+    shares = [peak / size for peak, size in zip(strategy.peak_memory_bytes, capacity_bytes, strict=True)]
+    figure = go.Figure()
+    figure.add_bar(
+        x=list(devices),
+        y=[peak / unit.factor for peak in strategy.peak_memory_bytes],
+        name="peak",
+        marker={"color": COMPUTE},
+        customdata=[
+            f"{unit.full(peak)}, {share:.1%} of capacity"
+            for peak, share in zip(strategy.peak_memory_bytes, shares, strict=True)
+        ],
+        hovertemplate="%{x}: %{customdata}<extra></extra>",
+    )
+    figure.add_scatter(
+        x=list(devices),
+        y=[size / unit.factor for size in capacity_bytes],
+        name="capacity",
+        mode="lines",
+        line={"shape": "hvh", "width": 2, "color": MARK, "dash": "dot"},
+        hovertemplate=f"%{{x}}: capacity %{{y:,.{unit.decimals}f}} {unit.name}<extra></extra>",
+    )
+    yaxis = {"title": f"memory [{unit.name}]", "rangemode": "tozero", "automargin": True}
+    return styled(figure, height=300, bargap=0.15, yaxis=yaxis, xaxis={"type": "category", "automargin": True})

@@ -1,0 +1,43 @@
+"""One set of colours for every picture, told apart by all common kinds of colour vision.
+
+They are mid-tones, so that one colour serves on light and on dark ground.
+
+Source: Okabe and Ito, "Color Universal Design", 2008 (the first seven, yellow darkened for light
+ground); the rest after Tol, "Colour schemes", SRON/EPS/TN/09-002, 2021, "muted".
+"""
+
+from collections.abc import Iterable
+
+__all__ = ["COMMUNICATION", "COMPUTE", "IDLE", "MARK", "RUNGS", "kind_colours"]
+
+COMPUTE = "#1f83c4"
+COMMUNICATION = "#e2711d"
+IDLE = "#9aa3ad"
+MARK = "#c23b7a"
+"""What the eye must find: the winner, a bound, a capacity."""
+RUNGS = ("#a9cbe4", "#5aa5d6", "#1f83c4", "#14608f", "#0c3f5f")
+"""Readings of the ladder, from the plainest to the fullest."""
+
+_KINDS = {
+    "forward": "#1f83c4",
+    "activation_gradient": "#6cc0ee",
+    "weight_gradient": "#15a077",
+    "bias_gradient": "#8bc6a4",
+    "update": "#d9b21c",
+    "transfer": "#e2711d",
+    "send": "#e2711d",
+    "receive": "#f0a868",
+    "collective": "#cc79a7",
+    "exchange": "#cc79a7",
+    "compress": "#8a4f9e",
+    "decompress": "#b28cc4",
+}
+_OTHERS = ("#999933", "#44aa99", "#aa4466", "#7788aa", "#bb8855", "#667755")
+
+
+def kind_colours(kinds: Iterable[str]) -> dict[str, str]:
+    """Give every kind of task its colour; kinds that are not known share the rest in order."""
+    listed = list(dict.fromkeys(kinds))
+    unknown = [kind for kind in listed if kind not in _KINDS]
+    others = {kind: _OTHERS[i % len(_OTHERS)] for i, kind in enumerate(unknown)}
+    return {kind: _KINDS.get(kind) or others[kind] for kind in listed}

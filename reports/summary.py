@@ -1,0 +1,94 @@
+"""What a comparison says, in words and columns; the terminal and the page print the same."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.comparison import Comparison, StrategyResult
+from reports.units import Unit, byte_unit, memory_unit, plain_unit, time_unit
+
+__all__ = ["Column", "comparison_columns", "fullest_device", "headline", "winner_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of the comparison, a value a strategy."""
+
+    title: str
+    meaning: str
+    unit: Unit
+    values: tuple[float, ...]
+    """SI."""
+
+    @property
+    def header(self) -> str:
+        """Title with the unit."""
+        return f"{self.title} [{self.unit.name}]" if self.unit.name else self.title
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Printed values, without the unit."""
+        return tuple(self.unit.text(value) for value in self.values)
+
+
+def winner_of(comparison: Comparison) -> StrategyResult | None:
+    """Return the named winner, else the shortest simulated iteration; None where nothing could run."""
+    named = [strategy for strategy in comparison.strategies if strategy.name == comparison.winner]
+    return min(named or comparison.strategies, key=lambda strategy: strategy.simulated_s, default=None)
+
+
+def headline(comparison: Comparison) -> str:
+    """Answer the question in one sentence."""
+    question = f"{comparison.model} on {comparison.cluster} ({len(comparison.devices)} devices), batch {comparison.batch:,}"
+    winner = winner_of(comparison)
+    if winner is None:
+        return f"No strategy can run {question}."
+    time = time_unit([winner.simulated_s]).full(winner.simulated_s)
+    rate = plain_unit([winner.images_per_s]).text(winner.images_per_s)
+    answer = f"{winner.name} is the fastest way to train {question}: {time} an iteration, {rate} images/s"
+    others = [_ratio(strategy, winner) for strategy in comparison.strategies if strategy is not winner]
+    return f"{answer} – {_listed(others)}." if others else f"{answer}."
+
+
+def fullest_device(strategy: StrategyResult, capacity_bytes: tuple[float, ...]) -> int:
+    """Index of the device whose memory is filled to the largest share."""
+    shares = [peak / size for peak, size in zip(strategy.peak_memory_bytes, capacity_bytes, strict=True)]
+    return shares.index(max(shares))
+
+
+def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
+    """Return the columns of the comparison table, in order."""
+    strategies = comparison.strategies
+
+    def column(title: str, meaning: str, choose: Callable[[list[float]], Unit], values: list[float]) -> Column:
+        return Column(title=title, meaning=meaning, unit=choose(values), values=tuple(values))
+
+    times = time_unit([s.simulated_s for s in strategies])
+
+    def same(_: list[float]) -> Unit:
+        return times
+
+    peaks = [s.peak_memory_bytes[fullest_device(s, comparison.device_memory_bytes)] for s in strategies]
+    return (
+        column("additive", "Eq. 1: every phase and transfer after the other", same, [s.additive_s for s in strategies]),
+        column("simulated", "steady iteration with overlap and contention", same, [s.simulated_s for s in strategies]),
+        column("images/s", "batch over simulated time", plain_unit, [s.images_per_s for s in strategies]),
+        column("speedup", "over the whole batch on one device", plain_unit, [s.speedup for s in strategies]),
+        column("moved", "bytes that leave a device in an iteration", byte_unit, [s.moved_bytes for s in strategies]),
+        column(
+            "exposed comm.",
+            "time that the busiest device waits for communication",
+            same,
+            [s.exposed_communication_s for s in strategies],
+        ),
+        column("peak memory", "of the fullest device", memory_unit, peaks),
+        column("lower bound", "no schedule of these tasks is shorter", same, [s.lower_bound_s for s in strategies]),
+    )
+
+
+def _ratio(strategy: StrategyResult, winner: StrategyResult) -> str:
+    ratio = strategy.simulated_s / winner.simulated_s
+    return f"as fast as {strategy.name}" if f"{ratio:.2f}" == "1.00" else f"{ratio:.2f}× as fast as {strategy.name}"
+
+
+def _listed(parts: list[str]) -> str:
+    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)

@@ -1,0 +1,120 @@
+"""A timeline as the page draws it: rows, lanes within a row, and compact columns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from reports.packing import pack_array, pack_json
+
+__all__ = ["assign_lanes", "pack_timeline", "row_labels"]
+
+Ints = NDArray[np.int64]
+
+
+def pack_timeline(timeline: pd.DataFrame, devices: Sequence[str]) -> dict[str, Any]:
+    """Pack every task of a timeline; nothing is merged or left out.
+
+    Args:
+        timeline: One row a task, with the columns of ``StrategyResult.timeline``.
+        devices: Names of the devices; an integer in the column ``device`` indexes them.
+
+    Returns:
+        ``count``, ``tick_s`` (what start and duration count), and ``columns`` with packed arrays and,
+        under ``names``, ``layers``, ``phases``, ``kinds`` and ``rows``, the words behind their codes.
+    """
+    labels, row = row_labels(timeline, devices)
+    order = np.lexsort((timeline["start_s"].to_numpy(dtype=np.float64), row))
+    tasks, row = timeline.iloc[order], row[order]
+    start_s, end_s = (tasks[key].to_numpy(dtype=np.float64) for key in ("start_s", "end_s"))
+    tick_s = _tick(float(end_s.max(initial=0.0)))
+    start, end = (np.rint(time_s / tick_s).astype(np.int64) for time_s in (start_s, end_s))
+    lane, lanes = assign_lanes(row, start, end)
+    numbers = {"start": start, "duration": end - start, "row": row, "lane": lane, "lanes": lanes}
+    columns = {key: pack_array(values) for key, values in numbers.items()}
+    columns["bytes"] = pack_array(np.nan_to_num(tasks["bytes"].to_numpy(dtype=np.float64)))
+    for key in ("name", "layer", "phase", "kind"):
+        codes, words = pd.factorize(tasks[key].astype(object).where(tasks[key].notna(), "").astype(str))
+        columns[key] = pack_array(codes)
+        columns[f"{key}s"] = pack_json(list(words))
+    columns["rows"] = pack_json([{"label": label, "device": device} for label, device in labels])
+    return {"count": len(tasks), "tick_s": tick_s, "columns": columns}
+
+
+def row_labels(timeline: pd.DataFrame, devices: Sequence[str]) -> tuple[list[tuple[str, str]], Ints]:
+    """Name the rows of a timeline: the streams of each device, then what belongs to no device.
+
+    Returns:
+        Pairs (label, device) from the top of the picture down, and the row of every task, shape (T,).
+    """
+    keys = pd.MultiIndex.from_frame(timeline[["device", "stream"]].astype(object).fillna(""))
+    codes, found = keys.factorize()
+    rows = [_Row.of(device, stream, devices) for device, stream in found]
+    order = sorted(range(len(rows)), key=lambda i: rows[i].order)
+    position = np.empty(len(rows), dtype=np.int64)
+    position[order] = np.arange(len(rows))
+    return [(rows[i].label, rows[i].device) for i in order], position[codes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    order: tuple[int, bool, str]
+    label: str
+    device: str
+
+    @classmethod
+    def of(cls, device: object, stream: object, devices: Sequence[str]) -> "_Row":
+        """Devices in the cluster's order, arithmetic above communication; the rest below."""
+        words = f"stream {stream}" if isinstance(stream, int | np.integer) else str(stream)
+        if isinstance(device, int | np.integer):
+            index, name = int(device), devices[device] if 0 <= device < len(devices) else ""
+        else:
+            name = str(device)
+            index = devices.index(name) if name in devices else -1
+        order = (index if index >= 0 else len(devices), words not in ("compute", "stream 0"), words)
+        return cls(order, f"{name} {words}".strip() or "network", name)
+
+
+def assign_lanes(row: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Share the height of a row between the tasks that run in it at once.
+
+    Args:
+        row, start, end: Shape (T,), sorted by row, then start.
+
+    Returns:
+        Lane of every task, and the number of lanes of the group of overlapping tasks it belongs to.
+    """
+    lane, lanes = np.zeros(len(row), dtype=np.int64), np.ones(len(row), dtype=np.int64)
+    if not len(row):
+        return lane, lanes
+    # A group ends where a task starts after all earlier ones of its row have ended.
+    shifted = end + row * (int(end.max()) + 1)
+    latest = np.maximum.accumulate(shifted)
+    fresh = np.r_[True, (row[1:] != row[:-1]) | (start[1:] + row[1:] * (int(end.max()) + 1) >= latest[:-1])]
+    bounds = np.r_[np.flatnonzero(fresh), len(row)]
+    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+        if last - first > 1:
+            lane[first:last], lanes[first:last] = _group_lanes(start[first:last], end[first:last])
+    return lane, lanes
+
+
+def _group_lanes(start: Ints, end: Ints) -> tuple[list[int], int]:
+    """First free lane for each task in order of start."""
+    free_at: list[int] = []
+    lane = []
+    for begins, ends in zip(start.tolist(), end.tolist(), strict=True):
+        chosen = next((i for i, time in enumerate(free_at) if time <= begins), len(free_at))
+        free_at[chosen : chosen + 1] = [ends]
+        lane.append(chosen)
+    return lane, len(free_at)
+
+
+def _tick(end_s: float) -> float:
+    """Nanoseconds, or the next power of ten with which the end still fits 32 bits."""
+    tick_s = 1e-9
+    while end_s / tick_s >= 2**32 - 1:
+        tick_s *= 10
+    return tick_s

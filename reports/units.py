@@ -1,0 +1,64 @@
+"""Human units: one unit and one number of decimals for everything that stands in one column."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["Unit", "byte_unit", "memory_unit", "plain_unit", "time_unit"]
+
+_SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
+_BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+_MEMORY = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit with the decimals that its column needs."""
+
+    name: str
+    """Symbol, empty for plain numbers."""
+    factor: float
+    """Size of the unit in SI."""
+    decimals: int
+
+    def text(self, value: float) -> str:
+        """Print the number without its unit; a dash where there is none."""
+        if not math.isfinite(value):
+            return "–"
+        return f"{value / self.factor:,.{self.decimals}f}"
+
+    def full(self, value: float) -> str:
+        """Print the number with its unit."""
+        return f"{self.text(value)} {self.name}".strip()
+
+
+def time_unit(values_s: Iterable[float]) -> Unit:
+    """Choose the unit for times in seconds."""
+    return _choose(_SECONDS, values_s)
+
+
+def byte_unit(values_bytes: Iterable[float]) -> Unit:
+    """Choose the decimal unit for amounts of data that move."""
+    return _choose(_BYTES, values_bytes)
+
+
+def memory_unit(values_bytes: Iterable[float]) -> Unit:
+    """Choose the binary unit for memory sizes."""
+    return _choose(_MEMORY, values_bytes)
+
+
+def plain_unit(values: Iterable[float]) -> Unit:
+    """Choose the decimals of plain numbers."""
+    return _choose((("", 1.0),), values)
+
+
+def _choose(units: tuple[tuple[str, float], ...], values: Iterable[float]) -> Unit:
+    """Take the largest unit that the largest value fills, with four digits for it."""
+    sizes = [abs(value) for value in values if math.isfinite(value) and value != 0]
+    if not sizes:
+        return Unit(*units[0], decimals=0)
+    name, factor = next(((n, f) for n, f in units if max(sizes) >= f), units[-1])
+    for_largest, for_smallest = (math.floor(math.log10(size / factor)) for size in (max(sizes), min(sizes)))
+    # A much smaller neighbour may ask for one decimal more; beyond that the column reads as noise.
+    decimals = max(3 - for_largest, min(2 - for_smallest, 4 - for_largest))
+    return Unit(name, factor, decimals=0 if name == "B" else min(max(decimals, 0), 3))
