@@ -1,0 +1,53 @@
+"""Latency of a link: constant, or a table by message size."""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.errors import ConfigError
+
+__all__ = ["Latency"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds before the first byte lands, by the size of the message.
+
+    Linear in size between the rows, the end rows' values beyond them; one row is a constant.
+    """
+
+    sizes_bytes: tuple[float, ...]
+    """Strictly rising, >= 0."""
+    seconds: tuple[float, ...]
+    """One for each size, finite and >= 0."""
+
+    def __post_init__(self) -> None:
+        if not self.sizes_bytes or len(self.sizes_bytes) != len(self.seconds):
+            raise ConfigError(
+                "Latency needs as many seconds as sizes and at least one, "
+                f"got {len(self.sizes_bytes)} sizes and {len(self.seconds)} seconds"
+            )
+        if not all(0 <= value < math.inf for value in (*self.sizes_bytes, *self.seconds)):
+            raise ConfigError(f"Latency rows must be finite and >= 0, got {self.sizes_bytes} and {self.seconds}")
+        if not all(low < high for low, high in pairwise(self.sizes_bytes)):
+            raise ConfigError(f"Latency.sizes_bytes must rise strictly, got {self.sizes_bytes}")
+
+    @classmethod
+    def constant(cls, seconds: float) -> "Latency":
+        """The same latency for messages of any size."""
+        return cls((0.0,), (seconds,))
+
+    @overload
+    def at(self, size_bytes: float) -> float: ...
+    @overload
+    def at(self, size_bytes: Floats) -> Floats: ...
+    def at(self, size_bytes: float | Floats) -> float | Floats:
+        """Latency in seconds of messages of ``size_bytes``: a number, or an array of any shape."""
+        value = np.interp(size_bytes, self.sizes_bytes, self.seconds)
+        return value if isinstance(size_bytes, np.ndarray) else float(value)
