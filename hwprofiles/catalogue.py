@@ -1,0 +1,141 @@
+"""The catalogue of clusters, and the clusters that users write: by name, with parameters, or from a file."""
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwprofiles.cluster_build import build_cluster
+from hwprofiles.cluster_file import ClusterFile, Parameter, parse_cluster, read_parameters, read_tree
+from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+
+__all__ = ["ClusterParameter", "ClusterSummary", "cluster_names", "describe", "load_cluster"]
+
+CLUSTERS = Path(__file__).parent / "clusters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterParameter:
+    """A number that may be chosen after the colon."""
+
+    name: str
+    description: str
+    default: float
+    minimum: float
+    maximum: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSummary:
+    """What there is to know of a cluster before it is used."""
+
+    name: str
+    description: str
+    devices: int
+    nodes: int
+    """As many as the parameters' defaults make."""
+    parameters: tuple[ClusterParameter, ...]
+    sources: tuple[str, ...]
+
+
+def cluster_names() -> list[str]:
+    """Names of the clusters of the catalogue, sorted."""
+    return sorted(path.stem for path in CLUSTERS.glob("*.yaml"))
+
+
+def load_cluster(spec: str) -> DeviceGraph:
+    """Device graph of a cluster.
+
+    Args:
+        spec: A name of the catalogue or the path of a cluster file, and optionally parameters:
+            ``p100-4x4``, ``p100-4x4:nodes=8``, ``mine.yaml:nodes=2,uplinks=3``.
+
+    Raises:
+        ConfigError: The cluster, a parameter or the file breaks a rule; one line names all of them.
+        UnreachableError: Two devices that no route joins.
+    """
+    return _build(*_load(spec))
+
+
+def _build(file: ClusterFile, values: Mapping[str, float]) -> DeviceGraph:
+    changed = [f"{key}={value:g}" for key, value in values.items() if value != file.parameters[key].default]
+    return build_cluster(file, f"{file.name}:{','.join(changed)}" if changed else file.name)
+
+
+def describe(spec: str) -> ClusterSummary:
+    """Summary of a cluster, named as for ``load_cluster``."""
+    file, values = _load(spec)
+    graph = _build(file, values)
+    return ClusterSummary(
+        name=file.name,
+        description=" ".join(file.description.split()),
+        devices=len(graph.devices),
+        nodes=graph.node_count,
+        parameters=tuple(
+            ClusterParameter(name=name, **parameter.model_dump()) for name, parameter in file.parameters.items()
+        ),
+        sources=file.sources,
+    )
+
+
+def _load(spec: str) -> tuple[ClusterFile, dict[str, float]]:
+    path, assignments = _locate(spec)
+    origin = f"cluster {path.stem}" if path.parent == CLUSTERS else f"cluster file {path}"
+    tree = read_tree(path)
+    values = _choose(read_parameters(tree, origin), assignments, origin)
+    return parse_cluster(tree, values, origin), values
+
+
+def _locate(spec: str) -> tuple[Path, str]:
+    """Split a specification into the file that it means and the text of its parameters."""
+    name, _, assignments = spec.partition(":")
+    if name in cluster_names():
+        return CLUSTERS / f"{name}.yaml", assignments
+    if Path(spec).is_file():
+        return Path(spec), ""
+    path, _, after = spec.rpartition(":")
+    if path and Path(path).is_file():
+        return Path(path), after
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        raise ConfigError(f"cluster file {name} does not exist")
+    near = difflib.get_close_matches(name, cluster_names(), n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    known = ", ".join(cluster_names())
+    raise ConfigError(f"cluster must be a known name or a file, got {name!r}; {hint}known: {known}")
+
+
+def _choose(parameters: Mapping[str, Parameter], assignments: str, origin: str) -> dict[str, float]:
+    values: dict[str, float] = {name: parameter.default for name, parameter in parameters.items()}
+    problems: list[str] = []
+    given: set[str] = set()
+    for assignment in assignments.split(",") if assignments else ():
+        name, equals, text = (part.strip() for part in assignment.partition("="))
+        if not equals:
+            problems.append(f"parameters must look like name=number, got {assignment!r}")
+        elif name not in parameters:
+            near = difflib.get_close_matches(name, parameters, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            problems.append(f"parameter must be one of {', '.join(parameters) or '(none)'}, got {name!r}{hint}")
+        elif name in given:
+            problems.append(f"{name} must be given once, got it twice")
+        else:
+            given.add(name)
+            _assign(name, text, parameters[name], values, problems)
+    if problems:
+        raise ConfigError(f"{origin}: {'; '.join(problems)}")
+    return values
+
+
+def _assign(name: str, text: str, parameter: Parameter, values: dict[str, float], problems: list[str]) -> None:
+    whole = isinstance(parameter.default, int)
+    try:
+        value = int(text) if whole else float(text)
+    except ValueError:
+        value = math.nan
+    if parameter.minimum <= value <= parameter.maximum:
+        values[name] = value
+    else:
+        kind = "whole number" if whole else "number"
+        problems.append(f"{name} must be a {kind} in {parameter.minimum} .. {parameter.maximum}, got {text!r}")
