@@ -9,7 +9,15 @@ import typer
 from orrery.errors import run
 from orrery.output import print_json, to_json, whole_file
 from orrery.progress import progress_bar
-from orrery.views import comparison_values, model_values, plan_values, print_table, replay_values, row_values
+from orrery.views import (
+    cluster_row,
+    comparison_values,
+    model_values,
+    plan_values,
+    print_table,
+    replay_values,
+    row_values,
+)
 
 __all__ = ["app", "main"]
 
@@ -52,8 +60,8 @@ def clusters(*, json: Json = False) -> None:
     """List the clusters of the catalogue."""
     from hwprofiles.catalogue import cluster_names, describe
 
-    rows = [describe(name) for name in cluster_names()]
-    print_json(rows) if json else print_table(rows)
+    summaries = [describe(name) for name in cluster_names()]
+    print_json(summaries) if json else print_table([cluster_row(summary) for summary in summaries])
 
 
 @app.command()

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hwprofiles.catalogue import ClusterSummary
     from planner.comparison import Comparison
     from planner.plan import Plan
     from planner.replay import Replay
     from planner.reproduce import Row
 
 __all__ = [
+    "cluster_row",
     "comparison_values",
     "model_values",
     "plan_values",
@@ -40,6 +42,13 @@ def model_values(names: Iterable[str]) -> list[dict[str, Any]]:
         }
         for graph in graphs
     ]
+
+
+def cluster_row(summary: "ClusterSummary") -> dict[str, Any]:
+    """A cluster as one row of the table: its parameters as they are written after the colon, and a sentence."""
+    parameters = ",".join(f"{parameter.name}={parameter.default:g}" for parameter in summary.parameters)
+    row = {field: getattr(summary, field) for field in ("name", "devices", "nodes")}
+    return {**row, "parameters": parameters, "description": summary.description.split(". ")[0]}
 
 
 def plan_values(plan: "Plan") -> dict[str, Any]:
@@ -76,10 +85,11 @@ def print_table(rows: Sequence[dict[str, Any]], *, title: str = "") -> None:
 
     table = Table(title=title or None)
     for name, value in (rows[0] if rows else {}).items():
-        table.add_column(name.replace("_", " "), justify="right" if isinstance(value, int | float) else "left")
+        justify: Any = "right" if isinstance(value, int | float) else "left"
+        table.add_column(name.replace("_", " "), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
-    Console().print(table)
+    Console(markup=False, highlight=False).print(table)
 
 
 def _cell(value: object) -> str:

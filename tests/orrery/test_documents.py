@@ -1,0 +1,50 @@
+"""Every example of the README and of docs/ runs.
+
+Blocks of one page run in order, in one folder: ``python`` blocks share their names, ``sh`` blocks find
+``orrery`` on the path, and a ``yaml NAME`` block is the contents of the file NAME.  Blocks marked
+``set-up`` are what continuous integration itself runs; others are not examples.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(?P<language>\w+) ?(?P<word>[\w.-]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def run_shell(text, folder):
+    """Run commands until the first that fails."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = ["bash", "-euo", "pipefail", "-c", text]
+    ended = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, f"{text}\n{ended.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_run(page, tmp_path, monkeypatch):
+    """Examples neither fail nor depend on anything outside their page."""
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "example"}
+    for block in BLOCK.finditer(page.read_text()):
+        if block["language"] == "yaml" and block["word"]:
+            (tmp_path / block["word"]).write_text(block["text"])
+        elif block["language"] == "python":
+            exec(compile(block["text"], page.name, "exec"), names)
+        elif block["language"] == "sh" and block["word"] != "set-up":
+            run_shell(block["text"], tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    """Relative links and pictures name files of the project."""
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+
+    assert [target for target in targets if not (page.parent / target).exists()] == []

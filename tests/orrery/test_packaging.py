@@ -1,0 +1,90 @@
+"""What is built and how it is set up: wheel contents, pinned versions, the two commands."""
+
+import os
+import re
+import subprocess
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("hwprofiles", "simulator", "planner", "executor", "reports", "orrery")
+
+
+@pytest.fixture(scope="session")
+def project():
+    """The contents of pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def pinned():
+    """Names of constraints.txt, spelled as indexes compare them, with their versions."""
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in (line.split("==") for line in lines)}
+
+
+def test_wheel_holds_code_and_data(tmp_path, monkeypatch):
+    """Every file of the packages is in the wheel: clusters, profiles, templates, py.typed."""
+    from hatchling.build import build_wheel
+
+    monkeypatch.chdir(ROOT)
+    with zipfile.ZipFile(tmp_path / build_wheel(str(tmp_path))) as wheel:
+        packed = set(wheel.namelist())
+    files = (path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
+    wanted = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
+
+    assert wanted <= packed
+    assert {f"{package}/py.typed" for package in PACKAGES} <= packed
+
+
+def test_every_dependency_is_pinned(project):
+    """constraints.txt names each requirement, by name and exact version only."""
+    groups = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
+    required = {re.match(r"[\w-]+", requirement)[0].lower() for group in groups for requirement in group}
+
+    assert required <= pinned().keys()
+    assert all(re.fullmatch(r"[\w.]+", version) for version in pinned().values())
+
+
+def test_readme_begins_with_the_two_commands():
+    """The first example of the README is all the set-up there is."""
+    first = re.search(r"```sh[^\n]*\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+
+    assert [line.partition("#")[0].strip() for line in first.splitlines()] == ["make demo", "make test"]
+
+
+def make(*words):
+    """Run make in the project's folder with a virtual environment of its own."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(["make", "-C", ROOT, *words], capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "lint"])
+def test_old_python_is_refused_with_the_way_out(tmp_path, target):
+    """An interpreter that fails the version check is named, and nothing is made."""
+    old = tmp_path / "python3.9"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.9.2" && exit 0\nexit 1\n')
+    old.chmod(0o755)
+
+    ended = make(target, f"PYTHON={old}", f"VENV={tmp_path}/venv")
+
+    assert ended.returncode != 0
+    assert f"PYTHON must name Python 3.11 or newer, got {old} (Python 3.9.2)" in ended.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize(("target", "stamp"), [("demo", "demo.stamp"), ("test", "all.stamp")])
+def test_installed_environment_is_not_installed_again(tmp_path, target, stamp):
+    """With fresh stamps a command goes straight to work; without them it makes all that it needs."""
+    fresh = make("--dry-run", target, f"VENV={tmp_path}").stdout
+    for name in ("venv.stamp", stamp):
+        (tmp_path / name).touch()
+    again = make("--dry-run", target, f"VENV={tmp_path}").stdout
+
+    assert "-m venv" in fresh
+    assert "pip install" in fresh
+    assert "-c constraints.txt -e" in fresh
+    assert "pip install" not in again
+    assert "-m venv" not in again
