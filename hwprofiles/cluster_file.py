@@ -106,7 +106,7 @@ class LinkClass(_Strict):
     bandwidth_gbyte_per_s: Positive | None = None
     bandwidth_gbit_per_s: Positive | None = None
     latency_us: NotNegative | None = None
-    latency_table: Annotated[tuple[LatencyRow, ...], Field(min_length=1)] | None = None
+    latency_table: tuple[LatencyRow, ...] | None = None
     duplex: Literal["full", "half"] = "full"
     """Full: a resource for each direction.  Half: one for both."""
     sharing: Literal["fair", "exclusive"] = "fair"
@@ -116,6 +116,8 @@ class LinkClass(_Strict):
         _one_of(self, "bandwidth_gbyte_per_s", "bandwidth_gbit_per_s")
         _one_of(self, "latency_us", "latency_table")
         sizes = [row.size_bytes for row in self.latency_table or ()]
+        if self.latency_table == ():
+            raise ValueError("latency_table needs a row, got none")
         if any(low >= high for low, high in pairwise(sizes)):
             raise ValueError(f"latency_table needs rising sizes, got {sizes} bytes")
         return self
@@ -203,10 +205,13 @@ class ClusterFile(_Strict):
     sources: tuple[str, ...] = ()
     parameters: Mapping[Name, Parameter] = {}
     link_classes: Mapping[Name, LinkClass] = {}
-    levels: Annotated[tuple[Level, ...], Field(min_length=1)]
+    levels: tuple[Level, ...]
 
     @model_validator(mode="after")
     def _counts_fit(self) -> Self:
+        # Not a minimum length in the type: pydantic would also report it for a list whose only item is wrong.
+        if not self.levels:
+            raise ValueError("levels needs at least one level, got none")
         split = False
         for i, level in enumerate(self.levels):
             if i == 0 and (level.count or level.at_most):
@@ -289,5 +294,10 @@ def _problem(item: Mapping[str, object]) -> str:
         return f"{where}: unknown key"
     if kind == "missing":
         return f"{where}: missing"
-    message = str(item["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    message = (
+        str(item["msg"])
+        .removeprefix("Value error, ")
+        .replace("Input should be", "must be")
+        .replace("dictionary", "mapping")
+    )
     return f"{where}: {message}" + ("" if isinstance(item["input"], dict) else f", got {reprlib.repr(item['input'])}")
