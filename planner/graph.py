@@ -135,7 +135,7 @@ class ComputationGraph:
         self.element_bytes = element_bytes
         self.index = {layer.name: i for i, layer in enumerate(self.layers)}
         if len(self.index) != len(self.layers):
-            raise ConfigError(f"layers of {name} must have different names, {len(self.layers) - len(self.index)} repeat")
+            raise ConfigError(f"layers of {name} need different names, {len(self.layers) - len(self.index)} repeat")
         self.edges = tuple(
             Edge(self.index[source], i, slot)
             for i, layer in enumerate(self.layers)
@@ -149,17 +149,48 @@ class ComputationGraph:
     @cached_property
     def consumers(self) -> tuple[tuple[Edge, ...], ...]:
         """For every layer the edges that leave it."""
-        return tuple(tuple(edge for edge in self.edges if edge.producer == i) for i in range(len(self.layers)))
+        return self._edges_by([edge.producer for edge in self.edges])
 
     @cached_property
     def producers(self) -> tuple[tuple[Edge, ...], ...]:
         """For every layer the edges that enter it."""
-        return tuple(tuple(edge for edge in self.edges if edge.consumer == i) for i in range(len(self.layers)))
+        return self._edges_by([edge.consumer for edge in self.edges])
+
+    def _edges_by(self, layers: Sequence[int]) -> tuple[tuple[Edge, ...], ...]:
+        rows: list[list[Edge]] = [[] for _ in self.layers]
+        for edge, layer in zip(self.edges, layers, strict=True):
+            rows[layer].append(edge)
+        return tuple(tuple(row) for row in rows)
+
+    @cached_property
+    def _trained(self) -> tuple[bool, ...]:
+        trained: list[bool] = []
+        for layer in self.layers:
+            below = any(trained[self.index[source]] for source in layer.inputs if source != "input")
+            trained.append(below or layer.parameter_count > 0)
+        return tuple(trained)
+
+    def has_gradient(self, index: int) -> bool:
+        """Whether the gradient of a layer's output is needed: it, or a layer before it, is trained."""
+        return self._trained[index]
+
+    def has_phase(self, index: int, phase: str) -> bool:
+        """Whether a layer computes in a phase: no activation gradient towards the data, no update untrained."""
+        if phase == "forward":
+            return True
+        if phase == "activation_gradient":
+            return any(self.has_gradient(edge.producer) for edge in self.producers[index])
+        return self.layers[index].parameter_count > 0
 
     @property
     def parameter_count(self) -> int:
         """Number of trained numbers."""
         return sum(layer.parameter_count for layer in self.layers)
+
+    @property
+    def family(self) -> str:
+        """Name of the model without its parameters."""
+        return self.name.partition(":")[0]
 
     @cached_property
     def digest(self) -> str:

@@ -1,0 +1,157 @@
+"""Configurations: how a layer's output is cut into equal parts and which devices hold them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.errors import ConfigError
+from planner.graph import Layer
+from planner.shapes import Shape
+
+__all__ = ["PLACEMENTS", "ConfigSpace", "Configuration", "offered", "part_bounds", "placed", "space_of"]
+
+PLACEMENTS = ("packed", "spread")
+"""``packed``: the first devices; ``spread``: devices at equal distances over the whole cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Degrees of parallelism of one layer, and the devices that hold its parts.
+
+    Parts are numbered in row-major order of the output's dimensions (sample slowest), so that
+    neighbours in space get neighbouring devices.
+    """
+
+    degrees: Mapping[str, int]
+    """Degree of each dimension that is split; the others have 1."""
+    devices: tuple[int, ...]
+    """Device of every part, all different."""
+
+    @property
+    def parts(self) -> int:
+        """Number of parts."""
+        return len(self.devices)
+
+    def describe(self) -> str:
+        """``n=4 c=1 h=2 w=2``, as the papers print it."""
+        letters = {"sample": "n", "channel": "c", "depth": "d", "height": "h", "width": "w", "length": "l"}
+        return " ".join(f"{letters[dim]}={degree}" for dim, degree in self.degrees.items())
+
+
+def part_bounds(size: int, degree: int) -> NDArray[np.int64]:
+    """Bounds of the parts of a dimension, shape (degree + 1,): part i is [bounds[i], bounds[i + 1])."""
+    return np.arange(degree + 1, dtype=np.int64) * size // degree
+
+
+def placed(placement: str, parts: int, device_count: int) -> NDArray[np.int64]:
+    """Devices of ``parts`` parts under a placement, shape (parts,)."""
+    order = np.arange(parts, dtype=np.int64)
+    return order if placement == "packed" else order * device_count // parts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConfigSpace:
+    """The configurations offered to a layer, as arrays over C configurations and D output dimensions."""
+
+    output: Shape
+    parallel_dims: tuple[str, ...]
+    degrees: NDArray[np.int64]
+    """Shape (C, D), 1 where a dimension is not split."""
+    device_start: NDArray[np.int64]
+    """Shape (C + 1,): offsets into ``devices``."""
+    devices: NDArray[np.int64]
+
+    @property
+    def size(self) -> int:
+        """Number of configurations."""
+        return len(self.degrees)
+
+    @property
+    def parts(self) -> NDArray[np.int64]:
+        """Shape (C,)."""
+        return np.diff(self.device_start)
+
+    def configuration(self, index: int) -> Configuration:
+        """The configuration with this index."""
+        degrees = dict(zip(self.output.dims, self.degrees[index].tolist(), strict=True))
+        devices = self.devices[self.device_start[index] : self.device_start[index + 1]]
+        return Configuration({dim: degrees[dim] for dim in self.parallel_dims}, tuple(devices.tolist()))
+
+    def largest_part(self) -> dict[str, NDArray[np.float64]]:
+        """Size of the largest part in each dimension, shape (C,) each."""
+        sizes = -(-np.array(self.output.sizes) // self.degrees)
+        return {dim: sizes[:, d].astype(np.float64) for d, dim in enumerate(self.output.dims)}
+
+    def only(self, keep: NDArray[np.int64]) -> "ConfigSpace":
+        """The space with the configurations ``keep`` (indices), in that order."""
+        return _space(
+            self.output,
+            self.parallel_dims,
+            self.degrees[keep],
+            [self.devices[self.device_start[c] : self.device_start[c + 1]] for c in keep.tolist()],
+        )
+
+
+def _space(
+    output: Shape, dims: tuple[str, ...], degrees: NDArray[np.int64], devices: Sequence[NDArray[np.int64]]
+) -> ConfigSpace:
+    start = np.zeros(len(devices) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in devices], out=start[1:])
+    return ConfigSpace(output, dims, degrees, start, np.concatenate(devices))
+
+
+@lru_cache(maxsize=4096)
+def offered(output: Shape, parallel_dims: tuple[str, ...], device_count: int) -> ConfigSpace:
+    """Every configuration with equal parts: degrees that divide, at most ``device_count`` parts, each placement.
+
+    Args:
+        output: Shape of the layer's output, batch included.
+        parallel_dims: Dimensions that may be split.
+        device_count: Devices of the cluster.
+    """
+    degrees: list[tuple[int, ...]] = [()]
+    for dim, size in zip(output.dims, output.sizes, strict=True):
+        most = device_count if dim in parallel_dims else 1
+        degrees = [
+            (*row, degree)
+            for row in degrees
+            for degree in range(1, max(most // math.prod(row), 1) + 1)
+            if size % degree == 0
+        ]
+    rows, devices = [], []
+    for row in degrees:
+        packed, spread = (placed(placement, math.prod(row), device_count) for placement in PLACEMENTS)
+        for order in (packed,) if np.array_equal(packed, spread) else (packed, spread):
+            rows.append(row)
+            devices.append(order)
+    return _space(output, parallel_dims, np.array(rows, dtype=np.int64), devices)
+
+
+def space_of(layer: Layer, configuration: Configuration, device_count: int) -> ConfigSpace:
+    """The space that holds one given configuration.
+
+    Raises:
+        ConfigError: It splits a dimension that the layer cannot split, degrees do not divide, or the
+            devices are not as many as the parts, not all different or not in the cluster.
+    """
+    where = f"configuration of {layer.name}"
+    for dim, degree in configuration.degrees.items():
+        if dim not in layer.parallel_dims:
+            raise ConfigError(f"{where}: {dim} is not one of its parallelizable dimensions {layer.parallel_dims}")
+        if degree < 1 or layer.output.size(dim) % degree:
+            raise ConfigError(f"{where}: degree of {dim} must divide {layer.output.size(dim)}, got {degree}")
+    degrees = [configuration.degrees.get(dim, 1) for dim in layer.output.dims]
+    parts, devices = math.prod(degrees), configuration.devices
+    if parts > device_count:
+        raise ConfigError(f"{where}: degrees multiply to {parts} parts, the cluster has {device_count} devices")
+    if len(devices) != parts or len(set(devices)) != parts:
+        raise ConfigError(f"{where}: devices must be {parts} different ones, got {len(devices)}: {list(devices)[:8]}")
+    if min(devices) < 0 or max(devices) >= device_count:
+        raise ConfigError(f"{where}: devices must be in 0..{device_count - 1}, got {min(devices)}..{max(devices)}")
+    return _space(
+        layer.output, layer.parallel_dims, np.array([degrees], dtype=np.int64), [np.array(devices, dtype=np.int64)]
+    )

@@ -1,0 +1,232 @@
+"""The three cost functions of Eq. 1 as tables over configurations: compute, exchange, transfer.
+
+Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018,
+Sec. 5.1: t_c, t_s and t_x.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.compute import ComputeProfile, load_profile
+from hwprofiles.device_graph import DeviceGraph
+from planner.configurations import ConfigSpace, offered
+from planner.exchange import exchange_s
+from planner.graph import PHASES, ComputationGraph, Edge, Layer
+from planner.network import Network, network_of
+from planner.regions import held, layouts_of, needed
+from planner.search.problem import SearchProblem, TensorCost
+from planner.shapes import Need, Shape
+from planner.transfer_kernel import bound_pairs, price_pairs
+
+__all__ = ["CostModel", "NodeCosts", "kernel_s", "part_times"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+EdgeTable = Callable[[Edge, ConfigSpace, ConfigSpace], Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeCosts:
+    """Costs of one layer under every configuration of a space, shape (C,) each, seconds."""
+
+    phase_s: dict[str, Floats]
+    """Time of the slowest part in each of ``PHASES``."""
+    compute_s: Floats
+    """t_c: forward and both gradients."""
+    exchange_s: Floats
+    """t_s without the update's arithmetic."""
+    total_s: Floats
+    """t_c + t_s, the update included."""
+
+
+def kernel_s(profile: ComputeProfile, model: str, layer: Layer, phase: str, part: dict[str, Floats]) -> Floats:
+    """Time of parts of a layer in one phase.
+
+    Where the profile holds a measured row of the layer, the measured time is scaled by the roofline's ratio
+    between the part and what was measured.
+
+    Args:
+        profile: The device's compute profile.
+        model: Name of the model without parameters.
+        layer: The layer.
+        phase: One of ``PHASES``.
+        part: Sizes of the parts by dimension, shape (C,) each.
+
+    Returns:
+        Seconds, shape (C,).
+    """
+    seconds = profile.time_s(layer.kernels(phase, part), phase=phase)
+    row = profile.measured(model, layer.name, phase)
+    if row is None:
+        return seconds
+    whole = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
+    whole["sample"] = np.array([float(row.batch)])
+    measured = profile.time_s(layer.kernels(phase, whole), phase=phase)
+    return np.asarray(row.time_s * seconds / measured[0])
+
+
+def part_times(model: "CostModel", index: int, space: ConfigSpace) -> dict[str, Floats]:
+    """Time of every part of a layer on its own device, for a space of one configuration.
+
+    Returns:
+        For each of ``PHASES`` that the layer has, seconds, shape (parts,).
+    """
+    layer, boxes = model.graph.layers[index], held(space)
+    sizes = (boxes.high - boxes.low).astype(np.float64)
+    part = {dim: sizes[:, d] for d, dim in enumerate(layer.output.dims)}
+    which = model.profile_of[space.devices]
+    times = {}
+    for phase in PHASES:
+        if model.graph.has_phase(index, phase):
+            rows = [kernel_s(profile, model.graph.family, layer, phase, part) for profile in model.profiles]
+            times[phase] = np.column_stack(rows)[np.arange(len(which)), which]
+    return times
+
+
+@dataclass
+class CostModel:
+    """Prices of one model on one cluster; tables are kept and shared by equal layers.
+
+    Args:
+        graph: The model with its batch.
+        cluster: The device graph.
+        exchange: How gradients are exchanged: a key of ``simulator.collectives.ALL_REDUCES``.
+    """
+
+    graph: ComputationGraph
+    cluster: DeviceGraph
+    exchange: str = "ring"
+    network: Network = field(init=False)
+    profiles: tuple[ComputeProfile, ...] = field(init=False)
+    """The cluster's different profiles."""
+    profile_of: Ints = field(init=False)
+    """Shape (n,): index into ``profiles`` for every device."""
+    _nodes: dict[tuple[object, ...], NodeCosts] = field(init=False, default_factory=dict)
+    _tables: dict[tuple[object, ...], Floats] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.network = network_of(self.cluster)
+        names = list(dict.fromkeys(device.profile for device in self.cluster.devices))
+        self.profiles = tuple(load_profile(name) for name in names)
+        self.profile_of = np.array([names.index(device.profile) for device in self.cluster.devices])
+
+    def offered(self) -> list[ConfigSpace]:
+        """The space of every layer: all that divides, on up to all devices."""
+        count = len(self.cluster.devices)
+        return [offered(layer.output, layer.parallel_dims, count) for layer in self.graph.layers]
+
+    def node_costs(self, index: int, space: ConfigSpace) -> NodeCosts:
+        """Compute and exchange costs of layer ``index``."""
+        layer = self.graph.layers[index]
+        family = self.graph.family
+        measured = any(p.measured(family, layer.name, phase) is not None for p in self.profiles for phase in PHASES)
+        inner = self.graph.has_phase(index, "activation_gradient")
+        key = (layer.operation, layer.input_shapes, inner, space, layer.name if measured else "")
+        if key not in self._nodes:
+            self._nodes[key] = self._price_node(index, space)
+        return self._nodes[key]
+
+    def _price_node(self, index: int, space: ConfigSpace) -> NodeCosts:
+        layer, part, family = self.graph.layers[index], space.largest_part(), self.graph.family
+        used = self._profiles_used(space)
+        phase_s = {}
+        for phase in PHASES:
+            if not self.graph.has_phase(index, phase):
+                phase_s[phase] = np.zeros(space.size)
+                continue
+            times = [kernel_s(profile, family, layer, phase, part) for profile in self.profiles]
+            phase_s[phase] = np.where(used, np.column_stack(times), 0.0).max(axis=1)
+        exchange = np.zeros(space.size)
+        for split in (True, False):
+            count = sum(p.elements for p in layer.parameters if p.split is split)
+            size = float(count * self.graph.element_bytes)
+            exchange = exchange + exchange_s(self.network, self.exchange, space, size, split=split)
+        compute = phase_s["forward"] + phase_s["activation_gradient"] + phase_s["weight_gradient"]
+        return NodeCosts(phase_s, compute, exchange, compute + exchange + phase_s["update"])
+
+    def _profiles_used(self, space: ConfigSpace) -> NDArray[np.bool_]:
+        """Shape (C, profiles): whether a device of that profile holds a part."""
+        used = np.zeros((space.size, len(self.profiles)), dtype=bool)
+        used[np.repeat(np.arange(space.size), space.parts), self.profile_of[space.devices]] = True
+        return used
+
+    def transfer_s(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints) -> Floats:
+        """t_x of pairs of configurations ``u[k]``, ``v[k]``: forward and back, shape (K,)."""
+        network, source = self.network, self._source(edge)
+        boxes = needed(consumer, self._needs(edge), source)
+        cost = np.zeros(len(u))
+        price_pairs(
+            u, v, producer.degrees, producer.device_start, producer.devices, np.array(source.sizes, dtype=np.int64),
+            boxes.low, boxes.high, consumer.device_start, consumer.devices,
+            network.route_start, network.route_links, network.seconds_per_byte, network.latency_class,
+            network.class_start, network.class_size_bytes, network.class_latency_s,
+            network.device_count, float(self.graph.element_bytes), self.graph.has_gradient(edge.producer), cost,
+        )  # fmt: skip
+        return cost
+
+    def edge_key(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> tuple[object, ...]:
+        """Edges with equal keys have equal tables."""
+        return (producer, consumer, self._needs(edge), self._source(edge), self.graph.has_gradient(edge.producer))
+
+    def layouts(self, edge: Edge, consumer: ConfigSpace) -> Ints:
+        """Layout that each configuration of the consumer asks for, shape (C_v,)."""
+        return layouts_of(consumer, self._needs(edge), self._source(edge))
+
+    def transfer_table(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
+        """t_x of all pairs, shape (C_u, C_v); the same object for equal edges."""
+        key = self.edge_key(edge, producer, consumer)
+        if key not in self._tables:
+            _, first, back = np.unique(self.layouts(edge, consumer), return_index=True, return_inverse=True)
+            u, v = (grid.ravel() for grid in np.meshgrid(np.arange(producer.size), first, indexing="ij"))
+            cost = self.transfer_s(edge, producer, consumer, u, v)
+            self._tables[key] = np.ascontiguousarray(cost.reshape(producer.size, -1)[:, back])
+        return self._tables[key]
+
+    def bound_table(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
+        """Lower bounds of t_x of all pairs, shape (C_u, C_v); the same object for equal edges."""
+        key = ("bound", *self.edge_key(edge, producer, consumer))
+        if key not in self._tables:
+            part = np.column_stack(list(producer.largest_part().values()))
+            boxes = needed(consumer, self._needs(edge), self._source(edge))
+            start, bound = consumer.device_start[:-1], np.empty((producer.size, consumer.size))
+            bound_pairs(
+                part, producer.parts, *self._spread_over_nodes(producer),
+                np.maximum.reduceat(boxes.high - boxes.low, start, axis=0).astype(np.float64),
+                np.minimum.reduceat(boxes.volume, start).astype(np.float64),
+                consumer.parts, self._spread_over_nodes(consumer)[0],
+                self.network.device_entry_s_per_byte, self.network.node_entry_s_per_byte,
+                float(self.graph.element_bytes), self.graph.has_gradient(edge.producer), bound,
+            )  # fmt: skip
+            self._tables[key] = bound
+        return self._tables[key]
+
+    def _spread_over_nodes(self, space: ConfigSpace) -> tuple[Ints, Ints]:
+        """Most parts on one node, and number of nodes with parts, shape (C,) each."""
+        counts = np.zeros((space.size, int(self.network.node.max()) + 1), dtype=np.int64)
+        np.add.at(counts, (np.repeat(np.arange(space.size), space.parts), self.network.node[space.devices]), 1)
+        return counts.max(axis=1), np.count_nonzero(counts, axis=1)
+
+    def _needs(self, edge: Edge) -> tuple[Need, ...]:
+        layer = self.graph.layers[edge.consumer]
+        return layer.operation.needs(edge.slot, layer.input_shapes)
+
+    def _source(self, edge: Edge) -> Shape:
+        return self.graph.layers[edge.producer].output
+
+    def problem(self, spaces: Sequence[ConfigSpace], table: EdgeTable) -> SearchProblem:
+        """The search problem over the given spaces, with ``table`` giving the costs of each edge."""
+        tensors = [
+            TensorCost(
+                producer=i,
+                consumers=tuple(edge.consumer for edge in edges),
+                cost_s=tuple(table(edge, spaces[i], spaces[edge.consumer]) for edge in edges),
+                layout=tuple(self.layouts(edge, spaces[edge.consumer]) for edge in edges),
+            )
+            for i, edges in enumerate(self.graph.consumers)
+            if edges
+        ]
+        nodes = tuple(self.node_costs(i, space).total_s for i, space in enumerate(spaces))
+        return SearchProblem(node_cost_s=nodes, tensors=tuple(tensors))

@@ -1,0 +1,133 @@
+"""A cluster's routes as the arrays that pricing and lowering read: one source for both."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.device_graph import DeviceGraph, Latency
+
+__all__ = ["Network", "network_of"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Network:
+    """Routes between every pair of devices; pair (a, b) of n devices is row ``a * n + b``.
+
+    Routes with the same links' latencies form one latency class: a piecewise-linear function of the
+    message size, constant beyond its first and last point.
+    """
+
+    device_count: int
+    route_start: Ints
+    route_links: Ints
+    seconds_per_byte: Floats
+    """Shape (L,): inverse bandwidth of every link."""
+    latency_class: Ints
+    """Shape (n * n,)."""
+    class_start: Ints
+    class_size_bytes: Floats
+    class_latency_s: Floats
+    node: Ints
+    """Shape (n,): node of every device."""
+    device_entry_s_per_byte: float
+    """No device takes in a byte in less: inverse of the widest total of last links."""
+    node_entry_s_per_byte: float
+    """The same for a node with all its devices, from outside; 0 with one node."""
+
+    def route(self, source: int, target: int) -> Ints:
+        """Links of the route, in order."""
+        row = source * self.device_count + target
+        return self.route_links[self.route_start[row] : self.route_start[row + 1]]
+
+    def latency_s(self, source: int, target: int, size_bytes: float) -> float:
+        """Latency of one message over the route."""
+        return float(self.class_latency(int(self.latency_class[source * self.device_count + target]), size_bytes))
+
+    def class_latency(self, index: int, size_bytes: Floats | float) -> Floats:
+        """Latency of one message on routes of a latency class; shape of ``size_bytes``."""
+        row = slice(self.class_start[index], self.class_start[index + 1])
+        return np.asarray(np.interp(size_bytes, self.class_size_bytes[row], self.class_latency_s[row]))
+
+    def link_loads(self, source: Ints, target: Ints, size_bytes: Floats) -> Floats:
+        """Bytes that messages between pairs of devices put on every link, shape (L,)."""
+        rows = source * self.device_count + target
+        counts = self.route_start[rows + 1] - self.route_start[rows]
+        first = np.repeat(self.route_start[rows] - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
+        links = self.route_links[first + np.arange(counts.sum())]
+        return np.bincount(links, weights=np.repeat(size_bytes, counts), minlength=len(self.seconds_per_byte))
+
+
+_KNOWN: WeakKeyDictionary[DeviceGraph, Network] = WeakKeyDictionary()
+
+
+def network_of(cluster: DeviceGraph) -> Network:
+    """The network of a cluster, made once and kept as long as the cluster."""
+    if cluster not in _KNOWN:
+        _KNOWN[cluster] = _build(cluster)
+    return _KNOWN[cluster]
+
+
+def _build(cluster: DeviceGraph) -> Network:
+    table, count = cluster.route_table(), len(cluster.devices)
+    start, links = table.start.astype(np.int64), table.links.astype(np.int64)
+    kinds: dict[Latency, int] = {}
+    link_kind = np.array([kinds.setdefault(link.latency, len(kinds)) for link in cluster.links], dtype=np.int64)
+    classes: dict[bytes, int] = {}
+    members: list[list[int]] = []
+    latency_class = np.zeros(count * count, dtype=np.int64)
+    for row in range(count * count):
+        signature = np.sort(link_kind[links[start[row] : start[row + 1]]])
+        key = signature.tobytes()
+        if key not in classes:
+            classes[key] = len(classes)
+            members.append(signature.tolist())
+        latency_class[row] = classes[key]
+    functions = [_sum_of(list(kinds), row) for row in members]
+    seconds_per_byte = 1.0 / cluster.bandwidth
+    node = np.array([device.node for device in cluster.devices], dtype=np.int64)
+    return Network(
+        device_count=count,
+        route_start=start,
+        route_links=links,
+        seconds_per_byte=seconds_per_byte,
+        latency_class=latency_class,
+        class_start=np.cumsum([0] + [len(sizes) for sizes, _ in functions]).astype(np.int64),
+        class_size_bytes=np.concatenate([sizes for sizes, _ in functions]),
+        class_latency_s=np.concatenate([seconds for _, seconds in functions]),
+        node=node,
+        device_entry_s_per_byte=_entry(start, links, seconds_per_byte, np.arange(count)),
+        node_entry_s_per_byte=_entry(start, links, seconds_per_byte, node) if len(set(node.tolist())) > 1 else 0.0,
+    )
+
+
+def _sum_of(latencies: Sequence[Latency], members: Sequence[int]) -> tuple[Floats, Floats]:
+    """The sum of piecewise-linear functions: on the union of their points it is exact."""
+    sizes = np.unique(np.concatenate([[0.0], *(latencies[i].sizes_bytes for i in members)]))
+    seconds = np.zeros_like(sizes)
+    for i in members:
+        seconds += np.interp(sizes, latencies[i].sizes_bytes, latencies[i].seconds)
+    return sizes, seconds
+
+
+def _entry(start: Ints, links: Ints, seconds_per_byte: Floats, group: Ints) -> float:
+    """Least seconds per byte at which any group of devices takes in bytes from outside.
+
+    The links at one place, counted from the end of each route, form a cut; the narrowest cut binds.
+    """
+    count, best = len(group), np.inf
+    for target in np.unique(group).tolist():
+        inside = np.flatnonzero(group == target)
+        outside = np.flatnonzero(group != target)
+        rows = (outside[:, None] * count + inside[None, :]).ravel()
+        if not len(rows):
+            continue
+        shortest = int((start[rows + 1] - start[rows]).min())
+        cuts = [np.unique(links[start[rows + 1] - place]) for place in range(1, shortest + 1)]
+        best = min(best, max(1.0 / float((1.0 / seconds_per_byte[cut]).sum()) for cut in cuts))
+    return best if np.isfinite(best) else 0.0

@@ -1,0 +1,175 @@
+"""The usual strategies by name, and strategies read from files: a configuration for every layer."""
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import yaml
+
+from hwprofiles.errors import ConfigError
+from planner.configurations import ConfigSpace, Configuration, placed, space_of
+from planner.graph import ComputationGraph, Layer
+
+__all__ = ["NAMED", "Strategy", "named_strategy", "spaces_of", "strategy_from_file", "strategy_names"]
+
+Strategy = Mapping[str, Configuration]
+"""Layer name to configuration."""
+
+
+def _packed(degrees: dict[str, int], device_count: int) -> Configuration:
+    parts = math.prod(degrees.values())
+    return Configuration(degrees, tuple(placed("packed", parts, device_count).tolist()))
+
+
+def _largest_divisor(size: int, most: int) -> int:
+    return next(degree for degree in range(min(size, most), 0, -1) if size % degree == 0)
+
+
+def _split(layer: Layer, dim: str, device_count: int) -> Configuration:
+    """Split one dimension as far as it divides and the devices go; leave a layer whole that cannot split it."""
+    degrees = dict.fromkeys(layer.parallel_dims, 1)
+    if dim in degrees:
+        degrees[dim] = _largest_divisor(layer.output.size(dim), device_count)
+    return _packed(degrees, device_count)
+
+
+def _samples(layer: Layer, device_count: int) -> Configuration:
+    batch = layer.output.size("sample")
+    if batch % device_count:
+        nearest = max(round(batch / device_count), 1) * device_count
+        raise ConfigError(
+            f"batch must be a multiple of the {device_count} devices for equal parts of the samples, "
+            f"got {batch}; the nearest is {nearest}"
+        )
+    return _split(layer, "sample", device_count)
+
+
+def _data(graph: ComputationGraph, device_count: int) -> Strategy:
+    """Every layer split by samples over all devices."""
+    return {layer.name: _samples(layer, device_count) for layer in graph.layers}
+
+
+def _model(graph: ComputationGraph, device_count: int) -> Strategy:
+    """Every layer's output channels, and with them its parameters, over as many devices as divide them."""
+    return {layer.name: _split(layer, "channel", device_count) for layer in graph.layers}
+
+
+def _one_weird_trick(graph: ComputationGraph, device_count: int) -> Strategy:
+    """Samples up to the first fully-connected layer, channels in the fully-connected ones (Krizhevsky 2014)."""
+    return {
+        layer.name: _split(layer, "channel", device_count)
+        if layer.operation.kind == "linear"
+        else _samples(layer, device_count)
+        for layer in graph.layers
+    }
+
+
+def _spatial(graph: ComputationGraph, device_count: int) -> Strategy:
+    """Positions split, as near to cubes as divides; layers without positions are split by channels."""
+    return {layer.name: _positions(layer, device_count) for layer in graph.layers}
+
+
+def _positions(layer: Layer, device_count: int) -> Configuration:
+    dims = [dim for dim in layer.parallel_dims if dim not in ("sample", "channel")]
+    if math.prod(layer.output.size(dim) for dim in dims) == 1:
+        return _split(layer, "channel", device_count)
+    choices: list[tuple[int, ...]] = [()]
+    for dim in dims:
+        size = layer.output.size(dim)
+        choices = [
+            (*row, degree)
+            for row in choices
+            for degree in range(1, device_count // math.prod(row) + 1)
+            if size % degree == 0
+        ]
+    best = max(choices, key=lambda row: (math.prod(row), -max(row), row))
+    return _packed(dict.fromkeys(layer.parallel_dims, 1) | dict(zip(dims, best, strict=True)), device_count)
+
+
+NAMED: dict[str, Callable[[ComputationGraph, int], Strategy]] = {
+    "data": _data,
+    "model": _model,
+    "owt": _one_weird_trick,
+    "spatial": _spatial,
+}
+"""Strategies that follow from a rule."""
+
+
+def strategy_names() -> tuple[str, ...]:
+    """Every name that the command line knows; ``layerwise`` is found by search."""
+    return (*NAMED, "layerwise")
+
+
+def named_strategy(name: str, graph: ComputationGraph, device_count: int) -> Strategy:
+    """The strategy of that name, or read from a file of that path.
+
+    Raises:
+        ConfigError: No such name or file, or the strategy cannot be had for this batch.
+    """
+    if name in NAMED:
+        return NAMED[name](graph, device_count)
+    if Path(name).suffix in (".json", ".yaml", ".yml"):
+        return strategy_from_file(Path(name), graph, device_count)
+    near = difflib.get_close_matches(name, strategy_names(), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"strategy must be one of {', '.join(strategy_names())} or a file, got {name!r}{hint}")
+
+
+def strategy_from_file(path: Path, graph: ComputationGraph, device_count: int) -> Strategy:
+    """Read a strategy: a plan file, or YAML or JSON with ``configurations``.
+
+    ``configurations`` maps each layer to ``degrees`` (dimension to degree) and ``devices`` (packed if left
+    out); the key ``default`` serves layers that are not named.
+
+    Raises:
+        ConfigError: The file cannot be read, has unknown keys or layers, leaves a layer out, or a
+            configuration does not fit its layer.
+    """
+    try:
+        text = path.read_text()
+        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(f"strategy file {path} cannot be read: {error.strerror}") from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"strategy file {path} is not complete JSON or YAML: {str(error).splitlines()[0]}") from error
+    rows = content.get("configurations") if isinstance(content, dict) else None
+    if not isinstance(rows, dict):
+        raise ConfigError(f"strategy file {path} must map 'configurations' to layers, got {type(rows).__name__}")
+    unknown = sorted(set(rows) - set(graph.index) - {"default"})
+    if unknown:
+        raise ConfigError(f"strategy file {path}: {graph.name} has no layer {unknown[0]!r}")
+    return {layer.name: _row(path, layer, rows, device_count) for layer in graph.layers}
+
+
+def _row(path: Path, layer: Layer, rows: Mapping[str, object], device_count: int) -> Configuration:
+    row = rows.get(layer.name, rows.get("default"))
+    where = f"strategy file {path}: configurations.{layer.name}"
+    if not isinstance(row, dict) or not isinstance(row.get("degrees"), dict):
+        raise ConfigError(f"{where} must have degrees, got {row!r}")
+    extra = sorted(set(row) - {"degrees", "devices"})
+    if extra:
+        raise ConfigError(f"{where} has the unknown key {extra[0]!r}; known are degrees and devices")
+    given = {dim: d for dim, d in row["degrees"].items() if layer.name in rows or dim in layer.parallel_dims}
+    if any(type(degree) is not int or degree < 1 for degree in given.values()):
+        raise ConfigError(f"{where}.degrees must be integers >= 1, got {given!r}")
+    degrees = dict.fromkeys(layer.parallel_dims, 1) | given
+    devices = row.get("devices", list(range(math.prod(degrees.values()))))
+    if not isinstance(devices, list) or any(type(device) is not int for device in devices):
+        raise ConfigError(f"{where}.devices must be a list of integers, got {devices!r}")
+    configuration = Configuration(degrees, tuple(devices))
+    space_of(layer, configuration, device_count)
+    return configuration
+
+
+def spaces_of(graph: ComputationGraph, strategy: Strategy, device_count: int) -> list[ConfigSpace]:
+    """For every layer the space that holds its one configuration.
+
+    Raises:
+        ConfigError: A layer has no configuration, or one that does not fit it.
+    """
+    for layer in graph.layers:
+        if layer.name not in strategy:
+            raise ConfigError(f"strategy must give every layer a configuration, {layer.name} has none")
+    return [space_of(layer, strategy[layer.name], device_count) for layer in graph.layers]
