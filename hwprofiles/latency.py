@@ -44,9 +44,13 @@ class Latency:
         return cls((0.0,), (seconds,))
 
     @overload
-    def at(self, size_bytes: float) -> float: ...
+    def at(self, size_bytes: float) -> float:
+        """One message."""
+
     @overload
-    def at(self, size_bytes: Floats) -> Floats: ...
+    def at(self, size_bytes: Floats) -> Floats:
+        """Many messages."""
+
     def at(self, size_bytes: float | Floats) -> float | Floats:
         """Latency in seconds of messages of ``size_bytes``: a number, or an array of any shape."""
         value = np.interp(size_bytes, self.sizes_bytes, self.seconds)
