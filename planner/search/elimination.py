@@ -1,0 +1,195 @@
+"""Exact search by elimination, on every graph.
+
+The two rules of Algorithm 1 of the layer-wise paper (Jia et al., ICML 2018, Sec. 5.2; DeePa, Sec. 4), a rule for
+nodes with one neighbour, the fork rule for shared transfers, and, where none applies, elimination by width:
+the node whose joined table is smallest goes first (bucket elimination; Dechter, Artificial Intelligence 113, 1999).
+"""
+
+import math
+
+import numpy as np
+
+from hwprofiles.errors import InfeasiblePlanError
+from planner.search.forks import common_end, reduce_fork
+from planner.search.minplus import fold_columns, fold_rows
+from planner.search.network import Dense, Factor, Fork, Network, spread
+from planner.search.problem import Floats, SearchProblem, Solution, evaluate
+
+__all__ = ["DEFAULT_LIMIT_BYTES", "eliminate"]
+
+DEFAULT_LIMIT_BYTES = 2e9
+
+
+def eliminate(problem: SearchProblem, *, limit_bytes: float = DEFAULT_LIMIT_BYTES) -> Solution:
+    """Return a strategy of least cost.
+
+    Where several strategies cost the same, the answer is always the same one of them.
+
+    Args:
+        problem: Cost tables of N nodes with at most C configurations; C^3 per node or edge for series-parallel
+            graphs, where a layer's tables that are the objects of an equal layer cost nothing.
+        limit_bytes: Largest table that elimination by width may make.
+
+    Raises:
+        InfeasiblePlanError: The graph is too wide for the limit, or every strategy costs ``inf``.
+    """
+    network = Network(problem, limit_bytes=limit_bytes)
+    spine = _spine(problem)
+    core_nodes = 1
+    while network.cost:
+        if _fold_leaves(network) or _reduce_forks(network) or _eliminate_nodes(network, spine):
+            continue
+        if spine:
+            spine = set()  # nothing else is left to do: now the nodes that were put off
+            continue
+        core_nodes = max(core_nodes, len(network.cost))
+        _eliminate_by_width(network)
+    choice = [0] * len(problem.node_cost_s)
+    for undo in reversed(network.undo):
+        undo(choice)
+    cost_s = evaluate(problem, choice)
+    if cost_s == math.inf:
+        raise InfeasiblePlanError("every strategy uses a forbidden pair of configurations: the least cost is inf")
+    return Solution(
+        choice=tuple(choice), cost_s=cost_s, width=network.width, core_nodes=core_nodes, candidates=network.candidates
+    )
+
+
+def _spine(problem: SearchProblem) -> set[int]:
+    """Nodes beside a cut that one edge crosses.
+
+    They become leaves when one side of the cut is folded, which costs C^2 instead of C^3: worth the wait.
+    """
+    crossing = np.zeros(len(problem.node_cost_s) + 1, dtype=np.int64)
+    for tensor in problem.tensors:
+        for consumer in tensor.consumers:
+            crossing[tensor.producer] += 1
+            crossing[consumer] -= 1
+    single = np.cumsum(crossing) == 1  # entry i: the cut between nodes i and i + 1
+    return {node for node in range(len(single) - 1) if single[node] or single[node - 1]}
+
+
+def _fold_leaves(network: Network) -> bool:
+    """Eliminate nodes with one neighbour or none, until there are none."""
+    waiting = [node for node in network.cost if len(network.near[node]) < 2 and not network.factors[node]]
+    progress = bool(waiting)
+    while waiting:
+        node = waiting.pop()
+        if node not in network.cost:
+            continue
+        other = next(iter(network.near[node]), None)
+        _fold_leaf(network, node, other)
+        if other is not None and len(network.near[other]) < 2 and not network.factors[other]:
+            waiting.append(other)
+    return progress
+
+
+def _fold_leaf(network: Network, node: int, other: int | None) -> None:
+    own = network.cost[node]
+    if other is None:
+        network.undo.append(lambda choice: choice.__setitem__(node, int(own.argmin())))
+        network.remove(node, joined=0)
+        return
+    table = network.near[node][other]
+    message = network.memo(fold_rows, own, table) if node < other else network.memo(fold_columns, table, own)
+    network.cost[other] = network.memo(np.add, network.cost[other], message)
+
+    def undo(choice: list[int]) -> None:
+        at = choice[other]
+        choice[node] = int((own + (table[:, at] if node < other else table[at])).argmin())
+
+    network.undo.append(undo)
+    network.remove(node, joined=1)
+
+
+def _reduce_forks(network: Network) -> bool:
+    """Apply the fork rule wherever it applies."""
+    progress = False
+    forks = {factor: None for factors in network.factors.values() for factor in factors if isinstance(factor, Fork)}
+    for fork in forks:
+        applies, end = common_end(network, fork)
+        if applies:
+            reduce_fork(network, fork, end)
+            progress = True
+    return progress
+
+
+def _eliminate_nodes(network: Network, spine: set[int]) -> bool:
+    """One round of node elimination (Eq. 2): no two neighbours, smallest products first.
+
+    Equal blocks of layers go through equal rounds, so all but the first find their products in the memo.
+    """
+    ready = []
+    for node, near in network.near.items():
+        if len(near) == 2 and not network.factors[node] and node not in spine:
+            sums = math.prod(len(network.cost[other]) for other in (node, *near))
+            ready.append((sums, node))
+    touched: set[int] = set()
+    for _, node in sorted(ready):
+        if node not in touched and len(network.near[node]) == 2:
+            touched.update(network.near[node])
+            _eliminate_node(network, node)
+    return bool(ready)
+
+
+def _eliminate_node(network: Network, node: int) -> None:
+    first, second = sorted(network.near[node])
+    left, own, right = network.between(first, node), network.cost[node], network.between(node, second)
+    table = network.through(left, own, right)
+
+    def undo(choice: list[int]) -> None:
+        choice[node] = int((left[choice[first]] + own + right[:, choice[second]]).argmin())
+
+    network.undo.append(undo)
+    network.remove(node, joined=2)
+    network.add_pair(first, second, table)
+
+
+def _eliminate_by_width(network: Network) -> None:
+    """Join all tables of one node and minimise over its configurations.
+
+    Raises:
+        InfeasiblePlanError: The smallest such table is above the limit.
+    """
+    scopes = {node: _scope(network, node) for node in network.cost}
+    sizes = {node: math.prod(len(network.cost[other]) for other in scope) for node, scope in scopes.items()}
+    node = min(sizes, key=lambda node: (sizes[node] * len(network.cost[node]), node))
+    scope = scopes[node]
+    network.check_room(3 * sizes[node])  # the result, one term, and their sum
+    factors: list[Factor] = [
+        *(Dense(tuple(sorted((node, other))), table) for other, table in network.near[node].items()),
+        *dict.fromkeys(network.factors[node]),
+    ]
+    own = network.cost[node]
+    least = np.full([len(network.cost[other]) for other in scope], np.inf)
+    axes = sorted((node, *scope))
+    for at in range(len(own)):
+        window = {node: slice(at, at + 1)}
+        total = sum((spread(factor.window(window), factor.scope, axes) for factor in factors), own[at])
+        np.minimum(least, np.reshape(total, least.shape), out=least)
+    network.candidates += least.size * len(own)
+
+    def undo(choice: list[int]) -> None:
+        window = {other: slice(choice[other], choice[other] + 1) for other in scope}
+        choice[node] = int((own + sum(factor.window(window).ravel() for factor in factors)).argmin())
+
+    for factor in [*network.factors[node]]:
+        network.drop_factor(factor)
+    network.undo.append(undo)
+    network.remove(node, joined=len(scope))
+    _add_table(network, scope, least)
+
+
+def _scope(network: Network, node: int) -> tuple[int, ...]:
+    """All other nodes that share a table with a node, ascending."""
+    joined = set(network.near[node]).union(*(factor.scope for factor in network.factors[node]))
+    return tuple(sorted(joined - {node}))
+
+
+def _add_table(network: Network, scope: tuple[int, ...], table: Floats) -> None:
+    if len(scope) > 2:
+        network.add_factor(Dense(scope, table))
+    elif len(scope) == 2:
+        network.add_pair(*scope, table)
+    elif scope:
+        network.cost[scope[0]] = network.cost[scope[0]] + table

@@ -1,0 +1,206 @@
+"""The arithmetic of the fork rule: which clients share which layout, for all ends at once or at one point."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.search.minplus import product
+from planner.search.problem import Floats, Ints
+
+__all__ = ["Client", "fork_choice", "fork_table"]
+
+
+class Client(NamedTuple):
+    """All tables of one consumer; ``u`` is the producer and ``e`` the common end."""
+
+    transfer: Floats
+    """Shape (Cu, Ci)."""
+    layout: Ints
+    """Shape (Ci,)."""
+    own: Floats
+    """Shape (Ci,)."""
+    extra: Floats | None
+    """Shape (Cu, Ci): another table with the producer."""
+    onward: Floats | None
+    """Shape (Ci, Ce)."""
+
+
+class _Block(NamedTuple):
+    """The n ways to serve some clients by one layout."""
+
+    layout: Ints
+    """Shape (n,)."""
+    moved: Floats
+    """Shape (Cu, n): the transfer, once, and the clients' other tables with the producer."""
+    penalty: Floats | None
+    """Shape (Cu, n): what a client that joins another's transfer still pays at ``u``: its ``extra``, and ``inf``
+    where the pair is forbidden.  None for nothing."""
+    rest: Floats
+    """Shape (n, Ce), or (n, 1) where ``e`` does not matter: everything else."""
+
+
+def fork_table(fixed: Ints | None, clients: Sequence[Client], room: Callable[[int], None]) -> tuple[Floats, int]:
+    """Return the cost R of the clients given the configurations of ``u`` and ``e``.
+
+    Args:
+        fixed: Shape (Ce,): the layout that ``e`` itself asks for; None where ``e`` is no consumer of the tensor.
+        clients: The others.
+        room: Called with a number of table entries before they are allocated; raises where they are too many.
+
+    Returns:
+        R of shape (Cu, Ce) or (Cu, 1), and the number of sums that were compared.
+    """
+    singles = [_single(client) for client in clients]
+    value, candidates = {}, 0
+    for mask, block in _blocks(singles, room):
+        value[mask] = _through(block.moved, block.rest)
+        candidates += block.moved.size * block.rest.shape[1]
+    if fixed is not None:
+        for i, single in enumerate(singles):
+            value[1 << i] = np.minimum(value[1 << i], _joined(single, fixed))
+    return _cheapest_partition(value, (1 << len(clients)) - 1), candidates
+
+
+def _through(left: Floats, right: Floats) -> Floats:
+    return product(left, np.zeros(len(right)), right)
+
+
+def _single(client: Client) -> _Block:
+    """One client alone, with its interchangeable configurations merged."""
+    rest = client.own[:, None] + (0.0 if client.onward is None else client.onward)
+    forbidden = None if client.transfer.max() < np.inf else np.isinf(client.transfer)
+    penalty = client.extra
+    if forbidden is not None:
+        penalty = np.where(forbidden, np.inf, 0.0 if penalty is None else penalty)
+    first, rest = _merge(client, forbidden, rest)
+    moved = client.transfer if client.extra is None else client.transfer + client.extra
+    return _Block(client.layout[first], _columns(moved, first), _columns(penalty, first), rest)
+
+
+def _merge(client: Client, forbidden: NDArray[np.bool_] | None, rest: Floats) -> tuple[Ints, Floats]:
+    """Merge configurations with equal columns: the first of each class, and the least of their ``rest``."""
+    if client.extra is not None:
+        return np.arange(len(rest)), rest
+    label: NDArray[Any] = client.layout
+    if forbidden is not None:
+        patterns = np.unique(np.packbits(forbidden, axis=0), axis=1, return_inverse=True)[1].ravel()
+        label = np.unique(np.stack([label, patterns]), axis=1, return_inverse=True)[1].ravel()
+    order = np.argsort(label, kind="stable")
+    starts = np.flatnonzero(np.diff(label[order], prepend=label[order[0]] - 1))
+    return order[starts], np.minimum.reduceat(rest[order], starts, axis=0)
+
+
+def _columns(table: Floats | None, columns: Ints) -> Any:
+    """Chosen columns, C-contiguous as the product needs them."""
+    return None if table is None else np.take(table, columns, axis=1)
+
+
+def _blocks(singles: Sequence[_Block], room: Callable[[int], None]) -> Iterator[tuple[int, _Block]]:
+    """Every set of clients, as bits, that can share a layout, depth first: few of them are alive at a time."""
+
+    def grow(mask: int, block: _Block, after: int) -> Iterator[tuple[int, _Block]]:
+        yield mask, block
+        for i in range(after, len(singles)):
+            larger = _join(block, singles[i], room)
+            if len(larger.layout):
+                yield from grow(mask | 1 << i, larger, i + 1)
+
+    for i, single in enumerate(singles):
+        yield from grow(1 << i, single, i + 1)
+
+
+def _join(block: _Block, single: _Block, room: Callable[[int], None]) -> _Block:
+    """Let one more client share the transfer of a block."""
+    order = np.argsort(single.layout, kind="stable")
+    low, high = (np.searchsorted(single.layout[order], block.layout, side=side) for side in ("left", "right"))
+    matches = high - low
+    room(int(matches.sum()) * (len(block.moved) + max(block.rest.shape[1], single.rest.shape[1])))
+    ways = np.repeat(np.arange(len(matches)), matches)
+    others = order[np.arange(len(ways)) + np.repeat(high - np.cumsum(matches), matches)]
+    moved = _columns(block.moved, ways)
+    if single.penalty is not None:
+        moved += _columns(single.penalty, others)
+    return _Block(block.layout[ways], moved, None, block.rest[ways] + single.rest[others])
+
+
+def _joined(single: _Block, fixed: Ints) -> Floats:
+    """Cost of a client that uses the layout that ``e`` asks and pays for."""
+    rest = np.where(single.layout[:, None] == fixed, single.rest, np.inf)
+    return rest.min(axis=0)[None] if single.penalty is None else _through(single.penalty, rest)
+
+
+def _cheapest_partition(value: dict[int, Floats], everyone: int) -> Floats:
+    """Least sum of block values over the partitions of the clients, entry by entry."""
+
+    @cache
+    def best(clients: int) -> Floats:
+        least: Floats | None = None
+        for block in _blocks_with_first(clients):
+            if block in value:
+                total = value[block] if block == clients else value[block] + best(clients ^ block)
+                least = total if least is None else np.minimum(least, total)
+        assert least is not None, "a client alone is always a block"
+        return least
+
+    return best(everyone)
+
+
+def _blocks_with_first(clients: int) -> Iterator[int]:
+    """Subsets of a set, as bits, that hold its lowest member."""
+    first = clients & -clients
+    others = rest = clients ^ first
+    while True:
+        yield first | rest
+        if not rest:
+            return
+        rest = (rest - 1) & others
+
+
+def fork_choice(clients: Sequence[Client], *, at_producer: int, at_end: int, free: int | None) -> list[int]:
+    """Return the clients' best configurations at one configuration of ``u`` and of ``e``.
+
+    Args:
+        clients: As in ``fork_table``.
+        at_producer: Configuration of ``u``.
+        at_end: Configuration of ``e``; 0 without one.
+        free: The layout that ``e`` asks and pays for, if it does.
+    """
+    layouts = np.unique(np.concatenate([client.layout for client in clients]))
+    offers = [_offers(client, layouts, at_producer, at_end) for client in clients]
+    shares = layouts == free if free is not None else np.zeros(len(layouts), dtype=bool)
+    # A layout has one price, whichever client asks; inf marks clients that cannot.
+    move = np.where(shares, 0.0, np.min([transfer for _, _, transfer in offers], axis=0))
+
+    @cache
+    def best(left: int) -> tuple[float, tuple[tuple[int, int], ...]]:
+        if not left:
+            return 0.0, ()
+        ways = []
+        for block in _blocks_with_first(left):
+            members = [i for i in range(len(clients)) if block >> i & 1]
+            price = move + sum(offers[i][0] for i in members)
+            layout = int(price.argmin())
+            cost, picks = best(left ^ block)
+            ways.append((float(price[layout]) + cost, (*((i, int(offers[i][1][layout])) for i in members), *picks)))
+        return min(ways)
+
+    return [pick for _, pick in sorted(best((1 << len(clients)) - 1)[1])]
+
+
+def _offers(client: Client, layouts: Ints, at_producer: int, at_end: int) -> tuple[Floats, Ints, Floats]:
+    """Per layout: a client's least cost without the transfer, its configuration, and the price of the transfer."""
+    transfer = client.transfer[at_producer]
+    price = np.where(transfer < np.inf, client.own, np.inf)
+    if client.extra is not None:
+        price = price + client.extra[at_producer]
+    if client.onward is not None:
+        price = price + client.onward[:, at_end if client.onward.shape[1] > 1 else 0]
+    # Written from dear to cheap, ties from the last to the first: the cheapest first configuration stays.
+    order = np.argsort(price, kind="stable")[::-1]
+    position = np.searchsorted(layouts, client.layout[order])
+    least, pick, moved = np.full(len(layouts), np.inf), np.zeros(len(layouts), np.int64), np.full(len(layouts), np.inf)
+    least[position], pick[position], moved[position] = price[order], order, transfer[order]
+    return least, pick, moved

@@ -1,0 +1,122 @@
+"""Compiled (min,+) products: all the arithmetic of the elimination.
+
+``inf`` stands for a forbidden pair and needs no special case, because nothing here subtracts.
+"""
+
+import functools
+import itertools
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["fold_columns", "fold_rows", "product"]
+
+Floats = NDArray[np.float64]
+
+PER_THREAD = 2_000_000
+"""Sums that are worth a thread: about 0.4 ms of work against 0.05 ms to hand it over."""
+DEPTH_BLOCK = 64
+"""Rows of the right table worked on together: 64 rows of 700 numbers stay in the second-level cache."""
+
+
+@njit("void(float64[:,::1], float64[::1], float64[:,::1], float64[:,::1])", cache=True, nogil=True, error_model="numpy")
+def _product(left: Floats, middle: Floats, right: Floats, out: Floats) -> None:
+    rows, depth = left.shape
+    columns = right.shape[1]
+    out[:] = np.inf
+    for start in range(0, depth, DEPTH_BLOCK):
+        stop = min(start + DEPTH_BLOCK, depth)
+        fours = start + (stop - start) // 4 * 4
+        for i in range(rows):
+            best = out[i]
+            # Four terms at a time: one load and store of the result for eight operations.
+            for k in range(start, fours, 4):
+                a0, a1 = left[i, k] + middle[k], left[i, k + 1] + middle[k + 1]
+                a2, a3 = left[i, k + 2] + middle[k + 2], left[i, k + 3] + middle[k + 3]
+                b0, b1, b2, b3 = right[k], right[k + 1], right[k + 2], right[k + 3]
+                for j in range(columns):
+                    # Written as selections: they compile to vector minima, min() does not.
+                    u, v, w, x = a0 + b0[j], a1 + b1[j], a2 + b2[j], a3 + b3[j]
+                    u = v if v < u else u
+                    w = x if x < w else w
+                    u = w if w < u else u
+                    best[j] = u if u < best[j] else best[j]
+            for k in range(fours, stop):
+                a0, b0 = left[i, k] + middle[k], right[k]
+                for j in range(columns):
+                    u = a0 + b0[j]
+                    best[j] = u if u < best[j] else best[j]
+
+
+@njit("void(float64[::1], float64[:,::1], float64[::1])", cache=True, nogil=True)
+def _fold_rows(vector: Floats, table: Floats, out: Floats) -> None:
+    out[:] = np.inf
+    for i in range(len(vector)):
+        row, add = table[i], vector[i]
+        for j in range(len(out)):
+            u = add + row[j]
+            out[j] = u if u < out[j] else out[j]
+
+
+# "nnan" lets the minimum over a row be taken in vector lanes; inf stays exact.
+@njit("void(float64[:,::1], float64[::1], float64[::1])", cache=True, nogil=True, fastmath={"nnan", "nsz"})
+def _fold_columns(table: Floats, vector: Floats, out: Floats) -> None:
+    for i in range(len(out)):
+        row, best = table[i], np.inf
+        for j in range(len(vector)):
+            u = vector[j] + row[j]
+            best = u if u < best else best
+        out[i] = best
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=_workers(), thread_name_prefix="minplus")
+
+
+@functools.cache
+def _workers() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def product(left: Floats, middle: Floats, right: Floats) -> Floats:
+    """Return ``out[i, j] = min over k of left[i, k] + middle[k] + right[k, j]``: Eq. 2 of the layer-wise paper.
+
+    Args:
+        left: Shape (I, K), C-contiguous, without NaN and -inf, as the others.
+        middle: Shape (K,).
+        right: Shape (K, J), C-contiguous.
+
+    Returns:
+        Shape (I, J); ``inf`` where every term is (also when K is 0).
+    """
+    rows, columns = left.shape[0], right.shape[1]
+    out = np.empty((rows, columns))
+    workers = min(_workers(), rows, rows * columns * len(middle) // PER_THREAD)
+    if workers <= 1:
+        _product(left, middle, right, out)
+        return out
+    cuts = [rows * part // workers for part in range(workers + 1)]
+    jobs = [
+        _pool().submit(_product, left[low:high], middle, right, out[low:high]) for low, high in itertools.pairwise(cuts)
+    ]
+    for job in jobs:
+        job.result()
+    return out
+
+
+def fold_rows(vector: Floats, table: Floats) -> Floats:
+    """Return ``out[j] = min over i of vector[i] + table[i, j]``; shapes (I,), (I, J) to (J,)."""
+    out = np.empty(table.shape[1])
+    _fold_rows(vector, table, out)
+    return out
+
+
+def fold_columns(table: Floats, vector: Floats) -> Floats:
+    """Return ``out[i] = min over j of table[i, j] + vector[j]``; shapes (I, J), (J,) to (I,)."""
+    out = np.empty(table.shape[0])
+    _fold_columns(table, vector, out)
+    return out

@@ -1,0 +1,210 @@
+"""The state of an elimination: live nodes, the tables between them, and what was computed before.
+
+Tables come in three kinds: vectors of nodes, tables of pairs, and factors (``Fork``, ``Dense``) that join three
+nodes or more.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.errors import InfeasiblePlanError
+from planner.search.minplus import product
+from planner.search.problem import Floats, Ints, SearchProblem, TensorCost
+
+__all__ = ["Dense", "Factor", "Fork", "Network", "Slot", "Undo", "spread"]
+
+Undo = Callable[[list[int]], None]
+"""Writes the configuration of an eliminated node into the choice; its neighbours are there already."""
+Slot = tuple[int, Floats, Ints]
+"""One consuming edge of a tensor: node, cost table, layout."""
+ALL = slice(None)
+ENTRY_BYTES = 8
+GB = 1e9
+
+
+class Factor(Protocol):
+    """A table over three nodes or more, which may never be stored whole."""
+
+    @property
+    def scope(self) -> tuple[int, ...]:
+        """Nodes that it joins, each once."""
+        ...
+
+    def window(self, at: Mapping[int, slice]) -> Floats:
+        """Part of the table with some nodes restricted to a slice; one axis a node of ``scope``."""
+        ...
+
+
+def spread(array: NDArray[Any], nodes: Sequence[int], axes: Sequence[int]) -> NDArray[Any]:
+    """Lay the axes of ``array``, which are ``nodes``, along the sorted nodes ``axes``, ready to broadcast."""
+    order = sorted(range(len(nodes)), key=nodes.__getitem__)
+    sizes = dict(zip(nodes, array.shape, strict=True))
+    return array.transpose(order).reshape([sizes.get(node, 1) for node in axes])
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """A stored table, left by the elimination of a node with three neighbours or more."""
+
+    scope: tuple[int, ...]
+    table: Floats
+
+    def window(self, at: Mapping[int, slice]) -> Floats:
+        """See ``Factor.window``."""
+        return self.table[tuple(at.get(node, ALL) for node in self.scope)]
+
+
+@dataclass(frozen=True, eq=False)
+class Fork:
+    """Consumers of one tensor that may share transfers: each distinct layout is paid once."""
+
+    producer: int
+    slots: tuple[Slot, ...]
+
+    @cached_property
+    def clients(self) -> tuple[int, ...]:
+        """Consuming nodes, ascending, each once."""
+        return tuple(sorted({node for node, _, _ in self.slots}))
+
+    @property
+    def scope(self) -> tuple[int, ...]:
+        """See ``Factor.scope``: sorted, as the producer comes before its consumers."""
+        return (self.producer, *self.clients)
+
+    def window(self, at: Mapping[int, slice]) -> Floats:
+        """See ``Factor.window``."""
+        total: Floats = np.zeros(())
+        before: list[NDArray[Any]] = []
+        for node, cost, layout in self.slots:
+            pair = (self.producer, node)
+            price = spread(cost[at.get(self.producer, ALL), at.get(node, ALL)], pair, self.scope)
+            asks = spread(layout[at.get(node, ALL)], (node,), self.scope)
+            paid = np.logical_or.reduce(np.broadcast_arrays(*(asks == other for other in before))) if before else False
+            total = total + np.where(paid & (price < np.inf), 0.0, price)
+            before.append(asks)
+        return total
+
+
+class Network:
+    """Live nodes with their vectors, pair tables and factors; changed by the eliminations.
+
+    Args:
+        problem: The cost tables; never written to.
+        limit_bytes: Largest table that may be made.
+    """
+
+    def __init__(self, problem: SearchProblem, *, limit_bytes: float) -> None:
+        self.limit_bytes = limit_bytes
+        self._memo: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
+        self._equal: dict[bytes, NDArray[Any]] = {}
+        self.cost = {node: self._unique(cost) for node, cost in enumerate(problem.node_cost_s)}
+        """Live nodes, ascending, and their vectors."""
+        self.near: dict[int, dict[int, Floats]] = {node: {} for node in self.cost}
+        """Pair tables by both ends; their rows belong to the smaller node."""
+        self.factors: dict[int, list[Factor]] = {node: [] for node in self.cost}
+        self.undo: list[Undo] = []
+        """In order of elimination; run backwards, they complete a choice."""
+        self.width = 0
+        self.candidates = 0
+        for tensor in problem.tensors:
+            for group in self._sharing_groups(tensor):
+                self.add_fork(tensor.producer, group)
+
+    def _unique(self, vector: NDArray[Any]) -> NDArray[Any]:
+        """One object for equal vectors, so that equal layers are recognised even if built one by one."""
+        return self._equal.setdefault(vector.tobytes() + vector.dtype.char.encode(), np.ascontiguousarray(vector))
+
+    def _sharing_groups(self, tensor: TensorCost) -> list[list[Slot]]:
+        """Cut the slots of a tensor into groups between which no layout is common."""
+        groups: list[tuple[set[int], list[Slot]]] = []
+        for node, cost, layout in zip(tensor.consumers, tensor.cost_s, tensor.layout, strict=True):
+            layout = self._unique(layout)
+            names = self.memo(_names, layout) if len(tensor.consumers) > 1 else set()
+            met = [group for group in groups if not names.isdisjoint(group[0])]
+            groups = [group for group in groups if names.isdisjoint(group[0])]
+            slots = [*itertools.chain.from_iterable(group[1] for group in met), (node, cost, layout)]
+            groups.append((names.union(*(group[0] for group in met)), slots))
+        return [slots for _, slots in groups]
+
+    def memo(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """Call a pure function, or return what it gave for the very same operand objects."""
+        key = (function, *map(id, operands))
+        if key not in self._memo:
+            self._memo[key] = function(*operands), operands  # operands stay alive, so that no id is used again
+        return self._memo[key][0]
+
+    def add_fork(self, producer: int, slots: list[Slot]) -> None:
+        """Add consumers that may share; a single consumer makes an ordinary pair."""
+        fork = Fork(producer, tuple(slots))
+        if len(slots) == 1:
+            self.add_pair(producer, slots[0][0], np.ascontiguousarray(slots[0][1]))
+        elif len(fork.clients) == 1:
+            self.add_pair(producer, slots[0][0], np.ascontiguousarray(fork.window({})))
+        else:
+            self.add_factor(fork)
+
+    def add_pair(self, first: int, second: int, table: Floats) -> None:
+        """Add a table with rows of ``first``; parallel tables add up (edge elimination, Eq. 3)."""
+        if first > second:
+            first, second, table = second, first, self.memo(_flip, table)
+        known = self.near[first].get(second)
+        if known is not None:
+            table = self.memo(np.add, known, table)
+        self.near[first][second] = self.near[second][first] = table
+
+    def add_factor(self, factor: Factor) -> None:
+        """Add a factor to the lists of its nodes."""
+        for node in factor.scope:
+            self.factors[node].append(factor)
+
+    def drop_factor(self, factor: Factor) -> None:
+        """Remove a factor from the lists of its nodes."""
+        for node in factor.scope:
+            self.factors[node].remove(factor)
+
+    def between(self, rows: int, columns: int) -> Floats:
+        """Pair table with the rows of one node, C-contiguous."""
+        table = self.near[rows][columns]
+        oriented: Floats = table if rows < columns else self.memo(_flip, table)
+        return oriented
+
+    def through(self, left: Floats, middle: Floats, right: Floats) -> Floats:
+        """(min,+) product, remembered."""
+        known = len(self._memo)
+        table: Floats = self.memo(product, left, middle, right)
+        if len(self._memo) > known:
+            self.candidates += left.shape[0] * len(middle) * right.shape[1]
+        return table
+
+    def check_room(self, entries: int) -> None:
+        """Refuse a table before it is allocated.
+
+        Raises:
+            InfeasiblePlanError: It would not fit.
+        """
+        if entries * ENTRY_BYTES > self.limit_bytes:
+            raise InfeasiblePlanError(
+                f"exact search needs a table of {entries * ENTRY_BYTES / GB:.1f} GB, above the limit of "
+                f"{self.limit_bytes / GB:.1f} GB; offer fewer configurations per layer"
+            )
+
+    def remove(self, node: int, *, joined: int) -> None:
+        """Take a node with its pair tables out; ``joined`` counts the others that its tables met."""
+        for other in self.near.pop(node):
+            del self.near[other][node]
+        del self.cost[node], self.factors[node]
+        self.width = max(self.width, joined)
+
+
+def _flip(table: Floats) -> Floats:
+    return np.ascontiguousarray(table.T)
+
+
+def _names(layout: Ints) -> set[int]:
+    return set(layout.tolist())
