@@ -86,10 +86,15 @@ def print_table(rows: Sequence[dict[str, Any]], *, title: str = "") -> None:
     table = Table(title=title or None)
     for name, value in (rows[0] if rows else {}).items():
         justify: Any = "right" if isinstance(value, int | float) else "left"
-        table.add_column(name.replace("_", " "), justify=justify, overflow="fold")
+        table.add_column(_header(name), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
     Console(markup=False, highlight=False).print(table)
+
+
+def _header(name: str) -> str:
+    words, _, unit = name.rpartition("_")
+    return f"{words} ({unit})".replace("_", " ") if unit in ("s", "bytes") else name.replace("_", " ")
 
 
 def _cell(value: object) -> str:

@@ -1,0 +1,154 @@
+"""What the commands promise to scripts: one JSON value, these keys, these files."""
+
+import json
+import math
+
+import pytest
+
+from orrery.cli import app
+from orrery.errors import run
+
+QUESTION = ["lenet5", "--cluster", "titanx-4", "--batch", "64"]
+STRATEGY_KEYS = {
+    "name",
+    "additive_s",
+    "simulated_s",
+    "images_per_s",
+    "speedup",
+    "moved_bytes",
+    "exposed_communication_s",
+    "peak_memory_bytes",
+    "lower_bound_s",
+}
+
+
+@pytest.fixture
+def ask(capsys):
+    """Run a command with ``--json``; return what it printed, which is one JSON value on one line."""
+
+    def run_command(*words):
+        assert run(app, [*words, "--json"]) == 0
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        assert printed.out.count("\n") == 1
+        return json.loads(printed.out, parse_constant=pytest.fail)
+
+    return run_command
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory):
+    """A plan for LeNet-5 on four devices."""
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    assert run(app, ["plan", *QUESTION, "--out", str(path)]) == 0
+    return path
+
+
+def test_models(ask):
+    """Each model with its size; LeNet-5 as Caffe counts it."""
+    models = {model["name"]: model for model in ask("models")}
+
+    assert {"lenet5", "vgg16", "inception-v3", "resnet152", "densenet121", "cosmoflow", "conv1d"} <= models.keys()
+    assert models["lenet5"]["parameters"] == 431_080
+    assert models["vgg16"]["parameters"] == 138_357_544
+    # A multiply-add counts as two: VGG-16 is printed as 15.5 G multiply-adds.
+    assert models["vgg16"]["forward_flops"] == pytest.approx(2 * 15.5e9, rel=0.01)
+
+
+def test_clusters(ask):
+    """Each cluster with its number of devices."""
+    devices = {cluster["name"]: cluster["devices"] for cluster in ask("clusters")}
+
+    assert devices["fdr-32x3"] == 96
+    assert devices["p100-4x4"] == devices["k80-16"] == 16
+
+
+def test_plan(ask, tmp_path):
+    """Every layer has degrees that multiply to the number of its devices, all of them in the cluster."""
+    answer = ask("plan", *QUESTION, "--out", str(tmp_path / "plan.json"))
+
+    assert {"tables_s", "search_s", "additive_s", "configurations", "width"} <= answer.keys()
+    assert answer["additive_s"] > 0
+    assert len(answer["configurations"]) == 7
+    for configuration in answer["configurations"].values():
+        assert math.prod(configuration["degrees"].values()) == len(set(configuration["devices"]))
+        assert set(configuration["devices"]) <= {0, 1, 2, 3}
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_simulate(ask, plan_file, tmp_path):
+    """Without overlap and contention the replay is the additive cost; the trace is a list of events."""
+    trace = tmp_path / "trace.json"
+    answer = ask("simulate", str(plan_file), "--trace", str(trace))
+    barriers = ask("simulate", str(plan_file), "--no-overlap", "--no-contention")
+
+    assert {"iteration_s", "additive_s", "engine_s", "tasks"} <= answer.keys()
+    assert barriers["iteration_s"] == pytest.approx(barriers["additive_s"], rel=1e-9)
+    assert answer["additive_s"] == barriers["additive_s"]
+    assert {"X", "M"} <= {event["ph"] for event in json.loads(trace.read_text())["traceEvents"]}
+
+
+@pytest.mark.parametrize("engine", ["compiled", "simpy"])
+def test_engines_agree(ask, plan_file, engine):
+    """Both engines give the time that ``auto`` gives."""
+    chosen = ask("simulate", str(plan_file), "--engine", engine, "--iterations", "3")
+
+    assert chosen["iteration_s"] == pytest.approx(
+        ask("simulate", str(plan_file), "--iterations", "3")["iteration_s"], rel=1e-9
+    )
+
+
+def test_compare(ask, tmp_path):
+    """The strategies asked for, in that order; the page and its numbers in the folder and nothing else."""
+    answer = ask("compare", *QUESTION, "--strategies", "data, layerwise,data", "--out", str(tmp_path / "new"))
+
+    assert [strategy["name"] for strategy in answer["strategies"]] == ["data", "layerwise"]
+    assert all(strategy.keys() >= STRATEGY_KEYS for strategy in answer["strategies"])
+    assert answer["winner"] in {"data", "layerwise"}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"index.html", "comparison.json"}
+    assert json.loads((tmp_path / "new" / "comparison.json").read_text()) == answer
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["plan", "lenet6", "--cluster", "titanx-4", "--batch", "64"], "did you mean 'lenet5'"),
+        (["plan", "lenet5", "--cluster", "titanx4", "--batch", "64"], "did you mean 'titanx-4'"),
+        (["plan", *QUESTION, "--strategy", "layerwize"], "layerwise"),
+        (["plan", "lenet5:classes=0", "--cluster", "titanx-4", "--batch", "64"], "got '0'"),
+        (["compare", *QUESTION, "--strategies", "data,,owt"], "''"),
+        (["compare", *QUESTION, "--strategies", "date"], "data"),
+    ],
+)
+def test_unknown_names_suggest_the_nearest(words, message, tmp_path, capsys):
+    """One line, code 2, nothing written."""
+    assert run(app, [*words, "--out", str(tmp_path / "out")]) == 2
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cut_off_plan_is_refused(plan_file, tmp_path, capsys):
+    """A plan file that lost its end names itself."""
+    broken = tmp_path / "broken.json"
+    broken.write_bytes(plan_file.read_bytes()[:-20])
+
+    assert run(app, ["simulate", str(broken)]) == 2
+
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert "broken.json" in printed.err
+
+
+def test_tables_for_people(plan_file, tmp_path, capsys):
+    """Without ``--json`` each command prints a table, and ``compare`` says where the page is."""
+    folder = tmp_path / "page"
+    assert run(app, ["simulate", str(plan_file)]) == 0
+    assert run(app, ["compare", *QUESTION, "--strategies", "data", "--out", str(folder)]) == 0
+
+    printed = capsys.readouterr().out
+    assert "iteration (s)" in printed
+    assert f"page: {folder}/index.html" in printed
