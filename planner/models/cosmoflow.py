@@ -2,13 +2,13 @@
 
 Seven convolutions of 3x3x3 with 16, 32, 64, 128, 256, 256 and 256 channels, the fourth with stride 2, and
 average pooling (3x3x3, stride 2) after each of them while the edge is above 2; then linear layers of 2048, 256
-and 4 outputs, leaky ReLU in between, and the mean squared error.  Four channels of input: one a redshift.  All
-edges from 128 to 512 end at 2x2x2 x 256, so that they have the same 9.44 million parameters; 64 too.
+and 4 outputs, leaky ReLU in between, and the mean squared error.  Four channels of input: one a redshift.
+Every size ends at 256 channels of 2x2x2, so that all have the same 9.44 million parameters.
 
 Source:
-    After Mathuriya et al., "CosmoFlow: using deep learning to learn the universe at scale", SC 2018, Sec. III
-    (seven convolutions, average pooling, three linear layers), in the form with larger volumes of Oyama et
-    al., "The case for strong scaling in deep learning", IEEE TPDS 2021, which prints 9.44 million.
+    After Mathuriya et al., "CosmoFlow: using deep learning to learn the universe at scale", SC 2018 (seven
+    convolutions, average pooling, three linear layers), in the form for larger volumes of Oyama et al., "The
+    case for strong scaling in deep learning", IEEE TPDS 2021.
 """
 
 from planner.models.builder import ModelBuilder

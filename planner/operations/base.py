@@ -91,6 +91,11 @@ class OperationBase:
 
     __slots__ = ()
 
+    @property
+    def winograd(self) -> bool:
+        """Not a 3 x 3 convolution, unless the kind says otherwise."""
+        return False
+
     def parallel_dims(self, output: Shape) -> tuple[str, ...]:
         """All dimensions of the output (Table 1 of the layer-wise paper)."""
         return output.dims
@@ -152,5 +157,8 @@ def identity_needs(shape: Shape) -> tuple[Need, ...]:
 
 
 def _extent(need: Need, size: Floats, input_size: int) -> Floats:
+    """Indices from the first to the last that ``size`` output indices need, away from the borders."""
+    if need.kernel == need.stride == need.group_out == need.group_in == 1:
+        return size
     steps = size if need.group_out == need.group_in == 1 else np.ceil(size / need.group_out) * need.group_in
     return np.minimum(input_size, (steps - 1) * need.stride + need.dilation * (need.kernel - 1) + 1)

@@ -47,6 +47,11 @@ class Convolution(OperationBase):
         if self.channels % self.groups:
             raise ConfigError(f"convolution.groups must divide its {self.channels} channels, got {self.groups}")
 
+    @property
+    def winograd(self) -> bool:
+        """3 x 3, stride 1, not dilated, one group: what Winograd's algorithm is used for."""
+        return self.kernel == (3, 3) and self.stride == self.dilation == (1, 1) and self.groups == 1
+
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Shape of the output: sample, channel, positions."""
         shape = single("convolution", inputs, len(self.kernel))

@@ -1,0 +1,252 @@
+"""Flops, bytes and parameters of parts of layers, and what operations refuse."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwprofiles.errors import ConfigError
+from planner.graph import PHASES
+from planner.operations import (
+    Add,
+    BatchNorm,
+    Concat,
+    Convolution,
+    GlobalPooling,
+    Linear,
+    LocalResponseNorm,
+    Loss,
+    Pooling,
+)
+from planner.operations.checks import position_dims
+from planner.shapes import Shape
+
+IMAGE = (8, 16, 12, 24)
+
+
+def shape(*sizes):
+    return Shape(("sample", "channel", *position_dims(len(sizes) - 2)), sizes)
+
+
+def convolution(**fields):
+    window = {"kernel": (3, 3), "stride": (1, 1), "pad": (1, 1), "dilation": (1, 1)}
+    return Convolution(**{"channels": 32, **window, **fields})
+
+
+def pooling(**fields):
+    return Pooling(**{"mode": "max", "kernel": (3, 3), "stride": (2, 2), "pad": (1, 1), **fields})
+
+
+CASES = {
+    "convolution": (convolution(batch_norm=True, activation="relu"), 1),
+    "strided": (convolution(stride=(2, 2)), 1),
+    "grouped": (convolution(groups=4), 1),
+    "linear": (Linear(channels=24), 1),
+    "max pooling": (pooling(), 1),
+    "average pooling": (pooling(mode="average"), 1),
+    "global pooling": (GlobalPooling(), 1),
+    "add": (Add(activation="relu"), 3),
+    "concat": (Concat(), 2),
+    "batch norm": (BatchNorm(activation="relu"), 1),
+    "response norm": (LocalResponseNorm(), 1),
+    "softmax": (Loss(), 1),
+}
+cases = pytest.mark.parametrize(("operation", "count"), CASES.values(), ids=CASES)
+
+
+def work(operation, phase, inputs, degrees=None):
+    """Kernels of one of equal parts."""
+    output = operation.output(inputs)
+    sizes = zip(output.dims, output.sizes, strict=True)
+    part = {dim: np.array([size / (degrees or {}).get(dim, 1)]) for dim, size in sizes}
+    return operation.kernels(phase, inputs, output, part)
+
+
+@cases
+@given(data=st.data())
+def test_equal_parts_add_up_to_the_whole(operation, count, data):
+    """flop is split exactly; bytes grow where parts share weights or halos, and never shrink."""
+    inputs = [shape(*IMAGE)] * count
+    output = operation.output(inputs)
+    degrees = {
+        dim: data.draw(st.sampled_from([d for d in (1, 2, 3, 4) if output.size(dim) % d == 0]))
+        for dim in operation.parallel_dims(output)
+    }
+    for phase in PHASES:
+        # Only a split of the channels splits the parameters, and with them the update.
+        parts = degrees.get("channel", 1) if phase == "update" else math.prod(degrees.values())
+        whole, part = work(operation, phase, inputs), work(operation, phase, inputs, degrees)
+        assert parts * part.flop[0] == pytest.approx(whole.flop[0], rel=1e-12)
+        assert parts * part.memory_bytes[0] >= whole.memory_bytes[0] * (1 - 1e-12)
+
+
+@cases
+def test_matrix_products_do_the_flops_they_say(operation, count):
+    for phase in PHASES:
+        kernels = work(operation, phase, [shape(*IMAGE)] * count)
+        product = 2 * kernels.rows * kernels.columns * kernels.depth
+        assert kernels.matrix[0] == (phase != "update" and operation.kind in ("convolution", "linear"))
+        assert product[0] == (kernels.flop[0] if kernels.matrix[0] else 0)
+        assert kernels.samples[0] == IMAGE[0]
+
+
+@cases
+def test_layers_without_parameters_have_nothing_to_update(operation, count):
+    inputs = [shape(*IMAGE)] * count
+    for phase in ("weight_gradient", "update"):
+        kernels = work(operation, phase, inputs)
+        assert (kernels.flop[0] > 0) == (kernels.memory_bytes[0] > 0) == bool(operation.parameters(inputs))
+
+
+@pytest.mark.parametrize("name", ["convolution", "strided", "grouped", "linear"])
+def test_gradients_take_the_flops_of_the_forward_pass(name):
+    operation, _ = CASES[name]
+    flops = {phase: work(operation, phase, [shape(*IMAGE)]).flop[0] for phase in PHASES[:3]}
+    assert len(set(flops.values())) == 1
+
+
+@given(
+    rank=st.integers(1, 3), groups=st.integers(1, 3), kernel=st.integers(1, 3), stride=st.integers(1, 2), data=st.data()
+)
+def test_convolution_flops_count_every_multiply_add(rank, groups, kernel, stride, data):
+    """Against a count over output elements, input channels of the group and taps, padding included."""
+    per_group = data.draw(st.integers(1, 3))
+    operation = Convolution(
+        channels=groups * 2,
+        kernel=(kernel,) * rank,
+        stride=(stride,) * rank,
+        pad=(1,) * rank,
+        dilation=(1,) * rank,
+        groups=groups,
+    )
+    inputs = [shape(2, groups * per_group, *(5 for _ in range(rank)))]
+    output = operation.output(inputs)
+    multiply_adds = sum(1 for _ in np.ndindex(*output.sizes, per_group, *operation.kernel))
+
+    kernels = work(operation, "forward", inputs)
+    assert kernels.flop[0] == 2 * multiply_adds
+    assert kernels.rows[0] == output.size("channel")
+    assert kernels.columns[0] == 2 * math.prod(output.positions)
+
+
+def test_convolution_bytes_by_hand():
+    """Half the 12 rows with a halo of one above and below; batch normalisation passes over the outputs twice."""
+    inputs = [shape(8, 16, 12, 24)]
+    read, weights, written = 8 * 16 * 8 * 24, 32 * 16 * 9, 8 * 32 * 6 * 24
+    operation = convolution(batch_norm=True)
+    got = {phase: work(operation, phase, inputs, {"height": 2}).memory_bytes[0] / 4 for phase in PHASES}
+    assert got == {
+        "forward": read + weights + 4 * written,
+        "activation_gradient": read + weights + written,
+        "weight_gradient": read + weights + 6 * written,
+        "update": 5 * (weights + 32 + 32 + 32),
+    }
+
+
+def test_linear_flattens_positions():
+    operation = Linear(channels=24)
+    kernels = work(operation, "forward", [shape(8, 16, 3, 5)], {"channel": 4})
+    assert (kernels.rows[0], kernels.columns[0], kernels.depth[0]) == (6, 8, 240)
+    assert kernels.memory_bytes[0] == 4 * (8 * 240 + 6 * 240 + 8 * 6)
+    assert operation.output([shape(8, 16, 3, 5)]) == shape(8, 24)
+
+
+def test_max_pooling_reads_its_inputs_again_backward():
+    inputs, moved = [shape(2, 4, 8)], 2 * 4 * (8 + 4) * 4
+    for mode, accesses in (("max", 2), ("average", 1)):
+        operation = Pooling(mode=mode, kernel=(2,), stride=(2,), pad=(0,))
+        assert work(operation, "forward", inputs).memory_bytes[0] == moved
+        assert work(operation, "activation_gradient", inputs).memory_bytes[0] == accesses * moved
+
+
+def test_a_sum_without_activation_passes_its_gradient_on():
+    inputs = [shape(2, 4, 8)] * 2
+    assert work(Add(), "activation_gradient", inputs).memory_bytes[0] == 0
+    assert work(Add(activation="relu"), "activation_gradient", inputs).memory_bytes[0] == 2 * 64 * 4
+
+
+@cases
+def test_many_parts_at_once_equal_one_by_one(operation, count):
+    inputs = [shape(*IMAGE)] * count
+    output = operation.output(inputs)
+    sizes = dict(zip(output.dims, output.sizes, strict=True))
+    both = {dim: np.array([float(size), size / 2 if dim == "sample" else float(size)]) for dim, size in sizes.items()}
+    for phase in PHASES:
+        bulk = operation.kernels(phase, inputs, output, both)
+        alone = [work(operation, phase, inputs), work(operation, phase, inputs, {"sample": 2})]
+        for field in ("flop", "memory_bytes", "rows", "columns", "depth", "samples"):
+            assert getattr(bulk, field).tolist() == [getattr(kernels, field)[0] for kernels in alone]
+
+
+@pytest.mark.parametrize(
+    ("operation", "sizes", "expected"),
+    [
+        (Convolution(channels=4, kernel=(5,), stride=(2,), pad=(2,), dilation=(1,)), (2, 3, 16), (2, 4, 8)),
+        (convolution(kernel=(3, 3), dilation=(2, 2), pad=(0, 0)), (2, 3, 9, 5), (2, 32, 5, 1)),
+        (pooling(pad=(0, 0), ceil_mode=True), (2, 3, 6, 7), (2, 3, 3, 3)),
+        (pooling(pad=(0, 0)), (2, 3, 6, 7), (2, 3, 2, 3)),
+        (pooling(kernel=(2, 2), ceil_mode=True), (2, 3, 5, 6), (2, 3, 3, 4)),
+        (GlobalPooling(), (2, 3, 6, 7, 8), (2, 3, 1, 1, 1)),
+        (Loss(), (2, 10), (2, 10)),
+    ],
+)
+def test_output_shapes(operation, sizes, expected):
+    assert operation.output([shape(*sizes)]) == shape(*expected)
+
+
+def test_concat_adds_the_channels():
+    assert Concat().output([shape(2, 3, 5), shape(2, 4, 5)]) == shape(2, 7, 5)
+
+
+def test_only_samples_of_a_loss_are_split():
+    """Table 1 of the layer-wise paper, and all dimensions of a convolution or pooling."""
+    assert Loss().parallel_dims(shape(8, 10)) == ("sample",)
+    assert Linear(channels=10).parallel_dims(shape(8, 10)) == ("sample", "channel")
+    assert convolution().parallel_dims(shape(*IMAGE)) == ("sample", "channel", "height", "width")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: convolution(channels=0), r"convolution\.channels must be an integer >= 1, got 0"),
+        (lambda: convolution(channels=True), r"convolution\.channels must be an integer >= 1, got True"),
+        (lambda: convolution(groups=5), r"convolution\.groups must divide its 32 channels, got 5"),
+        (lambda: convolution(kernel=(3,)), r"convolution\.stride must have 1 sizes as kernel has, got \(1, 1\)"),
+        (lambda: convolution(kernel=()), r"convolution\.kernel must have 1 to 3 sizes, got \(\)"),
+        (lambda: convolution(pad=(-1, 0)), r"convolution\.pad must be an integer >= 0, got -1"),
+        (lambda: convolution(stride=(1.5, 1)), r"convolution\.stride must be an integer >= 1, got 1\.5"),
+        (lambda: convolution(activation="gelo"), r"convolution\.activation must be None or one of relu.*got 'gelo'"),
+        (lambda: Linear(channels=3, dropout=1.0), r"linear\.dropout must be >= 0 and < 1, got 1\.0"),
+        (lambda: pooling(mode="min"), r"pooling\.mode must be one of max, average, got 'min'"),
+        (lambda: pooling(pad=(2, 2)), r"pooling\.pad must be at most half the kernel 3, got 2"),
+        (lambda: LocalResponseNorm(size=4), r"local_response_norm\.size must be odd, got 4"),
+        (lambda: Loss(function="hinge"), r"loss\.function must be one of softmax, .* got 'hinge'"),
+    ],
+)
+def test_bad_fields_are_named(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("operation", "inputs", "message"),
+    [
+        (convolution(), [shape(2, 3, 5)], "needs 2 position dimensions, got 2 x 3 x 5"),
+        (convolution(), [shape(*IMAGE)] * 2, "convolution needs 1 input, got 2"),
+        (convolution(groups=4), [shape(2, 6, 5, 5)], r"groups must divide the channels of 2 x 6 x 5 x 5, got 4"),
+        (convolution(pad=(0, 0)), [shape(2, 3, 5, 2)], "kernel spans 3, must be at most the padded input's 2"),
+        (GlobalPooling(), [shape(2, 3)], "needs positions to pool over, got 2 x 3"),
+        (Add(), [shape(2, 3), shape(2, 4)], "add needs 2 or more inputs of one shape, got 2 x 3, 2 x 4"),
+        (Concat(), [shape(2, 3, 5), shape(2, 3, 6)], "inputs that differ in channels only, got 2 x 3 x 5, 2 x 3 x 6"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(operation, inputs, message):
+    with pytest.raises(ConfigError, match=message):
+        operation.output(inputs)
+
+
+def test_unknown_phases_are_refused():
+    with pytest.raises(ConfigError, match=r"phase must be one of forward, .*, got 'backward'"):
+        work(Loss(), "backward", [shape(2, 3)])
