@@ -110,7 +110,7 @@ def _ladder_rows(comparison: Comparison) -> dict[str, Any]:
         for reading in ladder_readings(comparison):
             value_s = strategy.ladder_s.get(reading, math.nan)
             step = value_s / before - 1
-            cells.append((value_s, unit.text(value_s), f"{step:+.1%}" if math.isfinite(step) else ""))
+            cells.append((value_s, unit.text(value_s), f"{step:+.1%}".replace("-", "−") if math.isfinite(step) else ""))
             before = value_s
         rows.append((strategy.name, cells))
     return {"unit": unit.name, "rows": rows}

@@ -38,15 +38,18 @@ def winner_of(comparison: Comparison) -> StrategyResult | None:
 
 def headline(comparison: Comparison) -> str:
     """Answer the question in one sentence."""
-    question = f"{comparison.model} on {comparison.cluster} ({len(comparison.devices)} devices), batch {comparison.batch:,}"
+    question = (
+        f"{comparison.model} on {comparison.cluster} ({len(comparison.devices)} devices), batch {comparison.batch:,}"
+    )
     winner = winner_of(comparison)
     if winner is None:
         return f"No strategy can run {question}."
     time = time_unit([winner.simulated_s]).full(winner.simulated_s)
     rate = plain_unit([winner.images_per_s]).text(winner.images_per_s)
     answer = f"{winner.name} is the fastest way to train {question}: {time} an iteration, {rate} images/s"
-    others = [_ratio(strategy, winner) for strategy in comparison.strategies if strategy is not winner]
-    return f"{answer} – {_listed(others)}." if others else f"{answer}."
+    others = [(s.simulated_s / winner.simulated_s, s.name) for s in comparison.strategies if s is not winner]
+    parts = [f"{ratio:.2f}× {'' if i else 'as fast as '}{name}" for i, (ratio, name) in enumerate(others)]
+    return f"{answer} – {_listed(parts)}." if others else f"{answer}."
 
 
 def fullest_device(strategy: StrategyResult, capacity_bytes: tuple[float, ...]) -> int:
@@ -83,11 +86,6 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
         column("peak memory", "of the fullest device", memory_unit, peaks),
         column("lower bound", "no schedule of these tasks is shorter", same, [s.lower_bound_s for s in strategies]),
     )
-
-
-def _ratio(strategy: StrategyResult, winner: StrategyResult) -> str:
-    ratio = strategy.simulated_s / winner.simulated_s
-    return f"as fast as {strategy.name}" if f"{ratio:.2f}" == "1.00" else f"{ratio:.2f}× as fast as {strategy.name}"
 
 
 def _listed(parts: list[str]) -> str:

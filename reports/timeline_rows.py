@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from reports.packing import pack_array, pack_json
 
-__all__ = ["assign_lanes", "pack_timeline", "row_labels"]
+__all__ = ["TimelineRow", "assign_lanes", "pack_timeline", "timeline_rows"]
 
 Ints = NDArray[np.int64]
 
@@ -26,7 +27,7 @@ def pack_timeline(timeline: pd.DataFrame, devices: Sequence[str]) -> dict[str, A
         ``count``, ``tick_s`` (what start and duration count), and ``columns`` with packed arrays and,
         under ``names``, ``layers``, ``phases``, ``kinds`` and ``rows``, the words behind their codes.
     """
-    labels, row = row_labels(timeline, devices)
+    rows, row = timeline_rows(timeline, devices)
     order = np.lexsort((timeline["start_s"].to_numpy(dtype=np.float64), row))
     tasks, row = timeline.iloc[order], row[order]
     start_s, end_s = (tasks[key].to_numpy(dtype=np.float64) for key in ("start_s", "end_s"))
@@ -40,42 +41,47 @@ def pack_timeline(timeline: pd.DataFrame, devices: Sequence[str]) -> dict[str, A
         codes, words = pd.factorize(tasks[key].astype(object).where(tasks[key].notna(), "").astype(str))
         columns[key] = pack_array(codes)
         columns[f"{key}s"] = pack_json(list(words))
-    columns["rows"] = pack_json([{"label": label, "device": device} for label, device in labels])
+    columns["rows"] = pack_json([{"label": row.label, "device": row.device, "stream": row.stream} for row in rows])
     return {"count": len(tasks), "tick_s": tick_s, "columns": columns}
 
 
-def row_labels(timeline: pd.DataFrame, devices: Sequence[str]) -> tuple[list[tuple[str, str]], Ints]:
-    """Name the rows of a timeline: the streams of each device, then what belongs to no device.
-
-    Returns:
-        Pairs (label, device) from the top of the picture down, and the row of every task, shape (T,).
-    """
-    keys = pd.MultiIndex.from_frame(timeline[["device", "stream"]].astype(object).fillna(""))
-    codes, found = keys.factorize()
-    rows = [_Row.of(device, stream, devices) for device, stream in found]
-    order = sorted(range(len(rows)), key=lambda i: rows[i].order)
-    position = np.empty(len(rows), dtype=np.int64)
-    position[order] = np.arange(len(rows))
-    return [(rows[i].label, rows[i].device) for i in order], position[codes]
-
-
 @dataclass(frozen=True, slots=True)
-class _Row:
-    order: tuple[int, bool, str]
+class TimelineRow:
+    """One row of the picture."""
+
     label: str
     device: str
+    """Name, empty for what belongs to no device."""
+    stream: str
+    order: tuple[int, bool, str]
 
     @classmethod
-    def of(cls, device: object, stream: object, devices: Sequence[str]) -> "_Row":
+    def of(cls, device: object, stream: object, devices: Sequence[str]) -> "TimelineRow":
         """Devices in the cluster's order, arithmetic above communication; the rest below."""
         words = f"stream {stream}" if isinstance(stream, int | np.integer) else str(stream)
         if isinstance(device, int | np.integer):
-            index, name = int(device), devices[device] if 0 <= device < len(devices) else ""
+            index = int(device)
+            name = devices[index] if 0 <= index < len(devices) else ""
         else:
             name = str(device)
             index = devices.index(name) if name in devices else -1
         order = (index if index >= 0 else len(devices), words not in ("compute", "stream 0"), words)
-        return cls(order, f"{name} {words}".strip() or "network", name)
+        return cls(f"{name} {words}".strip() or "network", name, words or "network", order)
+
+
+def timeline_rows(timeline: pd.DataFrame, devices: Sequence[str]) -> tuple[list[TimelineRow], Ints]:
+    """Find the rows of a timeline: the streams of each device, then what belongs to no device.
+
+    Returns:
+        Rows from the top of the picture down, and the row of every task, shape (T,).
+    """
+    keys = pd.MultiIndex.from_frame(timeline[["device", "stream"]].astype(object).fillna(""))
+    codes, found = keys.factorize()
+    rows = [TimelineRow.of(device, stream, devices) for device, stream in found]
+    order = sorted(range(len(rows)), key=lambda i: rows[i].order)
+    position = np.empty(len(rows), dtype=np.int64)
+    position[order] = np.arange(len(rows))
+    return [rows[i] for i in order], position[codes]
 
 
 def assign_lanes(row: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -95,7 +101,7 @@ def assign_lanes(row: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     latest = np.maximum.accumulate(shifted)
     fresh = np.r_[True, (row[1:] != row[:-1]) | (start[1:] + row[1:] * (int(end.max()) + 1) >= latest[:-1])]
     bounds = np.r_[np.flatnonzero(fresh), len(row)]
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds.tolist()):
         if last - first > 1:
             lane[first:last], lanes[first:last] = _group_lanes(start[first:last], end[first:last])
     return lane, lanes

@@ -1,9 +1,11 @@
 """Additive against simulated cost: how far the additive model can be trusted to rank strategies."""
 
+from typing import Any
+
 import plotly.graph_objects as go
 
 from planner.comparison import Comparison
-from reports.figures.look import spread_out, styled
+from reports.figures.look import log_ticks, spread_out, styled
 from reports.palette import COMPUTE, IDLE, MARK
 from reports.summary import winner_of
 from reports.units import time_unit
@@ -41,9 +43,9 @@ def agreement_figure(comparison: Comparison) -> go.Figure:
             name=label,
             hovertemplate="%{text}<br>additive %{customdata[0]}<br>simulated %{customdata[1]}<extra></extra>",
         )
-    kind = {"type": "log" if spread_out(times_s) else "linear", "automargin": True, "zeroline": False}
+    kind: dict[str, Any] = {"type": "log" if spread_out(times_s) else "linear", "automargin": True, "zeroline": False}
     if kind["type"] == "log":
-        kind |= {"dtick": "D2"}
+        kind |= log_ticks(*ends)
     return styled(
         figure,
         xaxis={"title": f"additive cost [{unit.name}]", **kind},

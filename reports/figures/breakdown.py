@@ -5,7 +5,7 @@ import plotly.graph_objects as go
 from planner.comparison import Comparison
 from reports.figures.look import styled
 from reports.palette import COMMUNICATION, COMPUTE, IDLE, MARK
-from reports.units import time_unit
+from reports.units import Unit, time_unit
 
 __all__ = ["breakdown_figure"]
 
@@ -24,26 +24,19 @@ def breakdown_figure(comparison: Comparison) -> go.Figure:
     strategies = comparison.strategies
     unit, names = time_unit([s.simulated_s for s in strategies]), [s.name for s in strategies]
     figure = go.Figure()
-    for attribute, label, colour, pattern in _PARTS:
+    for attribute, label, colour, shape in _PARTS:
+        pattern = {"shape": shape, "size": 6, "solidity": 0.2, "bgcolor": colour, "fgcolor": "#fff"}
         values_s = [getattr(s, attribute) for s in strategies]
         figure.add_bar(
             y=names,
             x=[value / unit.factor for value in values_s],
             name=label,
             orientation="h",
-            marker={"color": colour, "pattern": {"shape": pattern, "size": 6, "solidity": 0.2, "bgcolor": colour, "fgcolor": "#fff"}},
+            marker={"color": colour, "pattern": pattern},
             customdata=[unit.full(value) for value in values_s],
             hovertemplate=f"%{{y}}: {label} %{{customdata}}<extra></extra>",
         )
-    figure.add_scatter(
-        y=names,
-        x=[s.lower_bound_s / unit.factor for s in strategies],
-        name="lower bound",
-        mode="markers",
-        marker={"symbol": "line-ns", "size": 26, "line": {"width": 3, "color": MARK}, "color": MARK},
-        customdata=[f"{unit.full(s.lower_bound_s)} ({s.bound_reason})" for s in strategies],
-        hovertemplate="%{y}: lower bound %{customdata}<extra></extra>",
-    )
+    _mark_bounds(figure, comparison, unit)
     for s in strategies:
         end = {"x": s.simulated_s / unit.factor, "y": s.name, "text": f"<b>{unit.full(s.simulated_s)}</b>"}
         figure.add_annotation(**end, showarrow=False, xanchor="left", xshift=8)
@@ -56,3 +49,19 @@ def breakdown_figure(comparison: Comparison) -> go.Figure:
         xaxis={"title": f"time of one iteration [{unit.name}]", "range": [0, 1.16 * longest], "automargin": True},
         yaxis={"autorange": "reversed", "automargin": True, "ticksuffix": "  "},
     )
+
+
+def _mark_bounds(figure: go.Figure, comparison: Comparison, unit: Unit) -> None:
+    """Mark lower bounds by a line in a light seam, which shows on every part of a bar."""
+    strategies = comparison.strategies
+    for width, colour in ((7, "#fff"), (3, MARK)):
+        figure.add_scatter(
+            y=[s.name for s in strategies],
+            x=[s.lower_bound_s / unit.factor for s in strategies],
+            name="lower bound",
+            mode="markers",
+            marker={"symbol": "line-ns", "size": 28, "line": {"width": width, "color": colour}},
+            customdata=[f"{unit.full(s.lower_bound_s)} ({s.bound_reason})" for s in strategies],
+            hovertemplate="%{y}: lower bound %{customdata}<extra></extra>",
+            showlegend=colour == MARK,
+        )

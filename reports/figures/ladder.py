@@ -22,18 +22,21 @@ def ladder_figure(comparison: Comparison) -> go.Figure:
     for reading, colour in zip(ladder_readings(comparison), _shades(len(ladder_readings(comparison))), strict=True):
         values_s = [s.ladder_s.get(reading, float("nan")) for s in comparison.strategies]
         figure.add_bar(
-            x=[s.name for s in comparison.strategies],
-            y=[value / unit.factor for value in values_s],
+            y=[s.name for s in comparison.strategies],
+            x=[value / unit.factor for value in values_s],
             name=reading,
+            orientation="h",
             marker={"color": colour, "line": {"width": 0.5, "color": RUNGS[3]}},
-            text=[unit.text(value) for value in values_s],
+            text=[" " + unit.text(value) for value in values_s],
             textposition="outside",
             cliponaxis=False,
             customdata=[unit.full(value) for value in values_s],
-            hovertemplate=f"%{{x}}: {reading} %{{customdata}}<extra></extra>",
+            hovertemplate=f"%{{y}}: {reading} %{{customdata}}<extra></extra>",
         )
-    yaxis = {"title": f"iteration [{unit.name}]", "rangemode": "tozero", "automargin": True}
-    return styled(figure, barmode="group", bargap=0.25, height=360, yaxis=yaxis)
+    xaxis = {"title": f"time of one iteration [{unit.name}]", "rangemode": "tozero", "automargin": True}
+    yaxis = {"autorange": "reversed", "automargin": True, "ticksuffix": "  "}
+    height = 110 + (16 * len(figure.data) + 16) * len(comparison.strategies)
+    return styled(figure, barmode="group", bargap=0.25, height=height, xaxis=xaxis, yaxis=yaxis)
 
 
 def _shades(count: int) -> list[str]:

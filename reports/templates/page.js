@@ -41,10 +41,10 @@ async function openTimeline(index) {
   for (let i = 0; i < count; i++) end_s = Math.max(end_s, (tasks.start[i] + tasks.duration[i]) * tick_s);
   const [unit, size] = axisUnit(end_s);
   line = { tasks, unit, scale: tick_s / size, end: Math.max(end_s / size, 1e-9), colours: strategy.colours, kinds: tasks.kinds };
-  const devices = [...new Set(tasks.rows.map((row) => row.device))].filter((device) => device);
   const chosen = $("timeline-rows").value;
-  $("timeline-rows").replaceChildren(...["all", ...devices].map((word) => new Option(word === "all" ? `all ${tasks.rows.length}` : word, word)));
-  if (devices.includes(chosen)) $("timeline-rows").value = chosen;
+  $("timeline-rows").replaceChildren(new Option(`all ${tasks.rows.length}`, ""), rowOptions("stream"), rowOptions("device"));
+  $("timeline-rows").value = chosen;
+  if ($("timeline-rows").selectedIndex < 0) $("timeline-rows").value = "";
   $("timeline-key").replaceChildren(...tasks.kinds.map(keyOf));
   chooseRows();
 }
@@ -56,10 +56,19 @@ function keyOf(kind) {
   key.style.marginRight = "1rem";
   return key;
 }
+function rowOptions(what) {
+  const group = Object.assign(document.createElement("optgroup"), { label: what });
+  const words = [...new Set(line.tasks.rows.map((row) => row[what]))].filter((word) => word);
+  group.append(...words.map((word) => new Option(word, `${what}:${word}`)));
+  return group;
+}
 function chooseRows() {
-  const device = $("timeline-rows").value;
-  line.place = new Map(); // row number -> height in the picture
-  line.tasks.rows.forEach((row, i) => { if (device === "all" || row.device === device) line.place.set(i, line.place.size); });
+  const { rows } = line.tasks, wanted = $("timeline-rows").value;
+  const shown = rows.map((_, i) => i).filter((i) => !wanted || ["stream", "device"].some((what) => `${what}:${rows[i][what]}` === wanted));
+  // With many devices, bands of one stream read better than devices one by one.
+  const streams = rows.map((row) => row.stream);
+  if (shown.length > 60) shown.sort((a, b) => streams.indexOf(streams[a]) - streams.indexOf(streams[b]));
+  line.place = new Map(shown.map((row, at) => [row, at])); // row number -> height in the picture
   line.x = [0, line.end];
   line.y = [line.place.size - 0.5, -0.5];
   drawTimeline();
@@ -130,7 +139,7 @@ function drawTimeline() {
   const longest = Math.max(4, ...tasks.rows.map((row) => row.label.length));
   line.drawing = true;
   Plotly.react("timeline", exact ? bars(seen) : cells(seen), layout({
-    height, barmode: "overlay", dragmode: "zoom", hovermode: "closest", margin: { l: Math.min(240, 6.6 * longest + 12), r: 12, t: 6, b: 44 },
+    height, barmode: "overlay", dragmode: "zoom", hovermode: "closest", margin: { l: Math.min(260, 7 * longest + 16), r: 12, t: 6, b: 44 },
     xaxis: { range: [...x], title: { text: `time [${unit}]` }, zeroline: false },
     yaxis: { range: [...y], tickvals: shown.map(([, at]) => at), ticktext: shown.map(([row]) => tasks.rows[row].label), zeroline: false, showgrid: false },
   }), { ...CONFIG, doubleClick: false }).then(() => {
@@ -141,7 +150,7 @@ function drawTimeline() {
   $("timeline-status").textContent = !tasks.count ? "This strategy has no timeline."
     : exact ? `${all}, each drawn as one bar; tasks that run at once in a row share its height.`
     : `${all}: each cell of ${time(((x[1] - x[0]) / CELLS) * (tasks.tick_s / line.scale))} shows the kind that takes most of its time. ` +
-      `Zoom in to ${number(MOST_BARS)} tasks or fewer, or choose a device, to see every task as a bar of its own.`;
+      `Zoom in to ${number(MOST_BARS)} tasks or fewer, or choose fewer rows, to see every task as a bar of its own.`;
   const top = seen.sort((a, b) => tasks.duration[b] - tasks.duration[a]).slice(0, 12);
   document.querySelector("#longest tbody").replaceChildren(...top.map((i) => {
     const row = document.createElement("tr");
@@ -182,7 +191,7 @@ function drawLinks() {
   const wanted = $("links-filter").value.toLowerCase();
   const found = names.map((_, i) => i).filter((i) => names[i].toLowerCase().includes(wanted)).sort((a, b) => moved_bytes[b] - moved_bytes[a]);
   const shown = found.slice(0, Number($("links-count").value)), words = shown.map((i) => names[i]);
-  const height = Math.max(160, shown.length * 19 + 70), longest = Math.max(4, ...words.map((word) => word.length));
+  const height = Math.max(160, shown.length * 19 + 70);
   const [byteName, byteSize] = [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3], ["B", 1]].find(([, s]) => moved_bytes[shown[0]] >= s) || ["B", 1];
   const at = shown.map((_, i) => i);
   Plotly.react("links", [
@@ -194,10 +203,10 @@ function drawLinks() {
     { type: "bar", orientation: "h", xaxis: "x2", y: at, x: shown.map((i) => moved_bytes[i] / byteSize), marker: { color: "#15a077" },
       customdata: shown.map((i) => `${names[i]}<br>moves ${bytes(moved_bytes[i])}`), hovertemplate: "%{customdata}<extra></extra>" },
   ], layout({
-    height, bargap: 0.3, margin: { l: Math.min(300, 6.6 * longest + 12), r: 12, t: 6, b: 44 },
+    height, bargap: 0.3, margin: { l: 8, r: 12, t: 6, b: 44 },
     xaxis: { domain: [0, 0.8], title: { text: `time [${unit}]` }, zeroline: false, showgrid: false },
     xaxis2: { domain: [0.83, 1], title: { text: `moved [${byteName}]` }, zeroline: false, nticks: 4 },
-    yaxis: { range: [shown.length - 0.5, -0.5], tickvals: at, ticktext: words, zeroline: false, showgrid: false },
+    yaxis: { range: [shown.length - 0.5, -0.5], tickvals: at, ticktext: words, zeroline: false, showgrid: false, automargin: true },
   }), CONFIG);
   $("links-status").textContent = `${shown.length} of ${names.length} links shown, most bytes first`;
 }

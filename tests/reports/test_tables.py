@@ -1,0 +1,43 @@
+"""The terminal says what the comparison holds."""
+
+import dataclasses
+
+import pytest
+from rich.console import Console
+from synthetic_comparison import NAMES, make_comparison
+
+from reports.summary import headline
+from reports.tables import comparison_table
+
+
+def test_the_table_prints_every_strategy_and_marks_the_fastest():
+    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(comparison_table(make_comparison()))
+    lines = console.export_text().splitlines()
+    rows = {name: next(line for line in lines if f" {name} " in line) for name in NAMES}
+    assert [name for name in NAMES if "★" in rows[name]] == ["layerwise"]
+    for expected in ("123.5", "4,147", "15.39", "3.21", "100.0"):
+        assert expected in rows["layerwise"]
+    assert {"additive [ms]", "moved [GB]", "peak memory [GiB]"} <= {
+        c.header.plain for c in comparison_table(make_comparison()).columns[1:]
+    }
+
+
+def test_the_headline_answers_with_time_and_ratios():
+    assert headline(make_comparison()) == (
+        "layerwise is the fastest way to train vgg16 on p100-4x4 (16 devices), batch 512: 123.5 ms an iteration, "
+        "4,147 images/s – 2.31× as fast as data, 3.90× model, 1.45× owt and 1.82× spatial."
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "ending"),
+    [((), "No strategy can run vgg16 on p100-4x4 (16 devices), batch 512."), (("data",), "images/s.")],
+)
+def test_the_headline_of_few_strategies(names, ending):
+    assert headline(make_comparison(names=names)).endswith(ending)
+
+
+def test_without_a_named_winner_the_fastest_wins():
+    comparison = dataclasses.replace(make_comparison(), winner="")
+    assert headline(comparison).startswith("layerwise ")
