@@ -4,9 +4,9 @@ What makes it fast:
 
 * A resource *binds* when its users, each at the rate that it would have alone, ask for more than its
   capacity.  Only binding resources couple activities; everything else runs at its rate alone.
-* Only the activities joined to a change through binding resources (a *component*) are solved again.
-* A component has one entry in the event heap, its earliest end; whatever ends with it is chained to it.
-  A component that was solved again leaves its old entry behind, which is known by its serial number.
+* Only the activities that a change reaches are solved again: see ``_share``.
+* An activity that keeps its rate keeps its entry in the event heap; one that does not leaves it behind,
+  and it is known to be stale by its serial number.
 * Timers set at one instant for one time share an entry too.
 """
 
@@ -38,16 +38,15 @@ _TASK = np.dtype(
         ("rate", "f8"),
         ("remaining", "f8"),  # work that remained at since_s
         ("since_s", "f8"),
-        ("due_s", "f8"),
         ("share", "f8"),  # rate being solved, or _LATER, or _RISING
-        ("serial", "i8"),  # of the solution that it is part of
+        ("serial", "i8"),  # of its rate
         ("priority", "i8"),
         ("missing", "i4"),  # tasks that it still waits for
-        ("chain", "i4"),  # next task with the same heap entry, or -1
+        ("chain", "i4"),  # next timer of the same heap entry, or -1
         ("follower", "i4"),  # next task of its stream, or -1
         ("instant", "i4"),  # at which it became ready
         ("solved", "i4"),  # instant of its last solution
-        ("working", "i4"),
+        ("bottleneck", "i4"),  # binding resource that holds its rate, or -1
         ("ports", "i4"),  # number of its exclusive resources
     ],
     align=True,
@@ -55,17 +54,17 @@ _TASK = np.dtype(
 _RESOURCE = np.dtype(
     [
         ("capacity", "f8"),
-        ("free", "f8"),  # the three are of the class being solved
-        ("weight", "f8"),
+        ("free", "f8"),  # what the solved so far leave
+        ("weight", "f8"),  # of those whose rates rise
+        ("class_weight", "f8"),  # the same when it was last added up
         ("rising", "i4"),
         ("users", "i4"),
         ("waiters", "i4"),
         ("touched", "i4"),  # instants
         ("asked", "i4"),
-        ("solved", "i4"),
         ("exclusive", "i4"),
         ("binds", "i4"),
-        ("bound", "i4"),  # whether it did before this instant
+        ("solution", "i8"),
     ],
     align=True,
 )
@@ -76,7 +75,10 @@ _LATER, _RISING = -2.0, -1.0
 _EARLIEST, _LATENCY = -1, -2  # serials of timers
 
 # Counters
-_HEAP, _ENDED, _BEGUN, _TOUCHED, _ASKED, _FLOWS, _LINKS, _LEVELS, _SERIAL, _INSTANT, _TIMER, _FINISHED = range(12)
+_HEAP, _ENDED, _BEGUN, _TOUCHED, _ASKED, _FLOWS, _LINKS, _SOLUTION, _SERIAL, _INSTANT, _TIMER, _FINISHED = range(12)
+_MIXED = 12  # whether there is more than one priority
+
+_ROUNDS = 6  # after which everything joined to a change is solved
 
 
 class _World(NamedTuple):
@@ -114,7 +116,9 @@ class _World(NamedTuple):
 
 
 def _compiled(function: Function) -> Function:
-    return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    # No array is made or kept in compiled code, and counting references would take most of the time.
+    options: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+    return cast(Function, numba.njit(**options)(function))
 
 
 def simulate(graph: TaskGraph) -> Schedule:
@@ -174,7 +178,7 @@ def _pop(heap: Records, size: int) -> None:
 def _is_live(world: _World, at: int) -> bool:
     """Whether an event is a timer, or of a component's last solution."""
     serial = world.heap[at].serial
-    return serial < 0 or world.task[world.heap[at].item].serial == serial
+    return bool(serial < 0 or world.task[world.heap[at].item].serial == serial)
 
 
 @_compiled
@@ -226,7 +230,7 @@ def _ready(world: _World, i: int, now: float) -> None:
 @_compiled
 def _start(world: _World, i: int, now: float) -> None:
     """The latency of task ``i`` is over."""
-    task, count = world.task[i], world.count
+    task = world.task[i]
     if task.work == 0.0:
         world.start_s[i] = now
         _end(world, i, now)
@@ -265,7 +269,7 @@ def _begin(world: _World, i: int, now: float) -> None:
     """Task ``i`` begins to work."""
     world.start_s[i] = now
     task = world.task[i]
-    task.working, task.rate, task.remaining, task.since_s = 1, 0.0, task.work, now
+    task.rate, task.remaining, task.since_s = 0.0, task.work, now
     for u in range(world.use_start[i], world.use_start[i + 1]):
         r = world.use[u].resource
         users = world.resource[r].users
@@ -288,7 +292,6 @@ def _end(world: _World, i: int, now: float) -> None:
 @_compiled
 def _finish(world: _World, i: int, now: float) -> None:
     """The work of task ``i`` is done."""
-    world.task[i].working = 0
     world.task[i].serial = 0
     for u in range(world.use_start[i], world.use_start[i + 1]):
         r = world.use[u].resource
@@ -330,90 +333,138 @@ def _hand_over(world: _World, now: float) -> None:
 
 @_compiled
 def _bind(world: _World) -> None:
-    """Find out which of the touched resources bind now."""
+    """Find out which of the touched resources bind now; who was held by one of them is to be solved."""
     for k in range(world.count[_TOUCHED]):
         r = world.touched[k]
-        wanted = 0.0
+        wanted, bound = 0.0, world.resource[r].binds
         first = world.slot_start[r]
-        for slot in range(first, first + world.resource[r].users):
+        last = first + world.resource[r].users
+        for slot in range(first, last):
             use = world.use[world.users[slot]]
             wanted += use.weight * world.task[use.task].alone
-        world.resource[r].bound = world.resource[r].binds
+            if bound and world.task[use.task].bottleneck == r:
+                _include(world, use.task)
         world.resource[r].binds = wanted > world.resource[r].capacity * (1.0 + TOLERANCE)
 
 
 @_compiled
-def _share(world: _World, now: float) -> None:
-    """Solve again every component that changed at this instant."""
-    instant = world.count[_INSTANT]
-    _bind(world)
-    for k in range(world.count[_TOUCHED]):
-        r = world.touched[k]
-        if world.resource[r].binds or world.resource[r].bound:
-            first = world.slot_start[r]
-            for slot in range(first, first + world.resource[r].users):
-                i = world.use[world.users[slot]].task
-                if world.task[i].solved != instant:
-                    _solve(world, i, now)
-    for k in range(world.count[_BEGUN]):
-        if world.task[world.begun[k]].solved != instant:
-            _solve(world, world.begun[k], now)
+def _include(world: _World, i: int) -> None:
+    """Take a task among those to be solved at this instant."""
+    if world.task[i].solved != world.count[_INSTANT]:
+        world.task[i].solved = world.count[_INSTANT]
+        world.flows[world.count[_FLOWS]] = i
+        world.count[_FLOWS] += 1
 
 
 @_compiled
-def _join(world: _World, seed: int) -> None:
-    """Collect the component of a task: its activities in ``flows``, its binding resources in ``links``."""
-    instant = world.count[_INSTANT]
-    world.task[seed].solved = instant
-    world.flows[0] = seed
-    flows, links, at = 1, 0, 0
-    while at < flows:
+def _include_joined(world: _World) -> None:
+    """Include whoever is joined to the included through binding resources."""
+    at = 0
+    while at < world.count[_FLOWS]:
         i = world.flows[at]
         at += 1
-        world.task[i].share = _LATER
         for u in range(world.use_start[i], world.use_start[i + 1]):
             r = world.use[u].resource
-            if world.resource[r].binds and world.resource[r].solved != instant:
-                world.resource[r].solved = instant
-                world.resource[r].free = world.resource[r].capacity
-                world.links[links] = r
-                links += 1
+            if world.resource[r].binds:
                 first = world.slot_start[r]
                 for slot in range(first, first + world.resource[r].users):
-                    other = world.use[world.users[slot]].task
-                    if world.task[other].solved != instant:
-                        world.task[other].solved = instant
-                        world.flows[flows] = other
-                        flows += 1
-    world.count[_FLOWS], world.count[_LINKS] = flows, links
+                    _include(world, world.use[world.users[slot]].task)
 
 
 @_compiled
-def _solve(world: _World, seed: int, now: float) -> None:
-    """Solve the component of a task and post its first end."""
-    _join(world, seed)
-    flows = world.flows[: world.count[_FLOWS]]
-    if world.count[_LINKS] == 0:
-        world.task[seed].share = world.task[seed].alone
-    else:
-        highest = world.task[flows[0]].priority
-        for i in flows:
-            highest = max(highest, world.task[i].priority)
-        left = len(flows)
-        while left > 0:
-            left -= _fill(world, highest)
-            following = highest
-            for i in flows:
-                priority = world.task[i].priority
-                if priority < highest and (following == highest or priority > following):
-                    following = priority
-            highest = following
+def _share(world: _World, now: float) -> None:
+    """Solve whatever changed at this instant.
+
+    The rates of the included are max-min fair in what the others leave.  Where that makes one of the
+    others' rates unfair, or theirs one of the included's, those others are included too, and so on:
+    in the end every activity has a bottleneck, which proves the rates max-min fair for all.
+    """
+    count = world.count
+    count[_FLOWS] = 0
+    _bind(world)
+    for k in range(count[_BEGUN]):
+        _include(world, world.begun[k])
+    solved, rounds = 0, 0
+    while count[_FLOWS] > solved:
+        if rounds == _ROUNDS or count[_MIXED]:
+            _include_joined(world)
+        solved = count[_FLOWS]
+        rounds += 1
+        _solve(world)
+        if rounds <= _ROUNDS and not count[_MIXED]:
+            for k in range(count[_LINKS]):
+                _include_unfair(world, world.links[k])
     _schedule(world, now)
 
 
 @_compiled
+def _include_unfair(world: _World, r: int) -> None:
+    """Include the users of a resource that its new rates are unfair to, or that are unfair to them."""
+    resource, first = world.resource[r], world.slot_start[r]
+    last = first + resource.users
+    highest, held = 0.0, np.inf
+    for slot in range(first, last):
+        task = world.task[world.use[world.users[slot]].task]
+        if task.solved == world.count[_INSTANT]:
+            highest = max(highest, task.share)
+            if task.bottleneck == r:
+                held = task.share
+    full = resource.free <= TOLERANCE * resource.capacity
+    for slot in range(first, last):
+        i = world.use[world.users[slot]].task
+        task = world.task[i]
+        if task.solved != world.count[_INSTANT]:
+            could_rise = task.bottleneck == r and (not full or task.rate * (1.0 + TOLERANCE) < highest)
+            if could_rise or task.rate > held * (1.0 + TOLERANCE):
+                _include(world, i)
+
+
+@_compiled
+def _solve(world: _World) -> None:
+    """Rates and bottlenecks of the included, in what the others leave."""
+    _gather(world)
+    flows = world.flows[: world.count[_FLOWS]]
+    highest = world.task[flows[0]].priority
+    if world.count[_MIXED]:
+        for i in flows:
+            highest = max(highest, world.task[i].priority)
+    left = len(flows)
+    while left > 0:
+        left -= _fill(world, highest)
+        following = highest
+        for i in flows:
+            priority = world.task[i].priority
+            if priority < highest and (following == highest or priority > following):
+                following = priority
+        highest = following
+
+
+@_compiled
+def _gather(world: _World) -> None:
+    """Collect the binding resources of the included in ``links``, with what the others leave of them."""
+    count, resource = world.count, world.resource
+    count[_SOLUTION] += 1
+    count[_LINKS] = 0
+    for i in world.flows[: count[_FLOWS]]:
+        task = world.task[i]
+        task.share, task.bottleneck = _LATER, -1
+        for u in range(world.use_start[i], world.use_start[i + 1]):
+            r = world.use[u].resource
+            if resource[r].binds and resource[r].solution != count[_SOLUTION]:
+                resource[r].solution = count[_SOLUTION]
+                resource[r].free = resource[r].capacity
+                world.links[count[_LINKS]] = r
+                count[_LINKS] += 1
+                first = world.slot_start[r]
+                for slot in range(first, first + resource[r].users):
+                    use = world.use[world.users[slot]]
+                    if world.task[use.task].solved != count[_INSTANT]:
+                        resource[r].free -= use.weight * world.task[use.task].rate
+
+
+@_compiled
 def _fill(world: _World, priority: int) -> int:
-    """Max-min rates of one class of the component, in what higher ones left; returns its size."""
+    """Max-min rates of one class of the included, in what is left; returns its size."""
     resource, levels = world.resource, world.levels
     links = world.links[: world.count[_LINKS]]
     for r in links:
@@ -424,14 +475,18 @@ def _fill(world: _World, priority: int) -> int:
     for i in world.flows[: world.count[_FLOWS]]:
         if world.task[i].priority == priority:
             members += 1
-            world.task[i].share = _RISING
+            world.task[i].share = world.task[i].alone
             for u in range(world.use_start[i], world.use_start[i + 1]):
-                resource[world.use[u].resource].weight += world.use[u].weight
-                resource[world.use[u].resource].rising += 1
+                r = world.use[u].resource
+                if resource[r].binds:
+                    world.task[i].share = _RISING
+                    resource[r].weight += world.use[u].weight
+                    resource[r].rising += 1
     size = 0
     for r in links:
+        resource[r].class_weight = resource[r].weight
         if resource[r].rising > 0:
-            _push(levels, size, resource[r].free / resource[r].weight, r, 0)
+            _push(levels, size, _level(world, r), r, 0)
             size += 1
     while size > 0:
         r = levels[0].item
@@ -439,15 +494,29 @@ def _fill(world: _World, priority: int) -> int:
         size -= 1
         if resource[r].rising == 0:
             continue
-        level = max(resource[r].free, 0.0) / resource[r].weight
+        level = _level(world, r)
         # Levels only rise as others stop, so an entry that is too low goes back.  Those limited below
         # the level stop at their limit, which raises it too.
         if (size == 0 or level <= levels[0].key) and not _stop(world, r, level, True):
             _stop(world, r, level, False)
         elif resource[r].rising > 0:
-            _push(levels, size, max(resource[r].free, 0.0) / resource[r].weight, r, 0)
+            _push(levels, size, _level(world, r), r, 0)
             size += 1
     return members
+
+
+@_compiled
+def _level(world: _World, r: int) -> float:
+    """Rate at which a resource is full."""
+    resource = world.resource[r]
+    if resource.weight < 1e-3 * resource.class_weight:  # mostly cancelled: add up what is left, exactly
+        first, resource.weight = world.slot_start[r], 0.0
+        for slot in range(first, first + resource.users):
+            use = world.use[world.users[slot]]
+            if world.task[use.task].share == _RISING:
+                resource.weight += use.weight
+        resource.class_weight = resource.weight
+    return float(max(resource.free, 0.0) / resource.weight)
 
 
 @_compiled
@@ -457,44 +526,36 @@ def _stop(world: _World, r: int, level: float, limited: bool) -> bool:
     first = world.slot_start[r]
     for slot in range(first, first + world.resource[r].users):
         i = world.use[world.users[slot]].task
-        if world.task[i].share == _RISING and (world.task[i].alone <= level or not limited):
-            share = min(level, world.task[i].alone)
+        task = world.task[i]
+        if task.share == _RISING and (task.alone <= level or not limited):
             any_stopped = True
-            world.task[i].share = share
+            task.share = task.alone if limited else level
+            task.bottleneck = -1 if limited else r
             for u in range(world.use_start[i], world.use_start[i + 1]):
-                other = world.use[u].resource
-                world.resource[other].free -= world.use[u].weight * share
-                world.resource[other].weight -= world.use[u].weight
-                world.resource[other].rising -= 1
+                other = world.resource[world.use[u].resource]
+                if other.binds:
+                    other.free -= world.use[u].weight * task.share
+                    other.weight -= world.use[u].weight
+                    other.rising -= 1
     return any_stopped
 
 
 @_compiled
 def _schedule(world: _World, now: float) -> None:
-    """Give the component its new rates, and post its first end with all that end with it."""
+    """Give the included their new rates; who keeps its rate keeps its end."""
     count = world.count
-    count[_SERIAL] += 1
-    flows = world.flows[: count[_FLOWS]]
-    soonest, head = np.inf, -1
-    for i in flows:
+    for i in world.flows[: count[_FLOWS]]:
         task = world.task[i]
-        if task.share != task.rate:
-            task.remaining -= task.rate * (now - task.since_s)
-            task.since_s, task.rate = now, task.share
-            if task.remaining <= 0.0:
-                task.due_s = now
-            else:
-                task.due_s = now + task.remaining / task.rate if task.rate > 0.0 else np.inf
-        task.serial, task.chain = count[_SERIAL], -1
-        if task.due_s < soonest:
-            soonest, head = task.due_s, i
-    if head < 0:
-        return
-    for i in flows:
-        if i != head and world.task[i].due_s <= soonest * (1.0 + TOLERANCE):
-            world.task[i].chain = world.task[head].chain
-            world.task[head].chain = i
-    _post(world, soonest, head, count[_SERIAL])
+        if task.share == task.rate:
+            continue
+        task.remaining -= task.rate * (now - task.since_s)
+        task.since_s, task.rate = now, task.share
+        count[_SERIAL] += 1
+        task.serial = count[_SERIAL]  # any earlier event is stale
+        if task.remaining <= 0.0:
+            _post(world, now, i, task.serial)
+        elif task.rate > 0.0:
+            _post(world, now + task.remaining / task.rate, i, task.serial)
 
 
 @_compiled
@@ -506,12 +567,12 @@ def _wake(world: _World, now: float, limit: float) -> None:
         _pop(world.heap, count[_HEAP])
         count[_HEAP] -= 1
         while live and i >= 0:
-            following = world.task[i].chain
+            following = world.task[i].chain if serial < 0 else -1
             if serial == _LATENCY:
                 _start(world, i, now)
             elif serial == _EARLIEST:
                 _ready(world, i, now)
-            elif world.task[i].due_s <= limit:
+            else:
                 _finish(world, i, now)
             i = following
 
@@ -604,7 +665,7 @@ def _world(graph: TaskGraph) -> _World:
     task["work"], task["latency_s"], task["earliest_s"] = graph.work, graph.latency_s, graph.start_s
     task["alone"], task["priority"] = graph.rate_limit, graph.priority
     resource["capacity"], resource["exclusive"] = graph.capacity, graph.exclusive
-    resource["touched"] = resource["asked"] = resource["solved"] = -1
+    resource["touched"] = resource["asked"] = -1
     use["weight"], use["resource"] = graph.use_weight, graph.use_resource
     world = _World(
         task=task,
@@ -616,7 +677,7 @@ def _world(graph: TaskGraph) -> _World:
         queue=np.empty(uses, _ENTRY),
         dependent_start=np.zeros(tasks + 1, dtype=np.int64),
         dependent=np.empty(len(graph.after), np.int32),
-        heap=np.empty(2 * tasks + 2, _ENTRY),
+        heap=np.empty(4 * tasks + 2, _ENTRY),
         levels=np.empty(resources, _ENTRY),
         ended=np.empty(tasks, np.int32),
         begun=np.empty(tasks, np.int32),
@@ -624,12 +685,13 @@ def _world(graph: TaskGraph) -> _World:
         asked=np.empty(resources, np.int32),
         flows=np.empty(tasks, np.int32),
         links=np.empty(resources, np.int32),
-        count=np.zeros(12, dtype=np.int64),
+        count=np.zeros(13, dtype=np.int64),
         timer_s=np.zeros(1),
         ready_s=np.full(tasks, np.nan),
         start_s=np.full(tasks, np.nan),
         end_s=np.full(tasks, np.nan),
     )
+    world.count[_MIXED] = tasks > 0 and bool(np.any(graph.priority != graph.priority[0]))
     latest = np.full(int(graph.stream.max(initial=-1)) + 1, -1, dtype=np.int64)
     arrays = (np.array(graph.after_start, np.int64), np.array(graph.after, np.int64), np.array(graph.stream, np.int64))
     _link(world, *arrays, latest)

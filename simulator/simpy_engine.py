@@ -72,7 +72,8 @@ class _Replay:
             self._hand_over()
             if self.changed:
                 self._share()
-            soonest = min([self.due[task] for task in self.working] + [alarm[0] for alarm in self.alarms[:1]] + [math.inf])
+            events = [self.due[task] for task in self.working] + [alarm[0] for alarm in self.alarms[:1]]
+            soonest = min(events, default=math.inf)
             if soonest == math.inf:
                 return
             if soonest > self.env.now:

@@ -140,9 +140,14 @@ def main() -> None:
         ("Poisson, 1,024 hosts", poisson(10_000), False),
     ]
     compiled_engine.simulate(rows[0][1])
-    print(f"{'workload':30} {'engine':9} {'flows':>9} {'seconds':>8} {'flows/s':>11} {'makespan':>12} {'in progress':>11}")
+    print(
+        f"{'workload':30} {'engine':9} {'flows':>9} {'seconds':>8} {'flows/s':>11} {'makespan':>12} {'in progress':>11}"
+    )
     if "--large" in sys.argv:
-        rows += [("ring 256 (32 x 8), 16 layers", ring(32, 8, 16), False), ("ring 1024 (128 x 8)", ring(128, 8, 1), False)]
+        rows += [
+            ("ring 256 (32 x 8), 16 layers", ring(32, 8, 16), False),
+            ("ring 1024 (128 x 8)", ring(128, 8, 1), False),
+        ]
     for name, graph, clear in rows:
         engines = [("compiled", compiled_engine.simulate)] + [("simpy", simpy_engine.simulate)] * clear
         for engine, simulate in engines:
