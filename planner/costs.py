@@ -58,13 +58,14 @@ def kernel_s(profile: ComputeProfile, model: str, layer: Layer, phase: str, part
     Returns:
         Seconds, shape (C,).
     """
-    seconds = profile.time_s(layer.kernels(phase, part), phase=phase)
+    winograd = layer.operation.winograd
+    seconds = profile.time_s(layer.kernels(phase, part), phase=phase, winograd=winograd)
     row = profile.measured(model, layer.name, phase)
     if row is None:
         return seconds
     whole = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
     whole["sample"] = np.array([float(row.batch)])
-    measured = profile.time_s(layer.kernels(phase, whole), phase=phase)
+    measured = profile.time_s(layer.kernels(phase, whole), phase=phase, winograd=winograd)
     return np.asarray(row.time_s * seconds / measured[0])
 
 

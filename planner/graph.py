@@ -42,6 +42,11 @@ class Operation(Protocol):
         """Name of the kind, as files and pages print it."""
         ...
 
+    @property
+    def winograd(self) -> bool:
+        """Whether libraries compute it with Winograd's algorithm, in fewer multiplications."""
+        ...
+
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Shape of the output; raises ``ConfigError`` where the inputs do not fit."""
         ...
