@@ -103,12 +103,13 @@ def _fold_leaf(network: Network, node: int, other: int | None) -> None:
 
 
 def _reduce_forks(network: Network) -> bool:
-    """Apply the fork rule wherever it applies."""
+    """Apply the fork rule wherever it applies, but not onto an end that node elimination can take first."""
     progress = False
     forks = {factor: None for factors in network.factors.values() for factor in factors if isinstance(factor, Fork)}
     for fork in forks:
         applies, end = common_end(network, fork)
-        if applies:
+        passing = end is not None and len(network.near[end]) == 2 and not network.factors[end]
+        if applies and not passing:
             reduce_fork(network, fork, end)
             progress = True
     return progress

@@ -61,15 +61,24 @@ def _fold_rows(vector: Floats, table: Floats, out: Floats) -> None:
             out[j] = u if u < out[j] else out[j]
 
 
-# "nnan" lets the minimum over a row be taken in vector lanes; inf stays exact.
-@njit("void(float64[:,::1], float64[::1], float64[::1])", cache=True, nogil=True, fastmath={"nnan", "nsz"})
+@njit("void(float64[:,::1], float64[::1], float64[::1])", cache=True, nogil=True)
 def _fold_columns(table: Floats, vector: Floats, out: Floats) -> None:
+    fours = len(vector) // 4 * 4
     for i in range(len(out)):
-        row, best = table[i], np.inf
-        for j in range(len(vector)):
+        row = table[i]
+        # Four running minima: one alone waits for itself at every step.
+        a = b = c = d = np.inf
+        for j in range(0, fours, 4):
+            u, v = vector[j] + row[j], vector[j + 1] + row[j + 1]
+            w, x = vector[j + 2] + row[j + 2], vector[j + 3] + row[j + 3]
+            a = u if u < a else a
+            b = v if v < b else b
+            c = w if w < c else c
+            d = x if x < d else d
+        for j in range(fours, len(vector)):
             u = vector[j] + row[j]
-            best = u if u < best else best
-        out[i] = best
+            a = u if u < a else a
+        out[i] = min(min(a, b), min(c, d))
 
 
 @functools.cache

@@ -190,8 +190,8 @@ class Network:
         """
         if entries * ENTRY_BYTES > self.limit_bytes:
             raise InfeasiblePlanError(
-                f"exact search needs a table of {entries * ENTRY_BYTES / GB:.1f} GB, above the limit of "
-                f"{self.limit_bytes / GB:.1f} GB; offer fewer configurations per layer"
+                f"exact search needs a table of {entries * ENTRY_BYTES / GB:.2g} GB, above the limit of "
+                f"{self.limit_bytes / GB:.2g} GB; offer fewer configurations per layer"
             )
 
     def remove(self, node: int, *, joined: int) -> None:
