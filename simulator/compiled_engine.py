@@ -107,7 +107,7 @@ class _World(NamedTuple):
     asked: Indices
     flows: Indices
     links: Indices
-    count: Ints
+    counts: Ints
     timer_s: Floats
     """Shape (1,): time of the last timer of this instant."""
     ready_s: Floats
@@ -125,15 +125,16 @@ def simulate(graph: TaskGraph) -> Schedule:
     """Replay a valid task graph (see ``simulator.validation``)."""
     world = _world(graph)
     _run(world)
-    assert world.count[_FINISHED] == graph.size, "a valid graph runs to its end"
+    assert world.counts[_FINISHED] == graph.size, "a valid graph runs to its end"
     return Schedule(ready_s=world.ready_s, start_s=world.start_s, end_s=world.end_s)
 
 
 def is_cached() -> bool:
-    """Whether the compiled code of this very source is on disk."""
-    folder = Path(_run.stats.cache_path)  # type: ignore[attr-defined]
+    """Whether this process need not compile: it has, or the code of this very source is on disk."""
+    dispatcher: Any = _run
+    saved = Path(dispatcher.stats.cache_path).glob("compiled_engine._run-*.nbi")
     source_s = Path(__file__).stat().st_mtime
-    return any(index.stat().st_mtime >= source_s for index in folder.glob("compiled_engine._run-*.nbi"))
+    return bool(dispatcher.signatures) or any(index.stat().st_mtime >= source_s for index in saved)
 
 
 @_compiled
@@ -184,7 +185,7 @@ def _is_live(world: _World, at: int) -> bool:
 @_compiled
 def _post(world: _World, time_s: float, task: int, serial: int) -> None:
     """Put an event on the heap; where it is full, most are stale and go."""
-    count = world.count
+    count = world.counts
     if count[_HEAP] == len(world.heap):
         kept = 0
         for at in range(count[_HEAP]):
@@ -209,7 +210,7 @@ def _arrive(world: _World, i: int, now: float, limit: float) -> None:
 
 @_compiled
 def _ready(world: _World, i: int, now: float) -> None:
-    task, count = world.task[i], world.count
+    task, count = world.task[i], world.counts
     ready_s = max(now, task.earliest_s)
     world.ready_s[i] = ready_s
     task.instant = count[_INSTANT]
@@ -249,19 +250,19 @@ def _start(world: _World, i: int, now: float) -> None:
 @_compiled
 def _ask(world: _World, r: int) -> None:
     """Note that an exclusive resource may have to be handed over at this instant."""
-    if world.resource[r].asked != world.count[_INSTANT]:
-        world.resource[r].asked = world.count[_INSTANT]
-        world.asked[world.count[_ASKED]] = r
-        world.count[_ASKED] += 1
+    if world.resource[r].asked != world.counts[_INSTANT]:
+        world.resource[r].asked = world.counts[_INSTANT]
+        world.asked[world.counts[_ASKED]] = r
+        world.counts[_ASKED] += 1
 
 
 @_compiled
 def _touch(world: _World, r: int) -> None:
     """Note that the users of a resource change at this instant, in a way that may matter to others."""
-    if world.resource[r].touched != world.count[_INSTANT]:
-        world.resource[r].touched = world.count[_INSTANT]
-        world.touched[world.count[_TOUCHED]] = r
-        world.count[_TOUCHED] += 1
+    if world.resource[r].touched != world.counts[_INSTANT]:
+        world.resource[r].touched = world.counts[_INSTANT]
+        world.touched[world.counts[_TOUCHED]] = r
+        world.counts[_TOUCHED] += 1
 
 
 @_compiled
@@ -278,15 +279,15 @@ def _begin(world: _World, i: int, now: float) -> None:
         world.resource[r].users = users + 1
         if users > 0:  # alone it is bound by its own rate, not by others
             _touch(world, r)
-    world.begun[world.count[_BEGUN]] = i
-    world.count[_BEGUN] += 1
+    world.begun[world.counts[_BEGUN]] = i
+    world.counts[_BEGUN] += 1
 
 
 @_compiled
 def _end(world: _World, i: int, now: float) -> None:
     world.end_s[i] = now
-    world.ended[world.count[_ENDED]] = i
-    world.count[_ENDED] += 1
+    world.ended[world.counts[_ENDED]] = i
+    world.counts[_ENDED] += 1
 
 
 @_compiled
@@ -312,7 +313,7 @@ def _finish(world: _World, i: int, now: float) -> None:
 def _hand_over(world: _World, now: float) -> None:
     """Give each exclusive resource to the first that waits for it, if that one heads all its queues."""
     resource = world.resource
-    for k in range(world.count[_ASKED]):
+    for k in range(world.counts[_ASKED]):
         asked = world.asked[k]
         if resource[asked].waiters == 0 or resource[asked].users > 0:
             continue
@@ -334,7 +335,7 @@ def _hand_over(world: _World, now: float) -> None:
 @_compiled
 def _bind(world: _World) -> None:
     """Find out which of the touched resources bind now; who was held by one of them is to be solved."""
-    for k in range(world.count[_TOUCHED]):
+    for k in range(world.counts[_TOUCHED]):
         r = world.touched[k]
         wanted, bound = 0.0, world.resource[r].binds
         first = world.slot_start[r]
@@ -350,17 +351,17 @@ def _bind(world: _World) -> None:
 @_compiled
 def _include(world: _World, i: int) -> None:
     """Take a task among those to be solved at this instant."""
-    if world.task[i].solved != world.count[_INSTANT]:
-        world.task[i].solved = world.count[_INSTANT]
-        world.flows[world.count[_FLOWS]] = i
-        world.count[_FLOWS] += 1
+    if world.task[i].solved != world.counts[_INSTANT]:
+        world.task[i].solved = world.counts[_INSTANT]
+        world.flows[world.counts[_FLOWS]] = i
+        world.counts[_FLOWS] += 1
 
 
 @_compiled
 def _include_joined(world: _World) -> None:
     """Include whoever is joined to the included through binding resources."""
     at = 0
-    while at < world.count[_FLOWS]:
+    while at < world.counts[_FLOWS]:
         i = world.flows[at]
         at += 1
         for u in range(world.use_start[i], world.use_start[i + 1]):
@@ -379,7 +380,7 @@ def _share(world: _World, now: float) -> None:
     others' rates unfair, or theirs one of the included's, those others are included too, and so on:
     in the end every activity has a bottleneck, which proves the rates max-min fair for all.
     """
-    count = world.count
+    count = world.counts
     count[_FLOWS] = 0
     _bind(world)
     for k in range(count[_BEGUN]):
@@ -405,7 +406,7 @@ def _include_unfair(world: _World, r: int) -> None:
     highest, held = 0.0, np.inf
     for slot in range(first, last):
         task = world.task[world.use[world.users[slot]].task]
-        if task.solved == world.count[_INSTANT]:
+        if task.solved == world.counts[_INSTANT]:
             highest = max(highest, task.share)
             if task.bottleneck == r:
                 held = task.share
@@ -413,7 +414,7 @@ def _include_unfair(world: _World, r: int) -> None:
     for slot in range(first, last):
         i = world.use[world.users[slot]].task
         task = world.task[i]
-        if task.solved != world.count[_INSTANT]:
+        if task.solved != world.counts[_INSTANT]:
             could_rise = task.bottleneck == r and (not full or task.rate * (1.0 + TOLERANCE) < highest)
             if could_rise or task.rate > held * (1.0 + TOLERANCE):
                 _include(world, i)
@@ -423,9 +424,9 @@ def _include_unfair(world: _World, r: int) -> None:
 def _solve(world: _World) -> None:
     """Rates and bottlenecks of the included, in what the others leave."""
     _gather(world)
-    flows = world.flows[: world.count[_FLOWS]]
+    flows = world.flows[: world.counts[_FLOWS]]
     highest = world.task[flows[0]].priority
-    if world.count[_MIXED]:
+    if world.counts[_MIXED]:
         for i in flows:
             highest = max(highest, world.task[i].priority)
     left = len(flows)
@@ -442,7 +443,7 @@ def _solve(world: _World) -> None:
 @_compiled
 def _gather(world: _World) -> None:
     """Collect the binding resources of the included in ``links``, with what the others leave of them."""
-    count, resource = world.count, world.resource
+    count, resource = world.counts, world.resource
     count[_SOLUTION] += 1
     count[_LINKS] = 0
     for i in world.flows[: count[_FLOWS]]:
@@ -466,13 +467,13 @@ def _gather(world: _World) -> None:
 def _fill(world: _World, priority: int) -> int:
     """Max-min rates of one class of the included, in what is left; returns its size."""
     resource, levels = world.resource, world.levels
-    links = world.links[: world.count[_LINKS]]
+    links = world.links[: world.counts[_LINKS]]
     for r in links:
         resource[r].weight, resource[r].rising = 0.0, 0
         if resource[r].free <= TOLERANCE * resource[r].capacity:
             resource[r].free = 0.0  # what rounding leaves of a full resource
     members = 0
-    for i in world.flows[: world.count[_FLOWS]]:
+    for i in world.flows[: world.counts[_FLOWS]]:
         if world.task[i].priority == priority:
             members += 1
             world.task[i].share = world.task[i].alone
@@ -543,7 +544,7 @@ def _stop(world: _World, r: int, level: float, limited: bool) -> bool:
 @_compiled
 def _schedule(world: _World, now: float) -> None:
     """Give the included their new rates; who keeps its rate keeps its end."""
-    count = world.count
+    count = world.counts
     for i in world.flows[: count[_FLOWS]]:
         task = world.task[i]
         if task.share == task.rate:
@@ -561,7 +562,7 @@ def _schedule(world: _World, now: float) -> None:
 @_compiled
 def _wake(world: _World, now: float, limit: float) -> None:
     """Let happen whatever is due by ``limit``."""
-    count = world.count
+    count = world.counts
     while count[_HEAP] > 0 and world.heap[0].key <= limit:
         live, serial, i = _is_live(world, 0), world.heap[0].serial, world.heap[0].item
         _pop(world.heap, count[_HEAP])
@@ -580,7 +581,7 @@ def _wake(world: _World, now: float, limit: float) -> None:
 @_compiled
 def _settle(world: _World, now: float, limit: float) -> None:
     """Follow every end to its last consequence, then hand over and share, once."""
-    count = world.count
+    count = world.counts
     at = 0
     while at < count[_ENDED]:
         i = world.ended[at]
@@ -604,7 +605,7 @@ def _miss_one_less(world: _World, i: int, now: float, limit: float) -> None:
 @_compiled
 def _run(world: _World) -> None:
     """Replay instant after instant until nothing is left to happen."""
-    count = world.count
+    count = world.counts
     count[_TIMER] = -1
     for i in range(len(world.task)):
         if world.task[i].missing == 0:
@@ -685,13 +686,13 @@ def _world(graph: TaskGraph) -> _World:
         asked=np.empty(resources, np.int32),
         flows=np.empty(tasks, np.int32),
         links=np.empty(resources, np.int32),
-        count=np.zeros(13, dtype=np.int64),
+        counts=np.zeros(13, dtype=np.int64),
         timer_s=np.zeros(1),
         ready_s=np.full(tasks, np.nan),
         start_s=np.full(tasks, np.nan),
         end_s=np.full(tasks, np.nan),
     )
-    world.count[_MIXED] = tasks > 0 and bool(np.any(graph.priority != graph.priority[0]))
+    world.counts[_MIXED] = tasks > 0 and bool(np.any(graph.priority != graph.priority[0]))
     latest = np.full(int(graph.stream.max(initial=-1)) + 1, -1, dtype=np.int64)
     arrays = (np.array(graph.after_start, np.int64), np.array(graph.after, np.int64), np.array(graph.stream, np.int64))
     _link(world, *arrays, latest)

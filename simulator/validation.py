@@ -1,0 +1,126 @@
+"""What a task graph must fulfil before an engine replays it."""
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.errors import ConfigError
+from simulator.task_graph import TaskGraph
+
+__all__ = ["validate"]
+
+_NAMED_TASKS = 12  # of a cycle, at most
+
+
+def validate(graph: TaskGraph) -> None:
+    """Check a task graph.
+
+    Raises:
+        ConfigError: An array has the wrong shape; a work, latency, start, weight, capacity or rate limit
+            is out of range; a row names a task or resource that does not exist, or one resource twice; or
+            tasks wait for each other, by dependencies and streams, so that they can never run.
+    """
+    tasks, resources = graph.size, len(graph.capacity)
+    _check_shapes(graph)
+    _check(np.isfinite(graph.capacity) & (graph.capacity > 0), "capacity", "resource", graph.capacity, "finite and > 0")
+    for name in ("work", "latency_s", "start_s"):
+        values = getattr(graph, name)
+        _check(np.isfinite(values) & (values >= 0), name, "task", values, "finite and >= 0")
+    _check(graph.rate_limit > 0, "rate_limit", "task", graph.rate_limit, "> 0, or the task can never run")
+    weight = graph.use_weight
+    _check(np.isfinite(weight) & (weight > 0), "use_weight", "use", weight, "finite and > 0")
+    _check(_within(graph.use_resource, resources), "use_resource", "use", graph.use_resource, f"in 0..{resources - 1}")
+    _check(_within(graph.after, tasks), "after", "dependency", graph.after, f"in 0..{tasks - 1}")
+    _check_uses(graph)
+    _check_order(graph)
+
+
+def _within(index: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
+    return (index >= 0) & (index < size)
+
+
+def _check(good: NDArray[np.bool_], field: str, owner: str, values: NDArray[np.generic], rule: str) -> None:
+    if not good.all():
+        at = int(np.argmin(good))
+        raise ConfigError(f"{field} of {owner} {at} must be {rule}, got {values[at]}")
+
+
+def _check_uses(graph: TaskGraph) -> None:
+    """Raise where a task names a resource twice."""
+    resources = len(graph.capacity)
+    owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+    pairs = np.sort(owner * resources + graph.use_resource)
+    repeated = np.flatnonzero(pairs[1:] == pairs[:-1])
+    if len(repeated):
+        task, resource = divmod(int(pairs[repeated[0]]), resources)
+        raise ConfigError(f"task {task} must name a resource once, got {graph.resource_names[resource]!r} twice")
+
+
+def _check_shapes(graph: TaskGraph) -> None:
+    tasks, resources = graph.size, len(graph.capacity)
+    for name in ("latency_s", "start_s", "rate_limit", "priority", "stream"):
+        _check_length(name, len(getattr(graph, name)), tasks)
+    for name in ("exclusive", "resource_names"):
+        _check_length(name, len(getattr(graph, name)), resources)
+    _check_length("use_weight", len(graph.use_weight), len(graph.use_resource))
+    for name, rows in (("use_start", graph.use_resource), ("after_start", graph.after)):
+        start = getattr(graph, name)
+        _check_length(name, len(start), tasks + 1)
+        if start[0] != 0 or start[-1] != len(rows) or np.any(np.diff(start) < 0):
+            raise ConfigError(f"{name} must rise from 0 to {len(rows)}, got {start[0]} to {start[-1]}")
+
+
+def _check_length(name: str, got: int, wanted: int) -> None:
+    if got != wanted:
+        raise ConfigError(f"{name} must have {wanted} entries, got {got}")
+
+
+def _check_order(graph: TaskGraph) -> None:
+    """Raise where tasks wait for each other."""
+    owner = np.repeat(np.arange(graph.size), np.diff(graph.after_start))
+    if bool(np.all(graph.after < owner)):
+        return  # whatever waits, by dependency or stream, waits for a smaller id
+    before = _waits_for(graph)
+    following: list[list[int]] = [[] for _ in range(graph.size)]
+    for task, others in enumerate(before):
+        for other in others:
+            following[other].append(task)
+    missing = [len(others) for others in before]
+    free = deque(task for task, count in enumerate(missing) if count == 0)
+    while free:
+        for task in following[free.popleft()]:
+            missing[task] -= 1
+            if missing[task] == 0:
+                free.append(task)
+    stuck = {task for task, count in enumerate(missing) if count > 0}
+    if stuck:
+        raise ConfigError(f"tasks must not wait for each other, got the cycle {_cycle(before, stuck)}")
+
+
+def _waits_for(graph: TaskGraph) -> list[list[int]]:
+    """For each task its dependencies and the one before it in its stream."""
+    bounds = graph.after_start.tolist()
+    after = graph.after.tolist()
+    before: list[list[int]] = [after[bounds[task] : bounds[task + 1]] for task in range(graph.size)]
+    latest: dict[int, int] = {}
+    for task, stream in enumerate(graph.stream.tolist()):
+        if stream >= 0:
+            if stream in latest:
+                before[task].append(latest[stream])
+            latest[stream] = task
+    return before
+
+
+def _cycle(before: list[list[int]], stuck: set[int]) -> str:
+    """Name the tasks of one cycle, each waiting for the next: every stuck task waits for a stuck one."""
+    path: dict[int, int] = {}
+    task = min(stuck)
+    while task not in path:
+        path[task] = len(path)
+        task = next(other for other in before[task] if other in stuck)
+    cycle = [*list(path)[path[task] :], task]
+    names = [str(member) for member in cycle]
+    if len(names) > _NAMED_TASKS:
+        names = [*names[: _NAMED_TASKS - 1], f"({len(names) - _NAMED_TASKS} more)", names[-1]]
+    return " -> ".join(names)
