@@ -12,8 +12,11 @@ from orrery.progress import progress_bar
 from orrery.views import (
     cluster_row,
     comparison_values,
+    configuration_rows,
     model_values,
     plan_values,
+    print_pairs,
+    print_rich,
     print_table,
     replay_values,
     row_values,
@@ -88,8 +91,8 @@ def plan(
     values = {"model": model, "cluster": cluster, "batch": batch, "strategy": strategy, **plan_values(found)}
     if json:
         return print_json(values)
-    print_table([{"layer": name, **split} for name, split in values.pop("configurations").items()])
-    print_table([values])
+    print_table(configuration_rows(found))
+    print_pairs({name: value for name, value in values.items() if name != "configurations"})
 
 
 @app.command()
@@ -118,7 +121,7 @@ def simulate(
         if file:
             result.write_trace(file)
     values = replay_values(result)
-    print_json(values) if json else print_table([values])
+    print_json(values) if json else print_pairs(values)
 
 
 @app.command()
@@ -150,11 +153,9 @@ def compare(
         numbers.write_bytes(to_json(values))
     if json:
         return print_json(values)
-    from rich.console import Console
-
     from reports.tables import comparison_table
 
-    Console().print(comparison_table(comparison))
+    print_rich(comparison_table(comparison))
     print(f"page: {page}")
 
 

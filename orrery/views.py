@@ -1,11 +1,14 @@
 """The answers of the commands as plain values (for ``--json``) and as tables (for people)."""
 
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from hwprofiles.catalogue import ClusterSummary
     from planner.comparison import Comparison
     from planner.plan import Plan
@@ -15,8 +18,11 @@ if TYPE_CHECKING:
 __all__ = [
     "cluster_row",
     "comparison_values",
+    "configuration_rows",
     "model_values",
     "plan_values",
+    "print_pairs",
+    "print_rich",
     "print_table",
     "replay_values",
     "row_values",
@@ -78,18 +84,39 @@ def row_values(rows: "Sequence[Row]") -> list[dict[str, Any]]:
     return [asdict(row) for row in rows]
 
 
-def print_table(rows: Sequence[dict[str, Any]], *, title: str = "") -> None:
-    """Print rows of one form as a table; numbers to four digits, right-aligned."""
-    from rich.console import Console
+def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:
+    """Every layer with its degrees and devices, in few words."""
+    from reports.device_lists import compact_devices
+
+    return [
+        {"layer": name, "degrees": configuration.describe(), "devices": compact_devices(configuration.devices)}
+        for name, configuration in plan.configurations.items()
+    ]
+
+
+def print_pairs(values: Mapping[str, Any]) -> None:
+    """Print names and values below each other."""
+    print_table([{"": _header(name), "value": _cell(value)} for name, value in values.items()])
+
+
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows of one form; numbers to four digits, right-aligned."""
     from rich.table import Table
 
-    table = Table(title=title or None)
+    table = Table()
     for name, value in (rows[0] if rows else {}).items():
         justify: Any = "right" if isinstance(value, int | float) else "left"
         table.add_column(_header(name), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
-    Console(markup=False, highlight=False).print(table)
+    print_rich(table)
+
+
+def print_rich(table: "Table") -> None:
+    """Print a table: as wide as the terminal, and wide enough for all columns where there is none."""
+    from rich.console import Console
+
+    Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def _header(name: str) -> str:
