@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hwprofiles.errors import ConfigError, InfeasiblePlanError, OrreryError, UnreachableError
     from planner.compare import compare
     from planner.models import load_model
-    from planner.plan import Plan, make_plan
+    from planner.plan import Plan, lower_plan, make_plan
     from planner.plan_file import load_plan, save_plan
     from planner.replay import Replay, replay
     from reports.comparison_page import write_comparison_page
@@ -27,6 +27,7 @@ __all__ = [
     "load_cluster",
     "load_model",
     "load_plan",
+    "lower_plan",
     "make_plan",
     "replay",
     "save_plan",
@@ -38,7 +39,7 @@ _HOMES = {
     "hwprofiles.errors": ("ConfigError", "InfeasiblePlanError", "OrreryError", "UnreachableError"),
     "planner.compare": ("compare",),
     "planner.models": ("load_model",),
-    "planner.plan": ("Plan", "make_plan"),
+    "planner.plan": ("Plan", "lower_plan", "make_plan"),
     "planner.plan_file": ("load_plan", "save_plan"),
     "planner.replay": ("Replay", "replay"),
     "reports.comparison_page": ("write_comparison_page",),

@@ -111,16 +111,15 @@ def simulate(
     """Replay a plan on the model of its cluster."""
     from contextlib import nullcontext
 
-    from planner.plan_file import load_plan
+    from orrery.stored_plan import open_plan
     from planner.replay import replay
 
     with whole_file(trace) if trace else nullcontext() as file, progress_bar("simulating"):
-        result = replay(
-            load_plan(plan_file), overlap=overlap, contention=contention, iterations=iterations, engine=engine
-        )
+        plan = open_plan(plan_file)
+        result = replay(plan.program, overlap=overlap, contention=contention, iterations=iterations, engine=engine)
         if file:
             result.write_trace(file)
-    values = replay_values(result)
+    values = replay_values(result, plan=plan)
     print_json(values) if json else print_pairs(values)
 
 
@@ -153,10 +152,11 @@ def compare(
         numbers.write_bytes(to_json(values))
     if json:
         return print_json(values)
+    from reports.summary import headline
     from reports.tables import comparison_table
 
     print_rich(comparison_table(comparison))
-    print(f"page: {page}")
+    print(f"{headline(comparison)}\npage: {page}")
 
 
 @app.command()

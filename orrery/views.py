@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hwprofiles.catalogue import ClusterSummary
+    from orrery.stored_plan import StoredPlan
     from planner.comparison import Comparison
     from planner.plan import Plan
     from planner.replay import Replay
@@ -59,7 +60,7 @@ def cluster_row(summary: "ClusterSummary") -> dict[str, Any]:
 
 def plan_values(plan: "Plan") -> dict[str, Any]:
     """A plan: its costs, how long they took to find, and the configuration of every layer."""
-    fields = ("tables_s", "search_s", "additive_s", "simulated_s", "width")
+    fields = ("tables_s", "search_s", "additive_s", "simulated_s", "width", "notes")
     configurations = {
         name: {"degrees": configuration.degrees, "devices": configuration.devices}
         for name, configuration in plan.configurations.items()
@@ -67,9 +68,10 @@ def plan_values(plan: "Plan") -> dict[str, Any]:
     return {**{field: getattr(plan, field) for field in fields}, "configurations": configurations}
 
 
-def replay_values(replay: "Replay") -> dict[str, Any]:
+def replay_values(replay: "Replay", *, plan: "StoredPlan") -> dict[str, Any]:
     """A replay: the iteration, the additive cost beside it, and what the engine took."""
-    return {field: getattr(replay, field) for field in ("iteration_s", "additive_s", "engine_s", "tasks")}
+    fields = {field: getattr(replay, field) for field in ("iteration_s", "engine_s", "tasks")}
+    return {**fields, "additive_s": plan.additive_s, "notes": plan.notes}
 
 
 def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]:
@@ -125,6 +127,8 @@ def _header(name: str) -> str:
 
 
 def _cell(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return "; ".join(str(item) for item in value)
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -143,6 +143,28 @@ def test_cut_off_plan_is_refused(plan_file, tmp_path, capsys):
     assert "broken.json" in printed.err
 
 
+def test_missing_plan_is_named(tmp_path, capsys):
+    """The trace that was asked for is not begun."""
+    assert run(app, ["simulate", str(tmp_path / "none.json"), "--trace", str(tmp_path / "trace.json")]) == 2
+
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert "none.json" in printed.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_changed_cluster_is_priced_again(ask, plan_file, tmp_path):
+    """A plan whose cluster is another today is priced on today's, and the answer says so."""
+    content = json.loads(plan_file.read_text())
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(content | {"cluster_digest": "0" * 16, "additive_s": 1.0}))
+
+    answer = ask("simulate", str(other))
+
+    assert answer["additive_s"] == pytest.approx(content["additive_s"])
+    assert any("titanx-4 has changed since the plan was made: 1 s then" in note for note in answer["notes"])
+
+
 def test_tables_for_people(plan_file, tmp_path, capsys):
     """Without ``--json`` each command prints a table, and ``compare`` says where the page is."""
     folder = tmp_path / "page"

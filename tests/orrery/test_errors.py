@@ -106,14 +106,13 @@ def test_unwritable_place_is_found_before_the_work(planner_that_ends_with, tmp_p
     assert (tmp_path / "file").read_text() == "old"
 
 
-def test_missing_plan_file_is_named(monkeypatch, tmp_path, capsys):
-    """File errors carry the name and the system's words."""
-    plan_file = {"load_plan": lambda path: path.read_text()}
-    provide(monkeypatch, planner__plan_file=plan_file, planner__replay={"replay": None})
+def test_file_errors_name_the_file(planner_that_ends_with, tmp_path, capsys):
+    """What the system refuses carries the name and the system's words."""
+    planner_that_ends_with(PermissionError(13, "Permission denied", "tables.yaml"))
 
-    assert run(app, ["simulate", str(tmp_path / "none.json")]) == 2
+    assert run(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "p.json")]) == 2
 
-    assert capsys.readouterr().err == f"orrery: cannot use '{tmp_path}/none.json': No such file or directory\n"
+    assert capsys.readouterr().err == "orrery: cannot use 'tables.yaml': Permission denied\n"
 
 
 def test_our_own_bugs_keep_their_traceback(planner_that_ends_with, tmp_path):

@@ -1,0 +1,42 @@
+"""A plan from a file, put on today's model and cluster."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from planner.program import Program
+
+__all__ = ["StoredPlan", "open_plan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPlan:
+    """A plan that can be replayed."""
+
+    program: "Program"
+    additive_s: float
+    """Eq. 1, priced now."""
+    notes: tuple[str, ...]
+
+
+def open_plan(path: Path) -> StoredPlan:
+    """Read, lower and price a plan; say so where its cluster has changed since it was made.
+
+    Raises:
+        ConfigError: The file breaks a rule, or was made for another model.
+        InfeasiblePlanError: The plan does not fit in memory.
+    """
+    from hwprofiles.catalogue import load_cluster
+    from planner.costs import CostModel
+    from planner.models import load_model
+    from planner.plan import additive_s, lower_plan
+    from planner.plan_file import load_plan
+
+    plan = load_plan(path)
+    graph, cluster = load_model(plan.model, batch=plan.batch), load_cluster(plan.cluster)
+    program = lower_plan(plan, graph, cluster)
+    priced_s = additive_s(CostModel(graph, cluster, plan.exchange), plan.configurations)
+    changed = f"cluster {plan.cluster} has changed since the plan was made: {plan.additive_s:.6g} s then, priced again"
+    notes = () if plan.cluster_digest == cluster.digest else (changed,)
+    return StoredPlan(program=program, additive_s=priced_s, notes=(*plan.notes, *notes))
