@@ -9,12 +9,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.search.minplus import fold_columns, fold_rows
-from planner.search.problem import Floats, SearchProblem
+from planner.search.problem import Bools, Floats, SearchProblem
 
-__all__ = ["Relaxation", "edge_bounds", "prune", "relax", "tree_bounds"]
+__all__ = ["Relaxation", "edge_bounds", "keep_within", "prune", "relax", "tree_bounds"]
 
 SLACK = 1e-9
 """Relative room for rounding: a configuration is dropped only where its bound is above by more than this."""
@@ -116,10 +115,15 @@ def _edge_bound(problem: SearchProblem, relaxation: Relaxation, index: int, plac
     return ends + cost if apart else np.where(cost < np.inf, ends, np.inf)
 
 
-def prune(problem: SearchProblem, upper_bound_s: float) -> tuple[NDArray[np.bool_], ...]:
+def prune(problem: SearchProblem, upper_bound_s: float) -> tuple[Bools, ...]:
     """Return for every node, shape (C_i,), which configurations a strategy of at most ``upper_bound_s`` may use.
 
     ``restrict(problem, masks)`` keeps every such strategy, hence the best one where ``upper_bound_s`` is the cost of
     a known strategy.  A bound that no strategy meets may leave a node without configurations.
     """
-    return tuple(bound <= upper_bound_s * (1 + SLACK) for bound in tree_bounds(problem))
+    return keep_within(tree_bounds(problem), upper_bound_s)
+
+
+def keep_within(bounds_s: tuple[Floats, ...], upper_bound_s: float) -> tuple[Bools, ...]:
+    """Return where the bounds of the nodes do not exceed a cost, with room for rounding."""
+    return tuple(bound <= upper_bound_s * (1 + SLACK) for bound in bounds_s)

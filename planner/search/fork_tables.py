@@ -51,7 +51,7 @@ def fork_table(fixed: Ints | None, clients: Sequence[Client], room: Callable[[in
         room: Called with a number of table entries before they are allocated; raises where they are too many.
 
     Returns:
-        R of shape (Cu, Ce) or (Cu, 1), and the number of sums that were compared.
+        R of shape (Cu, Ce) or (Cu, 1), and the number of sums to compare.
     """
     singles = [_single(client) for client in clients]
     value, candidates = {}, 0

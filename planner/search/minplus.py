@@ -22,21 +22,34 @@ DEPTH_BLOCK = 64
 """Rows of the right table worked on together: 64 rows of 700 numbers stay in the second-level cache."""
 
 
-@njit("void(float64[:,::1], float64[::1], float64[:,::1], float64[:,::1])", cache=True, nogil=True, error_model="numpy")
-def _product(left: Floats, middle: Floats, right: Floats, out: Floats) -> None:
+@njit(
+    "void(float64[:,::1], float64[::1], float64[:,::1], float64[::1], float64[:,::1])",
+    cache=True,
+    nogil=True,
+    error_model="numpy",
+)
+def _product(left: Floats, middle: Floats, right: Floats, floor: Floats, out: Floats) -> None:
+    """Fill ``out``; ``floor[k]`` is the least of ``right[k]``."""
     rows, depth = left.shape
     columns = right.shape[1]
+    useful = np.empty(DEPTH_BLOCK, dtype=np.int64)
     out[:] = np.inf
     for start in range(0, depth, DEPTH_BLOCK):
-        stop = min(start + DEPTH_BLOCK, depth)
-        fours = start + (stop - start) // 4 * 4
         for i in range(rows):
-            best = out[i]
+            best, count = out[i], 0
+            worst = best.max() if start else np.inf
+            for k in range(start, min(start + DEPTH_BLOCK, depth)):
+                # Rounding is monotone, so whatever is skipped could not have changed a bit of the result.
+                if left[i, k] + middle[k] + floor[k] < worst:
+                    useful[count] = k
+                    count += 1
+            fours = count // 4 * 4
             # Four terms at a time: one load and store of the result for eight operations.
-            for k in range(start, fours, 4):
-                a0, a1 = left[i, k] + middle[k], left[i, k + 1] + middle[k + 1]
-                a2, a3 = left[i, k + 2] + middle[k + 2], left[i, k + 3] + middle[k + 3]
-                b0, b1, b2, b3 = right[k], right[k + 1], right[k + 2], right[k + 3]
+            for at in range(0, fours, 4):
+                k0, k1, k2, k3 = useful[at], useful[at + 1], useful[at + 2], useful[at + 3]
+                a0, a1 = left[i, k0] + middle[k0], left[i, k1] + middle[k1]
+                a2, a3 = left[i, k2] + middle[k2], left[i, k3] + middle[k3]
+                b0, b1, b2, b3 = right[k0], right[k1], right[k2], right[k3]
                 for j in range(columns):
                     # Written as selections: they compile to vector minima, min() does not.
                     u, v, w, x = a0 + b0[j], a1 + b1[j], a2 + b2[j], a3 + b3[j]
@@ -44,7 +57,8 @@ def _product(left: Floats, middle: Floats, right: Floats, out: Floats) -> None:
                     w = x if x < w else w
                     u = w if w < u else u
                     best[j] = u if u < best[j] else best[j]
-            for k in range(fours, stop):
+            for at in range(fours, count):
+                k = useful[at]
                 a0, b0 = left[i, k] + middle[k], right[k]
                 for j in range(columns):
                     u = a0 + b0[j]
@@ -103,14 +117,21 @@ def product(left: Floats, middle: Floats, right: Floats) -> Floats:
         Shape (I, J); ``inf`` where every term is (also when K is 0).
     """
     rows, columns = left.shape[0], right.shape[1]
-    out = np.empty((rows, columns))
+    out, floor = np.empty((rows, columns)), np.zeros(len(middle))
+    if len(middle) > DEPTH_BLOCK and rows * columns > 0:
+        # The most promising terms first: after one block of them, most others are skipped.
+        floor = right.min(axis=1)
+        order = np.argsort(left.min(axis=0) + middle + floor, kind="stable")
+        left, middle = np.take(left, order, axis=1), middle[order]
+        right, floor = right[order], floor[order]
     workers = min(_workers(), rows, rows * columns * len(middle) // PER_THREAD)
     if workers <= 1:
-        _product(left, middle, right, out)
+        _product(left, middle, right, floor, out)
         return out
     cuts = [rows * part // workers for part in range(workers + 1)]
     jobs = [
-        _pool().submit(_product, left[low:high], middle, right, out[low:high]) for low, high in itertools.pairwise(cuts)
+        _pool().submit(_product, left[low:high], middle, right, floor, out[low:high])
+        for low, high in itertools.pairwise(cuts)
     ]
     for job in jobs:
         job.result()

@@ -92,7 +92,8 @@ class Solution:
     """Nodes left when the rules for leaves, nodes, edges and forks no longer applied (the K of Table 2 of the
     layer-wise paper, whose rules stop at 2); 1 when they sufficed."""
     candidates: int
-    """Sums that were compared: products of tables (elimination) or partial strategies (depth-first)."""
+    """Sums to compare: those of all products of tables (elimination; bounds on whole rows spare many of them), or
+    partial strategies (depth-first)."""
 
 
 def evaluate(problem: SearchProblem, choice: Sequence[int]) -> float:

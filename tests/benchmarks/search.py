@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from planner.search.bounds import prune, tree_bounds
+from planner.search.bounds import tree_bounds
 from planner.search.depth_first import depth_first
 from planner.search.elimination import eliminate
 from planner.search.problem import SearchProblem, TensorCost
+from planner.search.pruned import eliminate_pruned
 
 RESNET_152 = (3, 8, 36, 3)
 """Residual blocks per stage."""
@@ -148,8 +149,7 @@ def main() -> None:
             title = f"{name}, C = {size}"
             clock(f"{title}: eliminate", lambda p=problem: eliminate(p), 5 if size < 700 else 1)
             clock(f"{title}: tree bounds", lambda p=problem: tree_bounds(p), 5 if size < 700 else 1)
-            bound = 1.2 * eliminate(problem).cost_s if size < 700 else np.inf
-            clock(f"{title}: prune", lambda p=problem, b=bound: prune(p, b), 1)
+            clock(f"{title}: eliminate, pruned", lambda p=problem: eliminate_pruned(p), 5 if size < 700 else 1)
     for layers, size in ((6, 9), (7, 9)):
         for cut in (False, True):
             problem = chain(size, layers)

@@ -70,3 +70,19 @@ def inception_edges(modules: int) -> list[tuple[int, list[int]]]:
         edges += [(u, [u + 1, u + 2, u + 4, u + 7]), (u + 1, [end]), (u + 2, [u + 3]), (u + 3, [end])]
         edges += [(u + 4, [u + 5, u + 6]), (u + 5, [end]), (u + 6, [end]), (u + 7, [u + 8]), (u + 8, [end])]
     return edges
+
+
+def equal_residual_blocks(blocks: int, *, copy: bool = False) -> SearchProblem:
+    """Residual blocks with the same tables: the same objects, or copies."""
+    rng = np.random.default_rng(3)
+    node = [rng.random(6) for _ in range(3)]
+    skip, inner, last = (rng.random((6, 6)) for _ in range(3))
+    layout = np.arange(6)
+    tensors = []
+    for producer, consumers in residual_edges(blocks):
+        tables = ((skip, skip), (inner,), (last,))[producer % 3]
+        if copy:
+            tables = tuple(map(np.copy, tables))
+        layouts = (layout,) * len(tables)
+        tensors.append(TensorCost(producer=producer, consumers=tuple(consumers), cost_s=tables, layout=layouts))
+    return SearchProblem(node_cost_s=tuple(node[i % 3] for i in range(3 * blocks + 1)), tensors=tuple(tensors))

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_cases import all_costs, chain_edges, make_problem, random_problem
+from search_cases import all_costs, chain_edges, equal_residual_blocks, make_problem, random_problem
 
+from hwprofiles.errors import InfeasiblePlanError
 from planner.search import eliminate, evaluate, restrict
 from planner.search.bounds import edge_bounds, prune, relax, tree_bounds
+from planner.search.pruned import eliminate_pruned, forest_choice
 
 SEEDS = st.integers(0, 10**6)
 
@@ -27,7 +29,7 @@ def min_marginals(problem):
 
 
 @given(seed=SEEDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_bounds_never_exceed_the_min_marginals(seed):
     """No strategy with a configuration, or a pair, is cheaper than its bound."""
     problem = random_problem(seed)
@@ -53,7 +55,7 @@ def test_bounds_are_exact_on_forests(edges):
 
 
 @given(seed=SEEDS, slack=st.sampled_from([1.0, 1.1, 1.5]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_pruning_keeps_every_strategy_within_the_bound(seed, slack):
     """So it never removes the optimum; what is left has the same least cost."""
     problem = random_problem(seed)
@@ -79,3 +81,33 @@ def test_pruning_removes_what_cannot_win():
     keep = prune(changed, eliminate(changed).cost_s)
     assert not keep[1][2]
     assert all(mask.any() for mask in keep)
+
+
+@given(seed=SEEDS)
+@settings(max_examples=100, deadline=None)
+def test_pruned_elimination_equals_brute_force(seed):
+    problem = random_problem(seed)
+    best = min(all_costs(problem).values())
+    if best == math.inf:
+        with pytest.raises(InfeasiblePlanError, match="least cost is inf"):
+            eliminate_pruned(problem)
+        return
+    for known in (math.inf, best):
+        found = eliminate_pruned(problem, upper_bound_s=known)
+        assert found.cost_s == pytest.approx(best)
+        assert evaluate(problem, found.choice) == found.cost_s
+
+
+def test_the_forest_choice_is_best_on_a_chain():
+    """Nothing is relaxed there, so it meets the bound."""
+    problem = make_problem(chain_edges(5), [4] * 5, seed=2)
+    choice = forest_choice(problem, relax(problem))
+    assert evaluate(problem, choice) == pytest.approx(eliminate(problem).cost_s)
+
+
+def test_pruning_keeps_equal_layers_equal():
+    """Equal residual blocks are still solved once after pruning."""
+    blocks = [equal_residual_blocks(count) for count in (4, 8)]
+    small, large = (eliminate_pruned(problem).candidates for problem in blocks)
+    assert large <= eliminate(blocks[1]).candidates
+    assert small > 0
