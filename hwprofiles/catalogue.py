@@ -56,7 +56,9 @@ def load_cluster(spec: str) -> DeviceGraph:
         ConfigError: The cluster, a parameter or the file breaks a rule; one line names all of them.
         UnreachableError: Two devices that no route joins.
     """
-    return _build(*_load(spec))
+    graph = _build(*_load(spec))
+    graph.spec = spec
+    return graph
 
 
 def _build(file: ClusterFile, values: Mapping[str, float]) -> DeviceGraph:

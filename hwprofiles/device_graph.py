@@ -94,6 +94,8 @@ class DeviceGraph:
 
     def __init__(self, name: str, devices: Sequence[Device], switches: Sequence[str], links: Sequence[Link]) -> None:
         self.name = name
+        self.spec = name
+        """What ``load_cluster`` was asked for: it leads back here."""
         self.devices = tuple(devices)
         self.vertices = (*(device.name for device in self.devices), *switches)
         self.links = tuple(links)

@@ -147,7 +147,9 @@ class Replay:
         moved = share.sum(axis=1)
         bandwidth = self.program.cluster.bandwidth
         names = tuple(link.name for link in self.program.cluster.links)
-        return LinkUse(links=names, edges_s=edges - begin, share=share / (bandwidth[:, None] * width), moved_bytes=moved)
+        return LinkUse(
+            links=names, edges_s=edges - begin, share=share / (bandwidth[:, None] * width), moved_bytes=moved
+        )
 
 
 def _union(start_s: Floats, end_s: Floats) -> float:

@@ -1,0 +1,181 @@
+"""Compare strategies for one model on one cluster: price, replay, bound, and validate the additive model."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.comparison import Comparison, LayerResult, StrategyResult
+from planner.configurations import Configuration
+from planner.costs import CostModel
+from planner.graph import ComputationGraph
+from planner.lower_bound import iteration_bound
+from planner.memory import peak_memory_bytes
+from planner.plan import Progress, additive_s, layerwise, lowered
+from planner.program import KINDS, Program
+from planner.replay import replay
+from planner.strategies import Strategy, named_strategy, spaces_of
+
+__all__ = ["compare"]
+
+_MIXTURES = 8
+_MOST_TASKS = 60_000
+"""Mixtures with more tasks are left out of the validation, which is to take seconds."""
+
+
+def compare(
+    graph: ComputationGraph,
+    cluster: DeviceGraph,
+    strategies: Sequence[str],
+    *,
+    exchange: str = "ring",
+    progress: Progress = None,
+) -> Comparison:
+    """Compare strategies by name or file.
+
+    Args:
+        graph: Model with its batch.
+        cluster: Device graph.
+        strategies: Names of ``planner.strategies.strategy_names``, or strategy files.
+        exchange: A key of ``simulator.collectives.ALL_REDUCES``.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: An unknown name, or a strategy that this batch cannot have.
+        InfeasiblePlanError: No strategy fits in memory.
+    """
+    model = CostModel(graph, cluster, exchange)
+    found, notes = _strategies(model, strategies, progress)
+    one_device_s = _one_device_s(model)
+    results: list[StrategyResult] = []
+    refused: dict[str, str] = {}
+    for done, (name, strategy) in enumerate(found.items()):
+        if progress:
+            progress(f"simulating {name}", done, len(found) + 1)
+        try:
+            results.append(_result(model, name, strategy, one_device_s))
+        except InfeasiblePlanError as error:
+            refused[name] = str(error)
+    if not results:
+        raise InfeasiblePlanError("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
+    if progress:
+        progress("validating the additive model", len(found), len(found) + 1)
+    tried = _tried(model, results, {name: s for name, s in found.items() if name not in refused})
+    return Comparison(
+        model=graph.name,
+        cluster=cluster.name,
+        batch=graph.batch,
+        devices=tuple(device.name for device in cluster.devices),
+        device_memory_bytes=tuple(device.memory_bytes for device in cluster.devices),
+        one_device_s=one_device_s,
+        strategies=tuple(results),
+        refused=refused,
+        winner=min(results, key=lambda result: result.simulated_s).name,
+        rank_correlation=float(tried["additive_s"].rank().corr(tried["simulated_s"].rank())),
+        tried=tried,
+        notes=notes,
+    )
+
+
+def _strategies(
+    model: CostModel, names: Sequence[str], progress: Progress
+) -> tuple[dict[str, Strategy], tuple[str, ...]]:
+    if not names:
+        raise ConfigError("strategies must name at least one, got none")
+    found: dict[str, Strategy] = {}
+    notes: tuple[str, ...] = ()
+    for name in names:
+        if name != "layerwise":
+            found[name] = named_strategy(name, model.graph, len(model.cluster.devices))
+    if "layerwise" in names:
+        _, best, notes = layerwise(model, progress=progress)
+        found["layerwise"] = best.strategy
+    return {name: found[name] for name in names}, notes
+
+
+def _one_device_s(model: CostModel) -> float:
+    """The whole batch on the first device, memory aside."""
+    alone = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in model.graph.layers}
+    return additive_s(model, alone)
+
+
+def _result(model: CostModel, name: str, strategy: Strategy, one_device_s: float) -> StrategyResult:
+    program = lowered(model, strategy)
+    additive = additive_s(model, strategy)
+    overlapped = replay(program, contention=False)
+    full = replay(program)
+    shares, (bound_s, reason) = full.shares(), iteration_bound(program)
+    return StrategyResult(
+        name=name,
+        ladder_s={"additive": additive, "overlap": overlapped.iteration_s, "contention": full.iteration_s},
+        additive_s=additive,
+        simulated_s=full.iteration_s,
+        images_per_s=model.graph.batch / full.iteration_s,
+        speedup=one_device_s / full.iteration_s,
+        moved_bytes=program.moved_bytes,
+        compute_s=shares.compute_s,
+        exposed_communication_s=shares.exposed_communication_s,
+        idle_s=shares.idle_s,
+        peak_memory_bytes=tuple(peak_memory_bytes(program).tolist()),
+        lower_bound_s=bound_s,
+        bound_reason=reason,
+        engine_s=full.engine_s,
+        tasks=program.size,
+        layers=_layers(model, strategy, program),
+        timeline=full.timeline(),
+        link_use=full.link_use(),
+    )
+
+
+def _layers(model: CostModel, strategy: Strategy, program: Program) -> tuple[LayerResult, ...]:
+    """The terms of Eq. 1 by layer; a transfer that several consumers share is that of the first."""
+    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
+    transfer_s = np.zeros(len(spaces))
+    for edges in model.graph.consumers:
+        paid: set[int] = set()
+        for edge in edges:
+            layout = int(model.layouts(edge, spaces[edge.consumer])[0])
+            if layout not in paid:
+                table = model.transfer_table(edge, spaces[edge.producer], spaces[edge.consumer])
+                transfer_s[edge.consumer] += table[0, 0]
+            paid.add(layout)
+    owner = np.where(program.kind == KINDS.index("collective"), program.layer, program.consumer)
+    moved = np.bincount(owner[~program.is_compute], program.size_bytes[~program.is_compute], minlength=len(spaces))
+    rows = []
+    for i, (layer, space) in enumerate(zip(model.graph.layers, spaces, strict=True)):
+        costs, configuration = model.node_costs(i, space), strategy[layer.name]
+        rows.append(
+            LayerResult(
+                name=layer.name,
+                kind=layer.operation.kind,
+                output=" x ".join(str(size) for size in layer.output.sizes),
+                degrees=dict(configuration.degrees),
+                devices=configuration.devices,
+                compute_s=float(costs.compute_s[0]),
+                exchange_s=float(costs.exchange_s[0] + costs.phase_s["update"][0]),
+                transfer_s=float(transfer_s[i]),
+                moved_bytes=float(moved[i]),
+            )
+        )
+    return tuple(rows)
+
+
+def _tried(model: CostModel, results: Sequence[StrategyResult], strategies: dict[str, Strategy]) -> pd.DataFrame:
+    """Additive and simulated cost of every strategy compared, and of random mixtures of them."""
+    rows = [(result.name, result.additive_s, result.simulated_s) for result in results]
+    names, layers = list(strategies), [layer.name for layer in model.graph.layers]
+    random = np.random.default_rng(0)
+    for mixture in range(_MIXTURES if len(names) > 1 else 0):
+        cuts = np.sort(random.integers(0, len(layers), size=2))
+        picks = [names[k] for k in random.integers(0, len(names), size=3)]
+        which = np.searchsorted(cuts, np.arange(len(layers)), side="right")
+        mixed = {layer: strategies[picks[k]][layer] for layer, k in zip(layers, which.tolist(), strict=True)}
+        try:
+            program = lowered(model, mixed)
+        except InfeasiblePlanError:
+            continue
+        if program.size <= _MOST_TASKS:
+            rows.append((f"mixture {mixture + 1}", additive_s(model, mixed), replay(program).iteration_s))
+    return pd.DataFrame(rows, columns=["name", "additive_s", "simulated_s"])

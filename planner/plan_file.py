@@ -1,0 +1,99 @@
+"""Plans as files: JSON with a version, written whole or not at all."""
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hwprofiles.errors import ConfigError
+from planner.configurations import Configuration
+from planner.plan import Plan
+
+__all__ = ["VERSION", "load_plan", "save_plan"]
+
+VERSION = 1
+
+
+class _Configuration(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    degrees: dict[str, int]
+    devices: list[int]
+
+
+class _File(BaseModel):
+    """What a plan file must hold; names as in ``Plan``."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+
+    version: int
+    model: str
+    cluster: str
+    batch: int
+    strategy: str
+    exchange: str
+    configurations: dict[str, _Configuration]
+    model_digest: str
+    cluster_digest: str
+    additive_s: float
+    simulated_s: float
+    tables_s: float
+    search_s: float
+    width: int
+    notes: list[str]
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write a plan; what was at ``path`` stays until the new file is whole."""
+    content: dict[str, Any] = {"version": VERSION}
+    for name in _File.model_fields:
+        if name not in ("version", "configurations"):
+            content[name] = getattr(plan, name)
+    content["configurations"] = {
+        layer: {"degrees": dict(c.degrees), "devices": list(c.devices)} for layer, c in plan.configurations.items()
+    }
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1))
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_plan(path: Path) -> Plan:
+    """Read a plan.
+
+    Raises:
+        ConfigError: The file cannot be read, is cut off, of a newer version, or breaks a rule; the message
+            names all of them with their fields.
+    """
+    try:
+        content = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"plan file {path} cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"plan file {path} is not complete JSON: {error}") from error
+    version = content.get("version") if isinstance(content, dict) else None
+    if type(version) is int and version > VERSION:
+        raise ConfigError(f"plan file {path} has version {version}, this program reads up to {VERSION}")
+    try:
+        checked = _File.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(f"plan file {path}: {_reasons(error)}") from error
+    values = checked.model_dump(exclude={"version", "configurations", "notes"})
+    configurations = {
+        layer: Configuration(row.degrees, tuple(row.devices)) for layer, row in checked.configurations.items()
+    }
+    return Plan(configurations=configurations, notes=tuple(checked.notes), **values)
+
+
+def _reasons(error: ValidationError) -> str:
+    rows = []
+    for row in error.errors():
+        field = ".".join(str(part) for part in row["loc"])
+        near = difflib.get_close_matches(field, _File.model_fields, n=1) if row["type"] == "extra_forbidden" else []
+        rows.append(f"{field}: {row['msg']}" + (f", did you mean {near[0]!r}?" if near else ""))
+    return "; ".join(rows)
