@@ -15,7 +15,7 @@ def tables(rows, depth, columns, seed=0):
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 4, 5), (7, 3, 9), (5, 67, 13), (2, 129, 1), (30, 300, 20), (4, 0, 3)])
 @pytest.mark.parametrize("per_thread", [minplus.PER_THREAD, 1])
 def test_product_equals_its_definition(shape, per_thread, monkeypatch):
-    """To the last bit, on one thread or several, whatever is left of the blocks of 4 and 64, and whatever is skipped."""
+    """To the last bit, on one thread or several, whatever is left of blocks of 4 and 64 or skipped."""
     monkeypatch.setattr(minplus, "PER_THREAD", per_thread)
     left, middle, right = tables(*shape)
     expected = ((left + middle)[:, :, None] + right).min(axis=1, initial=np.inf)
