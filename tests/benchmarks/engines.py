@@ -14,7 +14,6 @@ arriving so that about 1,000 are in progress at a time.
 import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 

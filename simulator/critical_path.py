@@ -1,0 +1,125 @@
+"""The critical path: the chain of tasks that a schedule's length follows from."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simulator.sharing import TOLERANCE
+from simulator.task_graph import Schedule, TaskGraph
+from simulator.timeline import alone_s
+
+__all__ = ["Step", "critical_path"]
+
+_SAME = 10 * TOLERANCE  # relative difference of times that belong to one instant
+
+
+class Step(NamedTuple):
+    """One task of the chain.  Latency, wait and work of all steps add up to the makespan, less the first ready time."""
+
+    task: int
+    reason: str
+    """What it began upon: ``dependency`` or ``stream`` (the step before had ended), ``resource`` (the step
+    before left an exclusive resource), ``start`` (its earliest start: the first of the chain)."""
+    latency_s: float
+    wait_s: float
+    """Time lost because others used its resources at the same time."""
+    work_s: float
+    """Time that its work takes alone."""
+    resource: int
+    """Where it waited: the resource that others used most meanwhile; -1 where it did not wait."""
+
+
+def critical_path(graph: TaskGraph, schedule: Schedule) -> list[Step]:
+    """Chain of tasks, from the first to the one that ends last, each of which held up the next.
+
+    Args:
+        graph: What ran.
+        schedule: When, as an engine says it.
+
+    Returns:
+        Steps in order of time; empty for an empty graph.
+    """
+    if graph.size == 0:
+        return []
+    chain = _Chain(graph, schedule)
+    task, steps = int(np.argmax(schedule.end_s)), []
+    while task >= 0:
+        before, step = chain.step(task)
+        steps.append(step)
+        task = before
+    return steps[::-1]
+
+
+class _Chain:
+    """Finds the step before a task."""
+
+    def __init__(self, graph: TaskGraph, schedule: Schedule) -> None:
+        self.graph, self.schedule = graph, schedule
+        self.alone_s = alone_s(graph)
+        self.owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+        by_resource = np.argsort(graph.use_resource, kind="stable")
+        bounds = np.searchsorted(graph.use_resource[by_resource], np.arange(len(graph.capacity) + 1))
+        self.uses_of = [by_resource[bounds[r] : bounds[r + 1]] for r in range(len(graph.capacity))]
+        self.stream_before = np.full(graph.size, -1)
+        order = np.argsort(graph.stream, kind="stable")
+        follows = (graph.stream[order][1:] == graph.stream[order][:-1]) & (graph.stream[order][1:] >= 0)
+        self.stream_before[order[1:][follows]] = order[:-1][follows]
+
+    def step(self, task: int) -> tuple[int, Step]:
+        """The task that held this one up, or -1, and the step of this one."""
+        ready_s, start_s, end_s = (
+            float(times[task]) for times in (self.schedule.ready_s, self.schedule.start_s, self.schedule.end_s)
+        )
+        work_s = min(float(self.alone_s[task]), end_s - start_s)
+        wait_s = end_s - start_s - work_s
+        wait_s = wait_s if wait_s > _SAME * end_s else 0.0
+        resource = self._busiest(task) if wait_s else -1
+        if start_s > (ready_s + float(self.graph.latency_s[task])) * (1 + _SAME):
+            before, port = self._holder(task)
+            return before, Step(task, "resource", 0.0, wait_s, work_s, port)
+        before, reason = self._cause(task)
+        return before, Step(task, reason, start_s - ready_s, wait_s, work_s, resource)
+
+    def _cause(self, task: int) -> tuple[int, str]:
+        """What made the task ready: the last to end of what it waits for."""
+        waits_for = self.graph.after[self.graph.after_start[task] : self.graph.after_start[task + 1]]
+        candidates = [(float(self.schedule.end_s[other]), "dependency", int(other)) for other in waits_for]
+        stream_before = int(self.stream_before[task])
+        if stream_before >= 0:
+            candidates.append((float(self.schedule.end_s[stream_before]), "stream", stream_before))
+        end_s, reason, before = max(candidates, key=lambda candidate: candidate[0], default=(0.0, "start", -1))
+        if self.graph.start_s[task] > end_s * (1 + _SAME):
+            return -1, "start"
+        return before, reason
+
+    def _resources(self, task: int) -> list[int]:
+        row = slice(self.graph.use_start[task], self.graph.use_start[task + 1])
+        return [int(resource) for resource in self.graph.use_resource[row]]
+
+    def _holder(self, task: int) -> tuple[int, int]:
+        """Who left an exclusive resource at the moment that this task began, and which."""
+        start_s = self.schedule.start_s[task]
+        for resource in self._resources(task):
+            if not self.graph.exclusive[resource]:
+                continue
+            users = self.owner[self.uses_of[resource]]
+            left = users[(np.abs(self.schedule.end_s[users] - start_s) <= _SAME * start_s) & (users != task)]
+            left = left[self.alone_s[left] > 0]
+            if len(left):
+                return int(left[np.argmax(self.schedule.end_s[left] - self.schedule.start_s[left])]), resource
+        raise AssertionError(f"task {task} waited for an exclusive resource that nobody left")
+
+    def _busiest(self, task: int) -> int:
+        """Resource of which others used the largest share while this task worked."""
+        start_s, end_s = self.schedule.start_s[task], self.schedule.end_s[task]
+
+        def share(resource: int) -> float:
+            uses = self.uses_of[resource]
+            users = self.owner[uses]
+            from_s = np.maximum(self.schedule.start_s[users], start_s)
+            to_s = np.minimum(self.schedule.end_s[users], end_s)
+            lasted_s = np.maximum(self.schedule.end_s[users] - self.schedule.start_s[users], np.finfo(float).tiny)
+            amount = self.graph.use_weight[uses] * self.graph.work[users] * np.maximum(to_s - from_s, 0.0) / lasted_s
+            return float(amount[users != task].sum() / self.graph.capacity[resource])
+
+        return max(self._resources(task), key=share)

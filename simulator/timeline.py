@@ -1,0 +1,121 @@
+"""What a schedule says of its resources, and how short any schedule could be."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.engine import simulate
+from simulator.sharing import alone_rates
+from simulator.task_graph import Schedule, TaskGraph
+
+__all__ = ["Bound", "alone_s", "busiest_resource", "longest_path_s", "lower_bound", "resource_use", "union"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """No schedule is shorter than this."""
+
+    seconds: float
+    reason: str
+
+
+def alone_s(graph: TaskGraph) -> Floats:
+    """Seconds of work of each task at the rate that it has alone in the world, shape (T,)."""
+    owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+    rates = alone_rates(
+        capacity=graph.capacity,
+        flow=owner,
+        resource=graph.use_resource,
+        weight=graph.use_weight,
+        rate_limit=graph.rate_limit,
+    )
+    return np.asarray(graph.work / rates, dtype=np.float64)
+
+
+def longest_path_s(graph: TaskGraph) -> float:
+    """Length of the longest path of dependencies and streams, each task alone at its fastest.
+
+    It is the makespan of the same tasks where every resource is boundless.
+    """
+    free = replace(
+        graph,
+        work=alone_s(graph),
+        rate_limit=np.full(graph.size, np.inf),
+        use_start=np.zeros(graph.size + 1, dtype=np.int64),
+        use_resource=np.zeros(0, dtype=np.int64),
+        use_weight=np.zeros(0),
+    )
+    return simulate(free).makespan_s
+
+
+def busiest_resource(graph: TaskGraph) -> tuple[int, float]:
+    """Resource with the most to do, and the seconds that it takes at least; (-1, 0) where there is none.
+
+    A fair resource serves at its capacity at best; an exclusive one is held for as long as each task lasts
+    at its fastest.
+    """
+    if len(graph.capacity) == 0:
+        return -1, 0.0
+    owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+    served_s = graph.use_weight * graph.work[owner] / graph.capacity[graph.use_resource]
+    at_least_s = np.where(graph.exclusive[graph.use_resource], alone_s(graph)[owner], served_s)
+    total_s = np.bincount(graph.use_resource, at_least_s, minlength=len(graph.capacity))
+    busiest = int(np.argmax(total_s))
+    return busiest, float(total_s[busiest])
+
+
+def lower_bound(graph: TaskGraph) -> Bound:
+    """The greater of the longest path and the busiest resource."""
+    path_s = longest_path_s(graph)
+    resource, resource_s = busiest_resource(graph)
+    if path_s >= resource_s:
+        return Bound(seconds=path_s, reason="longest path of dependencies and streams")
+    return Bound(seconds=resource_s, reason=f"busiest resource: {graph.resource_names[resource]}")
+
+
+def resource_use(graph: TaskGraph, schedule: Schedule, edges_s: Floats) -> Floats:
+    """Share of each resource's capacity in use, averaged over bins of time.
+
+    What a task moves counts as spread evenly from its start to its end: the total is exact, and so is
+    every bin in which no rate changes.
+
+    Args:
+        graph: What ran.
+        schedule: When.
+        edges_s: Shape (B + 1,), rising.
+
+    Returns:
+        Shape (R, B).
+    """
+    owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+    start_s, end_s = (np.clip(times, edges_s[0], edges_s[-1])[owner] for times in (schedule.start_s, schedule.end_s))
+    seen = end_s > start_s
+    owner, resource, start_s, end_s = owner[seen], graph.use_resource[seen], start_s[seen], end_s[seen]
+    slope = graph.use_weight[seen] * graph.work[owner] / (schedule.end_s - schedule.start_s)[owner]
+    first = np.searchsorted(edges_s, start_s, side="right") - 1
+    last = np.searchsorted(edges_s, end_s, side="left") - 1
+    width_s = np.diff(edges_s)
+    # The bins in between are full: their slopes are summed once for all.  The outer two are added singly.
+    whole = np.zeros((len(graph.capacity), len(edges_s)))
+    np.add.at(whole, (resource, first + 1), np.where(first < last, slope, 0.0))
+    np.add.at(whole, (resource, last), np.where(first < last, -slope, 0.0))
+    moved = np.cumsum(whole, axis=1)[:, :-1] * width_s
+    np.add.at(moved, (resource, first), slope * (np.minimum(end_s, edges_s[first + 1]) - start_s))
+    np.add.at(moved, (resource, last), np.where(first < last, slope * (end_s - edges_s[last]), 0.0))
+    return np.asarray(moved / (graph.capacity[:, None] * width_s), dtype=np.float64)
+
+
+def union(start_s: Floats, end_s: Floats) -> tuple[Floats, Floats]:
+    """Union of intervals as disjoint ones in order: (starts, ends).  Empty intervals count for nothing."""
+    lasts = end_s > start_s
+    order = np.argsort(start_s[lasts], kind="stable")
+    start_s, end_s = start_s[lasts][order], end_s[lasts][order]
+    reached_s = np.maximum.accumulate(end_s)
+    first = np.ones(len(start_s), dtype=bool)
+    first[1:] = start_s[1:] > reached_s[:-1]
+    last = np.ones(len(start_s), dtype=bool)
+    last[:-1] = first[1:]
+    return start_s[first], reached_s[last]
