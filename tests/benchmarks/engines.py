@@ -135,6 +135,7 @@ def main() -> None:
     rows = [
         ("ring 8 (2 x 4), 4 layers", ring(2, 4, 4), True),
         ("ring 96 (32 x 3), 16 layers", ring(32, 3, 16), False),
+        ("all-to-all 12 (4 x 3)", all_to_all(4, 3), True),
         ("all-to-all 96 (32 x 3)", all_to_all(32, 3), False),
         ("Poisson, 1,024 hosts", poisson(10_000), False),
     ]
