@@ -4,8 +4,12 @@ Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional 
 Sec. 5.1: t_c, t_s and t_x.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +20,19 @@ from planner.configurations import ConfigSpace, offered
 from planner.exchange import exchange_s
 from planner.graph import PHASES, ComputationGraph, Edge, Layer
 from planner.network import Network, network_of
-from planner.regions import held, layouts_of, needed
+from planner.overlaps import Overlaps, overlaps_of
+from planner.regions import held, layouts_of
+from planner.route_levels import RouteLevels
 from planner.search.problem import SearchProblem, TensorCost
 from planner.shapes import Need, Shape
-from planner.transfer_kernel import bound_pairs, price_pairs
+from planner.transfer_kernel import price_pairs
 
 __all__ = ["CostModel", "NodeCosts", "kernel_s", "part_times"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+PAIRS_PER_JOB = 4096
+"""Pairs of configurations that are worth a thread: at least 1 ms of work."""
 EdgeTable = Callable[[Edge, ConfigSpace, ConfigSpace], Floats]
 
 
@@ -85,6 +93,27 @@ def part_times(model: "CostModel", index: int, space: ConfigSpace) -> dict[str, 
             rows = [kernel_s(profile, model.graph.family, layer, phase, part) for profile in model.profiles]
             times[phase] = np.column_stack(rows)[np.arange(len(which)), which]
     return times
+
+
+def _priced(u: Ints, v: Ints, cross: Overlaps, routes: RouteLevels, element_bytes: float) -> Floats:
+    """Seconds of pairs of configurations in one direction, shape (K,)."""
+    cost = np.zeros(len(u))
+    chunks = min(-(-len(u) // PAIRS_PER_JOB), len(u))
+    if chunks < 2:
+        price_pairs(u, v, cross, routes, element_bytes, cost)
+        return cost
+    cuts = [len(u) * i // chunks for i in range(chunks + 1)]
+    jobs = [
+        _pool().submit(price_pairs, u[a:b], v[a:b], cross, routes, element_bytes, cost[a:b]) for a, b in pairwise(cuts)
+    ]
+    for job in jobs:
+        job.result()
+    return cost
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="transfers")
 
 
 @dataclass
@@ -156,17 +185,15 @@ class CostModel:
 
     def transfer_s(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints) -> Floats:
         """t_x of pairs of configurations ``u[k]``, ``v[k]``: forward and back, shape (K,)."""
-        network, source = self.network, self._source(edge)
-        boxes = needed(consumer, self._needs(edge), source)
-        cost = np.zeros(len(u))
-        price_pairs(
-            u, v, producer.degrees, producer.device_start, producer.devices, np.array(source.sizes, dtype=np.int64),
-            boxes.low, boxes.high, consumer.device_start, consumer.devices,
-            network.route_start, network.route_links, network.seconds_per_byte, network.latency_class,
-            network.class_start, network.class_size_bytes, network.class_latency_s,
-            network.device_count, float(self.graph.element_bytes), self.graph.has_gradient(edge.producer), cost,
-        )  # fmt: skip
-        return cost
+        network = self.network
+        cross = overlaps_of(producer, consumer, self._needs(edge), self._source(edge), network.device_count)
+        u, v = np.ascontiguousarray(u), np.ascontiguousarray(v)
+        cost = _priced(u, v, cross, network.forward, float(self.graph.element_bytes))
+        if not self.graph.has_gradient(edge.producer):
+            return cost
+        if network.backward is network.forward:
+            return 2 * cost
+        return cost + _priced(u, v, cross, network.backward, float(self.graph.element_bytes))
 
     def edge_key(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> tuple[object, ...]:
         """Edges with equal keys have equal tables."""
@@ -185,30 +212,6 @@ class CostModel:
             cost = self.transfer_s(edge, producer, consumer, u, v)
             self._tables[key] = np.ascontiguousarray(cost.reshape(producer.size, -1)[:, back])
         return self._tables[key]
-
-    def bound_table(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
-        """Lower bounds of t_x of all pairs, shape (C_u, C_v); the same object for equal edges."""
-        key = ("bound", *self.edge_key(edge, producer, consumer))
-        if key not in self._tables:
-            part = np.column_stack(list(producer.largest_part().values()))
-            boxes = needed(consumer, self._needs(edge), self._source(edge))
-            start, bound = consumer.device_start[:-1], np.empty((producer.size, consumer.size))
-            bound_pairs(
-                part, producer.parts, *self._spread_over_nodes(producer),
-                np.maximum.reduceat(boxes.high - boxes.low, start, axis=0).astype(np.float64),
-                np.minimum.reduceat(boxes.volume, start).astype(np.float64),
-                consumer.parts, self._spread_over_nodes(consumer)[0],
-                self.network.device_entry_s_per_byte, self.network.node_entry_s_per_byte,
-                float(self.graph.element_bytes), self.graph.has_gradient(edge.producer), bound,
-            )  # fmt: skip
-            self._tables[key] = bound
-        return self._tables[key]
-
-    def _spread_over_nodes(self, space: ConfigSpace) -> tuple[Ints, Ints]:
-        """Most parts on one node, and number of nodes with parts, shape (C,) each."""
-        counts = np.zeros((space.size, int(self.network.node.max()) + 1), dtype=np.int64)
-        np.add.at(counts, (np.repeat(np.arange(space.size), space.parts), self.network.node[space.devices]), 1)
-        return counts.max(axis=1), np.count_nonzero(counts, axis=1)
 
     def _needs(self, edge: Edge) -> tuple[Need, ...]:
         layer = self.graph.layers[edge.consumer]

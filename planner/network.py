@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.device_graph import DeviceGraph, Latency
+from planner.route_levels import RouteLevels, levels_of
 
 __all__ = ["Network", "network_of"]
 
@@ -35,10 +36,10 @@ class Network:
     class_latency_s: Floats
     node: Ints
     """Shape (n,): node of every device."""
-    device_entry_s_per_byte: float
-    """No device takes in a byte in less: inverse of the widest total of last links."""
-    node_entry_s_per_byte: float
-    """The same for a node with all its devices, from outside; 0 with one node."""
+    forward: RouteLevels
+    """The same routes as the pricing of transfers reads them."""
+    backward: RouteLevels
+    """The same with sources and targets swapped; the object ``forward`` where routes and their links mirror."""
 
     def route(self, source: int, target: int) -> Ints:
         """Links of the route, in order."""
@@ -89,20 +90,56 @@ def _build(cluster: DeviceGraph) -> Network:
             members.append(signature.tolist())
         latency_class[row] = classes[key]
     functions = [_sum_of(list(kinds), row) for row in members]
+    packed = (
+        np.cumsum([0] + [len(sizes) for sizes, _ in functions]).astype(np.int64),
+        np.concatenate([sizes for sizes, _ in functions]),
+        np.concatenate([seconds for _, seconds in functions]),
+    )
     seconds_per_byte = 1.0 / cluster.bandwidth
-    node = np.array([device.node for device in cluster.devices], dtype=np.int64)
+    forward = levels_of(start, links, seconds_per_byte, latency_class, packed)
+    backward = forward
+    if not _mirrors(start, links, seconds_per_byte, latency_class):
+        backward = levels_of(*_swapped(start, links), seconds_per_byte, _transposed(latency_class), packed)
     return Network(
         device_count=count,
         route_start=start,
         route_links=links,
         seconds_per_byte=seconds_per_byte,
         latency_class=latency_class,
-        class_start=np.cumsum([0] + [len(sizes) for sizes, _ in functions]).astype(np.int64),
-        class_size_bytes=np.concatenate([sizes for sizes, _ in functions]),
-        class_latency_s=np.concatenate([seconds for _, seconds in functions]),
-        node=node,
-        device_entry_s_per_byte=_entry(start, links, seconds_per_byte, np.arange(count)),
-        node_entry_s_per_byte=_entry(start, links, seconds_per_byte, node) if len(set(node.tolist())) > 1 else 0.0,
+        class_start=packed[0],
+        class_size_bytes=packed[1],
+        class_latency_s=packed[2],
+        node=np.array([device.node for device in cluster.devices], dtype=np.int64),
+        forward=forward,
+        backward=backward,
+    )
+
+
+def _transposed(values: Ints) -> Ints:
+    """Values of rows ``a * n + b`` in the order of rows ``b * n + a``."""
+    count = round(len(values) ** 0.5)
+    return np.ascontiguousarray(values.reshape(count, count).T).ravel()
+
+
+def _swapped(start: Ints, links: Ints) -> tuple[Ints, Ints]:
+    """Routes by target, then source."""
+    lengths = _transposed(np.diff(start))
+    swapped = np.concatenate(([0], np.cumsum(lengths)))
+    first = np.repeat(_transposed(start[:-1]) - swapped[:-1], lengths)
+    return swapped, links[first + np.arange(len(links))]
+
+
+def _mirrors(start: Ints, links: Ints, seconds_per_byte: Floats, latency_class: Ints) -> bool:
+    """Whether every route goes back over the opposite links, equally fast: gradients then cost what values do."""
+    back_start, back = _swapped(start, links)
+    if not (np.array_equal(start, back_start) and np.array_equal(latency_class, _transposed(latency_class))):
+        return False
+    place = np.arange(len(links)) - np.repeat(start[:-1], np.diff(start))
+    last = np.repeat(start[1:] - 1, np.diff(start))
+    opposite = np.arange(len(seconds_per_byte))
+    opposite[links] = back[last - place]
+    return np.array_equal(opposite[links], back[last - place]) and np.array_equal(
+        seconds_per_byte[opposite], seconds_per_byte
     )
 
 
@@ -113,21 +150,3 @@ def _sum_of(latencies: Sequence[Latency], members: Sequence[int]) -> tuple[Float
     for i in members:
         seconds += np.interp(sizes, latencies[i].sizes_bytes, latencies[i].seconds)
     return sizes, seconds
-
-
-def _entry(start: Ints, links: Ints, seconds_per_byte: Floats, group: Ints) -> float:
-    """Least seconds per byte at which any group of devices takes in bytes from outside.
-
-    The links at one place, counted from the end of each route, form a cut; the narrowest cut binds.
-    """
-    count, best = len(group), np.inf
-    for target in np.unique(group).tolist():
-        inside = np.flatnonzero(group == target)
-        outside = np.flatnonzero(group != target)
-        rows = (outside[:, None] * count + inside[None, :]).ravel()
-        if not len(rows):
-            continue
-        shortest = int((start[rows + 1] - start[rows]).min())
-        cuts = [np.unique(links[start[rows + 1] - place]) for place in range(1, shortest + 1)]
-        best = min(best, max(1.0 / float((1.0 / seconds_per_byte[cut]).sum()) for cut in cuts))
-    return best if np.isfinite(best) else 0.0
