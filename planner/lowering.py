@@ -145,7 +145,10 @@ class _Lowering:
                 cut_low = tuple(max(int(b[k]), lo) for b, k, lo in zip(bounds, at, low, strict=True))
                 cut_high = tuple(min(int(b[k + 1]), hi) for b, k, hi in zip(bounds, at, high, strict=True))
                 regions.append(_Region(part, device, cut_low, cut_high))
-        return regions
+        # In turns, as an all-to-all is sent: first everyone to its next, then to the one after; so that whoever
+        # shares a port or a link does not queue behind all messages to one receiver.
+        count, holders = len(self.model.cluster.devices), producer.devices.tolist()
+        return sorted(regions, key=lambda r: ((r.device - holders[r.part]) % count, r.device))
 
     def _backward(self, i: int) -> None:
         layer = self.graph.layers[i]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -12,12 +13,15 @@ from hwprofiles.errors import ConfigError
 from planner.comparison import LinkUse
 from planner.program import KINDS, Program
 from planner.readings import Reading, read
+from simulator.chrome_trace import write_trace
 from simulator.engine import simulate
 from simulator.task_graph import Schedule
 
 __all__ = ["Replay", "Shares", "replay"]
 
 Floats = NDArray[np.float64]
+
+_TRACED_LINKS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,7 @@ _RESOURCE = np.dtype(
         ("rising", "i4"),
         ("users", "i4"),
         ("waiters", "i4"),
+        ("next", "i4"),  # of them, to begin at this instant, or -1
         ("touched", "i4"),  # instants
         ("asked", "i4"),
         ("exclusive", "i4"),
@@ -78,6 +79,7 @@ _EARLIEST, _LATENCY = -1, -2  # serials of timers
 _HEAP, _ENDED, _BEGUN, _TOUCHED, _ASKED, _FLOWS, _LINKS, _SOLUTION, _SERIAL, _INSTANT, _TIMER, _FINISHED = range(12)
 _MIXED = 12  # whether there is more than one priority
 
+_SERVED = -1  # in place of the number of ports: the wait for them is over
 _ROUNDS = 6  # after which everything joined to a change is solved
 
 
@@ -93,8 +95,8 @@ class _World(NamedTuple):
     """First slot of each resource in ``users`` and ``queue``."""
     users: Indices
     """Uses by the activities that work, in the first slots of each resource."""
-    queue: Records
-    """Heaps, by instant of readiness, of the tasks that wait for each exclusive resource."""
+    queue: Indices
+    """Tasks that wait for each exclusive resource, in any order, in its first slots."""
     dependent_start: Ints
     dependent: Indices
     heap: Records
@@ -242,7 +244,7 @@ def _start(world: _World, i: int, now: float) -> None:
             r = world.use[u].resource
             if world.resource[r].exclusive:
                 slot = world.slot_start[r]
-                _push(world.queue[slot:], world.resource[r].waiters, float(task.instant), i, 0)
+                world.queue[slot + world.resource[r].waiters] = i
                 world.resource[r].waiters += 1
                 _ask(world, r)
 
@@ -310,26 +312,58 @@ def _finish(world: _World, i: int, now: float) -> None:
 
 
 @_compiled
-def _hand_over(world: _World, now: float) -> None:
-    """Give each exclusive resource to the first that waits for it, if that one heads all its queues."""
-    resource = world.resource
-    for k in range(world.counts[_ASKED]):
-        asked = world.asked[k]
-        if resource[asked].waiters == 0 or resource[asked].users > 0:
+def _may_begin(world: _World, i: int) -> bool:
+    """Whether all exclusive resources of task ``i`` are free."""
+    for u in range(world.use_start[i], world.use_start[i + 1]):
+        r = world.use[u].resource
+        if world.resource[r].exclusive and world.resource[r].users > 0:
+            return False
+    return True
+
+
+@_compiled
+def _earlier(world: _World, i: int, j: int) -> bool:
+    """Whether task ``i`` became ready before ``j``; at one instant the smaller id is the earlier."""
+    first, second = world.task[i].instant, world.task[j].instant
+    return first < second or (first == second and i < j)
+
+
+@_compiled
+def _find_next(world: _World, r: int) -> None:
+    """Note the earliest that waits for a free resource and may begin; drop who has begun elsewhere."""
+    resource, first = world.resource[r], world.slot_start[r]
+    resource.next, k = -1, 0
+    while k < resource.waiters and resource.users == 0:
+        i = world.queue[first + k]
+        if world.task[i].ports == _SERVED:
+            resource.waiters -= 1
+            world.queue[first + k] = world.queue[first + resource.waiters]
             continue
-        i = world.queue[world.slot_start[asked]].item
-        first = True
-        for u in range(world.use_start[i], world.use_start[i + 1]):
-            r = world.use[u].resource
-            if resource[r].exclusive and (resource[r].users > 0 or world.queue[world.slot_start[r]].item != i):
-                first = False
-        if first:
-            for u in range(world.use_start[i], world.use_start[i + 1]):
-                r = world.use[u].resource
-                if resource[r].exclusive:
-                    _pop(world.queue[world.slot_start[r] :], resource[r].waiters)
-                    resource[r].waiters -= 1
-            _begin(world, i, now)
+        if (resource.next < 0 or _earlier(world, i, resource.next)) and _may_begin(world, i):
+            resource.next = i
+        k += 1
+
+
+@_compiled
+def _hand_over(world: _World, now: float) -> None:
+    """Let begin, in order of readiness, whoever finds all its exclusive resources free."""
+    for k in range(world.counts[_ASKED]):
+        _find_next(world, world.asked[k])
+    while True:
+        best = -1
+        for k in range(world.counts[_ASKED]):
+            i = world.resource[world.asked[k]].next
+            if i >= 0 and (best < 0 or _earlier(world, i, best)):
+                best = i
+        if best < 0:
+            return
+        world.task[best].ports = _SERVED
+        _begin(world, best, now)
+        for k in range(world.counts[_ASKED]):
+            r = world.asked[k]
+            i = world.resource[r].next
+            if i >= 0 and not _may_begin(world, i):
+                _find_next(world, r)
 
 
 @_compiled
@@ -675,7 +709,7 @@ def _world(graph: TaskGraph) -> _World:
         resource=resource,
         slot_start=np.zeros(resources + 1, dtype=np.int64),
         users=np.empty(uses, np.int32),
-        queue=np.empty(uses, _ENTRY),
+        queue=np.empty(uses, np.int32),
         dependent_start=np.zeros(tasks + 1, dtype=np.int64),
         dependent=np.empty(len(graph.after), np.int32),
         heap=np.empty(4 * tasks + 2, _ENTRY),

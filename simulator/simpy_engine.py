@@ -124,15 +124,13 @@ class _Replay:
             heapq.heappop(self.alarms)[2].succeed()
 
     def _hand_over(self) -> None:
-        """Give exclusive resources to those that wait, in order of readiness, then task id."""
-        taken = set(self.held)
+        """Let begin, in order of readiness, then task id, whoever finds all its exclusive resources free."""
         for key in sorted(self.waiting):
             ports = self._ports(key[1])
-            if not ports & taken:
+            if not ports & self.held:
                 self.waiting.remove(key)
                 self.held |= ports
                 self._begin(key[1])
-            taken |= ports  # who comes later may not overtake
 
     def _begin(self, task: int) -> None:
         self.start_s[task] = self.since[task] = self.env.now

@@ -37,7 +37,8 @@ class TaskGraph:
     capacity: Floats
     """Shape (R,): units of work a second, > 0.  A link: bytes/s.  A device's arithmetic: 1."""
     exclusive: NDArray[np.bool_]
-    """Shape (R,): True where one activity at a time is served, in order of readiness."""
+    """Shape (R,): True where one activity at a time is served, in order of readiness.  An
+    activity begins when all its exclusive resources are free; while one is taken it holds up nobody else."""
 
     work: Floats
     """Shape (T,): amount of work, >= 0 (bytes for a transfer, seconds for a kernel)."""

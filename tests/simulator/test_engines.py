@@ -76,12 +76,12 @@ CASES = {
         (0,),
         [(0, 2), (3, 4), (2, 3)],
     ),
-    # Task 2 wants a free port, but task 1, before it in the queue, wants it too.
-    "no overtaking": (
+    # Task 1, before it in the queue, waits for another port too: task 2 takes the one that is free.
+    "a free port does not wait for one who could not begin": (
         [1.0, 1.0],
         [transfer(2, 0), transfer(1, 0, 1), transfer(1, 1)],
         (0, 1),
-        [(0, 2), (2, 3), (3, 4)],
+        [(0, 2), (2, 3), (0, 1)],
     ),
     # Flow 0 crosses both links; the first is full at 1/3 each, so flow 3 gets the other 2/3.
     "max-min": (
