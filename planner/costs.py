@@ -134,6 +134,8 @@ class CostModel:
     """The cluster's different profiles."""
     profile_of: Ints = field(init=False)
     """Shape (n,): index into ``profiles`` for every device."""
+    pairs_priced: int = field(init=False, default=0)
+    """Pairs of configurations whose transfer was priced so far."""
     _nodes: dict[tuple[object, ...], NodeCosts] = field(init=False, default_factory=dict)
     _tables: dict[tuple[object, ...], Floats] = field(init=False, default_factory=dict)
 
@@ -188,6 +190,7 @@ class CostModel:
         network = self.network
         cross = overlaps_of(producer, consumer, self._needs(edge), self._source(edge), network.device_count)
         u, v = np.ascontiguousarray(u), np.ascontiguousarray(v)
+        self.pairs_priced += len(u)
         cost = _priced(u, v, cross, network.forward, float(self.graph.element_bytes))
         if not self.graph.has_gradient(edge.producer):
             return cost
