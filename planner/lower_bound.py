@@ -1,11 +1,11 @@
 """What no schedule of a program's tasks can beat, however they are ordered."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.program import KINDS, Program
 from planner.readings import read
 from simulator.task_graph import TaskGraph
+from simulator.timeline import alone_s, busiest_resource
 
 __all__ = ["iteration_bound"]
 
@@ -20,24 +20,11 @@ def iteration_bound(program: Program) -> tuple[float, str]:
         Seconds and a phrase for the reader.
     """
     graph = read(program).graph
-    load = np.zeros(len(graph.capacity))
-    tasks = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
-    np.add.at(load, graph.use_resource, graph.work[tasks] * graph.use_weight)
-    busy = load / graph.capacity
-    busiest = int(busy.argmax())
+    busiest, busy_s = busiest_resource(graph)
     path_s, layer = _cycle(program, graph)
-    if path_s > busy[busiest]:
+    if path_s > busy_s:
         return path_s, f"dependencies through {layer}"
-    return float(busy[busiest]), f"work on {graph.resource_names[busiest]}"
-
-
-def _fastest_s(graph: TaskGraph) -> NDArray[np.float64]:
-    """Time of every task alone, shape (T,)."""
-    per_use = graph.use_weight / graph.capacity[graph.use_resource]
-    tasks = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
-    slowest = np.zeros(graph.size)
-    np.maximum.at(slowest, tasks, per_use)
-    return graph.latency_s + graph.work * slowest
+    return busy_s, f"work on {graph.resource_names[busiest]}"
 
 
 def _cycle(program: Program, graph: TaskGraph) -> tuple[float, str]:
@@ -49,7 +36,8 @@ def _cycle(program: Program, graph: TaskGraph) -> tuple[float, str]:
     last = int(updates[program.layer[updates] == program.layer[updates].min()][0])
     same = (program.kind == 0) & (program.layer == program.layer[last]) & (program.part == program.part[last])
     first = int(np.flatnonzero(same)[0])
-    fastest, start, after = _fastest_s(graph).tolist(), program.after_start.tolist(), program.after.tolist()
+    fastest = (graph.latency_s + alone_s(graph)).tolist()
+    start, after = program.after_start.tolist(), program.after.tolist()
     reach = [-np.inf] * program.size
     reach[first] = fastest[first]
     for task in range(first + 1, last + 1):  # what a task waits for has a smaller id

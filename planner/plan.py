@@ -168,7 +168,8 @@ def make_plan(
     """
     model = CostModel(graph, cluster, exchange)
     tables_s = search_s = 0.0
-    width, notes = 0, ()
+    width = 0
+    notes: tuple[str, ...] = ()
     if strategy == "layerwise":
         found, best, notes = layerwise(model, progress=progress)
         tables_s, search_s, width = found.tables_s, found.search_s, found.width

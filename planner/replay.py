@@ -16,6 +16,7 @@ from planner.readings import Reading, read
 from simulator.chrome_trace import write_trace
 from simulator.engine import simulate
 from simulator.task_graph import Schedule
+from simulator.timeline import resource_use, union
 
 __all__ = ["Replay", "Shares", "replay"]
 
@@ -91,8 +92,8 @@ class Replay:
         device = int(busy.argmax())
         mine = compute & (program.device[task] == device)
         touching = np.array([not c and self._touches(t, device) for t, c in zip(task.tolist(), compute, strict=True)])
-        arithmetic = _union(start_s[mine], end_s[mine])
-        both = _union(start_s[mine | touching], end_s[mine | touching])
+        arithmetic = _covered_s(start_s[mine], end_s[mine])
+        both = _covered_s(start_s[mine | touching], end_s[mine | touching])
         return Shares(
             device=device,
             compute_s=arithmetic,
@@ -132,38 +133,42 @@ class Replay:
     def link_use(self, bins: int = 200) -> LinkUse:
         """Use of every link over the steady iteration; a transfer counts evenly over its time."""
         begin, end = self.window_s
-        edges = np.linspace(begin, end, bins + 1)
-        graph, links = self.reading.graph, len(self.program.cluster.links)
-        share = np.zeros((links, bins))
-        start_s, end_s = self.schedule.start_s, self.schedule.end_s
-        tasks = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
-        on_link = (graph.use_resource < links) & (end_s[tasks] > begin) & (start_s[tasks] < end)
-        for task, link, weight in zip(
-            tasks[on_link].tolist(),
-            graph.use_resource[on_link].tolist(),
-            graph.use_weight[on_link].tolist(),
-            strict=True,
-        ):
-            length = end_s[task] - start_s[task]
-            cover = np.clip(np.minimum(edges[1:], end_s[task]) - np.maximum(edges[:-1], start_s[task]), 0, None)
-            share[link] += cover * (graph.work[task] * weight / max(length, 1e-300))
-        width = (end - begin) / bins
-        moved = share.sum(axis=1)
-        bandwidth = self.program.cluster.bandwidth
-        names = tuple(link.name for link in self.program.cluster.links)
+        edges, links = np.linspace(begin, end, bins + 1), self.program.cluster.links
+        share = resource_use(self.reading.graph, self.schedule, edges)[: len(links)].clip(min=0.0)
         return LinkUse(
-            links=names, edges_s=edges - begin, share=share / (bandwidth[:, None] * width), moved_bytes=moved
+            links=tuple(link.name for link in links),
+            edges_s=edges - begin,
+            share=share,
+            moved_bytes=share.sum(axis=1) * self.program.cluster.bandwidth * (end - begin) / bins,
         )
 
+    def write_trace(self, path: Path) -> None:
+        """Write the steady iteration as a Chrome trace: a process a device, and one for the gradient exchanges.
 
-def _union(start_s: Floats, end_s: Floats) -> float:
+        Counters follow the links that carry most.
+
+        Raises:
+            ConfigError: The file cannot be written.
+        """
+        rows, program, use = self.timeline(), self.program, self.link_use()
+        names = np.array([device.name for device in program.cluster.devices] + ["gradient exchange"])
+        rows["process"] = names[program.device]
+        rows["stream"] = rows["stream"].where(rows["kind"] != "transfer", "send")
+        shift_s = -min(float(rows["start_s"].min()), 0.0)  # its first tasks may start before the one before ends
+        rows[["start_s", "end_s"]] += shift_s
+        waits = np.repeat(np.arange(program.size), np.diff(program.after_start))
+        busiest = np.argsort(-use.moved_bytes, kind="stable")[:_TRACED_LINKS]
+        counters = {
+            ("links", use.links[link]): ((use.edges_s[:-1] + shift_s).tolist(), use.share[link].tolist())
+            for link in busiest.tolist()
+        }
+        write_trace(path, rows, dependencies=np.column_stack([program.after, waits]), counters=counters)
+
+
+def _covered_s(start_s: Floats, end_s: Floats) -> float:
     """Length of the union of intervals."""
-    if not len(start_s):
-        return 0.0
-    order = np.argsort(start_s, kind="stable")
-    start_s, reach = start_s[order], np.maximum.accumulate(end_s[order])
-    gaps = np.clip(start_s[1:] - reach[:-1], 0, None).sum()
-    return float(reach[-1] - start_s[0] - gaps)
+    starts, ends = union(start_s, end_s)
+    return float((ends - starts).sum())
 
 
 def replay(
