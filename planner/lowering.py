@@ -1,4 +1,7 @@
-"""Lowering: from a strategy to the program of one iteration, region by region."""
+"""Lowering: from a strategy to the program of one iteration, region by region.
+
+Tasks are made a layer at a time, as arrays: a program of millions of tasks takes no longer than its replay.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,22 +16,26 @@ from planner.graph import Edge
 from planner.program import KINDS, Collective, Program
 from planner.regions import needed
 from simulator.collectives import Round, all_reduce
-from simulator.task_graph import pack_rows
 
 __all__ = ["lower"]
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 _DIMS = 5
+_INTEGERS = ("kind", "layer", "consumer", "backward", "device", "peer", "part", "group")
 
 
-@dataclass
-class _Region:
-    """What the device ``device`` needs from part ``part`` of a producer."""
+@dataclass(frozen=True, slots=True)
+class _Regions:
+    """K regions of a tensor, each held by one part of the producer and needed by one device."""
 
-    part: int
-    device: int
-    low: tuple[int, ...]
-    high: tuple[int, ...]
+    part: Ints
+    device: Ints
+    low: Ints
+    high: Ints
+
+    def take(self, keep: Ints | NDArray[np.bool_]) -> "_Regions":
+        return _Regions(self.part[keep], self.device[keep], self.low[keep], self.high[keep])
 
 
 @dataclass
@@ -36,222 +43,241 @@ class _Delivery:
     """One tensor brought into one layout; consumers that ask for the same layout share it."""
 
     consumer: int
-    regions: list[_Region]
-    arrived: dict[int, list[int]]
-    """Tasks after which a device has all that it needs."""
+    regions: _Regions
+    arrived: Ints
+    """Shape (K,): the task after which each region is where it is needed."""
     sharers: list[int] = field(default_factory=list)
     """Layers that read it."""
 
 
-class _Rows:
-    """Tasks under construction: one list a column."""
+class _Tasks:
+    """Tasks under construction: arrays by column, and pairs (task, what it waits for)."""
 
     def __init__(self) -> None:
-        self.columns: dict[str, list[float]] = {
-            name: []
-            for name in ("kind", "layer", "consumer", "backward", "device", "peer", "part", "size", "work", "group")
+        self.size, self.group = 0, -1
+        self.columns: dict[str, list[NDArray[np.float64 | np.int64]]] = {
+            name: [] for name in (*_INTEGERS, "size_bytes", "work_s")
         }
-        self.boxes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-        self.after: list[list[int]] = []
-        self.group = -1
+        self.task: list[Ints] = []
+        self.after: list[Ints] = []
 
-    def add(self, kind: str, layer: int, after: list[int], **values: float) -> int:
-        """Append a task of the current group; returns its id."""
-        row = {"consumer": -1, "backward": 0, "device": -1, "peer": -1, "part": -1, "size": 0.0, "work": 0.0, **values}
-        row |= {"kind": KINDS.index(kind), "layer": layer, "group": self.group}
+    def add(self, kind: str, layer: int, count: int, **values: Ints | Floats | float) -> Ints:
+        """Append tasks of the current group; returns their ids, shape (count,)."""
+        row: dict[str, Ints | Floats | float] = {
+            "consumer": -1, "backward": 0, "device": -1, "peer": -1, "part": -1, "size_bytes": 0.0, "work_s": 0.0,
+        }  # fmt: skip
+        row |= {"kind": KINDS.index(kind), "layer": layer, "group": self.group, **values}
         for name, column in self.columns.items():
-            column.append(row[name])
+            dtype = np.int64 if name in _INTEGERS else np.float64
+            column.append(np.broadcast_to(np.asarray(row[name], dtype=dtype), (count,)))
+        self.size += count
+        return np.arange(self.size - count, self.size)
+
+    def wait(self, task: Ints, after: Ints) -> None:
+        """Let tasks wait for others, pair by pair."""
+        self.task.append(task)
         self.after.append(after)
-        return len(self.after) - 1
+
+    def dependencies(self) -> tuple[Ints, Ints]:
+        """Rows of what each task waits for, each once, in order."""
+        empty = np.empty(0, dtype=np.int64)
+        task, after = np.concatenate([empty, *self.task]), np.concatenate([empty, *self.after])
+        order = np.unique(task * self.size + after)
+        task, after = np.divmod(order, max(self.size, 1))
+        return np.searchsorted(task, np.arange(self.size + 1)), after
 
 
 class _Lowering:
     def __init__(self, model: CostModel, spaces: Sequence[ConfigSpace]) -> None:
         self.model, self.graph, self.spaces = model, model.graph, spaces
-        self.rows = _Rows()
-        self.boxes: dict[int, _Region] = {}
+        self.tasks = _Tasks()
+        self.boxes: list[tuple[Ints, _Regions]] = []
         self.collectives: dict[int, Collective] = {}
-        self.forward: list[list[int]] = []  # task of each part, by layer
-        self.gradient: list[list[int]] = [[] for _ in self.graph.layers]  # activation gradient, the same
-        self.updates: list[tuple[int, list[list[int]]]] = []  # layer, what each part's update waits for
-        self.deliveries: list[dict[int, _Delivery]] = [{} for _ in self.graph.layers]  # by producer and layout
+        none: list[Ints] = [np.empty(0, dtype=np.int64)] * len(spaces)
+        self.forward, self.gradient = list(none), list(none)  # task of each part, by layer
+        self.updates: list[tuple[int, Ints, Ints]] = []  # layer, and pairs (part, what its update waits for)
+        self.deliveries: list[dict[int, _Delivery]] = [{} for _ in spaces]  # by producer and layout
         self.times = [part_times(model, i, space) for i, space in enumerate(spaces)]
 
     def run(self) -> Program:
-        layers = range(len(self.graph.layers))
+        layers = range(len(self.spaces))
         for i in layers:
             self._forward(i)
         for i in reversed(layers):
-            self._backward(i)
-        carried = [pair for i, waits in self.updates for pair in self._update(i, waits)]
+            if self.graph.has_gradient(i):
+                self._backward(i)
+        carried = [self._update(*row) for row in self.updates]
         return self._program(carried)
 
-    def _forward(self, i: int) -> None:
-        arrivals = [self._deliver(edge) for edge in self.graph.producers[i]]
-        self.rows.group += 1
-        ids = []
-        for part, device in enumerate(self.spaces[i].devices.tolist()):
-            after = [task for arrived in arrivals for task in arrived.get(device, [])]
-            work = self.times[i]["forward"][part]
-            ids.append(self.rows.add("forward", i, after, device=device, part=part, work=work))
-        self.forward.append(ids)
-
-    def _deliver(self, edge: Edge) -> dict[int, list[int]]:
-        """Send what the consumer lacks, unless another consumer of the tensor asked for the same."""
-        layout = int(self.model.layouts(edge, self.spaces[edge.consumer])[0])
-        known = self.deliveries[edge.producer].get(layout)
-        if known is None:
-            known = _Delivery(edge.consumer, self._regions(edge), {})
-            self.deliveries[edge.producer][layout] = known
-            self.rows.group += 1
-            for region in known.regions:
-                task = self.forward[edge.producer][region.part]
-                source = int(self.spaces[edge.producer].devices[region.part])
-                if source != region.device:
-                    task = self._send(edge.producer, known.consumer, region, source, region.device, [task], backward=0)
-                known.arrived.setdefault(region.device, []).append(task)
-        known.sharers.append(edge.consumer)
-        return known.arrived
-
-    def _send(
-        self, layer: int, consumer: int, region: _Region, source: int, target: int, after: list[int], *, backward: int
-    ) -> int:
-        elements = np.prod([high - low for low, high in zip(region.low, region.high, strict=True)], dtype=np.int64)
-        task = self.rows.add(
-            "transfer", layer, after, consumer=consumer, backward=backward, device=source, peer=target,
-            part=region.part, size=float(elements) * self.graph.element_bytes,
+    def _compute(self, i: int, phase: str, *, backward: bool) -> Ints:
+        """One task a part."""
+        self.tasks.group += 1
+        devices = self.spaces[i].devices
+        return self.tasks.add(
+            phase, i, len(devices), device=devices, part=np.arange(len(devices)), backward=backward,
+            work_s=self.times[i][phase],
         )  # fmt: skip
-        self.boxes[task] = region
-        return task
 
-    def _regions(self, edge: Edge) -> list[_Region]:
-        """Producer region by producer region, what each part of the consumer needs."""
+    def _by_device(self, i: int, tasks: Ints) -> Ints:
+        """Task of a layer on each device; -1 where it has none."""
+        table = np.full(len(self.model.cluster.devices), -1, dtype=np.int64)
+        table[self.spaces[i].devices] = tasks
+        return table
+
+    def _forward(self, i: int) -> None:
+        deliveries = [self._deliver(edge) for edge in self.graph.producers[i]]
+        self.forward[i] = self._compute(i, "forward", backward=False)
+        table = self._by_device(i, self.forward[i])
+        for delivery in deliveries:
+            self.tasks.wait(table[delivery.regions.device], delivery.arrived)
+
+    def _deliver(self, edge: Edge) -> _Delivery:
+        """Send what the consumer lacks, unless another consumer of the tensor asked for the same."""
+        u, v = edge.producer, edge.consumer
+        layout = int(self.model.layouts(edge, self.spaces[v])[0])
+        delivery = self.deliveries[u].get(layout)
+        if delivery is None:
+            regions = self._regions(edge)
+            sources = self.spaces[u].devices[regions.part]
+            arrived = self.forward[u][regions.part]
+            remote = np.flatnonzero(sources != regions.device)
+            self.tasks.group += 1
+            sends = self._send(u, v, regions.take(remote), sources[remote], regions.device[remote], backward=False)
+            self.tasks.wait(sends, arrived[remote])
+            arrived[remote] = sends
+            delivery = self.deliveries[u][layout] = _Delivery(v, regions, arrived)
+        delivery.sharers.append(v)
+        return delivery
+
+    def _send(self, u: int, v: int, regions: _Regions, source: Ints, target: Ints, *, backward: bool) -> Ints:
+        elements = (regions.high - regions.low).prod(axis=1)
+        sends = self.tasks.add(
+            "transfer", u, len(source), consumer=v, backward=backward, device=source, peer=target, part=regions.part,
+            size_bytes=elements * float(self.graph.element_bytes),
+        )  # fmt: skip
+        self.boxes.append((sends, regions))
+        return sends
+
+    def _regions(self, edge: Edge) -> _Regions:
+        """What each part of the consumer needs, cut along the parts of the producer."""
         layer, source = self.graph.layers[edge.consumer], self.graph.layers[edge.producer].output
         producer, consumer = self.spaces[edge.producer], self.spaces[edge.consumer]
         boxes = needed(consumer, layer.operation.needs(edge.slot, layer.input_shapes), source)
-        degrees = producer.degrees[0]
-        bounds = [part_bounds(size, degree) for size, degree in zip(source.sizes, degrees.tolist(), strict=True)]
-        regions = []
-        for device, low, high in zip(consumer.devices.tolist(), boxes.low.tolist(), boxes.high.tolist(), strict=True):
-            if low[0] == high[0]:
-                continue
-            ranges = [
-                range(int(np.searchsorted(b, lo, side="right")) - 1, int(np.searchsorted(b, hi, side="left")))
-                for b, lo, hi in zip(bounds, low, high, strict=True)
-            ]
-            for index in np.ndindex(*(len(r) for r in ranges)):
-                at = [r[k] for r, k in zip(ranges, index, strict=True)]
-                part = int(np.ravel_multi_index(at, tuple(degrees)))
-                cut_low = tuple(max(int(b[k]), lo) for b, k, lo in zip(bounds, at, low, strict=True))
-                cut_high = tuple(min(int(b[k + 1]), hi) for b, k, hi in zip(bounds, at, high, strict=True))
-                regions.append(_Region(part, device, cut_low, cut_high))
+        rows = np.flatnonzero(boxes.volume > 0)
+        low, high = boxes.low[rows], boxes.high[rows]
+        bounds = [part_bounds(*pair) for pair in zip(source.sizes, producer.degrees[0].tolist(), strict=True)]
+        first = np.column_stack([np.searchsorted(b, low[:, d], side="right") - 1 for d, b in enumerate(bounds)])
+        stop = np.column_stack([np.searchsorted(b, high[:, d], side="left") for d, b in enumerate(bounds)])
+        counts = stop - first
+        total = counts.prod(axis=1)
+        row = np.repeat(np.arange(len(rows)), total)
+        rest = np.arange(len(row)) - np.repeat(np.cumsum(total) - total, total)
+        part, stride = np.zeros(len(row), dtype=np.int64), 1
+        cut_low, cut_high = low[row], high[row]
+        for d in range(len(bounds) - 1, -1, -1):
+            rest, index = np.divmod(rest, counts[row, d])
+            index += first[row, d]
+            part, stride = part + index * stride, stride * (len(bounds[d]) - 1)
+            np.maximum(cut_low[:, d], bounds[d][index], out=cut_low[:, d])
+            np.minimum(cut_high[:, d], bounds[d][index + 1], out=cut_high[:, d])
+        regions = _Regions(part, consumer.devices[rows][row], cut_low, cut_high)
         # In turns, as an all-to-all is sent: first everyone to its next, then to the one after; so that whoever
         # shares a port or a link does not queue behind all messages to one receiver.
-        count, holders = len(self.model.cluster.devices), producer.devices.tolist()
-        return sorted(regions, key=lambda r: ((r.device - holders[r.part]) % count, r.device))
+        turn = (regions.device - producer.devices[part]) % len(self.model.cluster.devices)
+        return regions.take(np.lexsort((regions.device, turn)))
 
     def _backward(self, i: int) -> None:
-        layer = self.graph.layers[i]
-        if not self.graph.has_gradient(i):
-            return
-        waits = self._gradients(i)
+        part, after = self._gradients(i)
         for phase in ("activation_gradient", "weight_gradient"):
             if not self.graph.has_phase(i, phase):
                 continue
-            self.rows.group += 1
-            times = self.times[i][phase]
-            ids = [
-                self.rows.add(phase, i, waits[part], backward=1, device=device, part=part, work=times[part])
-                for part, device in enumerate(self.spaces[i].devices.tolist())
-            ]
+            tasks = self._compute(i, phase, backward=True)
+            self.tasks.wait(tasks[part], after)
             if phase == "activation_gradient":
-                self.gradient[i] = ids
-            elif layer.parameters:
-                self.updates.append((i, self._exchange(i, ids)))
+                self.gradient[i] = tasks
+            else:
+                self.updates.append((i, *self._exchange(i, tasks)))
 
-    def _gradients(self, i: int) -> list[list[int]]:
-        """What the backward tasks of each part wait for: gradients from all consumers, or the own forward."""
-        waits: list[list[int]] = [[] for _ in self.forward[i]]
+    def _gradients(self, i: int) -> tuple[Ints, Ints]:
+        """Pairs (part, what its backward tasks wait for): gradients from all consumers, or the own forward."""
+        if not self.deliveries[i]:
+            return np.arange(len(self.forward[i])), self.forward[i]
+        parts, waits = [], []
         for delivery in self.deliveries[i].values():
-            ready: dict[int, list[int]] = {}
+            regions = delivery.regions
+            targets = self.spaces[i].devices[regions.part]
+            remote = np.flatnonzero(targets != regions.device)
+            local = np.flatnonzero(targets == regions.device)
+            self.tasks.group += 1
+            sends = self._send(
+                i, delivery.consumer, regions.take(remote), regions.device[remote], targets[remote], backward=True
+            )
+            parts.append(regions.part[remote])
+            waits.append(sends)
             for sharer in delivery.sharers:
-                for device, task in zip(self.spaces[sharer].devices.tolist(), self.gradient[sharer], strict=True):
-                    ready.setdefault(device, []).append(task)
-            self.rows.group += 1
-            for region in delivery.regions:
-                target = int(self.spaces[i].devices[region.part])
-                after = ready[region.device]
-                if target != region.device:
-                    after = [self._send(i, delivery.consumer, region, region.device, target, after, backward=1)]
-                waits[region.part].extend(after)
-        return waits if self.deliveries[i] else [[task] for task in self.forward[i]]
+                ready = self._by_device(sharer, self.gradient[sharer])[regions.device]
+                self.tasks.wait(sends, ready[remote])
+                parts.append(regions.part[local])
+                waits.append(ready[local])
+        return np.concatenate(parts), np.concatenate(waits)
 
-    def _exchange(self, i: int, gradients: list[int]) -> list[list[int]]:
-        """Exchange a layer's gradients; returns what the update of each part waits for."""
+    def _exchange(self, i: int, gradients: Ints) -> tuple[Ints, Ints]:
+        """Exchange a layer's gradients; returns pairs (part, what its update waits for)."""
         space, layer = self.spaces[i], self.graph.layers[i]
-        before, channel, *after = space.degrees[0].tolist()
-        task_of = dict(zip(space.devices.tolist(), gradients, strict=True))
-        waits = {device: [task] for device, task in task_of.items()}
+        before, channel, *rest = space.degrees[0].tolist()
+        task_of, part_of = self._by_device(i, gradients), self._by_device(i, np.arange(len(gradients)))
+        parts, waits = [np.arange(len(gradients))], [gradients]
         for split in (True, False):
             size = sum(p.elements for p in layer.parameters if p.split is split) * self.graph.element_bytes
-            if not size:
+            shape = (before, channel, int(np.prod(rest, dtype=np.int64)))
+            groups = replica_groups(*shape, space.devices, split)
+            if not size or groups.shape[1] == 1:
                 continue
-            shape = (before, channel, int(np.prod(after, dtype=np.int64)))
-            groups = replica_groups(*shape, space.devices, split).tolist()
-            plans = all_reduce(self.model.exchange, groups, self.model.network.node.tolist())
-            done = [[task_of[device] for device in group] for group in groups]
+            plans = all_reduce(self.model.exchange, groups.tolist(), self.model.network.node.tolist())
+            done = task_of[groups]
             for steps in zip(*plans, strict=True):
-                self.rows.group += 1
-                for g, step in enumerate(steps):
-                    buffer = size / (channel if split else 1)
-                    done[g] = [self._collective(i, tuple(groups[g]), step, buffer, done[g])]
-            for group, tasks in zip(groups, done, strict=True):
-                for device in group:
-                    waits[device] = waits[device] + tasks if len(group) > 1 else waits[device]
-        return [waits[device] for device in space.devices.tolist()]
+                tasks = self._collectives(i, groups, steps, size / (channel if split else 1))
+                self.tasks.wait(np.repeat(tasks, done.shape[1]), done.ravel())
+                done = tasks[:, None]
+            parts.append(part_of[groups].ravel())
+            waits.append(np.repeat(done[:, 0], groups.shape[1]))
+        return np.concatenate(parts), np.concatenate(waits)
 
-    def _collective(self, i: int, devices: tuple[int, ...], step: Round, buffer: float, after: list[int]) -> int:
-        size = buffer * step.share * step.repeats * len(step.source)
-        task = self.rows.add("collective", i, after, backward=1, size=size)
-        self.collectives[task] = Collective(devices, step, buffer)
-        return task
+    def _collectives(self, i: int, groups: Ints, steps: Sequence[Round], buffer_bytes: float) -> Ints:
+        """One round of the exchange, a task a group."""
+        self.tasks.group += 1
+        sizes = np.array([buffer_bytes * step.share * step.repeats * len(step.source) for step in steps])
+        tasks = self.tasks.add("collective", i, len(groups), backward=True, size_bytes=sizes)
+        for task, group, step in zip(tasks.tolist(), groups, steps, strict=True):
+            self.collectives[task] = Collective(tuple(group.tolist()), step, buffer_bytes)
+        return tasks
 
-    def _update(self, i: int, waits: list[list[int]]) -> list[tuple[int, int]]:
+    def _update(self, i: int, part: Ints, after: Ints) -> Ints:
         """Update tasks come last in program order: a device's stream runs them after its backward pass."""
-        self.rows.group += 1
-        pairs = []
-        for part, device in enumerate(self.spaces[i].devices.tolist()):
-            work = self.times[i]["update"][part]
-            task = self.rows.add("update", i, waits[part], backward=1, device=device, part=part, work=work)
-            pairs.append((self.forward[i][part], task))
-        return pairs
+        tasks = self._compute(i, "update", backward=True)
+        self.tasks.wait(tasks[part], after)
+        return np.column_stack([self.forward[i], tasks])
 
-    def _program(self, carried: list[tuple[int, int]]) -> Program:
-        columns = self.rows.columns
-        size = len(self.rows.after)
+    def _program(self, carried: list[Ints]) -> Program:
+        size, columns = self.tasks.size, {n: np.concatenate(c) for n, c in self.tasks.columns.items()}
         low, high = np.zeros((size, _DIMS), dtype=np.int64), np.zeros((size, _DIMS), dtype=np.int64)
-        for task, region in self.boxes.items():
-            low[task, : len(region.low)], high[task] = region.low, 1
-            high[task, : len(region.high)] = region.high
-        after_start, after = pack_rows([sorted(set(row)) for row in self.rows.after])
-        integers = {
-            name: np.array(columns[name], dtype=np.int64)
-            for name in ("kind", "layer", "consumer", "device", "peer", "part", "group")
-        }
+        for tasks, regions in self.boxes:
+            dims = regions.low.shape[1]
+            low[tasks, :dims], high[tasks] = regions.low, 1
+            high[tasks, :dims] = regions.high
+        after_start, after = self.tasks.dependencies()
+        columns["backward"] = columns["backward"].astype(bool)
         return Program(
             graph=self.graph,
             cluster=self.model.cluster,
             channel_degree=tuple(int(space.degrees[0, 1]) for space in self.spaces),
-            backward=np.array(columns["backward"], dtype=bool),
-            size_bytes=np.array(columns["size"], dtype=np.float64),
-            work_s=np.array(columns["work"], dtype=np.float64),
             box_low=low,
             box_high=high,
             collectives=self.collectives,
             after_start=after_start,
             after=after,
-            carried=np.array(carried, dtype=np.int64).reshape(-1, 2),
-            **integers,
+            carried=np.concatenate([np.empty((0, 2), dtype=np.int64), *carried]),
+            **columns,
         )
 
 
