@@ -5,6 +5,7 @@ Tasks are made a layer at a time, as arrays: a program of millions of tasks take
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,7 @@ class _Tasks:
 
     def __init__(self) -> None:
         self.size, self.group = 0, -1
-        self.columns: dict[str, list[NDArray[np.float64 | np.int64]]] = {
+        self.columns: dict[str, list[NDArray[Any]]] = {
             name: [] for name in (*_INTEGERS, "size_bytes", "work_s")
         }
         self.task: list[Ints] = []

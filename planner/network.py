@@ -46,9 +46,20 @@ class Network:
         row = source * self.device_count + target
         return self.route_links[self.route_start[row] : self.route_start[row + 1]]
 
-    def latency_s(self, source: int, target: int, size_bytes: float) -> float:
-        """Latency of one message over the route."""
-        return float(self.class_latency(int(self.latency_class[source * self.device_count + target]), size_bytes))
+    def routes(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
+        """Links of many routes, one route after the other: their counts, and all links in order."""
+        rows = source * self.device_count + target
+        counts = self.route_start[rows + 1] - self.route_start[rows]
+        first = np.repeat(self.route_start[rows] - (np.cumsum(counts) - counts), counts)
+        return counts, self.route_links[first + np.arange(len(first))]
+
+    def latencies_s(self, source: Ints, target: Ints, size_bytes: Floats) -> Floats:
+        """Latency of one message between each pair of devices, arrays of one shape."""
+        classes = self.latency_class[source * self.device_count + target]
+        latencies = np.zeros(len(classes))
+        for index in np.unique(classes).tolist():
+            latencies[classes == index] = self.class_latency(index, size_bytes[classes == index])
+        return latencies
 
     def class_latency(self, index: int, size_bytes: Floats | float) -> Floats:
         """Latency of one message on routes of a latency class; shape of ``size_bytes``."""
@@ -57,11 +68,9 @@ class Network:
 
     def link_loads(self, source: Ints, target: Ints, size_bytes: Floats) -> Floats:
         """Bytes that messages between pairs of devices put on every link, shape (L,)."""
-        rows = source * self.device_count + target
-        counts = self.route_start[rows + 1] - self.route_start[rows]
-        first = np.repeat(self.route_start[rows] - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-        links = self.route_links[first + np.arange(counts.sum())]
-        return np.bincount(links, weights=np.repeat(size_bytes, counts), minlength=len(self.seconds_per_byte))
+        counts, links = self.routes(source, target)
+        loads = np.bincount(links, weights=np.repeat(size_bytes, counts), minlength=len(self.seconds_per_byte))
+        return loads.astype(np.float64, copy=False)
 
 
 _KNOWN: WeakKeyDictionary[DeviceGraph, Network] = WeakKeyDictionary()

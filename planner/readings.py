@@ -30,6 +30,15 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Uses:
+    """Uses of resources, pair by pair, in order of the activities."""
+
+    activity: Ints
+    resource: Ints
+    weight: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Activities:
     """One iteration's engine tasks: the program's own, or one for a whole group of transfers."""
 
@@ -38,7 +47,7 @@ class _Activities:
     work: Floats
     latency_s: Floats
     stream: Ints
-    uses: list[tuple[Ints, Floats]]
+    uses: _Uses
     group: Ints
 
 
@@ -62,26 +71,30 @@ def read(program: Program, *, overlap: bool = True, contention: bool = True, ite
 
 
 def _separate(program: Program, network: Network) -> _Activities:
-    links = len(network.seconds_per_byte)
     work, latency_s = program.work_s.copy(), np.zeros(program.size)
-    uses: list[tuple[Ints, Floats]] = []
-    ones = np.ones(len(network.route_links))
-    for task in range(program.size):
-        if task in program.collectives:
-            loads, latency_s[task] = _collective(program, network, task)
-            used = np.flatnonzero(loads)
-            work[task] = loads.max()
-            uses.append((used, loads[used] / work[task]))
-        elif program.peer[task] >= 0:
-            source, target = int(program.device[task]), int(program.peer[task])
-            route = network.route(source, target)
-            work[task] = program.size_bytes[task]
-            latency_s[task] = network.latency_s(source, target, program.size_bytes[task])
-            uses.append((route, ones[: len(route)]))
-        else:
-            uses.append((np.array([links + program.device[task]]), ones[:1]))
+    sends = np.flatnonzero(program.peer >= 0)
+    work[sends] = program.size_bytes[sends]
+    latency_s[sends] = network.latencies_s(program.device[sends], program.peer[sends], program.size_bytes[sends])
+    counts, links = network.routes(program.device[sends], program.peer[sends])
+    activity = [np.repeat(sends, counts), np.flatnonzero(program.is_compute)]
+    resource = [links, _arithmetic(program, network)]
+    weight = [np.ones(len(links)), np.ones(len(activity[1]))]
+    for task in program.collectives:
+        loads, latency_s[task] = _collective(program, network, task)
+        used = np.flatnonzero(loads)
+        work[task] = loads.max()
+        activity.append(np.full(len(used), task))
+        resource.append(used)
+        weight.append(loads[used] / work[task])
+    order = np.argsort(np.concatenate(activity), kind="stable")
+    uses = _Uses(*(np.concatenate(column)[order] for column in (activity, resource, weight)))
     stream = np.where(program.is_compute, program.device, -1)
     return _Activities(np.arange(program.size), work, latency_s, stream, uses, program.group)
+
+
+def _arithmetic(program: Program, network: Network) -> Ints:
+    """Resource of each compute task: the devices come after the links."""
+    return np.asarray(len(network.seconds_per_byte) + program.device[program.is_compute])
 
 
 def _collective(program: Program, network: Network, task: int) -> tuple[Floats, float]:
@@ -106,12 +119,10 @@ def _joined(program: Program, network: Network) -> _Activities:
     rank = np.empty(len(place), dtype=np.int64)
     rank[np.argsort(place, kind="stable")] = np.arange(len(place))
     of[compute], of[moving] = rank[: len(compute)], rank[len(compute) :][joined]
-    size, links = len(place), len(network.seconds_per_byte)
+    size = len(place)
     work, latency_s, stream = np.zeros(size), np.zeros(size), np.full(size, -1, dtype=np.int64)
     work[of[compute]], stream[of[compute]] = program.work_s[compute], program.device[compute]
-    uses = [(np.empty(0, dtype=np.int64), np.empty(0))] * size
-    for activity in of[compute].tolist():
-        uses[activity] = (np.array([links + stream[activity]]), np.ones(1))
+    uses = _Uses(of[compute], _arithmetic(program, network), np.ones(len(compute)))
     for g in range(len(groups)):
         busy, latency_s[of[first[g]]] = _joint(program, network, moving[joined == g])
         work[of[first[g]]] = busy
@@ -132,9 +143,7 @@ def _joint(program: Program, network: Network, tasks: Ints) -> tuple[float, floa
     if len(sends):
         source, target, size = program.device[sends], program.peer[sends], program.size_bytes[sends]
         loads += network.link_loads(source, target, size)
-        classes = network.latency_class[source * network.device_count + target]
-        for k in np.unique(classes).tolist():
-            wait = max(wait, float(network.class_latency(k, size[classes == k]).max()))
+        wait = max(wait, float(network.latencies_s(source, target, size).max()))
     return float((loads * network.seconds_per_byte).max()), wait
 
 
@@ -157,13 +166,12 @@ def _with_barriers(activities: _Activities) -> tuple[_Activities, Ints, Ints]:
         [np.column_stack([barrier[phase], everyone]), np.column_stack([everyone[later], barrier[phase[later] - 1]])]
     )
     carried = np.column_stack([everyone[~later], np.full(np.count_nonzero(~later), barrier[-1])])
-    none = (np.empty(0, dtype=np.int64), np.empty(0))
     extended = _Activities(
         activities.of,
         np.concatenate([activities.work, np.zeros(count)]),
         np.concatenate([activities.latency_s, np.zeros(count)]),
         np.concatenate([activities.stream, np.full(count, -1)]),
-        activities.uses + [none] * count,
+        activities.uses,
         np.concatenate([activities.group, phases]),
     )
     return extended, inside, carried
@@ -177,7 +185,7 @@ def _repeat(activities: _Activities, inside: Ints, carried: Ints, iterations: in
     over = (carried[None] + shift[1:] - np.array([0, size])).reshape(-1, 2)
     pairs = np.concatenate([pairs, over])
     pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
-    counts = np.array([len(resources) for resources, _ in activities.uses])
+    counts = np.bincount(activities.uses.activity, minlength=size)
     use_start = np.concatenate([[0], np.cumsum(np.tile(counts, iterations))])
     links = program.cluster.links
     graph = TaskGraph(
@@ -191,8 +199,8 @@ def _repeat(activities: _Activities, inside: Ints, carried: Ints, iterations: in
         priority=np.zeros(size * iterations, dtype=np.int64),
         stream=np.tile(activities.stream, iterations),
         use_start=use_start.astype(np.int64),
-        use_resource=np.tile(np.concatenate([resources for resources, _ in activities.uses]), iterations),
-        use_weight=np.tile(np.concatenate([weights for _, weights in activities.uses]), iterations),
+        use_resource=np.tile(activities.uses.resource, iterations),
+        use_weight=np.tile(activities.uses.weight, iterations),
         after_start=np.searchsorted(pairs[:, 0], np.arange(size * iterations + 1)),
         after=np.ascontiguousarray(pairs[:, 1]),
     )
