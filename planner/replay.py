@@ -58,13 +58,22 @@ class Replay:
         return self.program.size
 
     @cached_property
+    def steady_s(self) -> tuple[float, float, int]:
+        """Start, end and number of the iterations that stand for the steady state.
+
+        Two, because some schedules alternate between two; and not the last, which shares the cluster with no
+        iteration after it.  Shorter replays give what they have.
+        """
+        ends = np.concatenate([[0.0], self.ends_s])
+        last = max(len(ends) - 2, min(len(ends) - 1, 2))
+        count = max(min(last - 1, 2), 1)
+        return float(ends[last - count]), float(ends[last]), count
+
+    @cached_property
     def iteration_s(self) -> float:
-        """Steady-state time of one iteration: the mean over the later half of the iterations."""
-        ends = self.ends_s
-        if len(ends) == 1:
-            return float(ends[0])
-        half = len(ends) // 2
-        return float((ends[-1] - ends[half - 1]) / (len(ends) - half))
+        """Steady-state time of one iteration: the mean of those that ``steady_s`` names."""
+        begin, end, count = self.steady_s
+        return (end - begin) / count
 
     @cached_property
     def window_s(self) -> tuple[float, float]:
@@ -73,18 +82,17 @@ class Replay:
         last = max(len(ends) - 2, 1)
         return float(ends[last - 1]), float(ends[last])
 
-    def _intervals(self) -> tuple[NDArray[np.int64], Floats, Floats]:
-        """Program task, start and end of everything that overlaps the window, cut to it."""
-        begin, end = self.window_s
+    def _intervals(self, begin: float, end: float) -> tuple[NDArray[np.int64], Floats, Floats]:
+        """Program task, start and end of everything that overlaps a window, cut to it."""
         start_s = self.schedule.ready_s[self.reading.task_of]
         end_s = self.schedule.end_s[self.reading.task_of]
         iteration, task = np.nonzero((end_s > begin) & (start_s < end))
         return task, np.maximum(start_s[iteration, task], begin), np.minimum(end_s[iteration, task], end)
 
     def shares(self) -> Shares:
-        """Split the steady iteration of the busiest device into arithmetic, exposed communication and idle."""
-        program, (begin, end) = self.program, self.window_s
-        task, start_s, end_s = self._intervals()
+        """Split the time of an iteration on the busiest device into arithmetic, exposed communication and idle."""
+        program, (begin, end, count) = self.program, self.steady_s
+        task, start_s, end_s = self._intervals(begin, end)
         compute = program.is_compute[task]
         busy = np.bincount(
             program.device[task[compute]], weights=(end_s - start_s)[compute], minlength=len(program.cluster.devices)
@@ -96,9 +104,9 @@ class Replay:
         both = _covered_s(start_s[mine | touching], end_s[mine | touching])
         return Shares(
             device=device,
-            compute_s=arithmetic,
-            exposed_communication_s=both - arithmetic,
-            idle_s=end - begin - both,
+            compute_s=arithmetic / count,
+            exposed_communication_s=(both - arithmetic) / count,
+            idle_s=(end - begin - both) / count,
         )
 
     def _touches(self, task: int, device: int) -> bool:
@@ -180,7 +188,7 @@ def replay(
         program: One iteration, lowered.
         overlap: Off: the phases of Eq. 1 run one after the other, with barriers between.
         contention: Off: a phase's transfers load all their links at once and meet nobody else.
-        iterations: Iterations in a row, >= 1; the steady state is read from the later half.
+        iterations: Iterations in a row, >= 1; the steady state is read from the last two but one.
         engine: ``auto``, ``compiled`` or ``simpy``.
 
     Raises:
