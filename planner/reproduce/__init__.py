@@ -1,0 +1,29 @@
+"""Set what two papers print beside what this project computes."""
+
+from collections.abc import Callable
+
+from hwprofiles.errors import ConfigError
+from planner.reproduce.deepa import deepa_rows
+from planner.reproduce.layerwise import layerwise_rows
+from planner.reproduce.rows import Row
+
+__all__ = ["Row", "reproduce"]
+
+PAPERS = {"deepa": deepa_rows, "layerwise": layerwise_rows}
+
+
+def reproduce(paper: str, progress: Callable[[str, int, int], None] | None = None) -> list[Row]:
+    """Recompute every printed value of a paper that needs no real device.
+
+    Left out is what needs one: Table 4 of the layer-wise paper, the error of Eq. 1 against measured iterations.
+
+    Args:
+        paper: ``deepa`` or ``layerwise``.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: No such paper.
+    """
+    if paper not in PAPERS:
+        raise ConfigError(f"paper must be one of {', '.join(PAPERS)}, got {paper!r}")
+    return list(PAPERS[paper](progress))
