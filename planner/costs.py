@@ -31,8 +31,10 @@ __all__ = ["CostModel", "NodeCosts", "kernel_s", "part_times"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-PAIRS_PER_JOB = 4096
-"""Pairs of configurations that are worth a thread: at least 1 ms of work."""
+JOBS = 8
+"""Pieces of a large table, handed out to the processor's cores as they get free."""
+PAIRS_PER_JOB = 500
+"""Pairs of configurations that are worth a thread: about 0.5 ms of work."""
 EdgeTable = Callable[[Edge, ConfigSpace, ConfigSpace], Floats]
 
 
@@ -95,19 +97,24 @@ def part_times(model: "CostModel", index: int, space: ConfigSpace) -> dict[str, 
     return times
 
 
-def _priced(u: Ints, v: Ints, cross: Overlaps, routes: RouteLevels, element_bytes: float) -> Floats:
+def _priced(
+    u: Ints, v: Ints, producer: ConfigSpace, consumer: ConfigSpace, cross: Overlaps, routes: RouteLevels,
+    element_bytes: float, samples: int,
+) -> Floats:  # fmt: skip
     """Seconds of pairs of configurations in one direction, shape (K,)."""
-    cost = np.zeros(len(u))
-    chunks = min(-(-len(u) // PAIRS_PER_JOB), len(u))
-    if chunks < 2:
-        price_pairs(u, v, cross, routes, element_bytes, cost)
-        return cost
-    cuts = [len(u) * i // chunks for i in range(chunks + 1)]
-    jobs = [
-        _pool().submit(price_pairs, u[a:b], v[a:b], cross, routes, element_bytes, cost[a:b]) for a, b in pairwise(cuts)
-    ]
-    for job in jobs:
-        job.result()
+    cost = np.empty(len(u))
+    sent = np.bitwise_or.reduceat(routes.out_classes[producer.devices], producer.device_start[:-1])
+    taken = np.bitwise_or.reduceat(routes.in_classes[consumer.devices], consumer.device_start[:-1])
+    cuts = [len(u) * i // JOBS for i in range(JOBS + 1)] if len(u) > JOBS * PAIRS_PER_JOB else [0, len(u)]
+    spans = [slice(*pair) for pair in pairwise(cuts)]
+
+    def price(span: slice) -> None:
+        price_pairs(u[span], v[span], cross, routes, sent, taken, element_bytes, samples, cost[span])
+
+    if len(spans) == 1:
+        price(spans[0])
+    else:
+        list(_pool().map(price, spans))
     return cost
 
 
@@ -185,18 +192,23 @@ class CostModel:
         used[np.repeat(np.arange(space.size), space.parts), self.profile_of[space.devices]] = True
         return used
 
-    def transfer_s(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints) -> Floats:
-        """t_x of pairs of configurations ``u[k]``, ``v[k]``: forward and back, shape (K,)."""
+    def transfer_s(
+        self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints, *, samples: int = 0
+    ) -> Floats:
+        """t_x of pairs of configurations ``u[k]``, ``v[k]``: forward and back, shape (K,).
+
+        With ``samples`` a lower bound, from so many boxes and parts only.
+        """
         network = self.network
         cross = overlaps_of(producer, consumer, self._needs(edge), self._source(edge), network.device_count)
-        u, v = np.ascontiguousarray(u), np.ascontiguousarray(v)
-        self.pairs_priced += len(u)
-        cost = _priced(u, v, cross, network.forward, float(self.graph.element_bytes))
+        size = float(self.graph.element_bytes)
+        self.pairs_priced += 0 if samples else len(u)
+        cost = _priced(u, v, producer, consumer, cross, network.forward, size, samples)
         if not self.graph.has_gradient(edge.producer):
             return cost
         if network.backward is network.forward:
             return 2 * cost
-        return cost + _priced(u, v, cross, network.backward, float(self.graph.element_bytes))
+        return cost + _priced(u, v, producer, consumer, cross, network.backward, size, samples)
 
     def edge_key(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> tuple[object, ...]:
         """Edges with equal keys have equal tables."""
@@ -206,14 +218,14 @@ class CostModel:
         """Layout that each configuration of the consumer asks for, shape (C_v,)."""
         return layouts_of(consumer, self._needs(edge), self._source(edge))
 
-    def transfer_table(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
-        """t_x of all pairs, shape (C_u, C_v); the same object for equal edges."""
-        key = self.edge_key(edge, producer, consumer)
+    def transfer_table(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, *, samples: int = 0) -> Floats:
+        """t_x of all pairs, or with ``samples`` lower bounds, shape (C_u, C_v); the same object for equal edges."""
+        key = (samples, *self.edge_key(edge, producer, consumer))
         if key not in self._tables:
             _, first, back = np.unique(self.layouts(edge, consumer), return_index=True, return_inverse=True)
             u, v = (grid.ravel() for grid in np.meshgrid(np.arange(producer.size), first, indexing="ij"))
-            cost = self.transfer_s(edge, producer, consumer, u, v)
-            self._tables[key] = np.ascontiguousarray(cost.reshape(producer.size, -1)[:, back])
+            cost = self.transfer_s(edge, producer, consumer, u, v, samples=samples).reshape(producer.size, -1)
+            self._tables[key] = np.ascontiguousarray(cost[:, back])
         return self._tables[key]
 
     def _needs(self, edge: Edge) -> tuple[Need, ...]:

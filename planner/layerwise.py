@@ -1,18 +1,37 @@
 """The layer-wise search: for every layer the configuration that makes Eq. 1 least, exactly.
 
+On large clusters most of the time goes into pricing transfers, so elimination runs on lower bounds first.  Its
+strategy is then priced: if that meets the bound, nothing can be better.  If not, the price says which pairs of
+configurations the best strategy may still use; only those are priced, and elimination runs once more.
+
 Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from planner.configurations import Configuration
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
-from planner.search import eliminate
+from planner.graph import Edge
+from planner.search import SearchProblem, Solution, TensorCost, eliminate, evaluate, restrict
+from planner.search.bounds import edge_bounds, keep_within, relax
 from planner.strategies import Strategy
 
 __all__ = ["Found", "find"]
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+DIRECT_PAIRS = 60_000
+"""Up to so many pairs of configurations, all are priced: about 0.05 s."""
+SAMPLES = 1
+"""Boxes and parts that a lower bound looks at: more cost more and prove no more strategies best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,23 +59,104 @@ def find(model: CostModel, *, known: Sequence[Strategy] = ()) -> Found:
 
     Args:
         model: Prices of a model on a cluster.
-        known: Strategies that the answer must not be worse than: they save work.
+        known: Strategies that may save work; those with configurations that are not offered are ignored.
 
     Raises:
         InfeasiblePlanError: The graph is too wide for exact elimination.
     """
-    began = time.perf_counter()
-    spaces = model.offered()
-    problem = model.problem(spaces, model.transfer_table)
-    priced = time.perf_counter()
-    solution = eliminate(problem)
-    chosen = zip(model.graph.layers, spaces, solution.choice, strict=True)
+    began, spaces, searched = time.perf_counter(), model.offered(), 0.0
+    pairs = sum(spaces[edge.producer].size * spaces[edge.consumer].size for edge in model.graph.edges)
+    samples = 0 if pairs <= DIRECT_PAIRS else SAMPLES
+    problem = model.problem(spaces, partial(model.transfer_table, samples=samples))
+    solution, seconds = _eliminated(problem)
+    choice, cost_s, searched = solution.choice, solution.cost_s, searched + seconds
+    if samples and (price := _price(model, spaces, choice)) > cost_s:
+        upper_s = min([price, *(_price(model, spaces, known) for known in _choices(spaces, model, known))])
+        problem, keep = _sharpened(model, spaces, problem, upper_s)
+        solution, seconds = _eliminated(problem)
+        choice = tuple(int(np.flatnonzero(mask)[c]) for mask, c in zip(keep, solution.choice, strict=True))
+        cost_s, searched = solution.cost_s, searched + seconds
+    chosen = zip(model.graph.layers, spaces, choice, strict=True)
     return Found(
-        strategy={layer.name: space.configuration(choice) for layer, space, choice in chosen},
-        cost_s=solution.cost_s,
-        tables_s=priced - began,
-        search_s=time.perf_counter() - priced,
+        strategy={layer.name: space.configuration(index) for layer, space, index in chosen},
+        cost_s=cost_s,
+        tables_s=time.perf_counter() - began - searched,
+        search_s=searched,
         width=solution.width,
         configurations=sum(space.size for space in spaces),
         pairs_priced=model.pairs_priced,
     )
+
+
+def _eliminated(problem: SearchProblem) -> tuple[Solution, float]:
+    began = time.perf_counter()
+    return eliminate(problem), time.perf_counter() - began
+
+
+def _price(model: CostModel, spaces: Sequence[ConfigSpace], choice: Sequence[int]) -> float:
+    """Eq. 1 of one strategy, summed in the order in which elimination reports its own."""
+    priced: dict[tuple[object, ...], Floats] = {}
+    tensors = []
+    for i, edges in enumerate(model.graph.consumers):
+        costs, layouts = [], []
+        for edge in edges:
+            producer, consumer = spaces[i], spaces[edge.consumer]
+            u, v = np.array([choice[i]]), np.array([choice[edge.consumer]])
+            key = (*model.edge_key(edge, producer, consumer), choice[i], choice[edge.consumer])
+            if key not in priced:
+                priced[key] = model.transfer_s(edge, producer, consumer, u, v).reshape(1, 1)
+            costs.append(priced[key])
+            layouts.append(model.layouts(edge, consumer)[v])
+        if edges:
+            consumers = tuple(edge.consumer for edge in edges)
+            tensors.append(TensorCost(producer=i, consumers=consumers, cost_s=tuple(costs), layout=tuple(layouts)))
+    nodes = [model.node_costs(i, space).total_s[[c]] for i, (space, c) in enumerate(zip(spaces, choice, strict=True))]
+    return evaluate(SearchProblem(node_cost_s=tuple(nodes), tensors=tuple(tensors)), [0] * len(nodes))
+
+
+def _choices(spaces: Sequence[ConfigSpace], model: CostModel, known: Sequence[Strategy]) -> list[tuple[int, ...]]:
+    """The known strategies that use offered configurations only, as indices."""
+    choices = []
+    for strategy in known:
+        found = [_index(space, strategy[layer.name]) for space, layer in zip(spaces, model.graph.layers, strict=True)]
+        choices.append(tuple(index for index in found if index is not None))
+    return [choice for choice in choices if len(choice) == len(spaces)]
+
+
+def _index(space: ConfigSpace, wanted: Configuration) -> int | None:
+    degrees = [wanted.degrees.get(dim, 1) for dim in space.output.dims]
+    for index in np.flatnonzero((space.degrees == degrees).all(axis=1)).tolist():
+        if space.configuration(index).devices == wanted.devices:
+            return index
+    return None
+
+
+def _sharpened(
+    model: CostModel, spaces: Sequence[ConfigSpace], bounds: SearchProblem, upper_s: float
+) -> tuple[SearchProblem, list[Bools]]:
+    """Price what a strategy of at most ``upper_s`` may use, and forbid the rest.
+
+    Returns:
+        The problem on the configurations that are left, and which those are.
+    """
+    relaxation = relax(bounds)
+    wanted: dict[int, Bools] = {}
+    for tensor, limits in zip(bounds.tensors, edge_bounds(bounds, relaxation), strict=True):
+        for table, mask in zip(tensor.cost_s, keep_within(limits, upper_s), strict=True):
+            wanted[id(table)] = wanted.get(id(table), False) | mask
+    made: dict[int, Floats] = {}
+
+    def exact(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
+        key = id(model.transfer_table(edge, producer, consumer, samples=SAMPLES))
+        if key not in made:
+            u, v = np.nonzero(wanted[key])
+            made[key] = np.full(wanted[key].shape, math.inf)
+            made[key][u, v] = model.transfer_s(edge, producer, consumer, u, v)
+        return made[key]
+
+    # Equal layers keep what any of them keeps, so that elimination still solves them once.
+    joined: dict[int, Bools] = {}
+    for cost, mask in zip(bounds.node_cost_s, keep_within(relaxation.node_s, upper_s), strict=True):
+        joined[id(cost)] = joined.get(id(cost), False) | mask
+    keep = [joined[id(cost)] for cost in bounds.node_cost_s]
+    return restrict(model.problem(spaces, exact), keep), keep

@@ -34,6 +34,8 @@ class Overlaps(NamedTuple):
     """Shape (C_u, n): part of each configuration on each device, -1 for none."""
     box_start: Ints
     box_devices: Ints
+    box_on: Ints
+    """Shape (C_v, n): box of each configuration on each device, -1 for none."""
     low: Ints
     high: Ints
     """Shape (P_v, D)."""
@@ -139,7 +141,8 @@ def overlaps_of(
     split = [c for c in range(len(consumer.output.dims)) if c not in column]
     return Overlaps(
         np.array(source.sizes), producer.degrees, producer.device_start, producer.devices,
-        _parts_on(producer, device_count), consumer.device_start, consumer.devices, boxes.low, boxes.high,
+        _parts_on(producer, device_count), consumer.device_start, consumer.devices,
+        _parts_on(consumer, device_count), boxes.low, boxes.high,
         boxes.volume.astype(np.float64), shared, rows, columns, sent, sent_rows, cuts,
         consumer.degrees[:, split].prod(axis=1).astype(np.float64), most, most_rows, cuts,
     )  # fmt: skip

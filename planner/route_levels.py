@@ -48,6 +48,9 @@ class RouteLevels(NamedTuple):
     in_start: Ints
     in_links: Ints
     """Entries, by row ``level * n + device``."""
+    block_start: Ints
+    block_links: Ints
+    """For each block the links that messages from or to its devices can load."""
     latency_class: Ints
     """Shape (n * n,)."""
     out_classes: Ints
@@ -84,10 +87,11 @@ def levels_of(
             break
         splits.append((exits, entries))
         levels.append(chain.pop())
-    fields = _assemble(start, links, latency_class, levels[::-1], splits[::-1])
     class_of = np.repeat(np.arange(len(classes[0]) - 1), np.diff(classes[0]))
     rising = bool(((np.diff(classes[2]) >= 0) | (np.diff(class_of) > 0)).all())
-    return RouteLevels(*fields, seconds_per_byte, *classes, rising)
+    return _assemble(
+        start, links, latency_class, levels[::-1], splits[::-1], timing=(seconds_per_byte, *classes, rising)
+    )
 
 
 def _partitions(hops: Ints) -> list[Ints]:
@@ -178,8 +182,14 @@ def _split(start: Any, links: Any, fine: Any, coarse: Any, exits: Any, entries: 
 
 
 def _assemble(
-    start: Ints, links: Ints, latency_class: Ints, blocks: Sequence[Ints], splits: Sequence[tuple[Ints, Ints]]
-) -> tuple[Any, ...]:
+    start: Ints,
+    links: Ints,
+    latency_class: Ints,
+    blocks: Sequence[Ints],
+    splits: Sequence[tuple[Ints, Ints]],
+    *,
+    timing: tuple[Floats, Ints, Floats, Floats, bool],
+) -> RouteLevels:
     """Pack blocks (from small to all devices) and the exits and entries between them."""
     count, top = len(blocks[0]), len(blocks)
     level = np.full((count, count), top)
@@ -190,23 +200,32 @@ def _assemble(
     none = np.full((2 * count, 1), -1)  # levels 0 and 1
     block = np.unique(blocks[-2], return_inverse=True)[1] if top > 1 else np.zeros(count, dtype=np.int64)
     classes = np.where(level == top, 1 << (latency_class.reshape(count, count) % CLASS_BITS), 0)
-    return (
-        level.ravel(),
-        top,
-        block,
-        np.concatenate(([0], np.cumsum(np.bincount(block)))),
-        np.argsort(block, kind="stable"),
-        np.concatenate(([0], np.cumsum(listed)))[start],
-        links[listed],
-        *_packed([none, *(exits for exits, _ in splits)]),
-        *_packed([none, *(entries for _, entries in splits)]),
-        latency_class,
-        np.bitwise_or.reduce(classes, axis=1),
-        np.bitwise_or.reduce(classes, axis=0),
-    )
+    members = np.argsort(block, kind="stable")
+    member_start = np.concatenate(([0], np.cumsum(np.bincount(block))))
+    routes = np.concatenate(([0], np.cumsum(listed)))[start], links[listed]
+    exits = _packed([none, *(exits for exits, _ in splits)])
+    entries = _packed([none, *(entries for _, entries in splits)])
+    loaded = []
+    for inside in np.split(members, member_start[1:-1]):
+        pairs, across = np.ix_(inside * count, inside), np.ix_(np.arange(top + 1) * count, inside)
+        rows = ((*routes, sum(pairs)), (*exits, sum(across)), (*entries, sum(across)))
+        loaded.append(np.unique(np.concatenate([_rows(first, row, at.ravel()) for first, row, at in rows])))
+    both = np.bitwise_or.reduce(classes, axis=1), np.bitwise_or.reduce(classes, axis=0)
+    block_start = np.cumsum([0, *map(len, loaded)])
+    return RouteLevels(
+        level.ravel(), top, block, member_start, members, *routes, *exits, *entries, block_start,
+        np.concatenate(loaded), latency_class, *both, *timing,
+    )  # fmt: skip
 
 
 def _packed(rows: Sequence[Ints]) -> tuple[Ints, Ints]:
     """Rows of links padded with -1, one below the other, as offsets and links."""
     counts = np.concatenate([(row >= 0).sum(axis=1) for row in rows])
     return np.concatenate(([0], np.cumsum(counts))), np.concatenate([row[row >= 0] for row in rows])
+
+
+def _rows(start: Ints, links: Ints, rows: Ints) -> Ints:
+    """Links of some rows, one after the other."""
+    counts = start[rows + 1] - start[rows]
+    first = np.repeat(start[rows] - np.cumsum(counts) + counts, counts)
+    return np.asarray(links[first + np.arange(counts.sum())])
