@@ -30,7 +30,8 @@ class Efficiency:
     ceiling: tuple[float, ...]
     """Largest fraction of the peak, by phase in the order of `PHASES`; at most 1."""
     winograd_speedup: float
-    """Direct FLOP a unit of arithmetic yields in a 3 x 3, stride-1 convolution (Winograd's algorithm), >= 1."""
+    """Direct FLOP a unit of arithmetic yields in a 3 x 3, stride-1 convolution (Winograd's algorithm), >= 1; edges
+    cost the same as without it."""
     half_rows: float
     half_columns: float
     half_depth: float
@@ -38,6 +39,8 @@ class Efficiency:
     """Elements of the product (rows x columns): below it the multiprocessors are not all busy."""
     half_samples: float
     """Samples: convolution kernels tile over them too, so 7 x 7 x 512 samples beat 14 x 14 x 128."""
+    half_positions: float
+    """Positions of a sample that halve the samples' term: large images fill tiles alone."""
     memory: float
     """Fraction of the memory bandwidth that a streaming kernel sustains; at most 1."""
 
@@ -47,9 +50,10 @@ class ComputeProfile:
     """One device's arithmetic and memory, in SI units.
 
     A kernel takes the launch overhead, plus the longer of its arithmetic and its memory traffic:
-    ``t = launch + max(flop / (peak ceiling) (1 + r/rows + c/columns + d/depth + o/(rows columns) + s/samples),
-    bytes / (bandwidth fraction))`` with the half sizes of `Efficiency`.  The sum of inverse sizes is the
-    cost of edges: operands loaded (rows, columns), prologue (depth), idle multiprocessors (output).
+    ``t = launch + max(flop / (peak ceiling) (1/w + r/rows + c/columns + d/depth + o/(rows columns) +
+    s/(samples (1 + positions/p))), bytes / (bandwidth fraction))`` with the half sizes of `Efficiency`; w is 1 or
+    Winograd's gain.  The sum of inverse sizes is the cost of edges: operands loaded (rows, columns), prologue
+    (depth), idle multiprocessors (output), tiles that span samples and are not full.
     Every term has degree at most one in each size, so time never falls when a size grows, and half
     of a part never takes less than half its time.
     """
@@ -91,13 +95,12 @@ class ComputeProfile:
         edges = e.half_rows * columns + e.half_columns * rows + e.half_output
         edges /= np.maximum(output, 1.0)
         edges += e.half_depth / np.maximum(depth, 1.0)
-        edges += e.half_samples / np.maximum(kernels.samples, 1.0)
+        summed = depth if phase == "weight_gradient" else columns  # samples x positions
+        edges += e.half_samples * e.half_positions / np.maximum(e.half_positions * kernels.samples + summed, 1.0)
         edges *= output * depth > 0  # streaming kernels have no tiles
-        edges += 1.0
+        edges += 1.0 if winograd is False else np.where(winograd, 1.0 / e.winograd_speedup, 1.0)
         edges *= flop
         edges /= self.peak_flop_per_s * e.ceiling[PHASES.index(phase)]
-        if winograd is not False:
-            edges = np.where(winograd, edges / e.winograd_speedup, edges)
         traffic_s = moved / (self.memory_bytes_per_s * e.memory)
         return np.asarray((np.maximum(edges, traffic_s) + self.launch_overhead_s) * (flop + moved > 0))
 

@@ -38,6 +38,7 @@ class _HalfSizes(_Section):
     depth: Positive
     output_elements: Positive
     samples: Positive
+    positions: Positive
 
 
 class _Efficiency(_Section):
@@ -98,6 +99,7 @@ def _efficiency(section: _Efficiency) -> Efficiency:
         half_depth=half.depth,
         half_output=half.output_elements,
         half_samples=half.samples,
+        half_positions=half.positions,
         memory=section.memory,
     )
 

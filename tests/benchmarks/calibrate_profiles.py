@@ -118,7 +118,7 @@ def _products(folder: Path, gpu: str) -> tuple[Kernels, Floats, Floats]:
 
 
 def with_parameters(profile: ComputeProfile, p: Floats) -> ComputeProfile:
-    """Profile with the fitted parameters: three ceilings, Winograd, five half sizes, launch overhead."""
+    """Profile with the fitted parameters: three ceilings, Winograd, six half sizes, launch overhead."""
     efficiency = replace(
         profile.efficiency,
         ceiling=(*p[:3], 1.0, 1.0),
@@ -128,8 +128,9 @@ def with_parameters(profile: ComputeProfile, p: Floats) -> ComputeProfile:
         half_depth=p[6],
         half_output=p[7],
         half_samples=p[8],
+        half_positions=p[9],
     )
-    return replace(profile, efficiency=efficiency, launch_overhead_s=p[9] * 1e-6)
+    return replace(profile, efficiency=efficiency, launch_overhead_s=p[10] * 1e-6)
 
 
 def fit_kernels(folder: Path, name: str) -> None:
@@ -143,8 +144,8 @@ def fit_kernels(folder: Path, name: str) -> None:
             for phase, (kernels, winograd, time) in data.items()
         ]
 
-    bounds = np.log([[0.3, 0.2, 0.2, 1, 0.5, 0.5, 0.5, 100, 0.05, 3], [1, 1, 1, 4, 500, 500, 500, 1e6, 40, 20]])
-    start = np.log([0.8, 0.7, 0.7, 1.8, 20, 20, 20, 5e3, 1, 6])
+    low, high = [0.3, 0.2, 0.2, 1, 0.5, 0.5, 0.5, 100, 0.05, 1, 3], [1, 1, 1, 4, 500, 500, 500, 1e6, 40, 1e4, 20]
+    bounds, start = np.log([low, high]), np.log([0.8, 0.7, 0.7, 1.8, 20, 20, 20, 5e3, 1, 200, 6])
     fit = least_squares(lambda p: np.concatenate(errors(p)), start, bounds=bounds, loss="soft_l1", f_scale=0.3)
     print(name, "parameters", np.round(np.exp(fit.x), 3).tolist())
     for phase, error in zip(data, errors(fit.x), strict=True):
@@ -160,7 +161,7 @@ def fit_table_4(name: str = "titanx-nervana") -> None:
 
     def errors(log_p: Floats) -> Floats:
         p = np.exp(log_p)
-        profile = with_parameters(base, np.array([*p[:3], 1, 1, p[3], 5, p[4], 0.1, 8]))
+        profile = with_parameters(base, np.array([*p[:3], 1, 1, p[3], 5, p[4], 0.1, 1, 8]))
         found = []
         for layer, (c, k, r, _, side, _) in layers.items():
             one = np.ones(1)

@@ -19,9 +19,7 @@ size = st.integers(1, 10_000).map(float)
 def products(rows, columns, depth, samples=1.0) -> Kernels:
     """Float32 matrix products, sizes broadcast to one shape of at least one entry."""
     m, n, k, b = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, float)) for x in (rows, columns, depth, samples)))
-    return Kernels(
-        flop=2 * m * n * k, memory_bytes=4 * (m * n + n * k + m * k), rows=m, columns=n, depth=k, samples=b
-    )
+    return Kernels(flop=2 * m * n * k, memory_bytes=4 * (m * n + n * k + m * k), rows=m, columns=n, depth=k, samples=b)
 
 
 def streaming(flop: float, memory_bytes: float) -> Kernels:
@@ -86,12 +84,25 @@ def test_entries_do_not_meet_and_keep_their_shape():
     assert together.ravel() == pytest.approx(one_by_one, rel=1e-14)
 
 
-def test_winograd_divides_the_arithmetic_of_the_flagged_entries():
+def test_winograd_divides_the_arithmetic_of_the_flagged_entries_but_not_the_cost_of_edges():
     profile = load_profile("p100")
     kernels = products([4096.0, 4096.0], 4096, 4096, 4096)
-    arithmetic_s = profile.time_s(kernels, winograd=np.array([False, True])) - profile.launch_overhead_s
+    direct_s, winograd_s = profile.time_s(kernels, winograd=np.array([False, True]))
 
-    assert arithmetic_s[0] / arithmetic_s[1] == pytest.approx(profile.efficiency.winograd_speedup)
+    arithmetic_s = kernels.flop[0] / (profile.peak_flop_per_s * profile.efficiency.ceiling[0])
+    assert direct_s - winograd_s == pytest.approx(arithmetic_s * (1 - 1 / profile.efficiency.winograd_speedup))
+
+
+@pytest.mark.parametrize("name", ["k80", "p100", "titanx", "v100-16gb"])
+def test_large_images_fill_tiles_with_few_samples(name):
+    """The gain of splitting space instead of samples fades with the positions."""
+    gains = []
+    for side in (224, 14):
+        kernels = products(256, 128 * (side / 2) ** 2, 2304, [32.0, 128.0])
+        by_sample, in_space = load_profile(name).time_s(kernels, winograd=True)
+        gains.append(by_sample / in_space - 1)
+
+    assert gains[0] < 0.005 < gains[1]
 
 
 def test_an_unknown_phase_is_refused():
