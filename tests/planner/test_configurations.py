@@ -1,0 +1,109 @@
+"""Configurations offered: against enumeration; configurations given: every rule."""
+
+from itertools import pairwise, product
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plans import inception_module
+
+from hwprofiles.errors import ConfigError
+from planner.configurations import Configuration, offered, part_bounds, placed, space_of
+from planner.models import load_model
+from planner.shapes import Shape
+
+DIMS = ("sample", "channel", "height", "width")
+shapes = st.tuples(*[st.integers(1, 12)] * 4).map(lambda sizes: Shape(DIMS, sizes))
+some_dims = st.sets(st.sampled_from(DIMS)).map(lambda chosen: tuple(dim for dim in DIMS if dim in chosen))
+
+
+def spread(parts, count):
+    return tuple(i * count // parts for i in range(parts))
+
+
+@given(shapes, some_dims, st.integers(1, 9))
+def test_offers_every_degree_that_divides_in_every_placement(shape, dims, count):
+    """Brute force over all degrees; no configuration twice."""
+    space = offered(shape, dims, count)
+    found = [(tuple(space.degrees[c].tolist()), space.configuration(c).devices) for c in range(space.size)]
+    expected = set()
+    for degrees in product(range(1, count + 1), repeat=4):
+        allowed = all(degree == 1 or dim in dims for dim, degree in zip(DIMS, degrees, strict=True))
+        divides = all(size % degree == 0 for size, degree in zip(shape.sizes, degrees, strict=True))
+        if allowed and divides and prod(degrees) <= count:
+            expected |= {(degrees, tuple(range(prod(degrees)))), (degrees, spread(prod(degrees), count))}
+
+    assert len(found) == len(set(found))
+    assert set(found) == expected
+
+
+@given(shapes, st.integers(1, 9), st.data())
+def test_a_space_can_be_cut_and_made_of_one(shape, count, data):
+    space = offered(shape, DIMS, count)
+    keep = data.draw(st.lists(st.integers(0, space.size - 1), min_size=1, max_size=5))
+    cut = space.only(np.array(keep))
+
+    assert [cut.configuration(i) for i in range(cut.size)] == [space.configuration(c) for c in keep]
+    assert cut.parts.tolist() == [space.configuration(c).parts for c in keep]
+    sizes = [[cut.largest_part()[dim][i] for dim in DIMS] for i in range(cut.size)]
+    assert sizes == [[s / d for s, d in zip(shape.sizes, space.degrees[c], strict=True)] for c in keep]
+
+
+@pytest.mark.parametrize("count", [1, 4, 6])
+def test_every_offered_configuration_fits_its_layer(count):
+    for layer in load_model("lenet5", batch=12).layers:
+        space = offered(layer.output, layer.parallel_dims, count)
+        for c in range(space.size):
+            one = space_of(layer, space.configuration(c), count)
+            assert one.degrees[0].tolist() == space.degrees[c].tolist()
+            assert tuple(one.devices) == space.configuration(c).devices
+
+
+@given(st.integers(1, 100), st.integers(1, 20))
+def test_parts_cover_a_dimension_in_order(size, degree):
+    bounds = part_bounds(size, degree).tolist()
+    lengths = [high - low for low, high in pairwise(bounds)]
+
+    assert (bounds[0], bounds[-1], len(lengths)) == (0, size, degree)
+    assert max(lengths) - min(lengths) <= 1
+
+
+@given(st.integers(1, 64), st.data())
+def test_placements_give_different_devices(count, data):
+    parts = data.draw(st.integers(1, count))
+    packed, apart = placed("packed", parts, count).tolist(), placed("spread", parts, count).tolist()
+
+    assert packed == list(range(parts))
+    assert apart == sorted(set(apart))
+    assert len(apart) == parts
+    assert apart[-1] < count
+
+
+def test_prints_as_the_papers_do():
+    configuration = Configuration({"sample": 4, "channel": 1, "height": 2, "width": 2}, tuple(range(16)))
+
+    assert configuration.parts == 16
+    assert configuration.describe() == "n=4 c=1 h=2 w=2"
+
+
+@pytest.mark.parametrize(
+    ("degrees", "devices", "message"),
+    [
+        ({"depth": 2}, (0, 1), "depth is not one of its parallelizable dimensions"),
+        ({"sample": 3}, (0, 1, 2), "degree of sample must divide 8, got 3"),
+        ({"sample": 0}, (), "degree of sample must divide 8, got 0"),
+        ({"sample": -2}, (0, 1), "degree of sample must divide 8, got -2"),
+        ({"sample": 8}, tuple(range(8)), "degrees multiply to 8 parts, the cluster has 4 devices"),
+        ({"sample": 2, "channel": 4}, tuple(range(8)), "degrees multiply to 8 parts, the cluster has 4 devices"),
+        ({"sample": 2}, (0, 1, 2), "devices must be 2 different ones, got 3"),
+        ({"sample": 2}, (1, 1), "devices must be 2 different ones, got 2"),
+        ({"sample": 2}, (0, 4), r"devices must be in 0..3, got 0..4"),
+        ({"sample": 2}, (-1, 0), r"devices must be in 0..3, got -1..0"),
+    ],
+)
+def test_refuses_what_does_not_fit(degrees, devices, message):
+    layer = inception_module().layers[0]
+    with pytest.raises(ConfigError, match=f"configuration of stem: .*{message}"):
+        space_of(layer, Configuration(degrees, devices), 4)
