@@ -45,6 +45,7 @@ Batch = Annotated[int, typer.Option(parser=_whole_number, metavar="N", help="Sam
 Exchange = Annotated[
     Literal["ring", "ps", "ps-spread", "tree", "hierarchical"], typer.Option(help="How gradients are exchanged.")
 ]
+Engine = Annotated[Literal["auto", "compiled", "simpy"], typer.Option(help="Engine that replays.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")]
 
 
@@ -104,8 +105,11 @@ def simulate(
     iterations: Annotated[
         int, typer.Option(parser=_whole_number, metavar="K", help="Iterations until the steady state.")
     ] = 4,
-    engine: Annotated[Literal["auto", "compiled", "simpy"], typer.Option(help="Engine that replays.")] = "auto",
+    engine: Engine = "auto",
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Chrome trace to write, for Perfetto.")] = None,
+    graph: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Task graph to write, JSON or Parquet, for orrery replay.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Replay a plan on the model of its cluster."""
@@ -114,12 +118,53 @@ def simulate(
     from orrery.stored_plan import open_plan
     from planner.replay import replay
 
-    with whole_file(trace) if trace else nullcontext() as file, progress_bar("simulating"):
+    traced, written = (whole_file(path) if path else nullcontext() for path in (trace, graph))
+    with traced as file, written as graph_file, progress_bar("simulating"):
         plan = open_plan(plan_file)
         result = replay(plan.program, overlap=overlap, contention=contention, iterations=iterations, engine=engine)
         if file:
             result.write_trace(file)
+        if graph_file:
+            from planner.graph_export import write_replayed_graph
+
+            write_replayed_graph(result, graph_file)
     values = replay_values(result, plan=plan)
+    print_json(values) if json else print_pairs(values)
+
+
+@app.command()
+def replay(
+    graph_file: Annotated[Path, typer.Argument(metavar="GRAPH", help="Task graph, JSON or Parquet.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="When each task ran, CSV or Parquet to write.")
+    ] = None,
+    engine: Engine = "auto",
+    json: Json = False,
+) -> None:
+    """Replay a task graph, ours or not."""
+    from contextlib import nullcontext
+    from time import perf_counter
+
+    from simulator.engine import prepare
+    from simulator.engine import simulate as run_engine
+    from simulator.graph_file import read_graph, write_schedule
+
+    with whole_file(out) if out else nullcontext() as file, progress_bar("replaying"):
+        chosen, times_s = prepare(engine), [perf_counter()]
+        source = read_graph(graph_file)
+        times_s.append(perf_counter())
+        schedule = run_engine(source.graph, engine=chosen, task_name=source.task_name)
+        times_s.append(perf_counter())
+        if file:
+            write_schedule(file, source, schedule)
+    values = {
+        "tasks": source.graph.size,
+        "makespan_s": schedule.makespan_s,
+        "load_s": times_s[1] - times_s[0],
+        "engine_s": times_s[2] - times_s[1],
+        "engine": chosen,
+    }
     print_json(values) if json else print_pairs(values)
 
 

@@ -1,39 +1,81 @@
 """Replaying a task graph: the one entrance to the engines."""
 
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
+from types import ModuleType
+
+import numpy as np
 
 from hwprofiles.errors import ConfigError
 from simulator import simpy_engine
+from simulator.memory_need import check_memory, engine_bytes
 from simulator.task_graph import Schedule, TaskGraph
 from simulator.validation import validate
 
-__all__ = ["ENGINES", "pick_engine", "simulate", "validate"]
+__all__ = ["ENGINES", "pick_engine", "prepare", "simulate", "validate"]
 
 ENGINES = ("auto", "compiled", "simpy")
 
 
-def simulate(graph: TaskGraph, *, engine: str = "auto") -> Schedule:
+def simulate(graph: TaskGraph, *, engine: str = "auto", task_name: Callable[[int], str] = str) -> Schedule:
     """Replay a task graph.
-
-    The first use of the compiled engine on a machine compiles it, which is said on standard error.
 
     Args:
         graph: What to run, on what.
         engine: ``compiled``, ``simpy``, or ``auto``: compiled where numba is installed.
+        task_name: How messages name a task, given its number.
 
     Raises:
         ConfigError: The graph breaks a rule (see ``validate``) or there is no such engine.
+        InfeasiblePlanError: The engine would take more memory than there is.
     """
     engine = pick_engine(engine)
-    validate(graph)
-    if engine == "simpy":
-        return simpy_engine.simulate(graph)
+    counts = {"tasks": graph.size, "uses": len(graph.use_resource), "dependencies": len(graph.after)}
+    check_memory(engine_bytes(**counts, engine=engine), f"replaying {graph.size:,} tasks with engine {engine}")
+    validate(graph, task_name=task_name)
+    return simpy_engine.simulate(graph) if engine == "simpy" else _compiled_engine().simulate(graph)
+
+
+def prepare(engine: str = "auto") -> str:
+    """Load an engine, so that what is timed next is the replay; returns its name.
+
+    Raises:
+        ConfigError: There is no such engine.
+    """
+    engine = pick_engine(engine)
+    if engine == "compiled":
+        _compiled_engine().simulate(_nothing())
+    return engine
+
+
+def _nothing() -> TaskGraph:
+    real, whole, start = np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    return TaskGraph(
+        resource_names=(),
+        capacity=real,
+        exclusive=np.zeros(0, dtype=bool),
+        work=real,
+        latency_s=real,
+        start_s=real,
+        rate_limit=real,
+        priority=whole,
+        stream=whole,
+        use_start=start,
+        use_resource=whole,
+        use_weight=real,
+        after_start=start,
+        after=whole,
+    )
+
+
+def _compiled_engine() -> ModuleType:
+    """The compiled engine.  Its first use on a machine compiles it, which is said on standard error."""
     from simulator import compiled_engine  # numba takes half a second to import
 
     if not compiled_engine.is_cached():
         print("compiling the simulation engine, once for this machine ...", file=sys.stderr, flush=True)
-    return compiled_engine.simulate(graph)
+    return compiled_engine
 
 
 def pick_engine(engine: str) -> str:

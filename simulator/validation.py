@@ -1,11 +1,13 @@
 """What a task graph must fulfil before an engine replays it."""
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
+from simulator.sharing import alone_rates
 from simulator.task_graph import TaskGraph
 
 __all__ = ["validate"]
@@ -13,8 +15,12 @@ __all__ = ["validate"]
 _NAMED_TASKS = 12  # of a cycle, at most
 
 
-def validate(graph: TaskGraph) -> None:
+def validate(graph: TaskGraph, *, task_name: Callable[[int], str] = str) -> None:
     """Check a task graph.
+
+    Args:
+        graph: What is to run.
+        task_name: How messages name a task, given its number.
 
     Raises:
         ConfigError: An array has the wrong shape; a work, latency, start, weight, capacity or rate limit
@@ -23,30 +29,65 @@ def validate(graph: TaskGraph) -> None:
     """
     tasks, resources = graph.size, len(graph.capacity)
     _check_shapes(graph)
-    _check(np.isfinite(graph.capacity) & (graph.capacity > 0), "capacity", "resource", graph.capacity, "finite and > 0")
+
+    def row_of(start: NDArray[np.int64]) -> Callable[[int], str]:
+        return lambda entry: f" (task {task_name(int(np.searchsorted(start, entry, side='right')) - 1)})"
+
+    def resource_name(number: int) -> str:
+        return f" ({graph.resource_names[number]})"
+
+    good, rule = np.isfinite(graph.capacity) & (graph.capacity > 0), "finite and > 0"
+    _check(good, "capacity of resource", graph.capacity, rule, note=resource_name)
     for name in ("work", "latency_s", "start_s"):
         values = getattr(graph, name)
-        _check(np.isfinite(values) & (values >= 0), name, "task", values, "finite and >= 0")
-    _check(graph.rate_limit > 0, "rate_limit", "task", graph.rate_limit, "> 0, or the task can never run")
-    weight = graph.use_weight
-    _check(np.isfinite(weight) & (weight > 0), "use_weight", "use", weight, "finite and > 0")
-    _check(_within(graph.use_resource, resources), "use_resource", "use", graph.use_resource, f"in 0..{resources - 1}")
-    _check(_within(graph.after, tasks), "after", "dependency", graph.after, f"in 0..{tasks - 1}")
-    _check_uses(graph)
-    _check_order(graph)
+        _check(np.isfinite(values) & (values >= 0), f"{name} of task", values, "finite and >= 0", name=task_name)
+    never = "> 0, or the task can never run"
+    _check(graph.rate_limit > 0, "rate_limit of task", graph.rate_limit, never, name=task_name)
+    weight, owner, waits = graph.use_weight, row_of(graph.use_start), row_of(graph.after_start)
+    _check(np.isfinite(weight) & (weight > 0), "use_weight of use", weight, rule, note=owner)
+    used, within = graph.use_resource, f"in 0..{resources - 1}"
+    _check(_within(used, resources), "use_resource of use", used, within, note=owner)
+    _check(_within(graph.after, tasks), "after of dependency", graph.after, f"in 0..{tasks - 1}", note=waits)
+    _check_uses(graph, task_name)
+    _check_durations(graph, task_name)
+    _check_order(graph, task_name)
 
 
 def _within(index: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
     return (index >= 0) & (index < size)
 
 
-def _check(good: NDArray[np.bool_], field: str, owner: str, values: NDArray[np.generic], rule: str) -> None:
+def _check(
+    good: NDArray[np.bool_],
+    what: str,
+    values: NDArray[np.generic],
+    rule: str,
+    *,
+    name: Callable[[int], str] = str,
+    note: Callable[[int], str] = lambda _: "",
+) -> None:
     if not good.all():
         at = int(np.argmin(good))
-        raise ConfigError(f"{field} of {owner} {at} must be {rule}, got {values[at]}")
+        raise ConfigError(f"{what} {name(at)} must be {rule}, got {values[at]}{note(at)}")
 
 
-def _check_uses(graph: TaskGraph) -> None:
+def _check_durations(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
+    """Raise where a task is so long, or so short, that its time is no number."""
+    owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+    with np.errstate(over="ignore", divide="ignore"):
+        rate = alone_rates(
+            capacity=graph.capacity,
+            flow=owner,
+            resource=graph.use_resource,
+            weight=graph.use_weight,
+            rate_limit=graph.rate_limit,
+        )
+        alone_s = graph.work / rate
+    good = (rate > 0) & np.isfinite(rate) & np.isfinite(alone_s)
+    _check(good, "seconds of work of task", alone_s, "a number, alone on its resources", name=task_name)
+
+
+def _check_uses(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
     """Raise where a task names a resource twice."""
     resources = len(graph.capacity)
     owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
@@ -54,7 +95,8 @@ def _check_uses(graph: TaskGraph) -> None:
     repeated = np.flatnonzero(pairs[1:] == pairs[:-1])
     if len(repeated):
         task, resource = divmod(int(pairs[repeated[0]]), resources)
-        raise ConfigError(f"task {task} must name a resource once, got {graph.resource_names[resource]!r} twice")
+        got = graph.resource_names[resource]
+        raise ConfigError(f"task {task_name(task)} must name a resource once, got {got!r} twice")
 
 
 def _check_shapes(graph: TaskGraph) -> None:
@@ -76,7 +118,7 @@ def _check_length(name: str, got: int, wanted: int) -> None:
         raise ConfigError(f"{name} must have {wanted} entries, got {got}")
 
 
-def _check_order(graph: TaskGraph) -> None:
+def _check_order(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
     """Raise where tasks wait for each other."""
     owner = np.repeat(np.arange(graph.size), np.diff(graph.after_start))
     if bool(np.all(graph.after < owner)):
@@ -95,7 +137,7 @@ def _check_order(graph: TaskGraph) -> None:
                 free.append(task)
     stuck = {task for task, count in enumerate(missing) if count > 0}
     if stuck:
-        raise ConfigError(f"tasks must not wait for each other, got the cycle {_cycle(before, stuck)}")
+        raise ConfigError(f"tasks must not wait for each other, got the cycle {_cycle(before, stuck, task_name)}")
 
 
 def _waits_for(graph: TaskGraph) -> list[list[int]]:
@@ -112,7 +154,7 @@ def _waits_for(graph: TaskGraph) -> list[list[int]]:
     return before
 
 
-def _cycle(before: list[list[int]], stuck: set[int]) -> str:
+def _cycle(before: list[list[int]], stuck: set[int], task_name: Callable[[int], str]) -> str:
     """Name the tasks of one cycle, each waiting for the next: every stuck task waits for a stuck one."""
     path: dict[int, int] = {}
     task = min(stuck)
@@ -120,7 +162,7 @@ def _cycle(before: list[list[int]], stuck: set[int]) -> str:
         path[task] = len(path)
         task = next(other for other in before[task] if other in stuck)
     cycle = [*list(path)[path[task] :], task]
-    names = [str(member) for member in cycle]
+    names = [task_name(member) for member in cycle]
     if len(names) > _NAMED_TASKS:
         names = [*names[: _NAMED_TASKS - 1], f"({len(names) - _NAMED_TASKS} more)", names[-1]]
     return " -> ".join(names)

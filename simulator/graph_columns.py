@@ -1,0 +1,188 @@
+"""The columns that every form of a task graph file holds, and the task graph that they make.
+
+Files name tasks by id and may list them in any order; engines number tasks from 0 and break ties by
+number.  So tasks are numbered in the order of their ids.
+"""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.errors import ConfigError
+from simulator.task_graph import TaskGraph
+
+__all__ = [
+    "VERSION",
+    "GraphColumns",
+    "GraphFile",
+    "ResourceRow",
+    "check_version",
+    "number_resources",
+    "number_tasks",
+    "resource_rows",
+    "task_label",
+    "unknown_resource",
+]
+
+VERSION = 1
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class ResourceRow(msgspec.Struct, forbid_unknown_fields=True):
+    """Something that tasks share: a direction of a link, the arithmetic of a device."""
+
+    name: str
+    capacity: Annotated[
+        float, msgspec.Meta(description="Units of work a second.", extra_json_schema={"exclusiveMinimum": 0})
+    ]
+    sharing: Annotated[
+        Literal["fair", "exclusive"],
+        msgspec.Meta(description="Whether tasks share it, or are served one at a time in order of readiness."),
+    ] = "fair"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphColumns:
+    """A file's tasks in its own order; arrays have shape (T,) unless stated."""
+
+    resources: Sequence[ResourceRow]
+    id: Ints
+    name: Sequence[str]
+    kind: Sequence[str]
+    work: Floats
+    start_s: Floats
+    latency_s: Floats
+    rate_limit: Floats
+    """``inf`` for none."""
+    priority: Ints
+    stream: Ints
+    """Numbered from 0; -1 for none."""
+    after_count: Ints
+    after: Ints
+    """Ids that the tasks wait for, task after task."""
+    use_count: Ints
+    use_resource: Ints
+    use_weight: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphFile:
+    """A task graph with the names that its file gives the tasks."""
+
+    graph: TaskGraph
+    """Tasks in increasing order of their ids."""
+    ids: Ints
+    """Shape (T,): id of each task of the graph, rising."""
+    order: Ints
+    """Shape (T,): the graph's tasks in the order of the file."""
+    names: Sequence[str]
+    kinds: Sequence[str]
+
+    def task_name(self, task: int) -> str:
+        """Id, and name where there is one."""
+        return task_label(self.ids[task], self.names[task])
+
+
+def task_label(identity: int, name: str) -> str:
+    """How messages name a task."""
+    return f"{identity} ({name})" if name else str(identity)
+
+
+def check_version(version: int) -> None:
+    """Refuse a file of another version.
+
+    Raises:
+        ConfigError: As said.
+    """
+    if version != VERSION:
+        raise ConfigError(f"version must be {VERSION}, the only one that this program reads, got {version}")
+
+
+def resource_rows(graph: TaskGraph) -> list[ResourceRow]:
+    """The resources of a task graph as files hold them."""
+    rows = zip(graph.resource_names, graph.capacity.tolist(), graph.exclusive.tolist(), strict=True)
+    return [ResourceRow(name, capacity, "exclusive" if alone else "fair") for name, capacity, alone in rows]
+
+
+def number_resources(resources: Sequence[ResourceRow]) -> dict[str, int]:
+    """Number of each resource by its name.
+
+    Raises:
+        ConfigError: A name occurs twice.
+    """
+    numbers: dict[str, int] = {}
+    for number, row in enumerate(resources):
+        if numbers.setdefault(row.name, number) != number:
+            raise ConfigError(f"names of resources must differ, got {row.name!r} twice")
+    return numbers
+
+
+def unknown_resource(task: str, got: str, known: Sequence[str]) -> ConfigError:
+    """Error of a task that uses a resource that is not there."""
+    near = difflib.get_close_matches(got, known, n=1)
+    hint = f", did you mean {near[0]!r}?" if near else ""
+    return ConfigError(f"uses of task {task} must name resources of the file, got {got!r}{hint}")
+
+
+def number_tasks(columns: GraphColumns) -> GraphFile:
+    """Make the task graph.
+
+    Raises:
+        ConfigError: An id occurs twice, or a task waits for an id that is not there.
+    """
+    by_id = np.argsort(columns.id, kind="stable")
+    ids = columns.id[by_id]
+    repeated = np.flatnonzero(ids[1:] == ids[:-1])
+    if len(repeated):
+        raise ConfigError(f"ids of tasks must differ, got {ids[repeated[0]]} twice")
+    order = np.empty_like(by_id)
+    order[by_id] = np.arange(len(ids))
+    after_start, rows = _permuted(columns.after_count, by_id)
+    use_start, uses = _permuted(columns.use_count, by_id)
+    graph = TaskGraph(
+        resource_names=tuple(row.name for row in columns.resources),
+        capacity=np.array([row.capacity for row in columns.resources], dtype=np.float64),
+        exclusive=np.array([row.sharing == "exclusive" for row in columns.resources], dtype=bool),
+        work=columns.work[by_id],
+        latency_s=columns.latency_s[by_id],
+        start_s=columns.start_s[by_id],
+        rate_limit=columns.rate_limit[by_id],
+        priority=columns.priority[by_id],
+        stream=columns.stream[by_id],
+        use_start=use_start,
+        use_resource=columns.use_resource[uses],
+        use_weight=columns.use_weight[uses],
+        after_start=after_start,
+        after=_numbers(columns, ids)[rows],
+    )
+    listed = by_id.tolist()
+    names, kinds = ([column[at] for at in listed] for column in (columns.name, columns.kind))
+    return GraphFile(graph=graph, ids=ids, order=order, names=names, kinds=kinds)
+
+
+def _numbers(columns: GraphColumns, ids: Ints) -> Ints:
+    """Numbers of the tasks that each task of the file waits for."""
+    if len(columns.after) == 0:
+        return np.zeros(0, dtype=np.int64)
+    numbers = np.minimum(np.searchsorted(ids, columns.after), len(ids) - 1)
+    unknown = np.flatnonzero(ids[numbers] != columns.after)
+    if len(unknown):
+        task = int(np.searchsorted(np.cumsum(columns.after_count), unknown[0], side="right"))
+        label = task_label(columns.id[task], columns.name[task])
+        raise ConfigError(f"after of task {label} must name tasks of the file, got {columns.after[unknown[0]]}")
+    return numbers.astype(np.int64)
+
+
+def _permuted(count: Ints, order: Ints) -> tuple[Ints, Ints]:
+    """Offsets of packed rows put in another order, and where each of their entries was."""
+    first = np.concatenate([[0], np.cumsum(count)])
+    start = np.concatenate([[0], np.cumsum(count[order])])
+    entries = np.arange(start[-1]) + np.repeat(first[order] - start[:-1], count[order])
+    return start, entries
