@@ -89,9 +89,14 @@ def levels_of(
         levels.append(chain.pop())
     class_of = np.repeat(np.arange(len(classes[0]) - 1), np.diff(classes[0]))
     rising = bool(((np.diff(classes[2]) >= 0) | (np.diff(class_of) > 0)).all())
-    return _assemble(
-        start, links, latency_class, levels[::-1], splits[::-1], timing=(seconds_per_byte, *classes, rising)
-    )
+    timing = {
+        "seconds_per_byte": seconds_per_byte,
+        "class_start": classes[0],
+        "class_size_bytes": classes[1],
+        "class_latency_s": classes[2],
+        "rising": rising,
+    }
+    return _assemble(start, links, latency_class, levels[::-1], splits[::-1], timing=timing)
 
 
 def _partitions(hops: Ints) -> list[Ints]:
@@ -188,7 +193,7 @@ def _assemble(
     blocks: Sequence[Ints],
     splits: Sequence[tuple[Ints, Ints]],
     *,
-    timing: tuple[Floats, Ints, Floats, Floats, bool],
+    timing: dict[str, Any],
 ) -> RouteLevels:
     """Pack blocks (from small to all devices) and the exits and entries between them."""
     count, top = len(blocks[0]), len(blocks)
@@ -207,15 +212,13 @@ def _assemble(
     entries = _packed([none, *(entries for _, entries in splits)])
     loaded = []
     for inside in np.split(members, member_start[1:-1]):
-        pairs, across = np.ix_(inside * count, inside), np.ix_(np.arange(top + 1) * count, inside)
-        rows = ((*routes, sum(pairs)), (*exits, sum(across)), (*entries, sum(across)))
-        loaded.append(np.unique(np.concatenate([_rows(first, row, at.ravel()) for first, row, at in rows])))
+        pairs, across = (inside[:, None] * count + inside).ravel(), np.add.outer(np.arange(top + 1) * count, inside)
+        rows = ((*routes, pairs), (*exits, across.ravel()), (*entries, across.ravel()))
+        loaded.append(np.unique(np.concatenate([_rows(*row) for row in rows])))
     both = np.bitwise_or.reduce(classes, axis=1), np.bitwise_or.reduce(classes, axis=0)
-    block_start = np.cumsum([0, *map(len, loaded)])
-    return RouteLevels(
-        level.ravel(), top, block, member_start, members, *routes, *exits, *entries, block_start,
-        np.concatenate(loaded), latency_class, *both, *timing,
-    )  # fmt: skip
+    block_links = np.cumsum([0, *map(len, loaded)]), np.concatenate(loaded)
+    fixed = (level.ravel(), top, block, member_start, members, *routes, *exits, *entries, *block_links, latency_class)
+    return RouteLevels(*fixed, *both, **timing)
 
 
 def _packed(rows: Sequence[Ints]) -> tuple[Ints, Ints]:

@@ -1,0 +1,131 @@
+"""Cost tables against prices added up element by element and message by message."""
+
+import numpy as np
+import pytest
+from cost_cases import random_cluster, slow_exchange_s, slow_transfer_s
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hwprofiles.catalogue import cluster_names, load_cluster
+from planner.configurations import Configuration, offered, space_of
+from planner.costs import CostModel
+from planner.exchange import exchange_s
+from planner.models import ModelBuilder, load_model
+from planner.network import network_of
+from planner.search import evaluate
+from planner.strategies import spaces_of
+from simulator.collectives import ALL_REDUCES
+
+SHAPES = ((2,), (4,), (3, 1), (2, 2), (2, 3), (2, 2, 2), (3, 1, 2))
+clusters = st.builds(
+    lambda seed, shape: random_cluster(np.random.default_rng(seed), shape=shape),
+    st.integers(0, 2**32),
+    st.sampled_from(SHAPES),
+)
+
+
+def small_graph():
+    """One edge of every kind: windows with and without overlap, groups, concatenation, flattening, whole inputs."""
+    net = ModelBuilder("small", batch=4, image=(2, 6, 6))
+    stem = net.conv(4, 3, pad=1, name="stem")
+    left = net.conv(4, 3, stem, stride=2, pad=1, groups=2, name="left")
+    right = net.pool("max", 2, stem, stride=2, name="right")
+    net.concat([left, right], name="both")
+    net.linear(6, name="dense")
+    return net.build()
+
+
+def random_pair(model, edge, rng):
+    """A configuration for both ends, on shuffled devices half of the time."""
+    count, spaces = len(model.cluster.devices), []
+    for index in (edge.producer, edge.consumer):
+        layer = model.graph.layers[index]
+        space = offered(layer.output, layer.parallel_dims, count)
+        chosen = space.configuration(int(rng.integers(space.size)))
+        if rng.random() < 0.5:
+            chosen = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))
+        spaces.append(space_of(layer, chosen, count))
+    return spaces
+
+
+@given(cluster=clusters, seed=st.integers(0, 2**32))
+def test_transfers_equal_a_count_of_elements(cluster, seed):
+    """Busiest link and longest latency, forward and back, on trees, wires, half duplex and uneven links."""
+    model, rng = CostModel(small_graph(), cluster), np.random.default_rng(seed)
+    for edge in model.graph.edges:
+        producer, consumer = random_pair(model, edge, rng)
+        expected = slow_transfer_s(model, edge, producer, consumer)
+        zero = np.zeros(1, dtype=np.int64)
+        assert model.transfer_s(edge, producer, consumer, zero, zero) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", cluster_names())
+def test_transfers_on_the_catalogue_equal_a_count_of_elements(name):
+    """The same on every cluster that is shipped, cut to 12 devices."""
+    cluster = load_cluster(name)
+    model = CostModel(small_graph(), cluster.take(min(12, len(cluster.devices))))
+    rng = np.random.default_rng(0)
+    for edge in model.graph.edges:
+        for _ in range(4):
+            producer, consumer = random_pair(model, edge, rng)
+            expected = slow_transfer_s(model, edge, producer, consumer)
+            zero = np.zeros(1, dtype=np.int64)
+            assert model.transfer_s(edge, producer, consumer, zero, zero) == pytest.approx(expected, rel=1e-12)
+
+
+@settings(max_examples=25)
+@given(cluster=clusters, seed=st.integers(0, 2**32), samples=st.integers(1, 3))
+def test_sampled_prices_are_lower_bounds(cluster, seed, samples):
+    """Never above the price, and equal to it once every part is a sample."""
+    model, rng = CostModel(load_model("caffenet", batch=12), cluster), np.random.default_rng(seed)
+    spaces = model.offered()
+    for edge in model.graph.edges:
+        producer, consumer = spaces[edge.producer], spaces[edge.consumer]
+        u, v = rng.integers(producer.size, size=50), rng.integers(consumer.size, size=50)
+        price = model.transfer_s(edge, producer, consumer, u, v)
+        assert (model.transfer_s(edge, producer, consumer, u, v, samples=samples) <= price).all()
+        assert (model.transfer_s(edge, producer, consumer, u, v, samples=1000) == price).all()
+
+
+@pytest.mark.parametrize("name", ["p100-4x4:nodes=6", "fdr-32x3:nodes=8", "k80-16:nodes=2", "dgx1-p100:nodes=3"])
+def test_bounds_on_real_layers_are_below_the_price(name):
+    """On large clusters, where the samples see a small part of the devices."""
+    cluster, rng = load_cluster(name), np.random.default_rng(0)
+    model = CostModel(load_model("inception-v3", batch=48), cluster)
+    spaces = model.offered()
+    for edge in model.graph.edges[::12]:
+        producer, consumer = spaces[edge.producer], spaces[edge.consumer]
+        u, v = rng.integers(producer.size, size=100), rng.integers(consumer.size, size=100)
+        price = model.transfer_s(edge, producer, consumer, u, v)
+        assert (model.transfer_s(edge, producer, consumer, u, v, samples=1) <= price).all()
+
+
+@given(cluster=clusters, seed=st.integers(0, 2**32), scheme=st.sampled_from(sorted(ALL_REDUCES)), split=st.booleans())
+def test_exchanges_equal_a_count_of_messages(cluster, seed, scheme, split):
+    """All rounds of all groups, on their routes."""
+    rng, count = np.random.default_rng(seed), len(cluster.devices)
+    layer = small_graph().layers[0]
+    space = offered(layer.output, layer.parallel_dims, count)
+    chosen = space.configuration(int(rng.integers(space.size)))
+    chosen = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))
+    space, size = space_of(layer, chosen, count), float(rng.integers(1, 10**6))
+    expected = slow_exchange_s(cluster, scheme, space, size, split=split)
+    assert exchange_s(network_of(cluster), scheme, space, size, split=split) == pytest.approx([expected], rel=1e-12)
+
+
+def test_consumers_with_one_layout_pay_once():
+    """Two layers that read the same boxes on the same devices cost one transfer, a third elsewhere its own."""
+    net = ModelBuilder("fork", batch=4, image=(2, 4, 4))
+    stem = net.conv(4, 1, name="stem")
+    for name in ("one", "two", "three"):
+        net.conv(4, 1, stem, name=name)
+    graph, cluster = net.build(), load_cluster("p100-4x4:nodes=1")
+    model = CostModel(graph, cluster)
+    split = Configuration({"sample": 2}, (0, 1))
+    apart = {"one": (2, 3), "two": (2, 3), "three": (1, 0)}
+    strategy = {"stem": split} | {name: Configuration({"sample": 2}, devices) for name, devices in apart.items()}
+    spaces = spaces_of(graph, strategy, 4)
+    once, _, other = (float(model.transfer_table(e, spaces[0], spaces[e.consumer])[0, 0]) for e in graph.edges)
+    nodes = sum(float(model.node_costs(i, space).total_s[0]) for i, space in enumerate(spaces))
+    assert min(once, other) > 0
+    assert evaluate(model.problem(spaces, model.transfer_table), [0] * 4) == pytest.approx(nodes + once + other)

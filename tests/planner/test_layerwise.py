@@ -1,0 +1,98 @@
+"""The layer-wise search finds what elimination of complete cost tables finds."""
+
+import pytest
+
+from hwprofiles.catalogue import load_cluster
+from planner import layerwise
+from planner.costs import CostModel
+from planner.layerwise import find
+from planner.models import load_model
+from planner.search import eliminate, evaluate
+from planner.strategies import NAMED, named_strategy, spaces_of
+
+CASES = [
+    ("lenet5", "p100-4x4:nodes=1", 128),
+    ("alexnet", "p100-4x4", 512),
+    ("alexnet", "fdr-32x3:nodes=4", 60),
+    ("vgg16", "k80-16", 512),
+    ("resnet18", "p100-4x4", 512),
+    ("googlenet", "k80-16", 512),
+    ("inception-v3", "p100-4x4:nodes=2", 64),
+    ("inception-v3", "titanx-4", 64),
+]
+
+
+def models(case):
+    """Two cost models, so that neither search finds the other's tables."""
+    name, cluster, batch = case
+    graph, devices = load_model(name, batch=batch), load_cluster(cluster)
+    return CostModel(graph, devices), CostModel(graph, devices)
+
+
+def least_s(model):
+    """Eq. 1 of the best strategy, from complete tables."""
+    return eliminate(model.problem(model.offered(), model.transfer_table)).cost_s
+
+
+def price_s(model, strategy):
+    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
+    return evaluate(model.problem(spaces, model.transfer_table), [0] * len(spaces))
+
+
+def weaken_bounds(monkeypatch, quality):
+    """Bounds that are worse than they are, on small problems too."""
+    exact = CostModel.transfer_s
+
+    def worse(self, *arguments, samples=0):
+        return exact(self, *arguments, samples=samples) * (quality if samples else 1.0)
+
+    monkeypatch.setattr(CostModel, "transfer_s", worse)
+    monkeypatch.setattr(layerwise, "DIRECT_PAIRS", 0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} on {case[1]}")
+@pytest.mark.parametrize("quality", [1.0, 0.7])
+def test_search_on_bounds_equals_elimination_of_complete_tables(case, quality, monkeypatch):
+    """Also where the bounds prove nothing and a second round has to price what they leave."""
+    weaken_bounds(monkeypatch, quality)
+    model, other = models(case)
+    found = find(model)
+    assert found.cost_s == pytest.approx(least_s(other), rel=1e-12)
+    assert price_s(other, found.strategy) == pytest.approx(found.cost_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("quality", [1.0, 0.7, 0.0])
+def test_no_named_strategy_is_better(quality, monkeypatch):
+    """Known strategies are upper bounds, whether they help or not."""
+    weaken_bounds(monkeypatch, quality)
+    model, other = models(CASES[1])
+    known = [named_strategy(name, model.graph, len(model.cluster.devices)) for name in NAMED]
+    found = find(model, known=known)
+    assert found.cost_s == pytest.approx(least_s(other), rel=1e-12)
+    assert all(found.cost_s <= price_s(other, strategy) * (1 + 1e-12) for strategy in known)
+
+
+def test_small_problems_are_priced_whole():
+    """The counts that are reported say what was done."""
+    model, _ = models(CASES[0])
+    found = find(model)
+    spaces = model.offered()
+    assert found.configurations == sum(space.size for space in spaces)
+    assert found.pairs_priced >= sum(
+        len(set(model.layouts(edge, spaces[edge.consumer]).tolist())) for edge in model.graph.edges
+    )
+    assert set(found.strategy) == {layer.name for layer in model.graph.layers}
+
+
+def test_a_known_strategy_that_is_not_offered_is_ignored(monkeypatch):
+    """Its price may be below that of all offered ones: as an upper bound it would leave none."""
+    model, other = models(("alexnet", "p100-4x4:nodes=1", 128))
+    strategy = find(model).strategy
+    shuffled = {
+        name: type(c)(c.degrees, tuple(reversed(c.devices)) if c.parts > 1 else c.devices)
+        for name, c in strategy.items()
+    }
+    assert layerwise._choices(model.offered(), model, [strategy, shuffled]) != []
+    assert len(layerwise._choices(model.offered(), model, [shuffled])) == 0
+    weaken_bounds(monkeypatch, 0.7)
+    assert find(other, known=[shuffled, strategy]).cost_s == pytest.approx(price_s(model, strategy), rel=1e-12)
