@@ -1,0 +1,99 @@
+"""Peak memory on a graph small enough to count by hand."""
+
+import pytest
+from plans import cluster_of, program_of
+
+from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.errors import InfeasiblePlanError
+from planner.configurations import Configuration
+from planner.costs import CostModel
+from planner.memory import check_memory, peak_memory_bytes
+from planner.models import ModelBuilder, load_model
+from planner.plan import lowered
+from planner.strategies import named_strategy
+
+
+def counted():
+    """conv: 4 x 2 x 4 x 4 = 128 outputs, 2 x 1 + 2 = 4 parameters; fc: 4 x 3 = 12, 3 x 32 + 3 = 99; loss: 12."""
+    net = ModelBuilder("counted", batch=4, image=(1, 4, 4))
+    net.conv(2, 1, name="conv")
+    net.linear(3, name="fc")
+    net.loss()
+    return net.build()
+
+
+def peaks(strategy, count):
+    model = CostModel(counted(), cluster_of("titanx-4", count))
+    return (peak_memory_bytes(program_of(model, strategy(model.graph, count))) / 4).tolist()
+
+
+def test_one_device_keeps_everything():
+    """Outputs once, the widest twice, parameters with gradient and momentum."""
+    numbers = 128 + 12 + 12 + 128 + 3 * (4 + 99)
+    assert peaks(lambda graph, count: named_strategy("data", graph, count), 1) == [numbers]
+
+
+def test_data_parallelism_keeps_all_parameters_and_half_the_samples():
+    numbers = (128 + 12 + 12 + 128) / 2 + 3 * (4 + 99)
+    assert peaks(lambda graph, count: named_strategy("data", graph, count), 2) == [numbers] * 2
+
+
+def test_model_parallelism_keeps_part_of_the_parameters_and_what_it_receives():
+    """Channels of the convolution in halves; 3 classes do not halve, so fc and the loss are whole on device 0."""
+
+    def strategy(graph, count):
+        return named_strategy("model", graph, count)
+
+    first = 64 + 12 + 12 + 64 + 3 * (2 + 99) + 64  # it receives the other half of the convolution
+    second = 64 + 64 + 3 * 2
+    assert peaks(strategy, 2) == [first, second]
+
+
+def test_spatial_parts_hold_copies_of_the_parameters():
+    def strategy(graph, count):
+        rows = named_strategy("model", graph, 1)
+        return rows | {"conv": Configuration({"sample": 1, "channel": 1, "height": 2, "width": 1}, (0, 1))}
+
+    first = 64 + 12 + 12 + 64 + 3 * (4 + 99) + 64
+    second = 64 + 64 + 3 * 4
+    assert peaks(strategy, 2) == [first, second]
+
+
+def small_devices(memory_bytes):
+    """Two devices with little memory."""
+    cluster = cluster_of("titanx-4", 2)
+    devices = [type(d)(name=d.name, node=d.node, profile=d.profile, memory_bytes=memory_bytes) for d in cluster.devices]
+    return DeviceGraph("small", devices, cluster.vertices[2:], cluster.links)
+
+
+def test_a_plan_that_does_not_fit_is_refused_with_the_numbers():
+    graph = load_model("alexnet", batch=128)
+    model = CostModel(graph, small_devices(2.0**29))
+    strategy = named_strategy("data", graph, 2)
+    needed = peak_memory_bytes(program_of(model, strategy)).max()
+
+    assert needed > 2**29
+    with pytest.raises(InfeasiblePlanError) as caught:
+        lowered(model, strategy)
+    assert f"needs {needed / 2**30:.2f} GiB, the device has 0.50 GiB" in str(caught.value)
+    assert model.cluster.devices[0].name in str(caught.value)
+
+
+def test_the_fullest_device_is_named():
+    """What counts is the share of its own memory."""
+    graph = counted()
+    program = program_of(CostModel(graph, small_devices(1000.0)), named_strategy("model", graph, 2))
+    with pytest.raises(InfeasiblePlanError, match=f"on {program.cluster.devices[0].name}: "):
+        check_memory(program)
+
+
+def test_a_plan_that_just_fits_is_kept():
+    graph = counted()
+    strategy = named_strategy("data", graph, 2)
+    needed = peak_memory_bytes(program_of(CostModel(graph, cluster_of("titanx-4", 2)), strategy))
+    fits = program_of(CostModel(graph, small_devices(float(needed.max()))), strategy)
+    misses = program_of(CostModel(graph, small_devices(float(needed.max()) - 1)), strategy)
+
+    assert check_memory(fits).tolist() == needed.tolist()
+    with pytest.raises(InfeasiblePlanError):
+        check_memory(misses)
