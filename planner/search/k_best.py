@@ -1,0 +1,104 @@
+"""The k best strategies of Eq. 1, exactly and in order.
+
+The strategies that are left after the first few are split by where they first differ from one of them; each of
+these sets is a problem of its own, and only sets whose lower bound comes next are solved.
+
+Source: Lawler, "A procedure for computing the K best solutions to discrete optimization problems", Management
+Science 18, 1972; the bounds are the min-marginals of ``planner.search.bounds``.
+"""
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.search.bounds import SLACK, relax
+from planner.search.elimination import DEFAULT_LIMIT_BYTES, eliminate
+from planner.search.problem import Bools, SearchProblem, evaluate, restrict
+
+__all__ = ["Ranked", "k_best"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ranked:
+    """A strategy and its place: by cost, then by choice."""
+
+    cost_s: float
+    choice: tuple[int, ...]
+    """Configuration of every node."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Set:
+    """Strategies between which nothing is decided yet, in the order in which sets are looked at."""
+
+    bound_s: float
+    """No strategy of the set costs less; its exact least cost where ``best`` is known."""
+    best: tuple[int, ...]
+    """The set's best strategy; () sorts first, so that no set is passed over before it is solved."""
+    keep: tuple[Bools, ...] = field(compare=False)
+    decided: int = field(compare=False)
+    """The first nodes, which have one configuration left."""
+
+
+def k_best(problem: SearchProblem, count: int, *, limit_bytes: float = DEFAULT_LIMIT_BYTES) -> tuple[Ranked, ...]:
+    """Return the ``count`` cheapest strategies, cheapest first; fewer where there are fewer of finite cost.
+
+    Args:
+        problem: Cost tables of N nodes.  About N eliminations a strategy at worst, few where one configuration of
+            most nodes is much better than the others.
+        count: Strategies wanted, >= 1.
+        limit_bytes: See ``eliminate``.
+
+    Raises:
+        ConfigError: ``count`` < 1.
+        InfeasiblePlanError: See ``eliminate``; where every strategy costs ``inf``, too.
+    """
+    if count < 1:
+        raise ConfigError(f"count must be >= 1, got {count}")
+    everything = tuple(np.ones(size, dtype=bool) for size in problem.counts)
+    first = eliminate(problem, limit_bytes=limit_bytes)
+    heap = [_Set(first.cost_s, first.choice, everything, 0)]
+    ranked: list[Ranked] = []
+    while heap and len(ranked) < count:
+        strategies = heapq.heappop(heap)
+        if strategies.best:
+            ranked.append(Ranked(strategies.bound_s, strategies.best))
+            for part in _split(problem, strategies):
+                heapq.heappush(heap, part)
+        elif (solved := _solved(problem, strategies, limit_bytes)) is not None:
+            heapq.heappush(heap, solved)
+    return tuple(ranked)
+
+
+def _split(problem: SearchProblem, parent: _Set) -> Iterator[_Set]:
+    """All strategies of a set but its best, by the first node where they differ from it."""
+    bounds = relax(restrict(problem, parent.keep)).node_s
+    decided = [_one_of(mask, choice) for mask, choice in zip(parent.keep, parent.best, strict=True)]
+    for node in range(parent.decided, len(parent.best)):
+        others = parent.keep[node] & ~decided[node]
+        if others.any():
+            bound = float(bounds[node][others[parent.keep[node]]].min())
+            if bound < math.inf:
+                keep = (*decided[:node], others, *parent.keep[node + 1 :])
+                # Rounding may lift a bound above the price that it bounds, and change the order of equal prices.
+                yield _Set(max(parent.bound_s, bound * (1 - SLACK)), (), keep, node)
+
+
+def _one_of(mask: Bools, choice: int) -> Bools:
+    one = np.zeros_like(mask)
+    one[choice] = True
+    return one
+
+
+def _solved(problem: SearchProblem, strategies: _Set, limit_bytes: float) -> _Set | None:
+    """The set with its best strategy; None where all of them are forbidden."""
+    try:
+        found = eliminate(restrict(problem, strategies.keep), limit_bytes=limit_bytes)
+    except InfeasiblePlanError:
+        return None  # the whole problem was not too wide, so this part of it is not
+    choice = tuple(int(np.flatnonzero(mask)[c]) for mask, c in zip(strategies.keep, found.choice, strict=True))
+    return _Set(evaluate(problem, choice), choice, strategies.keep, strategies.decided)
