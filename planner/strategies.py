@@ -3,7 +3,7 @@
 import difflib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -112,9 +112,8 @@ def named_strategy(name: str, graph: ComputationGraph, device_count: int) -> Str
         return NAMED[name](graph, device_count)
     if Path(name).suffix in (".json", ".yaml", ".yml"):
         return strategy_from_file(Path(name), graph, device_count)
-    near = difflib.get_close_matches(name, strategy_names(), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(f"strategy must be one of {', '.join(strategy_names())} or a file, got {name!r}{hint}")
+    known = strategy_names()
+    raise ConfigError(f"strategy must be one of {', '.join(known)} or a file, got {name!r}{_near(name, known)}")
 
 
 def strategy_from_file(path: Path, graph: ComputationGraph, device_count: int) -> Strategy:
@@ -137,10 +136,32 @@ def strategy_from_file(path: Path, graph: ComputationGraph, device_count: int) -
     rows = content.get("configurations") if isinstance(content, dict) else None
     if not isinstance(rows, dict):
         raise ConfigError(f"strategy file {path} must map 'configurations' to layers, got {type(rows).__name__}")
-    unknown = sorted(set(rows) - set(graph.index) - {"default"})
-    if unknown:
-        raise ConfigError(f"strategy file {path}: {graph.name} has no layer {unknown[0]!r}")
+    _check_names(path, graph, content, rows)
     return {layer.name: _row(path, layer, rows, device_count) for layer in graph.layers}
+
+
+def _check_names(
+    path: Path, graph: ComputationGraph, content: Mapping[str, object], rows: Mapping[str, object]
+) -> None:
+    """Refuse keys that nothing would read."""
+    where = f"strategy file {path}"
+    if "version" not in content and set(content) != {"configurations"}:  # plan files have more to say
+        extra = min(set(content) - {"configurations"}, key=str)
+        raise ConfigError(f"{where} has the unknown key {extra!r}; known is configurations")
+    for name in rows:
+        if name not in graph.index and name != "default":
+            raise ConfigError(f"{where}: {graph.name} has no layer {name!r}{_near(name, graph.index)}")
+    default = rows.get("default")
+    degrees = default.get("degrees") if isinstance(default, dict) else None
+    dims = {dim for layer in graph.layers for dim in layer.parallel_dims}
+    for dim in degrees if isinstance(degrees, dict) else ():
+        if dim not in dims:  # dimensions that only some layers have are fine
+            raise ConfigError(f"{where}: {graph.name} has no dimension {dim!r}{_near(dim, dims)}")
+
+
+def _near(name: object, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(str(name), names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _row(path: Path, layer: Layer, rows: Mapping[str, object], device_count: int) -> Configuration:
@@ -148,14 +169,15 @@ def _row(path: Path, layer: Layer, rows: Mapping[str, object], device_count: int
     where = f"strategy file {path}: configurations.{layer.name}"
     if not isinstance(row, dict) or not isinstance(row.get("degrees"), dict):
         raise ConfigError(f"{where} must have degrees, got {row!r}")
-    extra = sorted(set(row) - {"degrees", "devices"})
+    extra = set(row) - {"degrees", "devices"}
     if extra:
-        raise ConfigError(f"{where} has the unknown key {extra[0]!r}; known are degrees and devices")
+        raise ConfigError(f"{where} has the unknown key {min(extra, key=str)!r}; known are degrees and devices")
     given = {dim: d for dim, d in row["degrees"].items() if layer.name in rows or dim in layer.parallel_dims}
     if any(type(degree) is not int or degree < 1 for degree in given.values()):
         raise ConfigError(f"{where}.degrees must be integers >= 1, got {given!r}")
     degrees = dict.fromkeys(layer.parallel_dims, 1) | given
-    devices = row.get("devices", list(range(math.prod(degrees.values()))))
+    # too many parts are refused below, by number: they need no list
+    devices = row.get("devices", list(range(min(math.prod(degrees.values()), device_count + 1))))
     if not isinstance(devices, list) or any(type(device) is not int for device in devices):
         raise ConfigError(f"{where}.devices must be a list of integers, got {devices!r}")
     configuration = Configuration(degrees, tuple(devices))
