@@ -1,5 +1,6 @@
 """Plans as files: JSON with a version, written whole or not at all."""
 
+import contextlib
 import difflib
 import os
 from pathlib import Path
@@ -47,7 +48,11 @@ class _File(BaseModel):
 
 
 def save_plan(plan: Plan, path: Path) -> None:
-    """Write a plan; what was at ``path`` stays until the new file is whole."""
+    """Write a plan; what was at ``path`` stays until the new file is whole.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
     content: dict[str, Any] = {"version": VERSION}
     for name in _File.model_fields:
         if name not in ("version", "configurations"):
@@ -59,8 +64,11 @@ def save_plan(plan: Plan, path: Path) -> None:
     try:
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1))
         os.replace(partial, path)
+    except OSError as error:
+        raise ConfigError(f"plan file {path} cannot be written: {error.strerror}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # also where its folder is none
+            partial.unlink()
 
 
 def load_plan(path: Path) -> Plan:
@@ -77,8 +85,8 @@ def load_plan(path: Path) -> Plan:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"plan file {path} is not complete JSON: {error}") from error
     version = content.get("version") if isinstance(content, dict) else None
-    if type(version) is int and version > VERSION:
-        raise ConfigError(f"plan file {path} has version {version}, this program reads up to {VERSION}")
+    if type(version) is int and not 1 <= version <= VERSION:
+        raise ConfigError(f"plan file {path} has version {version}, this program reads 1 to {VERSION}")
     try:
         checked = _File.model_validate(content)
     except ValidationError as error:
@@ -93,7 +101,9 @@ def load_plan(path: Path) -> Plan:
 def _reasons(error: ValidationError) -> str:
     rows = []
     for row in error.errors():
-        field = ".".join(str(part) for part in row["loc"])
-        near = difflib.get_close_matches(field, _File.model_fields, n=1) if row["type"] == "extra_forbidden" else []
+        field = ".".join(str(part) for part in row["loc"]) or "content"
+        known = _Configuration.model_fields if len(row["loc"]) > 1 else _File.model_fields
+        unknown = row["type"] == "extra_forbidden"
+        near = difflib.get_close_matches(str(row["loc"][-1]), known, n=1) if unknown else []
         rows.append(f"{field}: {row['msg']}" + (f", did you mean {near[0]!r}?" if near else ""))
     return "; ".join(rows)
