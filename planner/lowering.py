@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.configurations import ConfigSpace, part_bounds
+from planner.configurations import ConfigSpace
 from planner.costs import CostModel, part_times
 from planner.exchange import replica_groups
 from planner.graph import Edge
 from planner.program import KINDS, Collective, Program
-from planner.regions import needed
+from planner.regions import Pieces, pieces_of
 from simulator.collectives import Round, all_reduce
 
 __all__ = ["lower"]
@@ -26,25 +26,12 @@ _DIMS = 5
 _INTEGERS = ("kind", "layer", "consumer", "backward", "device", "peer", "part", "group")
 
 
-@dataclass(frozen=True, slots=True)
-class _Regions:
-    """K regions of a tensor, each held by one part of the producer and needed by one device."""
-
-    part: Ints
-    device: Ints
-    low: Ints
-    high: Ints
-
-    def take(self, keep: Ints | NDArray[np.bool_]) -> "_Regions":
-        return _Regions(self.part[keep], self.device[keep], self.low[keep], self.high[keep])
-
-
 @dataclass
 class _Delivery:
     """One tensor brought into one layout; consumers that ask for the same layout share it."""
 
     consumer: int
-    regions: _Regions
+    regions: Pieces
     arrived: Ints
     """Shape (K,): the task after which each region is where it is needed."""
     sharers: list[int] = field(default_factory=list)
@@ -92,7 +79,7 @@ class _Lowering:
     def __init__(self, model: CostModel, spaces: Sequence[ConfigSpace]) -> None:
         self.model, self.graph, self.spaces = model, model.graph, spaces
         self.tasks = _Tasks()
-        self.boxes: list[tuple[Ints, _Regions]] = []
+        self.boxes: list[tuple[Ints, Pieces]] = []
         self.collectives: dict[int, Collective] = {}
         none: list[Ints] = [np.empty(0, dtype=np.int64)] * len(spaces)
         self.forward, self.gradient = list(none), list(none)  # task of each part, by layer
@@ -138,7 +125,9 @@ class _Lowering:
         layout = int(self.model.layouts(edge, self.spaces[v])[0])
         delivery = self.deliveries[u].get(layout)
         if delivery is None:
-            regions = self._regions(edge)
+            layer, source = self.graph.layers[v], self.graph.layers[u].output
+            needs = layer.operation.needs(edge.slot, layer.input_shapes)
+            regions = pieces_of(self.spaces[u], self.spaces[v], needs, source, len(self.model.cluster.devices))
             sources = self.spaces[u].devices[regions.part]
             arrived = self.forward[u][regions.part]
             remote = np.flatnonzero(sources != regions.device)
@@ -150,7 +139,7 @@ class _Lowering:
         delivery.sharers.append(v)
         return delivery
 
-    def _send(self, u: int, v: int, regions: _Regions, source: Ints, target: Ints, *, backward: bool) -> Ints:
+    def _send(self, u: int, v: int, regions: Pieces, source: Ints, target: Ints, *, backward: bool) -> Ints:
         elements = (regions.high - regions.low).prod(axis=1)
         sends = self.tasks.add(
             "transfer", u, len(source), consumer=v, backward=backward, device=source, peer=target, part=regions.part,
@@ -158,34 +147,6 @@ class _Lowering:
         )  # fmt: skip
         self.boxes.append((sends, regions))
         return sends
-
-    def _regions(self, edge: Edge) -> _Regions:
-        """What each part of the consumer needs, cut along the parts of the producer."""
-        layer, source = self.graph.layers[edge.consumer], self.graph.layers[edge.producer].output
-        producer, consumer = self.spaces[edge.producer], self.spaces[edge.consumer]
-        boxes = needed(consumer, layer.operation.needs(edge.slot, layer.input_shapes), source)
-        rows = np.flatnonzero(boxes.volume > 0)
-        low, high = boxes.low[rows], boxes.high[rows]
-        bounds = [part_bounds(*pair) for pair in zip(source.sizes, producer.degrees[0].tolist(), strict=True)]
-        first = np.column_stack([np.searchsorted(b, low[:, d], side="right") - 1 for d, b in enumerate(bounds)])
-        stop = np.column_stack([np.searchsorted(b, high[:, d], side="left") for d, b in enumerate(bounds)])
-        counts = stop - first
-        total = counts.prod(axis=1)
-        row = np.repeat(np.arange(len(rows)), total)
-        rest = np.arange(len(row)) - np.repeat(np.cumsum(total) - total, total)
-        part, stride = np.zeros(len(row), dtype=np.int64), 1
-        cut_low, cut_high = low[row], high[row]
-        for d in range(len(bounds) - 1, -1, -1):
-            rest, index = np.divmod(rest, counts[row, d])
-            index += first[row, d]
-            part, stride = part + index * stride, stride * (len(bounds[d]) - 1)
-            np.maximum(cut_low[:, d], bounds[d][index], out=cut_low[:, d])
-            np.minimum(cut_high[:, d], bounds[d][index + 1], out=cut_high[:, d])
-        regions = _Regions(part, consumer.devices[rows][row], cut_low, cut_high)
-        # In turns, as an all-to-all is sent: first everyone to its next, then to the one after; so that whoever
-        # shares a port or a link does not queue behind all messages to one receiver.
-        turn = (regions.device - producer.devices[part]) % len(self.model.cluster.devices)
-        return regions.take(np.lexsort((regions.device, turn)))
 
     def _backward(self, i: int) -> None:
         part, after = self._gradients(i)

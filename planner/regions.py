@@ -6,10 +6,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.configurations import ConfigSpace
+from planner.configurations import ConfigSpace, part_bounds
 from planner.shapes import Need, Shape
 
-__all__ = ["Boxes", "held", "layouts_of", "needed"]
+__all__ = ["Boxes", "Pieces", "held", "layouts_of", "needed", "pieces_of"]
 
 Ints = NDArray[np.int64]
 
@@ -28,6 +28,20 @@ class Boxes:
     def volume(self) -> Ints:
         """Elements in each box."""
         return np.asarray((self.high - self.low).prod(axis=1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """K regions of a tensor, each held by one part of the producer and needed by one device."""
+
+    part: Ints
+    device: Ints
+    low: Ints
+    high: Ints
+
+    def take(self, keep: Ints | NDArray[np.bool_]) -> "Pieces":
+        """Some of them, in the given order."""
+        return Pieces(self.part[keep], self.device[keep], self.low[keep], self.high[keep])
 
 
 @lru_cache(maxsize=2048)
@@ -80,3 +94,42 @@ def layouts_of(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> In
         mixed ^= mixed >> np.uint64(31)
     mixed[boxes.volume == 0] = 0
     return np.add.reduceat(mixed, space.device_start[:-1]).view(np.int64)
+
+
+def pieces_of(
+    producer: ConfigSpace, consumer: ConfigSpace, needs: tuple[Need, ...], source: Shape, device_count: int
+) -> Pieces:
+    """What each part of a consumer needs, cut along the parts of the producer; each space has one configuration.
+
+    Args:
+        producer: Configuration of the layer that makes the tensor.
+        consumer: Configuration of the layer that reads it.
+        needs: What the consumer's operation needs of each dimension of the tensor.
+        source: Shape of the tensor.
+        device_count: Devices of the cluster.
+
+    Returns:
+        The pieces in turns, as an all-to-all is sent: first everyone to its next, then to the one after; so that
+        whoever shares a port or a link does not queue behind all messages to one receiver.
+    """
+    boxes = needed(consumer, needs, source)
+    rows = np.flatnonzero(boxes.volume > 0)
+    low, high = boxes.low[rows], boxes.high[rows]
+    bounds = [part_bounds(*pair) for pair in zip(source.sizes, producer.degrees[0].tolist(), strict=True)]
+    first = np.column_stack([np.searchsorted(b, low[:, d], side="right") - 1 for d, b in enumerate(bounds)])
+    stop = np.column_stack([np.searchsorted(b, high[:, d], side="left") for d, b in enumerate(bounds)])
+    counts = stop - first
+    total = counts.prod(axis=1)
+    row = np.repeat(np.arange(len(rows)), total)
+    rest = np.arange(len(row)) - np.repeat(np.cumsum(total) - total, total)
+    part, stride = np.zeros(len(row), dtype=np.int64), 1
+    cut_low, cut_high = low[row], high[row]
+    for d in range(len(bounds) - 1, -1, -1):
+        rest, index = np.divmod(rest, counts[row, d])
+        index += first[row, d]
+        part, stride = part + index * stride, stride * (len(bounds[d]) - 1)
+        np.maximum(cut_low[:, d], bounds[d][index], out=cut_low[:, d])
+        np.minimum(cut_high[:, d], bounds[d][index + 1], out=cut_high[:, d])
+    pieces = Pieces(part, consumer.devices[rows][row], cut_low, cut_high)
+    turn = (pieces.device - producer.devices[part]) % device_count
+    return pieces.take(np.lexsort((pieces.device, turn)))
