@@ -169,6 +169,24 @@ def replay(
 
 
 @app.command()
+def analyse(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")],
+    *,
+    top: Annotated[int, typer.Option(parser=_whole_number, metavar="N", help="Rows printed of each table.")] = 10,
+    json: Json = False,
+) -> None:
+    """Say what a plan's iteration waits for, what faster hardware would change, and what fills the memory."""
+    from orrery.analysis_view import analysis_values, print_analysis
+    from orrery.stored_plan import open_plan
+    from planner.analysis import analyse as analyse_program
+
+    with progress_bar("simulating") as progress:
+        plan = open_plan(plan_file)
+        analysis = analyse_program(plan.program, progress=progress)
+    print_json(analysis_values(analysis, plan=plan)) if json else print_analysis(analysis, plan=plan, top=top)
+
+
+@app.command()
 def compare(
     model: Model,
     *,

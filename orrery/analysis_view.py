@@ -1,0 +1,111 @@
+"""The answer of ``orrery analyse``: one JSON value, or tables with the most of everything first."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from orrery.views import print_pairs, print_table
+
+if TYPE_CHECKING:
+    from orrery.stored_plan import StoredPlan
+    from planner.analysis import Analysis
+    from planner.program_path import Stretch
+
+__all__ = ["analysis_values", "print_analysis"]
+
+_REASONS = 2
+"""Reasons printed of one stretch; the rest are counted."""
+
+
+def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, Any]:
+    """Everything, the curve of memory for the fullest device."""
+    replay, path, memory = analysis.replay, analysis.path, analysis.memory
+    shares, devices = analysis.shares, replay.program.cluster.devices
+    times_s, held_bytes = memory.of(memory.fullest)
+    return {
+        "iteration_s": replay.iteration_s,
+        "additive_s": plan.additive_s,
+        "notes": plan.notes,
+        "busiest_device": {
+            "device": devices[shares.device].name,
+            "compute_s": shares.compute_s,
+            "exposed_communication_s": shares.exposed_communication_s,
+            "idle_s": shares.idle_s,
+        },
+        "critical_path": {
+            "iterations": path.iterations,
+            "steps": path.steps,
+            "stretches": path.stretches(),
+            "by_kind_s": path.seconds_by("kind"),
+            "by_layer_s": path.seconds_by("layer"),
+            "by_link_s": path.seconds_by("link", communication=True),
+        },
+        "exposed_communication": path.exposed(),
+        "sensitivities": analysis.sensitivities,
+        "resources": analysis.resources,
+        "memory": {
+            "peak_bytes": {device.name: peak for device, peak in zip(devices, memory.peak_bytes.tolist(), strict=True)},
+            "fullest": devices[memory.fullest].name,
+            "capacity_bytes": devices[memory.fullest].memory_bytes,
+            "peak_time_s": memory.peak_time_s(memory.fullest),
+            "alive_at_peak": analysis.alive_at_peak.to_dict("records"),
+            "curve": {"time_s": times_s, "held_bytes": held_bytes},
+        },
+    }
+
+
+def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> None:
+    """Print tables of at most ``top`` rows."""
+    path, total_s = analysis.path, analysis.replay.iteration_s
+    values = analysis_values(analysis, plan=plan)
+    memory = values["memory"]
+    busiest = {f"busiest device: {name}": value for name, value in values["busiest_device"].items()}
+    print_pairs({"iteration_s": total_s, "additive_s": plan.additive_s, **busiest, "notes": plan.notes})
+    _section("Critical path by kind", [_share("kind", *item, total_s) for item in path.seconds_by("kind").items()])
+    stretches = sorted(path.stretches(), key=lambda stretch: -stretch.seconds)[:top]
+    in_time = sorted(stretches, key=lambda stretch: stretch.start_s)
+    _section("Longest stretches of the critical path, in time", [_stretch_row(stretch) for stretch in in_time])
+    exposed = [
+        {**_share("layer", row.layer, row.seconds, total_s), "kind": row.kind, "link class": row.link_class,
+         "latency_s": row.latency_s, "wait_s": row.wait_s, "work_s": row.work_s}
+        for row in path.exposed()[:top]
+    ]  # fmt: skip
+    _section("Communication on the critical path", exposed)
+    sensitivities = [
+        {"change": row.change, "iteration": f"{row.effect:+.1%}",
+         "elasticity": f"{row.elasticity:+.3f} ± {row.elasticity_spread:.3f}", "other routes": "yes" if row.reroutes else "no"}
+        for row in analysis.sensitivities[:top]
+    ]  # fmt: skip
+    _section("What faster hardware would change", sensitivities)
+    uses = [
+        {"name": row.name, "of": row.of, "busy": f"{row.busy:.1%}", "use": f"{row.use:.1%}",
+         "moved_bytes": row.moved_bytes}
+        for row in [row for row in analysis.resources if row.is_link][:top]
+    ]  # fmt: skip
+    _section("Busiest links", uses)
+    peak = max(memory["peak_bytes"].values())
+    share = memory["peak_bytes"][memory["fullest"]] / memory["capacity_bytes"]
+    title = f"Memory: at most {peak / 2**30:.3g} GiB; {memory['fullest']} is fullest, {share:.1%}, when it holds"
+    _section(title, memory["alive_at_peak"][:top])
+
+
+def _section(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        print(f"\n{title}")
+        print_table(rows)
+
+
+def _share(what: str, name: str, seconds: float, total_s: float) -> dict[str, Any]:
+    return {what: name.replace("_", " "), "seconds": seconds, "share": f"{seconds / total_s:.1%}"}
+
+
+def _stretch_row(stretch: "Stretch") -> dict[str, Any]:
+    more = f" and {stretch.count - 1} more" if stretch.count > 1 else ""
+    others = len(stretch.reasons) - _REASONS
+    reasons = "; ".join(stretch.reasons[:_REASONS]) + (f"; {others} more" if others > 0 else "")
+    return {
+        "task": stretch.name + more,
+        "start_s": stretch.start_s,
+        "seconds": stretch.seconds,
+        "wait_s": stretch.wait_s,
+        "began upon": reasons,
+    }

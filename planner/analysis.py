@@ -1,0 +1,98 @@
+"""Where the time of a program's iteration goes, and where its memory."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from planner.memory_curve import MemoryCurve, memory_curve
+from planner.plan import Progress
+from planner.program import Program
+from planner.program_path import Path, program_path
+from planner.replay import Replay, Shares, replay
+from planner.sensitivity import Sensitivity, sensitivities
+from simulator.timeline import resource_use, union
+
+__all__ = ["Analysis", "ResourceUse", "analyse", "resource_uses"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceUse:
+    """A link or a device over the steady iterations."""
+
+    name: str
+    of: str
+    """Link class, or compute profile."""
+    is_link: bool
+    busy: float
+    """Share of the time in which it serves somebody."""
+    use: float
+    """Share of its capacity that is used, averaged over the time."""
+    moved_bytes: float
+    """Of a link, in one iteration; 0 for devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """All that a replay says of a program."""
+
+    replay: Replay
+    shares: Shares
+    path: Path
+    sensitivities: tuple[Sensitivity, ...]
+    resources: tuple[ResourceUse, ...]
+    """The busiest first; those that nobody uses are left out."""
+    memory: MemoryCurve
+
+    @property
+    def alive_at_peak(self) -> pd.DataFrame:
+        """What the fullest device holds when it holds most."""
+        return self.memory.alive(self.memory.fullest, self.memory.peak_time_s(self.memory.fullest))
+
+
+def analyse(program: Program, *, iterations: int = 4, progress: Progress = None) -> Analysis:
+    """Replay a program and say what its iteration waits for.
+
+    Args:
+        program: One iteration, lowered.
+        iterations: As for ``replay``.
+        progress: Called as ``progress(label, done, total)``.
+    """
+    replayed = replay(program, iterations=iterations)
+    return Analysis(
+        replay=replayed,
+        shares=replayed.shares(),
+        path=program_path(replayed),
+        sensitivities=sensitivities(program, iterations=iterations, progress=progress),
+        resources=resource_uses(replayed),
+        memory=memory_curve(replayed),
+    )
+
+
+def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
+    """Use of every link and device over the steady iterations, the busiest first."""
+    graph, schedule, cluster = replayed.reading.graph, replayed.schedule, replayed.program.cluster
+    begin, end, count = replayed.steady_s
+    use = resource_use(graph, schedule, np.array([begin, end]))[:, 0].clip(min=0.0)
+    owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+    order = np.argsort(graph.use_resource, kind="stable")
+    bounds = np.searchsorted(graph.use_resource[order], np.arange(len(graph.capacity) + 1))
+    start_s, end_s = (np.clip(times, begin, end)[owner[order]] for times in (schedule.start_s, schedule.end_s))
+    kinds = [link.link_class for link in cluster.links] + [device.profile for device in cluster.devices]
+    rows = []
+    for resource in np.flatnonzero(use > 0).tolist():
+        mine = slice(bounds[resource], bounds[resource + 1])
+        starts, ends = union(start_s[mine], end_s[mine])
+        is_link = resource < len(cluster.links)
+        moved = use[resource] * graph.capacity[resource] * (end - begin) / count
+        rows.append(
+            ResourceUse(
+                name=graph.resource_names[resource],
+                of=kinds[resource],
+                is_link=is_link,
+                busy=float((ends - starts).sum() / (end - begin)),
+                use=float(use[resource]),
+                moved_bytes=float(moved) if is_link else 0.0,
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (-row.busy, -row.use)))

@@ -1,0 +1,217 @@
+"""The critical path of a replayed program: what the steady iteration is waiting for, step by step."""
+
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from planner.program import KINDS
+from planner.replay import Replay
+from simulator.critical_path import Step, critical_path
+
+__all__ = ["Exposed", "Path", "PathStep", "Stretch", "program_path"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathStep:
+    """One task of the chain; each step begins where the one before ends."""
+
+    task: int
+    """Row of the program; of a joined activity its first."""
+    iteration: int
+    """Iteration of the replay that the task belongs to."""
+    name: str
+    kind: str
+    layer: str
+    device: str
+    """Device that computes or sends; empty for collectives."""
+    start_s: float
+    """From the start of the window; the task's latency is included."""
+    end_s: float
+    reason: str
+    """What it began upon: ``dependency``, ``stream``, ``link`` or ``device`` (its turn on an exclusive one),
+    or ``start``."""
+    resource: str
+    """Link or device that it waited for: whose turn it awaited, or that others used at the same time."""
+    latency_s: float
+    wait_s: float
+    """Time lost to others that used its resources at the same time."""
+    work_s: float
+    """Time of its work alone; the three add up to ``end_s - start_s``."""
+    link: str
+    """Of communication the link that slows it: the one it shared where it waited, else its narrowest."""
+    link_class: str
+
+    @property
+    def seconds(self) -> float:
+        """Length of the step."""
+        return self.end_s - self.start_s
+
+    @property
+    def communicates(self) -> bool:
+        """Whether it is a transfer or a collective."""
+        return self.kind in ("transfer", "collective")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Consecutive steps of the path that do the same for the same layer."""
+
+    name: str
+    """Of its first step."""
+    kind: str
+    layer: str
+    count: int
+    start_s: float
+    """From the start of the first stretch."""
+    seconds: float
+    wait_s: float
+    reasons: tuple[str, ...]
+    """Of its steps, each once, with the resources waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposed:
+    """Communication on the critical path: one kind, of one layer, slowed by one class of links; by iteration."""
+
+    layer: str
+    kind: str
+    link_class: str
+    steps: float
+    """Transfers or collectives."""
+    latency_s: float
+    wait_s: float
+    work_s: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """The chain over the steady window of a replay.  Its steps add up to ``iterations`` times the iteration time."""
+
+    steps: tuple[PathStep, ...]
+    iterations: int
+    row: int
+    """The last steady iteration, as ``PathStep.iteration`` counts."""
+
+    def seconds_by(self, key: str, *, communication: bool = False) -> dict[str, float]:
+        """Seconds an iteration by ``kind``, ``layer``, ``link``, ...; the longest first.
+
+        Args:
+            key: Field of ``PathStep``.
+            communication: Only transfers and collectives.
+        """
+        totals: dict[str, float] = {}
+        for step in self.steps:
+            if step.communicates or not communication:
+                name = str(getattr(step, key))
+                totals[name] = totals.get(name, 0.0) + step.seconds / self.iterations
+        return dict(sorted(totals.items(), key=lambda item: -item[1]))
+
+    def exposed(self) -> tuple[Exposed, ...]:
+        """Communication that the iteration waits for, by layer, kind and class of links; the longest first."""
+        groups: dict[tuple[str, str, str], list[PathStep]] = {}
+        for step in self.steps:
+            if step.communicates:
+                groups.setdefault((step.layer, step.kind, step.link_class), []).append(step)
+        rows = []
+        for (layer, kind, link_class), steps in groups.items():
+            sums = np.array([(1, step.latency_s, step.wait_s, step.work_s, step.seconds) for step in steps]).sum(axis=0)
+            count, latency_s, wait_s, work_s, seconds = (sums / self.iterations).tolist()
+            rows.append(
+                Exposed(
+                    layer=layer, kind=kind, link_class=link_class, steps=count, latency_s=latency_s, wait_s=wait_s,
+                    work_s=work_s, seconds=seconds,
+                )
+            )  # fmt: skip
+        return tuple(sorted(rows, key=lambda row: -row.seconds))
+
+    def stretches(self) -> tuple[Stretch, ...]:
+        """The last steady iteration in order of time, consecutive steps of one kind and layer as one."""
+        ours = [step for step in self.steps if step.iteration == self.row]
+        runs = (list(run) for _, run in groupby(ours, key=lambda step: (step.kind, step.layer)))
+        return tuple(
+            Stretch(
+                name=run[0].name,
+                kind=run[0].kind,
+                layer=run[0].layer,
+                count=len(run),
+                start_s=run[0].start_s - ours[0].start_s,
+                seconds=sum(step.seconds for step in run),
+                wait_s=sum(step.wait_s for step in run),
+                reasons=tuple(dict.fromkeys(f"{step.reason} {step.resource}".strip() for step in run)),
+            )
+            for run in runs
+        )
+
+
+def program_path(replay: Replay) -> Path:
+    """Chain of tasks that the steady iterations' time follows from.
+
+    It is cut out of the chain of the whole replay, so a step that crosses an end of the window counts in part.
+
+    Args:
+        replay: A program replayed; steady where it has three iterations or more.
+    """
+    begin, end, count = replay.steady_s
+    names = _Names(replay)
+    chain = critical_path(replay.reading.graph, replay.schedule)
+    steps = (names.step(step, begin, end) for step in chain)
+    row = int(np.searchsorted(replay.ends_s, end))
+    return Path(steps=tuple(step for step in steps if step is not None), iterations=count, row=row)
+
+
+class _Names:
+    """Turns the engine's steps into the program's."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.replay, self.program, self.graph = replay, replay.program, replay.reading.graph
+        task_of = replay.reading.task_of
+        self.place = np.full(self.graph.size, -1)
+        # backwards, so that the first member of a joined activity stands for it
+        self.place[task_of.ravel()[::-1]] = np.arange(task_of.size)[::-1]
+
+    def step(self, step: Step, begin: float, end: float) -> PathStep | None:
+        """The step cut to the window; None outside it, and for barriers, which take no time."""
+        length = step.latency_s + step.wait_s + step.work_s
+        to = float(self.replay.schedule.end_s[step.task])
+        start_s, end_s = max(to - length, begin), min(to, end)
+        place = int(self.place[step.task])
+        if place < 0 or end_s < start_s or not begin < to or to - length >= end:
+            return None
+        share = (end_s - start_s) / length if length else 1.0
+        iteration, task = divmod(place, self.program.size)
+        device, program = int(self.program.device[task]), self.program
+        link = self._link(step, task)
+        return PathStep(
+            task=task,
+            iteration=iteration,
+            name=program.name(task),
+            kind=KINDS[program.kind[task]],
+            layer=program.graph.layers[program.layer[task]].name,
+            device=program.cluster.devices[device].name if device >= 0 else "",
+            start_s=start_s - begin,
+            end_s=end_s - begin,
+            reason=self._reason(step),
+            resource=self.graph.resource_names[step.resource] if step.resource >= 0 else "",
+            latency_s=step.latency_s * share,
+            wait_s=step.wait_s * share,
+            work_s=step.work_s * share,
+            link=program.cluster.links[link].name if link >= 0 else "",
+            link_class=program.cluster.links[link].link_class if link >= 0 else "",
+        )
+
+    def _reason(self, step: Step) -> str:
+        if step.reason != "resource":
+            return step.reason
+        return "link" if step.resource < len(self.program.cluster.links) else "device"
+
+    def _link(self, step: Step, task: int) -> int:
+        """The link that slows a transfer or collective; -1 for arithmetic, and where links are not told apart."""
+        row = slice(self.graph.use_start[step.task], self.graph.use_start[step.task + 1])
+        if self.program.is_compute[task] or row.start == row.stop:
+            return -1
+        if step.wait_s and step.resource >= 0:
+            return step.resource
+        used = self.graph.use_resource[row]
+        return int(used[np.argmin(self.graph.capacity[used] / self.graph.use_weight[row])])

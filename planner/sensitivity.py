@@ -1,0 +1,146 @@
+"""What the iteration would gain from faster hardware, by replaying the program on changed clusters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hwprofiles.device_graph import DeviceGraph, Latency, Link
+from planner.network import network_of
+from planner.program import Program
+from planner.replay import replay
+
+__all__ = ["Sensitivity", "faster", "sensitivities"]
+
+STEP = 0.01
+"""Relative change of the difference quotient."""
+_LARGE = {"bandwidth": 2.0, "latency": 0.5, "speed": 2.0}
+_WORDS = {"bandwidth": "{} twice as fast", "latency": "{} latency halved", "speed": "{} twice as fast"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """Effect of one quantity of one kind of hardware on the iteration time, all else equal."""
+
+    change: str
+    """Such as ``fdr latency halved``."""
+    quantity: str
+    """``bandwidth`` or ``latency`` of a class of links, or ``speed`` of a kind of device."""
+    of: str
+    """Link class, or compute profile."""
+    iteration_s: float
+    """With the quantity doubled; a latency halved."""
+    effect: float
+    """Relative change of the iteration time: -0.03 is 3 % less."""
+    elasticity: float
+    """Relative change of the time by relative change of the quantity, from one per cent more and one less."""
+    elasticity_spread: float
+    """Half of how far the slopes to both sides part: near zero where the time is smooth."""
+    derivative_s: float
+    """Seconds by relative change of the quantity: elasticity times iteration time."""
+    reroutes: bool
+    """Whether the doubled or halved quantity also leads some transfers over other links."""
+
+
+def sensitivities(
+    program: Program, *, iterations: int = 4, progress: Callable[[str, int, int], None] | None = None
+) -> tuple[Sensitivity, ...]:
+    """Replay the program with every link class's bandwidth and latency, and every device kind's speed, changed.
+
+    Routes are found anew, so a faster class may draw transfers from others; which regions move, and the
+    order in which each device computes, stay.  Where transfers wait for turns, a small change may alter their
+    order, and the time with it by more than the change: then ``elasticity_spread`` is large.
+
+    Args:
+        program: One iteration, lowered.
+        iterations: As for ``replay``.
+        progress: Called as ``progress(label, done, total)``.
+
+    Returns:
+        The greatest gain first, then the greatest elasticity; then in the order of the cluster's links and devices.
+    """
+    trial, rows, asked = _Trial(program, iterations), [], _quantities(program.cluster)
+    for done, (quantity, of) in enumerate(asked):
+        if progress:
+            progress(_WORDS[quantity].format(of), done, len(asked))
+        rows.append(trial.row(quantity, of))
+    return tuple(sorted(rows, key=lambda row: (row.effect, -abs(row.elasticity))))
+
+
+class _Trial:
+    """Replays a program on changed hardware."""
+
+    def __init__(self, program: Program, iterations: int) -> None:
+        base = replay(program, iterations=iterations)
+        self.program, self.iterations, self.base_s = program, iterations, base.iteration_s
+        used, links = np.unique(base.reading.graph.use_resource).tolist(), program.cluster.links
+        self.used_classes = {links[resource].link_class for resource in used if resource < len(links)}
+
+    def row(self, quantity: str, of: str) -> Sensitivity:
+        """Effect of one quantity."""
+        much_s, reroutes = self._time(quantity, of, _LARGE[quantity])
+        more_s, less_s = (self._time(quantity, of, factor)[0] for factor in (1 + STEP, 1 - STEP))
+        rising, falling = (more_s / self.base_s - 1) / STEP, (1 - less_s / self.base_s) / STEP
+        elasticity = (rising + falling) / 2
+        return Sensitivity(
+            change=_WORDS[quantity].format(of),
+            quantity=quantity,
+            of=of,
+            iteration_s=much_s,
+            effect=much_s / self.base_s - 1,
+            elasticity=elasticity,
+            elasticity_spread=abs(rising - falling) / 2,
+            derivative_s=elasticity * self.base_s,
+            reroutes=reroutes,
+        )
+
+    def _time(self, quantity: str, of: str, factor: float) -> tuple[float, bool]:
+        """Iteration time with one quantity multiplied, and whether routes change."""
+        changed = faster(self.program, {(quantity, of): factor})
+        reroutes = _reroutes(self.program, changed)
+        if (
+            quantity != "speed"
+            and not reroutes
+            and (changed.cluster is self.program.cluster or of not in self.used_classes)
+        ):
+            return self.base_s, False  # nothing that the program meets has changed
+        return replay(changed, iterations=self.iterations).iteration_s, reroutes
+
+
+def _quantities(cluster: DeviceGraph) -> list[tuple[str, str]]:
+    classes = dict.fromkeys(link.link_class for link in cluster.links)
+    profiles = dict.fromkeys(device.profile for device in cluster.devices)
+    links = [(quantity, name) for name in classes for quantity in ("bandwidth", "latency")]
+    return links + [("speed", name) for name in profiles]
+
+
+def faster(program: Program, factors: dict[tuple[str, str], float]) -> Program:
+    """The same program on changed hardware.
+
+    Args:
+        program: One iteration.
+        factors: By (``bandwidth`` or ``latency``, link class) and (``speed``, profile); others stay as they are.
+    """
+    cluster = program.cluster
+    speed = np.array([factors.get(("speed", device.profile), 1.0) for device in cluster.devices])
+    work_s = np.where(program.is_compute, program.work_s / speed[program.device], program.work_s)
+    links = [_changed(link, factors) for link in cluster.links]
+    if links != list(cluster.links):
+        cluster = DeviceGraph(cluster.name, cluster.devices, cluster.vertices[len(cluster.devices) :], links)
+    return replace(program, cluster=cluster, work_s=work_s)
+
+
+def _changed(link: Link, factors: dict[tuple[str, str], float]) -> Link:
+    bandwidth, latency = (factors.get((quantity, link.link_class), 1.0) for quantity in ("bandwidth", "latency"))
+    return replace(
+        link,
+        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth,
+        latency=Latency(link.latency.sizes_bytes, tuple(second * latency for second in link.latency.seconds)),
+    )
+
+
+def _reroutes(before: Program, after: Program) -> bool:
+    if before.cluster is after.cluster:
+        return False
+    old, new = network_of(before.cluster), network_of(after.cluster)
+    return not (np.array_equal(old.route_start, new.route_start) and np.array_equal(old.route_links, new.route_links))
