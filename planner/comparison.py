@@ -33,7 +33,8 @@ class LinkUse:
 
     links: tuple[str, ...]
     edges_s: NDArray[np.float64]
-    """Bin edges, shape (B + 1,), seconds from the start of the iteration."""
+    """Bin edges, shape (B + 1,), seconds from the start of the timeline: one iteration's time, from the end of
+    the iteration before."""
     share: NDArray[np.float64]
     """Shape (links, B), 0 to 1."""
     moved_bytes: NDArray[np.float64]

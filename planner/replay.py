@@ -114,10 +114,16 @@ class Replay:
             return device in self.program.collectives[task].devices
         return device in (self.program.device[task], self.program.peer[task])
 
+    @cached_property
+    def _shown(self) -> tuple[int, float]:
+        """The iteration that timelines show, and when its first task starts: often before the one before ends."""
+        row = max(len(self.ends_s) - 2, 0)
+        return row, float(self.schedule.start_s[self.reading.task_of[row]].min())
+
     def timeline(self) -> pd.DataFrame:
-        """One row a task of the steady iteration; times from the start of the iteration, seconds."""
-        program, row = self.program, min(max(len(self.ends_s) - 2, 0), len(self.ends_s) - 1)
-        engine_task, origin = self.reading.task_of[row], self.window_s[0]
+        """One row a task of the steady iteration; times from the start of its first task, seconds."""
+        program, (row, origin) = self.program, self._shown
+        engine_task = self.reading.task_of[row]
         names = [layer.name for layer in program.graph.layers]
         kinds = np.array(KINDS)[program.kind]
         return pd.DataFrame(
@@ -145,7 +151,7 @@ class Replay:
         share = resource_use(self.reading.graph, self.schedule, edges)[: len(links)].clip(min=0.0)
         return LinkUse(
             links=tuple(link.name for link in links),
-            edges_s=edges - begin,
+            edges_s=edges - self._shown[1],
             share=share,
             moved_bytes=share.sum(axis=1) * self.program.cluster.bandwidth * (end - begin) / bins,
         )
@@ -162,12 +168,10 @@ class Replay:
         names = np.array([device.name for device in program.cluster.devices] + ["gradient exchange"])
         rows["process"] = names[program.device]
         rows["stream"] = rows["stream"].where(rows["kind"] != "transfer", "send")
-        shift_s = -min(float(rows["start_s"].min()), 0.0)  # its first tasks may start before the one before ends
-        rows[["start_s", "end_s"]] += shift_s
         waits = np.repeat(np.arange(program.size), np.diff(program.after_start))
         busiest = np.argsort(-use.moved_bytes, kind="stable")[:_TRACED_LINKS]
         counters = {
-            ("links", use.links[link]): ((use.edges_s[:-1] + shift_s).tolist(), use.share[link].tolist())
+            ("links", use.links[link]): (use.edges_s[:-1].tolist(), use.share[link].tolist())
             for link in busiest.tolist()
         }
         write_trace(path, rows, dependencies=np.column_stack([program.after, waits]), counters=counters)

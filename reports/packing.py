@@ -31,6 +31,7 @@ def _smallest_type(values: NDArray[Any]) -> str:
     if values.dtype.kind not in "bui":
         return "<f8"
     largest = int(values.max()) if values.size else 0
+    assert values.size == 0 or values.min() >= 0, "columns of integers count from 0"
     return "|u1" if largest < 2**8 else "<u2" if largest < 2**16 else "<u4"
 
 
