@@ -37,7 +37,7 @@ _Positive = {"exclusiveMinimum": 0}
 _NotNegative = {"minimum": 0}
 
 
-class _TaskRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class TaskRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """An activity.  It is ready when all tasks of `after` and all earlier tasks of its stream have ended."""
 
     id: Annotated[_Whole, Meta(description="Any whole number; ties go to the smaller one.")]
@@ -66,12 +66,12 @@ class _TaskRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     ] = None
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class TaskGraphFile(msgspec.Struct, forbid_unknown_fields=True):
     """A task graph."""
 
     version: Annotated[int, Meta(extra_json_schema={"const": VERSION})]
     resources: list[ResourceRow]
-    tasks: list[_TaskRow]
+    tasks: list[TaskRow]
 
 
 class _Version(msgspec.Struct):
@@ -80,7 +80,7 @@ class _Version(msgspec.Struct):
 
 def json_schema() -> dict[str, Any]:
     """The form as a JSON Schema."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(_File)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(TaskGraphFile)}
 
 
 def read_json(path: Path) -> GraphColumns:
@@ -108,9 +108,9 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _decode(text: bytes) -> _File:
+def _decode(text: bytes) -> TaskGraphFile:
     try:
-        file = msgspec.json.decode(text, type=_File)
+        file = msgspec.json.decode(text, type=TaskGraphFile)
     except msgspec.ValidationError:
         # A later version may hold keys that this one does not know: say which of both it is.
         check_version(msgspec.json.decode(text, type=_Version).version)
@@ -119,7 +119,7 @@ def _decode(text: bytes) -> _File:
     return file
 
 
-def _columns(file: _File) -> GraphColumns:
+def _columns(file: TaskGraphFile) -> GraphColumns:
     tasks, numbers = file.tasks, number_resources(file.resources)
     streams: dict[str | int, int] = {}
     uses, after = [task.uses for task in tasks], [task.after for task in tasks]
@@ -166,7 +166,7 @@ def write_json(file: IO[bytes], graph: TaskGraph, *, names: Sequence[str], kinds
     file.write(b"\n]}\n")
 
 
-def _rows(graph: TaskGraph, part: slice, names: Sequence[str], kinds: Sequence[str]) -> Iterator[_TaskRow]:
+def _rows(graph: TaskGraph, part: slice, names: Sequence[str], kinds: Sequence[str]) -> Iterator[TaskRow]:
     """Rows of a part of the tasks: plain lists are read faster than arrays."""
     task = range(graph.size)[part]
     after = _split(graph.after, graph.after_start, part)
@@ -176,7 +176,7 @@ def _rows(graph: TaskGraph, part: slice, names: Sequence[str], kinds: Sequence[s
     for i, before, used, weight, work, start_s, latency_s, limit, priority, stream in zip(
         task, after, resources, weights, *columns, strict=True
     ):
-        yield _TaskRow(
+        yield TaskRow(
             id=i,
             work=work,
             name=names[i],
