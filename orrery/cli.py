@@ -219,7 +219,8 @@ def compare(
     from reports.tables import comparison_table
 
     print_rich(comparison_table(comparison))
-    print(f"{headline(comparison)}\npage: {page}")
+    refused = [f"{name} was refused: {reason}" for name, reason in comparison.refused.items()]
+    print("\n".join([headline(comparison), *refused, *comparison.notes, f"page: {page}"]))
 
 
 @app.command()
