@@ -231,9 +231,8 @@ def test_cut_off_file_is_refused(form, tmp_path):
 
 
 def test_not_utf8_is_refused(tmp_path):
-    (tmp_path / "graph.json").write_bytes(
-        b'{"version": 1, "resources": [], "tasks": [{"id": 1, "work": 1, "name": "\xff"}]}'
-    )
+    path = write(tmp_path, [{**TASK, "name": "send"}])
+    path.write_bytes(path.read_bytes().replace(b"send", b"\xff"))
 
     with pytest.raises(ConfigError, match=r"graph\.json: "):
         read_graph(path)
