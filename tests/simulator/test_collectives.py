@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles.errors import ConfigError
-from simulator.collectives import ALL_REDUCES, Round, all_reduce
+from simulator.collectives import Round, all_reduce
 
 RINGS = ("ring", "hierarchical")
+SCHEMES = ("ring", "ps", "ps-spread", "tree", "hierarchical")
 
 
 def messages(step):
@@ -115,7 +116,7 @@ def clusters(draw):
     return list(devices[:size]), [device // per_node for device in range(len(devices))]
 
 
-@pytest.mark.parametrize("scheme", ALL_REDUCES)
+@pytest.mark.parametrize("scheme", SCHEMES)
 @given(clusters(), st.integers(0, 2**32))
 def test_every_replica_ends_with_the_sum(scheme, case, seed):
     group, nodes = case
@@ -128,7 +129,7 @@ def test_every_replica_ends_with_the_sum(scheme, case, seed):
         np.testing.assert_array_equal(held[device], total)
 
 
-@pytest.mark.parametrize("scheme", ALL_REDUCES)
+@pytest.mark.parametrize("scheme", SCHEMES)
 @given(clusters())
 def test_traffic_is_the_textbooks(scheme, case):
     """2 (p - 1) buffers in all, never less than 2 (p - 1) / p from the busiest: no scheme beats the bandwidth bound.
@@ -192,11 +193,11 @@ def test_groups_keep_one_pattern():
     assert [[(step.share, step.repeats) for step in plan] for plan in plans] == [[(0.25, 6)]] * 2
 
 
-@pytest.mark.parametrize("scheme", ALL_REDUCES)
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_single_replica_exchanges_nothing(scheme):
     assert all_reduce(scheme, [(0,), (1,)], [0, 0]) == [[], []]
 
 
 def test_unknown_scheme():
-    with pytest.raises(ConfigError, match="exchange must be one of ring, ps, ps-spread, tree, hierarchical, got 'rng'"):
+    with pytest.raises(ConfigError, match=r"exchange must be one of ring, .*got 'rng'"):
         all_reduce("rng", [(0, 1)], [0, 0])

@@ -1,0 +1,198 @@
+"""A comparison's numbers: against each other, against the modules below, and against scipy."""
+
+import json
+import math
+
+import pytest
+from plans import cluster_of
+from scipy.stats import spearmanr
+
+from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.compare import compare
+from planner.costs import CostModel
+from planner.lower_bound import iteration_bound
+from planner.memory import peak_memory_bytes
+from planner.models import load_model
+from planner.plan import additive_s, lowered, make_plan
+from planner.plan_file import save_plan
+from planner.replay import replay
+from planner.strategies import NAMED, named_strategy
+
+EVERY = (*NAMED, "layerwise")
+
+
+@pytest.fixture(
+    scope="module", params=[("lenet5", 64, "titanx-4", 4), ("alexnet", 32, "k80-16", 8)], ids=lambda p: p[0]
+)
+def question(request):
+    name, batch, cluster, count = request.param
+    return load_model(name, batch=batch), cluster_of(cluster, count)
+
+
+@pytest.fixture(scope="module")
+def found(question):
+    return compare(*question, EVERY)
+
+
+def test_the_winner_has_the_least_simulated_time(found):
+    by_name = {result.name: result for result in found.strategies}
+
+    assert tuple(by_name) == EVERY
+    assert by_name[found.winner].simulated_s == min(result.simulated_s for result in found.strategies)
+    assert by_name["layerwise"].simulated_s == by_name[found.winner].simulated_s
+
+
+def test_terms_of_the_layers_add_up(found):
+    """The three terms of Eq. 1 to the additive cost, the bytes of the layers to the bytes moved."""
+    for result in found.strategies:
+        terms_s = sum(layer.compute_s + layer.exchange_s + layer.transfer_s for layer in result.layers)
+        assert terms_s == pytest.approx(result.additive_s, rel=1e-9)
+        assert sum(layer.moved_bytes for layer in result.layers) == pytest.approx(result.moved_bytes)
+        assert result.timeline["bytes"].sum() == pytest.approx(result.moved_bytes)
+
+
+def test_shares_add_up(found):
+    for result in found.strategies:
+        parts = (result.compute_s, result.exposed_communication_s, result.idle_s)
+        assert sum(parts) == pytest.approx(result.simulated_s, rel=1e-9)
+        assert min(parts) >= -1e-9 * result.simulated_s
+
+
+def test_the_ladder_and_the_bound(found):
+    for result in found.strategies:
+        assert list(result.ladder_s) == ["additive", "overlap", "contention"]
+        assert result.ladder_s["additive"] == result.additive_s
+        assert result.ladder_s["contention"] == result.simulated_s
+        assert result.ladder_s["overlap"] <= result.additive_s * (1 + 1e-9)
+        assert 0 < result.lower_bound_s <= result.simulated_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_strategies_are_as_the_modules_below_say(found, question, name):
+    graph, cluster = question
+    model = CostModel(graph, cluster)
+    strategy = named_strategy(name, graph, len(cluster.devices))
+    program = lowered(model, strategy)
+    result = next(result for result in found.strategies if result.name == name)
+
+    assert result.simulated_s == replay(program).iteration_s
+    assert result.additive_s == pytest.approx(additive_s(model, strategy), rel=1e-12)
+    assert result.lower_bound_s == iteration_bound(program)[0]
+    assert result.peak_memory_bytes == tuple(peak_memory_bytes(program).tolist())
+    assert result.tasks == program.size
+    assert result.images_per_s == pytest.approx(graph.batch / result.simulated_s)
+    assert {layer.name: layer.degrees for layer in result.layers} == {n: dict(c.degrees) for n, c in strategy.items()}
+
+
+def test_speedup_is_against_all_on_one_device(found, question):
+    graph, cluster = question
+    alone = make_plan(graph, cluster.take(1), strategy="data")
+
+    assert found.one_device_s == pytest.approx(alone.simulated_s)
+    for result in found.strategies:
+        assert result.speedup == pytest.approx(alone.simulated_s / result.simulated_s)
+        assert result.speedup <= len(cluster.devices)
+
+
+def test_data_parallelism_moves_the_parameters_in_rings(found, question):
+    graph, cluster = question
+    data = next(result for result in found.strategies if result.name == "data")
+
+    assert data.moved_bytes == pytest.approx(2 * (len(cluster.devices) - 1) * graph.parameter_count * 4)
+
+
+def test_rank_correlation_is_spearmans(found):
+    tried = found.tried
+
+    assert list(tried.columns) == ["name", "additive_s", "simulated_s"]
+    assert tried["name"].tolist()[: len(EVERY)] == list(EVERY)
+    assert len(tried) > len(EVERY)
+    expected = spearmanr(tried["additive_s"], tried["simulated_s"]).statistic
+    assert found.rank_correlation == pytest.approx(expected, rel=1e-12)
+    for result in found.strategies:
+        row = tried[tried["name"] == result.name].iloc[0]
+        assert (row["additive_s"], row["simulated_s"]) == (result.additive_s, result.simulated_s)
+
+
+def test_two_comparisons_are_equal(found, question):
+    again = compare(*question, EVERY)
+
+    assert again.tried.equals(found.tried)
+    assert [r.timeline.equals(s.timeline) for r, s in zip(again.strategies, found.strategies, strict=True)] == [
+        True
+    ] * 5
+
+
+def test_one_strategy_has_no_correlation():
+    found = compare(load_model("lenet5", batch=8), cluster_of("titanx-4", 2), ["data"])
+
+    assert (found.winner, len(found.tried)) == ("data", 1)
+    assert math.isnan(found.rank_correlation)
+
+
+def test_strategies_from_files_and_plans(tmp_path):
+    graph, cluster = load_model("lenet5", batch=8), cluster_of("titanx-4", 2)
+    (tmp_path / "mine.yaml").write_text("configurations: {default: {degrees: {sample: 2}}}")
+    save_plan(make_plan(graph, cluster, strategy="owt"), tmp_path / "owt.json")
+    mine, owt = str(tmp_path / "mine.yaml"), str(tmp_path / "owt.json")
+    found = {
+        result.name: result.simulated_s for result in compare(graph, cluster, ["data", mine, "owt", owt]).strategies
+    }
+
+    assert found[mine] == found["data"]
+    assert found[owt] == found["owt"]
+
+
+def with_memory(cluster, memory_bytes):
+    """The same cluster with devices of another memory."""
+    devices = [type(d)(name=d.name, node=d.node, profile=d.profile, memory_bytes=memory_bytes) for d in cluster.devices]
+    return DeviceGraph("changed", devices, cluster.vertices[len(devices) :], cluster.links)
+
+
+def test_what_does_not_fit_is_refused_with_the_reason():
+    """Data parallelism keeps all parameters on every device, model parallelism a quarter of most."""
+    graph, cluster = load_model("alexnet", batch=4), with_memory(cluster_of("titanx-4", 4), 5e8)
+    found = compare(graph, cluster, ["data", "model"])
+
+    assert [result.name for result in found.strategies] == ["model"]
+    assert list(found.refused) == ["data"]
+    assert "plan does not fit on" in found.refused["data"]
+    assert "the device has 0.47 GiB" in found.refused["data"]
+    assert found.tried["name"].tolist() == ["model"]
+    with pytest.raises(InfeasiblePlanError, match="data: plan does not fit"):
+        compare(graph, cluster, ["data"])
+
+
+@pytest.mark.parametrize(
+    ("strategies", "message"),
+    [
+        ([], "strategies must name at least one, got none"),
+        (["data", "modle"], "got 'modle'; did you mean 'model'"),
+        (["nothing.yaml"], "strategy file nothing.yaml cannot be read"),
+    ],
+)
+def test_bad_strategies(strategies, message):
+    with pytest.raises(ConfigError, match=message):
+        compare(load_model("lenet5", batch=8), cluster_of("titanx-4", 2), strategies)
+
+
+def test_a_batch_that_does_not_divide():
+    with pytest.raises(ConfigError, match="got 6; the nearest is 8"):
+        compare(load_model("lenet5", batch=6), cluster_of("titanx-4", 4), ["data"])
+
+
+def test_progress_counts_up():
+    told = []
+    compare(
+        load_model("lenet5", batch=8), cluster_of("titanx-4", 2), ["data", "owt"], progress=lambda *r: told.append(r)
+    )
+    assert told == [("simulating data", 0, 3), ("simulating owt", 1, 3), ("validating the additive model", 2, 3)]
+
+
+def test_comparisons_hold_what_json_can(found):
+    """What the command prints: finite numbers."""
+    for result in found.strategies:
+        json.dumps(
+            [result.ladder_s, result.images_per_s, result.peak_memory_bytes, result.layers[0].degrees], allow_nan=False
+        )

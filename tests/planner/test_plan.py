@@ -1,0 +1,112 @@
+"""Plans: made, priced, lowered again; and the choice among the layer-wise optimum and the usual strategies."""
+
+import pytest
+from hypothesis import given, settings
+from plans import cluster_of, inception_module, program_of, questions, residual_block
+
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.costs import CostModel
+from planner.models import load_model
+from planner.plan import additive_s, layerwise, lower_plan, lowered, make_plan
+from planner.replay import replay
+from planner.strategies import NAMED, named_strategy, spaces_of
+from simulator.collectives import ALL_REDUCES
+
+
+def lenet5():
+    return load_model("lenet5", batch=8)
+
+
+@settings(max_examples=30)
+@given(questions())
+def test_additive_cost_is_the_sum_of_the_tables(question):
+    """Node by node and layout by layout, against the search's own evaluation."""
+    model, strategy = question
+    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
+    total_s = sum(float(model.node_costs(i, space).total_s[0]) for i, space in enumerate(spaces))
+    for edges in model.graph.consumers:
+        asked = {}
+        for edge in edges:
+            layout = int(model.layouts(edge, spaces[edge.consumer])[0])
+            asked[layout] = model.transfer_table(edge, spaces[edge.producer], spaces[edge.consumer])[0, 0]
+        total_s += sum(asked.values())
+
+    assert additive_s(model, strategy) == pytest.approx(total_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("strategy", [*NAMED, "layerwise"])
+@pytest.mark.parametrize("exchange", ["ring", "ps"])
+def test_a_plan_says_what_its_program_takes(strategy, exchange):
+    graph, cluster = lenet5(), cluster_of("titanx-4", 4)
+    plan = make_plan(graph, cluster, strategy=strategy, exchange=exchange)
+    program = lower_plan(plan, graph, cluster)
+
+    assert replay(program).iteration_s == plan.simulated_s
+    assert replay(program, overlap=False, contention=False).iteration_s == pytest.approx(plan.additive_s, rel=1e-9)
+    assert set(plan.configurations) == set(graph.index)
+    assert (plan.model, plan.batch, plan.strategy, plan.exchange) == ("lenet5", 8, strategy, exchange)
+    assert (plan.model_digest, plan.cluster_digest) == (graph.digest, cluster.digest)
+    assert (plan.width > 0) == (strategy == "layerwise")
+
+
+@pytest.mark.parametrize("exchange", ALL_REDUCES)
+@pytest.mark.parametrize("make", [lenet5, inception_module, residual_block])
+def test_layerwise_is_never_worse(make, exchange):
+    """By Eq. 1 the search beats every named strategy; by simulation the choice among them does."""
+    graph, cluster = make(), cluster_of("p100-4x4", 6 if make is lenet5 else 8)
+    model = CostModel(graph, cluster, exchange)
+    found, best, notes = layerwise(model)
+    known = {}
+    for name in NAMED:
+        try:
+            known[name] = named_strategy(name, graph, len(cluster.devices))
+        except ConfigError:
+            assert any(note.startswith(f"{name} is no candidate: batch must be") for note in notes)
+    assert set(known) >= {"model", "spatial"}
+    for strategy in known.values():
+        assert found.cost_s <= additive_s(model, strategy) * (1 + 1e-9)
+        assert best.simulated_s <= replay(program_of(model, strategy)).iteration_s
+    assert additive_s(model, found.strategy) == pytest.approx(found.cost_s, rel=1e-9)
+    assert best.simulated_s == replay(program_of(model, best.strategy)).iteration_s
+    assert (best.name == "layerwise") != any("is the plan" in note for note in notes)
+
+
+def test_progress_is_told():
+    told = []
+    make_plan(lenet5(), cluster_of("titanx-4", 2), progress=lambda *row: told.append(row))
+
+    assert told[0][0] == "searching"
+    assert {label for label, _, _ in told} >= {"simulating layerwise"}
+    assert all(0 <= done < total for _, done, total in told)
+
+
+def test_a_plan_for_another_model_is_refused():
+    cluster = cluster_of("titanx-4", 2)
+    plan = make_plan(lenet5(), cluster, strategy="data")
+    for other in (load_model("lenet5", batch=16), load_model("lenet5:classes=11", batch=8), inception_module()):
+        with pytest.raises(ConfigError, match=f"made for another lenet5 with batch 8: .*{plan.model_digest}"):
+            lower_plan(plan, other, cluster)
+
+
+def test_a_plan_for_more_devices_is_refused():
+    plan = make_plan(lenet5(), cluster_of("titanx-4", 4), strategy="data")
+    with pytest.raises(ConfigError, match="degrees multiply to 4 parts, the cluster has 2 devices"):
+        lower_plan(plan, lenet5(), cluster_of("titanx-4", 2))
+
+
+@pytest.mark.parametrize("strategy", ["data", "layerwise"])
+def test_bad_names_are_refused(strategy):
+    with pytest.raises(ConfigError, match="strategy must be one of"):
+        make_plan(lenet5(), cluster_of("titanx-4", 2), strategy="datta")
+    with pytest.raises(ConfigError, match=r"exchange must be one of ring, .*got 'rings'"):
+        make_plan(lenet5(), cluster_of("titanx-4", 2), strategy=strategy, exchange="rings")
+
+
+def test_what_does_not_fit_is_refused():
+    """16,384 samples of VGG-11 are too many for every strategy on two devices."""
+    graph, cluster = load_model("vgg11", batch=16384), cluster_of("titanx-4", 2)
+    model = CostModel(graph, cluster)
+    with pytest.raises(InfeasiblePlanError, match=r"needs [0-9.]+ GiB, the device has 12\.00 GiB"):
+        lowered(model, named_strategy("data", graph, 2))
+    with pytest.raises(InfeasiblePlanError, match="layerwise is no candidate: plan does not fit"):
+        make_plan(graph, cluster)

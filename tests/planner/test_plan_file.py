@@ -1,0 +1,162 @@
+"""Plan files: what is written is read, and every mistake is named."""
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plans import cluster_of
+
+from hwprofiles.errors import ConfigError
+from planner.models import load_model
+from planner.plan import Plan, lower_plan, make_plan
+from planner.plan_file import VERSION, load_plan, save_plan
+from planner.strategies import named_strategy
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return make_plan(load_model("lenet5", batch=8), cluster_of("titanx-4", 4))
+
+
+@pytest.fixture
+def content(plan, tmp_path):
+    """What a good file holds."""
+    save_plan(plan, tmp_path / "good.json")
+    return json.loads((tmp_path / "good.json").read_text())
+
+
+def test_round_trip(plan, tmp_path):
+    path = tmp_path / "plan.json"
+    save_plan(plan, path)
+    again = load_plan(path)
+    for field in fields(Plan):
+        assert getattr(again, field.name) == getattr(plan, field.name), field.name
+    save_plan(again, tmp_path / "second.json")
+
+    assert (tmp_path / "second.json").read_bytes() == path.read_bytes()
+    assert json.loads(path.read_text())["version"] == VERSION
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["plan.json", "second.json"]
+
+
+@given(st.floats(1e-9, 1e9), st.integers(0, 2**40), st.text())
+def test_numbers_and_text_survive(plan, tmp_path_factory, seconds, width, text):
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    save_plan(replace(plan, simulated_s=seconds, width=width, notes=(text,), strategy=text), path)
+    again = load_plan(path)
+
+    assert (again.simulated_s, again.width, again.notes, again.strategy) == (seconds, width, (text,), text)
+
+
+def test_a_plan_is_a_strategy_file_too(plan, tmp_path):
+    save_plan(plan, tmp_path / "plan.json")
+
+    assert named_strategy(str(tmp_path / "plan.json"), load_model("lenet5", batch=8), 4) == plan.configurations
+
+
+def test_a_loaded_plan_lowers_to_the_same_program(plan, tmp_path):
+    save_plan(plan, tmp_path / "plan.json")
+    graph, cluster = load_model("lenet5", batch=8), cluster_of("titanx-4", 4)
+    first, second = (lower_plan(each, graph, cluster) for each in (plan, load_plan(tmp_path / "plan.json")))
+
+    for column in ("kind", "layer", "device", "peer", "size_bytes", "work_s", "box_low", "box_high", "after"):
+        assert getattr(first, column).tobytes() == getattr(second, column).tobytes()
+
+
+def test_every_cut_off_file_is_refused(content, tmp_path):
+    path, text = tmp_path / "cut.json", json.dumps(content)
+    for length in range(0, len(text), 41):
+        path.write_text(text[:length])
+        with pytest.raises(ConfigError, match=r"cut.json is not complete JSON"):
+            load_plan(path)
+
+
+MISTAKES = {
+    "newer": ({"version": VERSION + 1}, f"has version {VERSION + 1}, this program reads 1 to {VERSION}"),
+    "newer, with more": ({"version": 9, "streams": 2}, "has version 9, this program"),
+    "older than any": ({"version": 0}, "has version 0"),
+    "unknown key": ({"strategie": "data"}, "strategie: .*, did you mean 'strategy'"),
+    "text for a number": ({"batch": "8"}, "batch: .*integer"),
+    "fraction for a number": ({"width": 1.5}, "width: .*integer"),
+    "truth for a number": ({"batch": True}, "batch: .*integer"),
+    "version by text": ({"version": "1"}, "version: .*integer"),
+    "number for a text": ({"exchange": 3}, "exchange: .*string"),
+    "number for a list": ({"notes": 3}, "notes: .*list"),
+    "number for a layer": ({"configurations": {"conv1": 3}}, "configurations.conv1: "),
+    "null": ({"additive_s": None}, "additive_s: .*number"),
+    "two": ({"batch": "8", "width": None}, "batch: .*; width: "),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_named(content, tmp_path, change, message):
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(content | change))
+    with pytest.raises(ConfigError, match=f"plan file .*wrong.json.*{message}") as caught:
+        load_plan(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_mistakes_inside_a_configuration(content, tmp_path):
+    path = tmp_path / "wrong.json"
+    content["configurations"]["conv1"]["degres"] = content["configurations"]["conv1"].pop("degrees")
+    path.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=r"configurations.conv1.degrees: .*required; .*degres: .* mean 'degrees'"):
+        load_plan(path)
+
+
+@pytest.mark.parametrize("key", ["version", "model", "configurations", "cluster_digest"])
+def test_missing_keys(content, tmp_path, key):
+    del content[key]
+    (tmp_path / "short.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=f"{key}: Field required"):
+        load_plan(tmp_path / "short.json")
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '"plan"', "null", "NaN", "{} {}", "\x00"])
+def test_files_that_hold_something_else(tmp_path, text):
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"plan file .*other.json"):
+        load_plan(tmp_path / "other.json")
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "noise.json").write_bytes(b"\xff\xfe{}")
+    for name, message in {
+        "none.json": "cannot be read: No such",
+        ".": "cannot be read",
+        "noise.json": "not com",
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            load_plan(tmp_path / name)
+
+
+def test_a_failed_write_leaves_what_was_there(plan, tmp_path, monkeypatch):
+    path = tmp_path / "plan.json"
+    path.write_text("precious")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(ConfigError, match=r"plan file .*plan.json cannot be written: No space left"):
+        save_plan(plan, path)
+
+    assert path.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_folders_that_are_none(plan, tmp_path):
+    (tmp_path / "file").write_text("precious")
+    for path in (tmp_path / "none/plan.json", tmp_path / "file/plan.json", tmp_path):
+        with pytest.raises(ConfigError, match=f"plan file {path} cannot be written: "):
+            save_plan(plan, path)
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_edited_configurations_are_checked_when_lowered(plan, content, tmp_path):
+    content["configurations"]["conv1"] = {"degrees": {"sample": 8}, "devices": list(range(8))}
+    (tmp_path / "edited.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="configuration of conv1: degrees multiply to 8 parts"):
+        lower_plan(load_plan(tmp_path / "edited.json"), load_model("lenet5", batch=8), cluster_of("titanx-4", 4))
