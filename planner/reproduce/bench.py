@@ -10,10 +10,10 @@ from planner.layerwise import find
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.models.registry import load_model
+from planner.plan import additive_s
 from planner.program import KINDS, Program
 from planner.replay import replay
 from planner.reproduce.clusters import cluster_of
-from planner.search.problem import evaluate
 from planner.strategies import Strategy, named_strategy, spaces_of
 
 __all__ = ["Bench", "Case", "Outcome"]
@@ -90,12 +90,11 @@ class Bench:
 
 
 def _outcome(model: CostModel, strategy: Strategy) -> Outcome:
-    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
-    program = lower(model, spaces)
+    program = lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)))
     capacity = np.array([device.memory_bytes for device in model.cluster.devices])
     return Outcome(
         simulated_s=replay(program).iteration_s,
-        additive_s=evaluate(model.problem(spaces, model.transfer_table), [0] * len(spaces)),
+        additive_s=additive_s(model, strategy),
         moved_bytes=program.moved_bytes,
         layer_bytes=_layer_bytes(program),
         fits=bool((peak_memory_bytes(program) <= capacity).all()),

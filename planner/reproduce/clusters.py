@@ -7,8 +7,9 @@ from hwprofiles.device_graph import DeviceGraph, Latency, Link
 
 __all__ = ["BUS_BYTES_PER_S", "bus_of", "cluster_of", "with_host_server"]
 
-BUS_BYTES_PER_S = 4.5e9
-"""Bandwidth behind Tables 2 and 3 of DeePa: 2 x 16 x 9216 x 4096 x 4 B / 1.075 s."""
+BUS_BYTES_PER_S = {"k80": 4.5e9, "p100": 18e9, "p100-4": 18e9}
+"""The one bandwidth of the papers' form.  K80: what Table 2 of DeePa is computed with, 2 x 16 x 9216 x 4096 x 4 B /
+1.075 s.  P100: payload of an NVLink 1.0; neither paper prints theirs."""
 _HOST_BYTES_PER_S = 50e9
 """Four channels of DDR4 in a Xeon E5 v4, sustained; no result depends on it, for every path to it is narrower."""
 
@@ -25,16 +26,16 @@ def cluster_of(name: str) -> DeviceGraph:
     change, _, base = name.rpartition(" ")
     cluster = load_cluster(_SPECS[base])
     if change == "bus":
-        return bus_of(cluster)
+        return bus_of(cluster, BUS_BYTES_PER_S[base])
     if change == "host":
         return with_host_server(cluster)
     return cluster.take(1) if change == "one" else cluster
 
 
-def bus_of(cluster: DeviceGraph) -> DeviceGraph:
-    """The same devices around one link that all transfers share: DeePa's total bytes over one bandwidth."""
+def bus_of(cluster: DeviceGraph, bytes_per_s: float) -> DeviceGraph:
+    """The same devices around one link that all transfers share: the papers' total bytes over one bandwidth."""
     count = len(cluster.devices)
-    bus, port = _link("bus", count, count + 1, BUS_BYTES_PER_S), 1e6 * BUS_BYTES_PER_S
+    bus, port = _link("bus", count, count + 1, bytes_per_s), 1e6 * bytes_per_s
     ends = [
         link
         for i in range(count)

@@ -32,11 +32,15 @@ def table_rows() -> Iterator[Row]:
         lines = [line for line in rows if line["table"] == table]
         ours = [costs_ms(model, layers, {key: int(line[key]) for key in "nchw"}) for line in lines]
         for line, costs in zip(lines, ours, strict=True):
-            notes = _notes(table, line, model, layers)
+            notes = _notes(table, line, model, layers) | {"total": _with_printed_compute(line, costs)}
             for column in COLUMNS:
                 source = f"DeePa, Table {table}: {line['model']}, {line['layer']}, {_form(line)}, {column}"
                 yield row(source, line[f"{column}_ms"], costs[column], "ms", notes.get(column, ""))
         yield _cheapest(table, lines, ours)
+
+
+def _with_printed_compute(line: dict[str, str], costs: Costs) -> str:
+    return f"with the printed compute {costs['transfer'] + costs['update'] + float(line['compute_ms']):.1f}"
 
 
 def costs_ms(model: CostModel, layers: tuple[str, ...], degrees: dict[str, int]) -> Costs:
@@ -91,7 +95,7 @@ def _notes(table: str, line: dict[str, str], model: CostModel, layers: tuple[str
     }
     if table == "3":
         weights = 4 * sum(layer.parameter_count for layer in named)
-        formula = 2 * workers * weights / BUS_BYTES_PER_S * 1e3
+        formula = 2 * workers * weights / BUS_BYTES_PER_S["k80"] * 1e3
         notes["compute"] += "; with Winograd's algorithm 2.25 times that"
         notes["update"] += f"; Table 2's formula gives {formula:.1f} for three layers, the printed value for two"
         notes["transfer"] = (
