@@ -8,7 +8,7 @@ import pytest
 
 from hwprofiles.errors import ConfigError
 from planner.reproduce import deepa, layerwise, reproduce
-from planner.reproduce.bench import Bench, Case
+from planner.reproduce.bench import Bench
 from planner.reproduce.clusters import cluster_of
 from planner.reproduce.deepa_tables import table_rows
 from planner.reproduce.rows import row, spread, stored
@@ -143,13 +143,14 @@ def claim(paper: str, key: str, bench: Bench):
     return CLAIMS[paper].claim_row(line, bench)
 
 
-@pytest.mark.parametrize("where", ["k80 512", "p100 128", "p100-4 512"])
-def test_speedups_over_the_frameworks_have_the_printed_order(bench, where):
-    """Secs. 7.1 and 7.3: AlexNet gains most, Inception-v3 least, and none loses."""
-    alexnet, vgg16, inception = (claim("deepa", f"frameworks {model} {where}", bench) for model in deepa.MODELS)
+@pytest.mark.parametrize(("where", "models"), [("k80 512", 3), ("p100 128", 2), ("p100-4 512", 2)])
+def test_speedups_over_the_frameworks_have_the_printed_order(bench, where, models):
+    """Secs. 7.1 and 7.3: AlexNet gains most, Inception-v3 (on 16 K80) least, and none loses."""
+    rows = [claim("deepa", f"frameworks {model} {where}", bench) for model in deepa.MODELS[:models]]
 
-    assert alexnet.printed > vgg16.printed > inception.printed
-    assert alexnet.ours > vgg16.ours > inception.ours > 0.999
+    for speedups in ([found.printed for found in rows], [found.ours for found in rows]):
+        assert sorted(speedups, reverse=True) == speedups
+        assert speedups[-1] > 0.999
 
 
 @pytest.mark.parametrize("model", ["alexnet", "vgg16"])
