@@ -163,7 +163,12 @@ def replicas(layer, configuration, split):
     return sorted(map(sorted, groups.values()))
 
 
-def check_exchange(program, strategy, i):
+def messages(exchange, count):
+    """Whole buffers that an exchange among so many replicas moves: everyone's to everyone, or the least there is."""
+    return (count if exchange == "direct" else 2) * (count - 1)
+
+
+def check_exchange(program, strategy, i, exchange):
     """Gradients meet in their replica group and nowhere else; updates come after, and the next forward after them."""
     layer = program.graph.layers[i]
     weights, updates = tasks_of(program, "weight_gradient", i), tasks_of(program, "update", i)
@@ -178,7 +183,7 @@ def check_exchange(program, strategy, i):
     assert found == set(map(tuple, groups))
     shard_bytes = layer.parameter_count * program.graph.element_bytes / configuration.degrees.get("channel", 1)
     moved = sum(program.size_bytes[task] for task in steps)
-    assert moved == pytest.approx(sum(2 * (len(group) - 1) for group in groups) * shard_bytes)
+    assert moved == pytest.approx(sum(messages(exchange, len(group)) for group in groups) * shard_bytes)
     for part, device in enumerate(configuration.devices):
         behind, ahead = set(), [updates[part]]
         while ahead:
@@ -193,13 +198,13 @@ def check_exchange(program, strategy, i):
         assert mine <= behind
 
 
-def check_program(program, strategy):
+def check_program(program, strategy, exchange="ring"):
     check_order(program)
     for edge in program.graph.edges:
         check_arrivals(program, strategy, edge)
     for i in range(len(program.graph.layers)):
         check_gradients(program, strategy, i)
-        check_exchange(program, strategy, i)
+        check_exchange(program, strategy, i, exchange)
     carried = {(int(task), int(before)) for task, before in program.carried}
     pairs = [
         (tasks_of(program, "forward", i), tasks_of(program, "update", i)) for i in range(len(program.graph.layers))
@@ -213,7 +218,7 @@ def test_programs_move_what_parts_read(graph, count, seed, exchange):
     model = CostModel(graph, cluster_of("p100-4x4", count), exchange)
     strategy = random_strategy(graph, count, np.random.default_rng(seed))
 
-    check_program(program_of(model, strategy), strategy)
+    check_program(program_of(model, strategy), strategy, exchange)
 
 
 @pytest.mark.parametrize("make", [inception_module, residual_block])
@@ -333,7 +338,7 @@ def test_parameters_that_no_split_divides_are_exchanged_among_all_parts(exchange
         if program.layer[task] == 0:
             found[program.collectives[task].devices] += program.size_bytes[task]
     # halves of four numbers go between two replicas each, three numbers among four
-    assert found == {(0, 2): 2 * 2 * 4, (1, 3): 2 * 2 * 4, (0, 1, 2, 3): 2 * 3 * 3 * 4}
+    assert found == {(0, 2): 2 * 2 * 4, (1, 3): 2 * 2 * 4, (0, 1, 2, 3): messages(exchange, 4) * 3 * 4}
     for part, device in enumerate(strategy["scaled"].devices):
         waits = rows(program, tasks_of(program, "update", 0)[part])
         own = {program.collectives[t].devices for t in waits if t in program.collectives}

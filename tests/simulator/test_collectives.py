@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles.errors import ConfigError
-from simulator.collectives import Round, all_reduce
+from simulator.collectives import all_reduce
 
 RINGS = ("ring", "hierarchical")
 SCHEMES = ("ring", "ps", "ps-spread", "tree", "hierarchical")
@@ -26,16 +26,16 @@ def whole_buffers(plan, held):
 
 
 def owners(plan, held):
-    """One direct round, twice: to every owner its chunk, then from every owner its chunk."""
-    (step,) = plan
+    """Direct steps: to every owner its chunk of everyone's, then from every owner its chunk of the sum."""
     devices = sorted(held)
-    chunk = {device: np.array_split(np.arange(len(held[device])), len(devices))[i] for i, device in enumerate(devices)}
-    assert (step.share, step.repeats) == (1 / len(devices), 2)
+    chunk = dict(zip(devices, np.array_split(np.arange(len(held[devices[0]])), len(devices)), strict=True))
+    gather, spread = [step for step in plan for _ in range(step.repeats)]
+    assert gather.share == spread.share == 1 / len(devices)
     before = {device: buffer.copy() for device, buffer in held.items()}
-    for source, target in messages(step):
+    for source, target in messages(gather):
         held[target][chunk[target]] += before[source][chunk[target]]
     before = {device: buffer.copy() for device, buffer in held.items()}
-    for source, target in messages(step):
+    for source, target in messages(spread):
         held[target][chunk[source]] = before[source][chunk[source]]
 
 
@@ -50,12 +50,13 @@ def around(hops, held, chunk_of, repeats, *, add):
     return current
 
 
-def ring(step, held, chunk_of):
-    """Reduce-scatter, then all-gather, on the rings of one round; each chunk is an array of indices."""
-    half = step.repeats // 2
-    assert step.repeats == 2 * half
-    owned = around(messages(step), held, chunk_of, half, add=True)
-    around(messages(step), held, owned, half, add=False)
+def ring(order, held, indices, repeats):
+    """Reduce-scatter, then all-gather, around devices in order; on some indices of their buffers."""
+    assert repeats == 2 * (len(order) - 1)
+    hops = list(zip(order, order[1:] + order[:1], strict=True))
+    chunks = dict(zip(order, np.array_split(indices, len(order)), strict=True))
+    owned = around(hops, held, chunks, repeats // 2, add=True)
+    around(hops, held, owned, repeats // 2, add=False)
 
 
 def carry_out(scheme, plan, held):
@@ -65,13 +66,9 @@ def carry_out(scheme, plan, held):
     elif scheme == "ps-spread":
         owners(plan, held)
     elif len(plan) == 1:
-        order = [plan[0].source[0]]
-        hop = dict(messages(plan[0]))
-        while len(order) < len(hop):
-            order.append(hop[order[-1]])
-        parts = np.array_split(np.arange(len(held[order[0]])), len(order))
+        (order,) = cycles(messages(plan[0]))
         assert plan[0].share == pytest.approx(1 / len(order))
-        ring(plan[0], held, dict(zip(order, parts, strict=True)))
+        ring(order, held, np.arange(len(held[order[0]])), plan[0].repeats)
     else:
         hierarchical(plan, held)
 
@@ -101,9 +98,7 @@ def hierarchical(plan, held):
     owned = around(messages(inside), held, own, inside.repeats, add=True)
     for row in cycles(messages(across)):
         assert len({owned[device].tobytes() for device in row}) == 1  # peers own the same chunk
-        pieces = np.array_split(owned[row[0]], outer)
-        around_it = Round(np.array(row), np.roll(row, -1), across.share, across.repeats)
-        ring(around_it, held, dict(zip(row, pieces, strict=True)))
+        ring(row, held, owned[row[0]], across.repeats)
     around(messages(back), held, owned, back.repeats, add=False)
 
 
