@@ -9,7 +9,9 @@ __all__ = ["BUS_BYTES_PER_S", "bus_of", "cluster_of", "with_host_server"]
 
 BUS_BYTES_PER_S = {"k80": 4.5e9, "p100": 18e9, "p100-4": 18e9}
 """The one bandwidth of the papers' form.  K80: what Table 2 of DeePa is computed with, 2 x 16 x 9216 x 4096 x 4 B /
-1.075 s.  P100: payload of an NVLink 1.0; neither paper prints theirs."""
+1.075 s.  P100: payload of an NVLink 1.0.  Neither paper prints theirs, and this one is a choice among several: rows
+that depend on it say what another gives."""
+_EDR_BYTES_PER_S = 12.1e9
 _HOST_BYTES_PER_S = 50e9
 """Four channels of DDR4 in a Xeon E5 v4, sustained; no result depends on it, for every path to it is narrower."""
 
@@ -21,12 +23,15 @@ def cluster_of(name: str) -> DeviceGraph:
 
     Args:
         name: ``k80``, ``p100`` (one node) or ``p100-4`` (four); ``bus NAME`` and ``host NAME`` change it as
-            ``bus_of`` and ``with_host_server`` say; ``one NAME`` keeps its first device.
+            ``bus_of`` and ``with_host_server`` say, ``edr-bus NAME`` takes an EDR card's bandwidth for the bus;
+            ``one NAME`` keeps its first device.
     """
     change, _, base = name.rpartition(" ")
     cluster = load_cluster(_SPECS[base])
     if change == "bus":
         return bus_of(cluster, BUS_BYTES_PER_S[base])
+    if change == "edr-bus":
+        return bus_of(cluster, _EDR_BYTES_PER_S)
     if change == "host":
         return with_host_server(cluster)
     return cluster.take(1) if change == "one" else cluster
