@@ -11,7 +11,7 @@ __all__ = ["available_bytes", "check_memory", "engine_bytes", "graph_bytes"]
 _GIB = 2**30
 _GRAPH = (80, 16, 8)  # bytes a task, a use, a dependency: the arrays of ``TaskGraph``
 # Beside the graph, measured as the growth of the resident memory of whole runs, rounded up.
-_ENGINES = {"compiled": (320, 40, 24), "simpy": (5_000, 60, 600)}
+_ENGINES = {"compiled": (200, 40, 16), "simpy": (1_500, 60, 300)}
 
 
 def graph_bytes(*, tasks: int, uses: int, dependencies: int) -> int:
