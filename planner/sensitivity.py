@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hwprofiles.device_graph import DeviceGraph, Latency, Link
-from planner.network import network_of
 from planner.program import Program
-from planner.replay import replay
+from planner.readings import read
+from planner.replay import Replay, replay
+from simulator.engine import simulate
+from simulator.task_graph import TaskGraph
 
 __all__ = ["Sensitivity", "faster", "sensitivities"]
 
@@ -73,8 +75,8 @@ class _Trial:
     def __init__(self, program: Program, iterations: int) -> None:
         base = replay(program, iterations=iterations)
         self.program, self.iterations, self.base_s = program, iterations, base.iteration_s
-        used, links = np.unique(base.reading.graph.use_resource).tolist(), program.cluster.links
-        self.used_classes = {links[resource].link_class for resource in used if resource < len(links)}
+        self.graph = base.reading.graph
+        self.used = np.unique(self.graph.use_resource)
 
     def row(self, quantity: str, of: str) -> Sensitivity:
         """Effect of one quantity."""
@@ -97,14 +99,23 @@ class _Trial:
     def _time(self, quantity: str, of: str, factor: float) -> tuple[float, bool]:
         """Iteration time with one quantity multiplied, and whether routes change."""
         changed = faster(self.program, {(quantity, of): factor})
-        reroutes = _reroutes(self.program, changed)
-        if (
-            quantity != "speed"
-            and not reroutes
-            and (changed.cluster is self.program.cluster or of not in self.used_classes)
-        ):
-            return self.base_s, False  # nothing that the program meets has changed
-        return replay(changed, iterations=self.iterations).iteration_s, reroutes
+        reading = read(changed, iterations=self.iterations)
+        graph, base = reading.graph, self.graph
+        reroutes = not (
+            np.array_equal(graph.use_resource, base.use_resource) and np.array_equal(graph.use_weight, base.use_weight)
+        )
+        if not reroutes and self._meets_the_same(graph):
+            return self.base_s, False
+        schedule = simulate(graph)
+        return Replay(program=changed, reading=reading, schedule=schedule, engine_s=0.0).iteration_s, reroutes
+
+    def _meets_the_same(self, graph: TaskGraph) -> bool:
+        """Whether nothing has changed that the program uses, so that a replay would give the same."""
+        return (
+            np.array_equal(graph.capacity[self.used], self.graph.capacity[self.used])
+            and np.array_equal(graph.work, self.graph.work)
+            and np.array_equal(graph.latency_s, self.graph.latency_s)
+        )
 
 
 def _quantities(cluster: DeviceGraph) -> list[tuple[str, str]]:
@@ -137,10 +148,3 @@ def _changed(link: Link, factors: dict[tuple[str, str], float]) -> Link:
         bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth,
         latency=Latency(link.latency.sizes_bytes, tuple(second * latency for second in link.latency.seconds)),
     )
-
-
-def _reroutes(before: Program, after: Program) -> bool:
-    if before.cluster is after.cluster:
-        return False
-    old, new = network_of(before.cluster), network_of(after.cluster)
-    return not (np.array_equal(old.route_start, new.route_start) and np.array_equal(old.route_links, new.route_links))

@@ -1,0 +1,60 @@
+"""The command ``orrery analyse``."""
+
+import json
+
+import pytest
+
+from orrery.cli import app
+from orrery.errors import run
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    question = ["lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategy", "model"]
+    assert run(app, ["plan", *question, "--out", str(path)]) == 0
+    return path
+
+
+def test_one_json_value_with_everything(plan_file, capsys):
+    """Seconds add up; the sensitivities name every class of links and the devices."""
+    assert run(app, ["analyse", str(plan_file), "--json"]) == 0
+    printed = capsys.readouterr()
+    answer = json.loads(printed.out, parse_constant=pytest.fail)
+
+    assert printed.err == ""
+    assert printed.out.count("\n") == 1
+    path = answer["critical_path"]
+    assert sum(path["by_kind_s"].values()) == pytest.approx(answer["iteration_s"])
+    steps_s = sum(step["end_s"] - step["start_s"] for step in path["steps"])
+    assert steps_s == pytest.approx(path["iterations"] * answer["iteration_s"])
+    assert {row["of"] for row in answer["sensitivities"]} == {
+        "slot", "switch-port", "nic-port", "fdr", "titanx-nervana",
+    }  # fmt: skip
+    assert answer["exposed_communication"][0].keys() >= {"layer", "kind", "link_class", "latency_s", "wait_s"}
+    memory = answer["memory"]
+    alive_bytes = sum(row["size_bytes"] for row in memory["alive_at_peak"])
+    assert alive_bytes == memory["peak_bytes"][memory["fullest"]] == max(memory["curve"]["held_bytes"])
+
+
+def test_tables_of_at_most_so_many_rows(plan_file, capsys):
+    """Each section has its title, and no more rows than asked for."""
+    assert run(app, ["analyse", str(plan_file), "--top", "2"]) == 0
+    printed = capsys.readouterr().out
+
+    for title in ("Critical path by kind", "Communication on the critical path", "faster hardware", "Memory: at most"):
+        assert title in printed
+    assert printed.count("twice as fast") + printed.count("latency halved") == 2
+
+
+@pytest.mark.parametrize("words", [["--top", "0"], ["--top", "few"], ["--engine", "simpy"]])
+def test_bad_words_are_refused(words, plan_file, capsys):
+    assert run(app, ["analyse", str(plan_file), *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_file_that_is_no_plan_is_refused(tmp_path, capsys):
+    (tmp_path / "no.json").write_text("{}")
+
+    assert run(app, ["analyse", str(tmp_path / "no.json")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,118 @@
+"""Memory over time: counted by hand on small graphs, and invariants on drawn ones."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plans import cluster_of, program_of, questions
+
+from planner.costs import CostModel
+from planner.memory import peak_memory_bytes
+from planner.memory_curve import BUFFERS, memory_curve
+from planner.models import ModelBuilder, load_model
+from planner.replay import replay
+from planner.strategies import named_strategy
+
+
+def counted():
+    """conv: 4 x 2 x 4 x 4 = 128 outputs, 2 x 1 + 2 = 4 parameters; fc: 4 x 3 = 12, 3 x 32 + 3 = 99; loss: 12."""
+    net = ModelBuilder("counted", batch=4, image=(1, 4, 4))
+    net.conv(2, 1, name="conv")
+    net.linear(3, name="fc")
+    net.loss()
+    return net.build()
+
+
+def curve_of(graph, strategy, count, *, iterations=3, spec="titanx-4"):
+    model = CostModel(graph, cluster_of(spec, count))
+    return memory_curve(replay(program_of(model, named_strategy(strategy, graph, count)), iterations=iterations))
+
+
+def test_every_step_of_one_device_counted_by_hand():
+    """Outputs are added one by one; gradients come and go from the loss down."""
+    curve = curve_of(counted(), "data", 1, iterations=1)
+
+    kept = 2 * (4 + 99)
+    steps = [
+        kept + 128,  # forward: conv, fc, loss
+        kept + 128 + 12,
+        kept + 128 + 12 + 12,
+        kept + 128 + 12 + 12 + 12,  # the loss writes the gradient of fc's output
+        kept + 128 + 12 + 12 + 128,  # its own output goes, and the gradient of conv's output comes
+        kept + 128 + 12 + 12 + 128 + 99,  # fc's weight gradient
+        kept + 128 + 128 + 99 + 4,  # fc's tensors go, conv's weight gradient comes
+        kept + 99 + 4,  # only the updates are left
+        kept + 4,
+        kept,
+    ]
+    assert (curve.of(0)[1] / 4).tolist() == steps
+    assert curve.peak_bytes.tolist() == [4 * (kept + 128 + 12 + 12 + 128 + 99)]
+
+
+def test_lenet_on_one_device_is_the_sum_by_hand():
+    """The peak is pool1's activation gradient: two tensors with their gradients, and the later parameters'."""
+    curve = curve_of(load_model("lenet5", batch=64), "data", 1)
+
+    conv1, pool1 = 20 * 24 * 24 * 64, 20 * 12 * 12 * 64
+    parameters = {"conv1": 520, "conv2": 25_050, "fc1": 400_500, "fc2": 5_010}
+    later = sum(parameters.values()) - parameters["conv1"]
+    assert curve.peak_bytes.tolist() == [4 * (2 * conv1 + 2 * pool1 + later + 2 * sum(parameters.values()))]
+    alive = curve.alive(0, curve.peak_time_s(0))
+    assert alive["size_bytes"].sum() == curve.peak_bytes[0]
+    assert alive[alive["kind"] == "activations"].set_index("layer")["size_bytes"].to_dict() == {
+        "conv1": 4 * conv1,
+        "pool1": 4 * pool1,
+    }
+
+
+def test_two_devices_hold_what_they_receive_and_what_they_send_back():
+    """Channels of the convolution in halves; fc and the loss are whole on device 0.
+
+    It holds most in fc's weight gradient, while the other half's gradient is on its way back: more than
+    the end of the forward pass, which the check before planning counts.
+    """
+    curve = curve_of(counted(), "model", 2)
+
+    first = 2 * (2 + 99) + 64 + 64 + 12 + (12 + 64 + 64 + 99)  # the loss is gone by then
+    second = 2 * 2 + 64 + 64 + 2
+    assert (curve.peak_bytes / 4).tolist() == [first, second]
+    kinds = curve.alive(0, curve.peak_time_s(0)).groupby("kind")["size_bytes"].sum() / 4
+    assert kinds["received activations"] == kinds["gradients to send"] == 64
+    assert kinds["activation gradients"] == 12 + 64
+
+
+@given(questions(models=("lenet5", "alexnet")), st.integers(1, 3))
+@settings(max_examples=10)
+def test_curves_hold_what_is_alive_and_end_where_they_began(question, iterations):
+    """At every step the curve is the sum over the buffers then alive, and never below what is always there."""
+    model, strategy = question
+    curve = memory_curve(replay(program_of(model, strategy), iterations=iterations))
+
+    known = curve.buffers
+    assert set(known.kind.tolist()) <= set(range(len(BUFFERS)))
+    assert (known.death_s > known.birth_s).all()
+    for device in range(len(model.cluster.devices)):
+        times_s, held_bytes = curve.of(device)
+        assert (np.diff(times_s) > 0).all()
+        for step in np.linspace(0, len(times_s) - 1, 5).astype(int)[: len(times_s)]:
+            alive = curve.alive(device, times_s[step])
+            assert alive["size_bytes"].sum() == pytest.approx(held_bytes[step])
+        assert held_bytes[-1:].tolist() == curve.always_bytes[device : device + 1][: len(times_s)].tolist()
+        assert curve.peak_bytes[device] >= curve.always_bytes[device]
+
+
+@pytest.mark.parametrize("name", ["lenet5", "alexnet", "vgg16", "inception-v3", "cosmoflow", "conv1d"])
+@pytest.mark.parametrize("strategy", ["data", "owt"])
+def test_the_check_before_planning_covers_the_curve(name, strategy):
+    """Where samples are split, the end of the forward pass with one more output is the most there is."""
+    graph = load_model(name, batch=16)
+    curve = curve_of(graph, strategy, 4)
+
+    assert (curve.peak_bytes <= peak_memory_bytes(curve.program)).all()
+
+
+def test_curves_repeat_to_the_last_bit():
+    first, second = (curve_of(load_model("lenet5", batch=64), "model", 4) for _ in range(2))
+
+    assert first.time_s.tobytes() == second.time_s.tobytes()
+    assert first.held_bytes.tobytes() == second.held_bytes.tobytes()
