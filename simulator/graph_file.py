@@ -9,7 +9,7 @@ from hwprofiles.errors import ConfigError
 from simulator.files import whole_file
 from simulator.graph_columns import GraphFile, number_resources, number_tasks, resource_rows
 from simulator.graph_json import read_json, write_json
-from simulator.graph_parquet import read_parquet, write_parquet
+from simulator.graph_parquet import read_parquet, write_columns, write_parquet
 from simulator.task_graph import Schedule, TaskGraph
 
 __all__ = ["GraphFile", "read_graph", "write_graph", "write_schedule"]
@@ -65,16 +65,13 @@ def write_schedule(path: Path, source: GraphFile, schedule: Schedule) -> None:
         schedule: When.
 
     Raises:
-        ConfigError: The file cannot be written.
+        ConfigError: The file cannot be written, or pyarrow is missing that Parquet needs.
     """
     columns = {"id": source.ids, "ready_s": schedule.ready_s, "start_s": schedule.start_s, "end_s": schedule.end_s}
     table = {name: values[source.order] for name, values in columns.items()}
     with whole_file(path) as file:
         if path.suffix == _PARQUET:
-            import pandas as pd
-
-            pd.DataFrame(table).to_parquet(file)
-            return
+            return write_columns(file, table)
         file.write(b"id,ready_s,start_s,end_s\n")
         encoder = msgspec.json.Encoder()
         for first in range(0, len(source.ids), _CHUNK):

@@ -5,7 +5,7 @@ pyarrow is an extra, so it is imported where it is needed.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from simulator.task_graph import TaskGraph
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["read_parquet", "write_parquet"]
+__all__ = ["read_parquet", "write_columns", "write_parquet"]
 
 _ATTRIBUTES = b"PANDAS_ATTRS"  # where pandas keeps ``DataFrame.attrs``
 _COPIES = 3  # of the arrays, while columns become a task graph
@@ -237,3 +237,15 @@ def write_parquet(file: IO[bytes], graph: TaskGraph, *, names: Sequence[str], ki
     )
     attributes = msgspec.json.encode(_Attributes(VERSION, resource_rows(graph)))
     parquet.write_table(table.replace_schema_metadata({_ATTRIBUTES: attributes}), file)
+
+
+def write_columns(file: IO[bytes], columns: Mapping[str, NDArray[Any]]) -> None:
+    """Write a table of numbers.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
+    arrow = _arrow()
+    from pyarrow import parquet
+
+    parquet.write_table(arrow.table(dict(columns)), file)

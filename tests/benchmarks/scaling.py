@@ -9,8 +9,8 @@ pass, and an update a layer and device.  That is 48 p + 16 tasks, and 2.25 p use
 
 Measured on two cores that others used too: the cost grows as the work does. Data parallel takes 0.5 us a task at
 8 devices and 0.6 us at 8,192 (393,232 tasks in 0.24 s, 0.31 GB); a ring 0.6 us a flow at 8 devices and 0.6 to 1.2 us
-at 8,192 (two million flows in 1.3 to 2.5 s, 0.96 GB), where the records no longer fit in the caches. The limit is memory:
-a whole ring of 8,192 devices, 134 million flows, would take 60 GB. As one activity it costs nothing.
+at 8,192 (two million flows in 1.3 to 2.5 s, 0.96 GB), where the records no longer fit in the caches. The limit is
+memory: a whole ring of 8,192 devices, 134 million flows at 380 bytes, would take 50 GB.
 """
 
 import multiprocessing

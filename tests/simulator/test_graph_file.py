@@ -1,6 +1,7 @@
 """Task graph files: both forms hold what the engines need, to the last bit, and bad ones say what is wrong."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -262,6 +263,20 @@ def test_replay_that_does_not_fit_is_refused(monkeypatch):
 
 def test_free_memory_is_known():
     assert 2**20 < memory_need.available_bytes() < 2**60
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    """JSON and CSV need nothing beside."""
+    source = read_graph(write(tmp_path))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for attempt in (
+        lambda path: write_graph(path, source.graph),
+        read_graph,
+        lambda path: write_schedule(path, source, simulate(source.graph)),
+    ):
+        with pytest.raises(ConfigError, match=r"pip install 'orrery\[parquet\]'"):
+            attempt(tmp_path / "graph.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["graph.json"]
 
 
 def test_resources_of_one_name_are_not_written(tmp_path):
