@@ -1,19 +1,30 @@
-"""The price of exchanging a layer's gradients among the replicas of its parameters."""
+"""The exchange of a layer's gradients among the replicas of its parameters: its rounds, its price, its choice."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace
 from planner.network import Network
-from simulator.collectives import all_reduce
+from simulator.collectives import ALL_REDUCES, Round, rank_rounds
 
-__all__ = ["exchange_s", "replica_groups"]
+__all__ = ["AUTO", "EXCHANGES", "Choice", "chosen", "exchange_s", "group_rounds", "replica_groups"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+AUTO = "auto"
+"""For every buffer the scheme that is cheapest where it is exchanged."""
+EXCHANGES = (*ALL_REDUCES, AUTO)
+"""What an exchange may be called."""
+_EQUAL = 1e-12
+_ALL_PAIRS = ("direct", "ps-spread")
+_MOST_PAIRS = 1024
+"""Replicas up to which ``auto`` considers schemes with a message between every two."""
 
 
 def replica_groups(before: int, channel: int, after: int, devices: Ints, split: bool) -> Ints:
@@ -30,9 +41,14 @@ def replica_groups(before: int, channel: int, after: int, devices: Ints, split: 
     return devices.reshape(before, channel, after).transpose(1, 0, 2).reshape(channel, -1)
 
 
+def group_rounds(network: Network, scheme: str, groups: Ints) -> list[tuple[Round, ...]]:
+    """Rounds of an all-reduce in every group of devices (shape (groups, replicas)), between ranks."""
+    return rank_rounds(scheme, groups, network.node, network.rack)
+
+
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """An exchange per byte of one replica's parameters: the rounds, priced on the links."""
+    """An exchange per byte of one replica's parameters: R rounds, priced on the links."""
 
     busy_s_per_byte: Floats
     """Shape (R,): busiest link of each round, repeats included."""
@@ -45,17 +61,60 @@ class _Unit:
 @lru_cache(maxsize=65536)
 def _unit(network: Network, scheme: str, shape: tuple[int, int, int], devices: bytes, split: bool) -> _Unit:
     groups = replica_groups(*shape, np.frombuffer(devices, dtype=np.int64), split)
-    plans = all_reduce(scheme, groups.tolist(), network.node.tolist())
+    plans = group_rounds(network, scheme, groups)
     busy, share, repeats, classes = [], [], [], []
     for steps in zip(*plans, strict=True):
-        source = np.concatenate([step.source for step in steps])
-        target = np.concatenate([step.target for step in steps])
+        source, target = _ends(groups, steps)
         sent = np.full(len(source), steps[0].share * steps[0].repeats)
         busy.append(float((network.link_loads(source, target, sent) * network.seconds_per_byte).max()))
         share.append(steps[0].share)
         repeats.append(float(steps[0].repeats))
-        classes.append(np.unique(network.latency_class[source * network.device_count + target]))
+        classes.append(np.unique(network.latency_classes(source, target)))
     return _Unit(np.array(busy), np.array(share), np.array(repeats), tuple(classes))
+
+
+def _ends(groups: Ints, steps: Sequence[Round]) -> tuple[Ints, Ints]:
+    """Devices that send and receive in one round of all groups."""
+    if all(step is steps[0] for step in steps):
+        return groups[:, steps[0].source].ravel(), groups[:, steps[0].target].ravel()
+    rows = list(zip(groups, steps, strict=True))
+    source = [group[step.source] for group, step in rows]
+    return np.concatenate(source), np.concatenate([group[step.target] for group, step in rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pack:
+    """The units of a space's configurations as arrays: all their R rounds, and the classes of those."""
+
+    configuration: Ints
+    """Shape (R,)."""
+    busy_s_per_byte: Floats
+    share: Floats
+    repeats: Floats
+    class_start: Ints
+    """Shape (R,): first of each round's classes."""
+    classes: Ints
+
+
+@lru_cache(maxsize=4096)
+def _pack(network: Network, scheme: str, space: ConfigSpace, split: bool) -> _Pack:
+    before, after = space.degrees[:, 0].tolist(), space.degrees[:, 2:].prod(axis=1).tolist()
+    units, owner = [], []
+    for c, channel in enumerate(space.degrees[:, 1].tolist()):
+        if before[c] * after[c] * (1 if split else channel) > 1:
+            devices = space.devices[space.device_start[c] : space.device_start[c + 1]].tobytes()
+            units.append(_unit(network, scheme, (before[c], channel, after[c]), devices, split))
+            owner.append(c)
+    empty, none = np.empty(0), np.empty(0, dtype=np.int64)
+    classes = [row for unit in units for row in unit.classes]
+    return _Pack(
+        np.repeat(np.array(owner, dtype=np.int64), [len(unit.share) for unit in units]) if units else none,
+        np.concatenate([empty, *(unit.busy_s_per_byte for unit in units)]),
+        np.concatenate([empty, *(unit.share for unit in units)]),
+        np.concatenate([empty, *(unit.repeats for unit in units)]),
+        np.cumsum([0, *map(len, classes)])[:-1],
+        np.concatenate([none, *classes]),
+    )
 
 
 def exchange_s(
@@ -67,26 +126,62 @@ def exchange_s(
 
     Args:
         network: Routes of the cluster.
-        scheme: A key of ``simulator.collectives.ALL_REDUCES``.
+        scheme: One of ``EXCHANGES``.
         space: C configurations of the layer.
         parameter_bytes: Size of the layer's parameters, all shards together.
         split: Whether a split of the channel dimension splits them.
 
     Returns:
         Seconds, shape (C,).
+
+    Raises:
+        ConfigError: The scheme is unknown.
     """
-    seconds = np.zeros(space.size)
+    if scheme not in EXCHANGES:
+        raise ConfigError(f"exchange must be one of {', '.join(EXCHANGES)}, got {scheme!r}")
+    if scheme == AUTO:
+        rows = [exchange_s(network, s, space, parameter_bytes, split=split) for s in _considered(space)]
+        return np.asarray(np.min(rows, axis=0))
     if parameter_bytes == 0:
-        return seconds
-    degrees = space.degrees
-    before, after = degrees[:, 0].tolist(), degrees[:, 2:].prod(axis=1).tolist()
-    for c, channel in enumerate(degrees[:, 1].tolist()):
-        if before[c] * after[c] * (1 if split else channel) == 1:
-            continue
-        devices = space.devices[space.device_start[c] : space.device_start[c + 1]].tobytes()
-        unit = _unit(network, scheme, (before[c], channel, after[c]), devices, split)
-        size = parameter_bytes / (channel if split else 1)
-        for r in range(len(unit.share)):
-            wait = max(float(network.class_latency(k, unit.share[r] * size)) for k in unit.classes[r].tolist())
-            seconds[c] += unit.repeats[r] * wait + unit.busy_s_per_byte[r] * size
-    return seconds
+        return np.zeros(space.size)
+    pack = _pack(network, scheme, space, split)
+    if not len(pack.share):
+        return np.zeros(space.size)
+    size = (parameter_bytes / (space.degrees[:, 1] if split else np.ones(space.size)))[pack.configuration]
+    counts = np.diff(pack.class_start, append=len(pack.classes))
+    latency = network.class_latencies(pack.classes, np.repeat(pack.share * size, counts))
+    seconds = pack.repeats * np.maximum.reduceat(latency, pack.class_start) + pack.busy_s_per_byte * size
+    return np.asarray(np.bincount(pack.configuration, seconds, minlength=space.size), dtype=np.float64)
+
+
+def _considered(space: ConfigSpace) -> list[str]:
+    """Schemes among which ``auto`` chooses."""
+    return [s for s in ALL_REDUCES if s not in _ALL_PAIRS or space.parts.max() <= _MOST_PAIRS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """How one buffer is exchanged, and what else was considered."""
+
+    scheme: str
+    price_s: float
+    runner_up: str = ""
+    """The cheapest other scheme; none where the scheme was given."""
+    runner_up_s: float = 0.0
+
+
+def chosen(network: Network, exchange: str, space: ConfigSpace, parameter_bytes: float, *, split: bool) -> Choice:
+    """The scheme that an exchange stands for, in a space of one configuration; of equal ones the first.
+
+    Args:
+        exchange: One of ``EXCHANGES``; the others as for ``exchange_s``.
+    """
+    prices = {
+        scheme: float(exchange_s(network, scheme, space, parameter_bytes, split=split)[0])
+        for scheme in (_considered(space) if exchange == AUTO else [exchange])
+    }
+    least = min(prices.values())
+    scheme = next(name for name, price in prices.items() if price <= least * (1 + _EQUAL))
+    price_s = prices.pop(scheme)
+    other = min(prices, key=lambda name: prices[name], default="")
+    return Choice(scheme=scheme, price_s=price_s, runner_up=other, runner_up_s=prices.get(other, 0.0))

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from planner.configurations import ConfigSpace
 from planner.costs import CostModel, part_times
-from planner.exchange import replica_groups
+from planner.exchange import chosen, group_rounds, replica_groups
 from planner.graph import Edge
 from planner.program import KINDS, Collective, Program
 from planner.regions import Pieces, pieces_of
-from simulator.collectives import Round, all_reduce
+from simulator.collectives import Round
 
 __all__ = ["lower"]
 
@@ -195,7 +195,9 @@ class _Lowering:
             groups = replica_groups(*shape, space.devices, split)
             if not size or groups.shape[1] == 1:
                 continue
-            plans = all_reduce(self.model.exchange, groups.tolist(), self.model.network.node.tolist())
+            network = self.model.network
+            scheme = chosen(network, self.model.exchange, space, float(size), split=split).scheme
+            plans = group_rounds(network, scheme, groups)
             done = task_of[groups]
             for steps in zip(*plans, strict=True):
                 tasks = self._collectives(i, groups, steps, size / (channel if split else 1))
@@ -211,7 +213,7 @@ class _Lowering:
         sizes = np.array([buffer_bytes * step.share * step.repeats * len(step.source) for step in steps])
         tasks = self.tasks.add("collective", i, len(groups), backward=True, size_bytes=sizes)
         for task, group, step in zip(tasks.tolist(), groups, steps, strict=True):
-            self.collectives[task] = Collective(tuple(group.tolist()), step, buffer_bytes)
+            self.collectives[task] = Collective(tuple(group.tolist()), step.among(group), buffer_bytes)
         return tasks
 
     def _update(self, i: int, part: Ints, after: Ints) -> Ints:

@@ -1,8 +1,10 @@
-"""A cluster's routes as the arrays that pricing and lowering read: one source for both."""
+"""A cluster's routes as the arrays that pricing and lowering read: one source for both.
+
+Routes are found when they are first asked for: a ring over thousands of devices needs as many routes, not their square.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from weakref import WeakKeyDictionary
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,56 +17,76 @@ __all__ = ["Network", "network_of"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_TABLE_DEVICES = 512
+"""Up to so many devices the routes between all of them are found at once."""
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+
 class Network:
-    """Routes between every pair of devices; pair (a, b) of n devices is row ``a * n + b``.
+    """Routes between the n devices of a cluster; pair (a, b) is row ``a * n + b``.
 
     Routes with the same links' latencies form one latency class: a piecewise-linear function of the
     message size, constant beyond its first and last point.
     """
 
-    device_count: int
-    route_start: Ints
-    route_links: Ints
-    seconds_per_byte: Floats
-    """Shape (L,): inverse bandwidth of every link."""
-    latency_class: Ints
-    """Shape (n * n,)."""
-    class_start: Ints
-    class_size_bytes: Floats
-    class_latency_s: Floats
-    node: Ints
-    """Shape (n,): node of every device."""
-    forward: RouteLevels
-    """The same routes as the pricing of transfers reads them."""
-    backward: RouteLevels
-    """The same with sources and targets swapped; the object ``forward`` where routes and their links mirror."""
+    def __init__(self, cluster: DeviceGraph) -> None:
+        self.device_count = len(cluster.devices)
+        self.seconds_per_byte: Floats = 1.0 / cluster.bandwidth
+        """Shape (L,): inverse bandwidth of every link."""
+        self.node: Ints = np.array([device.node for device in cluster.devices], dtype=np.int64)
+        """Shape (n,): node of every device."""
+        self._cluster = cluster
+        kinds: dict[Latency, int] = {}
+        self._link_kind = np.array(
+            [kinds.setdefault(link.latency, len(kinds)) for link in cluster.links], dtype=np.int64
+        )
+        self._kinds = list(kinds)
+        self._class_of: dict[bytes, int] = {}
+        self._functions: list[tuple[Floats, Floats]] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        none = np.empty(0, dtype=np.int64)
+        self._rows, self._start, self._links, self._classes = none, np.zeros(1, dtype=np.int64), none, none
+
+    @cached_property
+    def rack(self) -> Ints:
+        """Shape (n,): rack of every device, as the names of nodes tell: ``rack0/node3``; 0 where they tell none."""
+        paths = [device.name.split("/") for device in self._cluster.devices]
+        shared: dict[int, list[str]] = {}
+        for node, path in zip(self.node.tolist(), paths, strict=True):
+            known = shared.setdefault(node, path[:-1])
+            same = next((i for i, pair in enumerate(zip(known, path, strict=False)) if pair[0] != pair[1]), len(known))
+            shared[node] = known[:same]
+        numbers: dict[tuple[str, ...], int] = {}
+        rack = {node: numbers.setdefault(tuple(path[:-1]), len(numbers)) for node, path in shared.items()}
+        return np.array([rack[node] for node in self.node.tolist()], dtype=np.int64)
 
     def route(self, source: int, target: int) -> Ints:
         """Links of the route, in order."""
-        row = source * self.device_count + target
-        return self.route_links[self.route_start[row] : self.route_start[row + 1]]
+        return self.routes(np.array([source]), np.array([target]))[1]
 
     def routes(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
         """Links of many routes, one route after the other: their counts, and all links in order."""
-        rows = source * self.device_count + target
-        counts = self.route_start[rows + 1] - self.route_start[rows]
-        first = np.repeat(self.route_start[rows] - (np.cumsum(counts) - counts), counts)
-        return counts, self.route_links[first + np.arange(len(first))]
+        at = self._find(source, target)
+        counts = self._start[at + 1] - self._start[at]
+        first = np.repeat(self._start[at] - (np.cumsum(counts) - counts), counts)
+        return counts, self._links[first + np.arange(len(first))]
+
+    def latency_classes(self, source: Ints, target: Ints) -> Ints:
+        """Latency class of the route between each pair of devices."""
+        return self._classes[self._find(source, target)]
 
     def latencies_s(self, source: Ints, target: Ints, size_bytes: Floats) -> Floats:
         """Latency of one message between each pair of devices, arrays of one shape."""
-        classes = self.latency_class[source * self.device_count + target]
-        latencies = np.zeros(len(classes))
-        for index in np.unique(classes).tolist():
-            latencies[classes == index] = self.class_latency(index, size_bytes[classes == index])
-        return latencies
+        return self.class_latencies(self.latency_classes(source, target), size_bytes)
 
-    def class_latency(self, index: int, size_bytes: Floats | float) -> Floats:
-        """Latency of one message on routes of a latency class; shape of ``size_bytes``."""
-        row = slice(self.class_start[index], self.class_start[index + 1])
-        return np.asarray(np.interp(size_bytes, self.class_size_bytes[row], self.class_latency_s[row]))
+    def class_latencies(self, classes: Ints, size_bytes: Floats) -> Floats:
+        """Latency of one message on routes of each latency class, arrays of one shape."""
+        latencies = np.zeros(len(classes))
+        for index in np.flatnonzero(np.bincount(classes)).tolist():
+            mine = classes == index
+            latencies[mine] = np.interp(size_bytes[mine], *self._functions[index])
+        return latencies
 
     def link_loads(self, source: Ints, target: Ints, size_bytes: Floats) -> Floats:
         """Bytes that messages between pairs of devices put on every link, shape (L,)."""
@@ -72,56 +94,85 @@ class Network:
         loads = np.bincount(links, weights=np.repeat(size_bytes, counts), minlength=len(self.seconds_per_byte))
         return loads.astype(np.float64, copy=False)
 
+    @cached_property
+    def forward(self) -> RouteLevels:
+        """All routes as the pricing of transfers reads them."""
+        self._add_all()
+        return levels_of(self._start, self._links, self.seconds_per_byte, self._classes, self._packed())
 
-_KNOWN: WeakKeyDictionary[DeviceGraph, Network] = WeakKeyDictionary()
+    @cached_property
+    def backward(self) -> RouteLevels:
+        """The same with sources and targets swapped; the object ``forward`` where routes and their links mirror."""
+        forward, start, links = self.forward, self._start, self._links
+        if _mirrors(start, links, self.seconds_per_byte, self._classes):
+            return forward
+        return levels_of(*_swapped(start, links), self.seconds_per_byte, _transposed(self._classes), self._packed())
+
+    def _packed(self) -> tuple[Ints, Floats, Floats]:
+        """Offsets, sizes in bytes and seconds of the latency classes."""
+        return (
+            np.cumsum([0] + [len(sizes) for sizes, _ in self._functions]).astype(np.int64),
+            np.concatenate([sizes for sizes, _ in self._functions]),
+            np.concatenate([seconds for _, seconds in self._functions]),
+        )
+
+    def _find(self, source: Ints, target: Ints) -> Ints:
+        """Where each pair's route is kept."""
+        if self.device_count <= _TABLE_DEVICES:
+            self._add_all()
+        rows = source * self.device_count + target
+        if len(self._rows) == self.device_count**2:
+            return rows
+        missing = np.setdiff1d(rows, self._rows)
+        if len(missing):
+            pairs = zip(*(part.tolist() for part in np.divmod(missing, self.device_count)), strict=True)
+            found = [self._cluster.route(a, b) for a, b in pairs]
+            lengths = np.array([len(route) for route in found], dtype=np.int64)
+            self._add(missing, lengths, np.array([link for route in found for link in route], dtype=np.int64))
+        return np.searchsorted(self._rows, rows)
+
+    def _add_all(self) -> None:
+        if len(self._rows) < self.device_count**2:
+            table = self._cluster.route_table()
+            self._forget()
+            self._add(np.arange(self.device_count**2), np.diff(table.start), table.links.astype(np.int64))
+
+    def _add(self, rows: Ints, lengths: Ints, links: Ints) -> None:
+        """Keep more routes, in order of their rows."""
+        everyone = np.concatenate([self._rows, rows])
+        counts = np.concatenate([np.diff(self._start), lengths])
+        packed = np.concatenate([self._links, links])
+        classes = np.concatenate([self._classes, self._classified(lengths, links)])
+        order = np.argsort(everyone, kind="stable")
+        first = np.cumsum(counts) - counts
+        start = np.concatenate(([0], np.cumsum(counts[order])))
+        shift = np.repeat(first[order] - start[:-1], counts[order])
+        self._rows, self._start, self._classes = everyone[order], start, classes[order]
+        self._links = packed[shift + np.arange(len(packed))]
+
+    def _classified(self, lengths: Ints, links: Ints) -> Ints:
+        """Latency classes of routes, by how many links of each kind they cross."""
+        count, kinds = len(lengths), len(self._kinds)
+        cell = np.repeat(np.arange(count), lengths) * kinds + self._link_kind[links]
+        crossed = np.bincount(cell, minlength=count * kinds).reshape(count, kinds)
+        code, radix = np.zeros(count, dtype=np.int64), int(lengths.max(initial=0)) + 1
+        for kind in range(kinds):  # renumbered on the way, so that codes stay small
+            code = np.unique(code * radix + crossed[:, kind], return_inverse=True)[1]
+        _, example = np.unique(code, return_index=True)
+        return np.array([self._class(crossed[row]) for row in example.tolist()], dtype=np.int64)[code]
+
+    def _class(self, crossed: Ints) -> int:
+        key = crossed.tobytes()
+        if key not in self._class_of:
+            self._class_of[key] = len(self._functions)
+            self._functions.append(_sum_of(self._kinds, np.repeat(np.arange(len(crossed)), crossed).tolist()))
+        return self._class_of[key]
 
 
+@lru_cache(maxsize=64)
 def network_of(cluster: DeviceGraph) -> Network:
-    """The network of a cluster, made once and kept as long as the cluster."""
-    if cluster not in _KNOWN:
-        _KNOWN[cluster] = _build(cluster)
-    return _KNOWN[cluster]
-
-
-def _build(cluster: DeviceGraph) -> Network:
-    table, count = cluster.route_table(), len(cluster.devices)
-    start, links = table.start.astype(np.int64), table.links.astype(np.int64)
-    kinds: dict[Latency, int] = {}
-    link_kind = np.array([kinds.setdefault(link.latency, len(kinds)) for link in cluster.links], dtype=np.int64)
-    classes: dict[bytes, int] = {}
-    members: list[list[int]] = []
-    latency_class = np.zeros(count * count, dtype=np.int64)
-    for row in range(count * count):
-        signature = np.sort(link_kind[links[start[row] : start[row + 1]]])
-        key = signature.tobytes()
-        if key not in classes:
-            classes[key] = len(classes)
-            members.append(signature.tolist())
-        latency_class[row] = classes[key]
-    functions = [_sum_of(list(kinds), row) for row in members]
-    packed = (
-        np.cumsum([0] + [len(sizes) for sizes, _ in functions]).astype(np.int64),
-        np.concatenate([sizes for sizes, _ in functions]),
-        np.concatenate([seconds for _, seconds in functions]),
-    )
-    seconds_per_byte = 1.0 / cluster.bandwidth
-    forward = levels_of(start, links, seconds_per_byte, latency_class, packed)
-    backward = forward
-    if not _mirrors(start, links, seconds_per_byte, latency_class):
-        backward = levels_of(*_swapped(start, links), seconds_per_byte, _transposed(latency_class), packed)
-    return Network(
-        device_count=count,
-        route_start=start,
-        route_links=links,
-        seconds_per_byte=seconds_per_byte,
-        latency_class=latency_class,
-        class_start=packed[0],
-        class_size_bytes=packed[1],
-        class_latency_s=packed[2],
-        node=np.array([device.node for device in cluster.devices], dtype=np.int64),
-        forward=forward,
-        backward=backward,
-    )
+    """The network of a cluster, made once."""
+    return Network(cluster)
 
 
 def _transposed(values: Ints) -> Ints:

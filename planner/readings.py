@@ -102,8 +102,8 @@ def _collective(program: Program, network: Network, task: int) -> tuple[Floats, 
     collective = program.collectives[task]
     step, message = collective.round, collective.round.share * collective.buffer_bytes
     sent = np.full(len(step.source), message * step.repeats)
-    classes = np.unique(network.latency_class[step.source * network.device_count + step.target])
-    wait = max(float(network.class_latency(k, message)) for k in classes.tolist())
+    classes = np.unique(network.latency_classes(step.source, step.target))
+    wait = float(network.class_latencies(classes, np.full(len(classes), message)).max())
     return network.link_loads(step.source, step.target, sent), step.repeats * wait
 
 

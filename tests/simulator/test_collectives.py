@@ -26,17 +26,15 @@ def whole_buffers(plan, held):
 
 
 def owners(plan, held):
-    """Direct steps: to every owner its chunk of everyone's, then from every owner its chunk of the sum."""
+    """Two direct rounds: to every owner its chunk, then from every owner its chunk."""
     devices = sorted(held)
-    chunk = dict(zip(devices, np.array_split(np.arange(len(held[devices[0]])), len(devices)), strict=True))
-    gather, spread = [step for step in plan for _ in range(step.repeats)]
-    assert gather.share == spread.share == 1 / len(devices)
-    before = {device: buffer.copy() for device, buffer in held.items()}
-    for source, target in messages(gather):
-        held[target][chunk[target]] += before[source][chunk[target]]
-    before = {device: buffer.copy() for device, buffer in held.items()}
-    for source, target in messages(spread):
-        held[target][chunk[source]] = before[source][chunk[source]]
+    chunk = {device: np.array_split(np.arange(len(held[device])), len(devices))[i] for i, device in enumerate(devices)}
+    assert [(step.share, step.repeats) for step in plan] == [(1 / len(devices), 1)] * 2
+    for step, adds in zip(plan, (True, False), strict=True):
+        before = {device: buffer.copy() for device, buffer in held.items()}
+        for source, target in messages(step):
+            piece = chunk[target if adds else source]
+            held[target][piece] = before[source][piece] + (held[target][piece] if adds else 0)
 
 
 def around(hops, held, chunk_of, repeats, *, add):
