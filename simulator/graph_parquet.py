@@ -66,7 +66,10 @@ def read_parquet(path: Path) -> GraphColumns:
             attributes = _attributes(file.schema_arrow.metadata or {})
             _check_columns(file.schema_arrow.names)
             check_memory(_needed_bytes(file.metadata), f"reading task graph {path}")
-            return _columns(file.read(), attributes.resources)
+            # group by group: arrow cannot read lists of strings across groups
+            groups = [file.read_row_group(group) for group in range(file.num_row_groups)]
+            table = arrow.concat_tables(groups) if groups else file.schema_arrow.empty_table()
+            return _columns(table, attributes.resources)
     except arrow.ArrowException as error:
         raise ConfigError(str(error)) from error
 
@@ -111,7 +114,7 @@ def _columns(table: "pa.Table", resources: Sequence[ResourceRow]) -> GraphColumn
     import pyarrow as pa
 
     identity, names = _filled(table, "id", pa.int64(), None), _texts(table, "name")
-    use_count, uses = _packed(table, "uses", pa.string())
+    use_count, uses = _packed(table, "uses", pa.large_string())
     after_count, after = _packed(table, "after", pa.int64())
 
     def label(task: int) -> str:
@@ -218,7 +221,7 @@ def write_parquet(file: IO[bytes], graph: TaskGraph, *, names: Sequence[str], ki
     pa = _arrow()
     from pyarrow import parquet
 
-    resources = pa.DictionaryArray.from_arrays(graph.use_resource.astype(np.int32), list(graph.resource_names))
+    resources = pa.array(graph.resource_names, pa.large_string()).take(pa.array(graph.use_resource))
     table = pa.table(
         {
             "id": np.arange(graph.size),

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 from task_graphs import task_graph, task_graphs
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
@@ -107,6 +109,24 @@ def test_pandas_reads_and_writes_the_table(tmp_path):
 
     table.drop(columns=["weights", "kind"]).to_parquet(tmp_path / "again.parquet")
     assert replayed(tmp_path / "again.parquet").end_s.tolist() == [2.0, 3.5]
+
+
+def test_large_tables_are_read_group_by_group(tmp_path):
+    """Rows in groups of two, resources as categories: nothing that pandas or arrow may write is refused."""
+    graph = task_graph([2.0, 3.0], [{"work": 1.0 + i, "uses": {i % 2: 1.0}} for i in range(7)])
+    write_graph(tmp_path / "graph.parquet", graph)
+    table = parquet.read_table(tmp_path / "graph.parquet")
+    kind = pyarrow.large_list(pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))
+    for name, uses in (("plain", table["uses"]), ("coded", pyarrow.array(table["uses"].to_pylist(), kind))):
+        path = tmp_path / f"{name}.parquet"
+        parquet.write_table(table.set_column(table.column_names.index("uses"), "uses", uses), path, row_group_size=2)
+        assert replayed(path).end_s.tolist() == simulate(graph).end_s.tolist()
+
+
+def test_table_without_rows(tmp_path):
+    write_graph(tmp_path / "graph.parquet", task_graph([1.0], []))
+
+    assert replayed(tmp_path / "graph.parquet").makespan_s == 0.0
 
 
 def test_half_a_device_needs_a_rate_limit(tmp_path):
