@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["read_parquet", "write_columns", "write_parquet"]
 
 _ATTRIBUTES = b"PANDAS_ATTRS"  # where pandas keeps ``DataFrame.attrs``
-_COPIES = 3  # of the arrays, while columns become a task graph
+_COPIES = 4  # of the arrays, while columns become a task graph
 _STRING_BYTES = 150  # a name and a kind, twice
 
 _COLUMNS = (
