@@ -49,11 +49,13 @@ class Efficiency:
 class ComputeProfile:
     """One device's arithmetic and memory, in SI units.
 
-    A kernel takes the launch overhead, plus the longer of its arithmetic and its memory traffic:
+    A kernel takes the launch overhead, plus the longer of its arithmetic and its memory traffic, plus the passes
+    that stream by themselves:
     ``t = launch + max(flop / (peak ceiling) (1/w + r/rows + c/columns + d/depth + o/(rows columns) +
-    s/(samples (1 + positions/p))), bytes / (bandwidth fraction))`` with the half sizes of `Efficiency`; w is 1 or
-    Winograd's gain.  The sum of inverse sizes is the cost of edges: operands loaded (rows, columns), prologue
-    (depth), idle multiprocessors (output), tiles that span samples and are not full.
+    s/(samples (1 + positions/p))), bytes / (bandwidth fraction)) + streamed bytes / (bandwidth fraction)``
+    with the half sizes of `Efficiency`; w is 1 or Winograd's gain.  The sum of inverse sizes is the cost of
+    edges: operands loaded (rows, columns), prologue (depth), idle multiprocessors (output), tiles that span
+    samples and are not full.
     Every term has degree at most one in each size, so time never falls when a size grows, and half
     of a part never takes less than half its time.
     """
@@ -101,8 +103,10 @@ class ComputeProfile:
         edges += 1.0 if winograd is False else np.where(winograd, 1.0 / e.winograd_speedup, 1.0)
         edges *= flop
         edges /= self.peak_flop_per_s * e.ceiling[PHASES.index(phase)]
-        traffic_s = moved / (self.memory_bytes_per_s * e.memory)
-        return np.asarray((np.maximum(edges, traffic_s) + self.launch_overhead_s) * (flop + moved > 0))
+        memory_s_per_byte = 1.0 / (self.memory_bytes_per_s * e.memory)
+        seconds = np.maximum(edges, moved * memory_s_per_byte)
+        seconds += kernels.streamed_bytes * memory_s_per_byte + self.launch_overhead_s
+        return np.asarray(seconds * (flop + moved > 0))
 
     def measured(self, model: str, layer: str, phase: str) -> MeasuredRow | None:
         """Return the published time of one phase of a layer, or None where there is none."""

@@ -32,6 +32,9 @@ class Kernels:
     """GEMM inner dimension: input channels x kernel volume; 0 for streaming kernels."""
     samples: Floats
     """Samples in the part: some kernels tile over them."""
+    streamed_bytes: Floats | float = 0.0
+    """Bytes of passes of their own before or after a product (batch normalisation, activations), which no
+    arithmetic hides."""
 
     @property
     def matrix(self) -> NDArray[np.bool_]:

@@ -16,6 +16,8 @@ __all__ = ["OperationBase", "Part", "identity_needs"]
 Floats = NDArray[np.float64]
 
 ELEMENT_BYTES = 4
+ACTIVATION_ACCESSES, ACTIVATION_BACKWARD_ACCESSES = 2, 3
+"""Forward reads and writes; backward reads outputs and gradients and writes."""
 UPDATE_ACCESSES = 5
 """Momentum SGD reads weight, gradient and velocity, and writes weight and velocity."""
 UPDATE_FLOP = 4
@@ -54,9 +56,16 @@ class Part:
         return self.columns * self.channels
 
     def matrix(
-        self, *, rows: Floats | float, columns: Floats | float, depth: Floats | float, elements: Floats
+        self,
+        *,
+        rows: Floats | float,
+        columns: Floats | float,
+        depth: Floats | float,
+        elements: Floats,
+        streamed: Floats | float = 0.0,
     ) -> Kernels:
-        """Kernels of a matrix product; ``elements`` are the numbers read and written, each operand once."""
+        """Kernels of a matrix product; ``elements`` are the numbers read and written, each operand once, and
+        ``streamed`` those of the passes after it."""
         zero = np.zeros_like(self.samples)
         return Kernels(
             flop=2.0 * rows * columns * depth + zero,
@@ -65,6 +74,7 @@ class Part:
             columns=columns + zero,
             depth=depth + zero,
             samples=self.samples,
+            streamed_bytes=streamed * ELEMENT_BYTES + zero,
         )
 
     def streaming(self, *, flop: Floats | float, elements: Floats | float) -> Kernels:
@@ -77,6 +87,7 @@ class Part:
             columns=zero,
             depth=zero,
             samples=self.samples,
+            streamed_bytes=zero,
         )
 
 
@@ -85,8 +96,8 @@ class OperationBase:
 
     A kind says its forward and gradient work in ``_forward``, ``_activation_gradient`` and
     ``_weight_gradient``.  Memory traffic counts 4-byte elements, each operand once: what a kernel reads,
-    and what it writes.  Activations run in place on what is in registers and cost nothing; the few flops
-    of an epilogue beside a matrix product are left out.
+    and what it writes.  The activation of a convolution or a sum is a pass of its own, as in the frameworks
+    whose published rates the profiles are checked with; the few flops of an epilogue are left out.
     """
 
     __slots__ = ()

@@ -8,7 +8,13 @@ from typing import ClassVar
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
 from planner.graph import Parameter
-from planner.operations.base import Floats, OperationBase, Part
+from planner.operations.base import (
+    ACTIVATION_ACCESSES,
+    ACTIVATION_BACKWARD_ACCESSES,
+    Floats,
+    OperationBase,
+    Part,
+)
 from planner.operations.checks import check_activation, check_int, check_window, describe, single, window_size
 from planner.shapes import Need, Shape
 
@@ -22,10 +28,11 @@ class Convolution(OperationBase):
     Work: an implicit matrix product, flop = 2 x output channels x (samples x output positions) x (input
     channels / groups x kernel volume), the same for each of the two gradients.
 
-    Traffic: inputs, weights and outputs once.  Batch normalisation adds two passes over the outputs:
-    forward, one reads them for the statistics and one reads and writes them (3 accesses); backward, one
-    reads outputs and gradients for the sums and one reads both and writes (5 accesses).  The backward passes
-    are counted with the weight gradient, which every convolution computes, also the first.
+    Traffic: inputs, weights and outputs once.  What follows streams: batch normalisation passes over the
+    outputs twice, forward once for the statistics and once reading and writing (3 accesses), backward once
+    through outputs and gradients for the sums and once reading both and writing (5 accesses); an activation
+    passes once (2 accesses forward, 3 backward).  The backward passes are counted with the weight gradient,
+    which every convolution computes, also the first.
     """
 
     kind: ClassVar[str] = "convolution"
@@ -89,8 +96,14 @@ class Convolution(OperationBase):
         return (weight, *bias, *norm)
 
     def _forward(self, part: Part) -> Kernels:
-        elements = self._operands(part) + (3 * part.outputs if self.batch_norm else 0.0)
-        return part.matrix(rows=part.channels, columns=part.columns, depth=self._depth(part), elements=elements)
+        accesses = (3 if self.batch_norm else 0) + (ACTIVATION_ACCESSES if self.activation else 0)
+        return part.matrix(
+            rows=part.channels,
+            columns=part.columns,
+            depth=self._depth(part),
+            elements=self._operands(part),
+            streamed=accesses * part.outputs,
+        )
 
     def _activation_gradient(self, part: Part) -> Kernels:
         # With stride > 1 a pixel of the input meets only some taps of the kernel; output positions as columns and
@@ -104,8 +117,14 @@ class Convolution(OperationBase):
         )
 
     def _weight_gradient(self, part: Part) -> Kernels:
-        elements = self._operands(part) + (5 * part.outputs if self.batch_norm else 0.0)
-        return part.matrix(rows=part.channels, columns=self._depth(part), depth=part.columns, elements=elements)
+        accesses = (5 if self.batch_norm else 0) + (ACTIVATION_BACKWARD_ACCESSES if self.activation else 0)
+        return part.matrix(
+            rows=part.channels,
+            columns=self._depth(part),
+            depth=part.columns,
+            elements=self._operands(part),
+            streamed=accesses * part.outputs,
+        )
 
     def _depth(self, part: Part) -> int:
         return part.inputs[0].size("channel") // self.groups * math.prod(self.kernel)

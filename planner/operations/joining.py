@@ -6,7 +6,13 @@ from typing import ClassVar
 
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
-from planner.operations.base import OperationBase, Part, identity_needs
+from planner.operations.base import (
+    ACTIVATION_ACCESSES,
+    ACTIVATION_BACKWARD_ACCESSES,
+    OperationBase,
+    Part,
+    identity_needs,
+)
 from planner.operations.checks import check_activation, describe
 from planner.shapes import Need, Shape
 
@@ -17,8 +23,8 @@ __all__ = ["Add", "Concat"]
 class Add(OperationBase):
     """The sum of tensors of one shape, then an activation.
 
-    Traffic: forward all inputs and the output once.  The gradient of every input is the output's, which an
-    activation masks in place (2 accesses) and which nothing touches without one.
+    Traffic: forward all inputs and the output once, then the activation's pass.  The gradient of every input is
+    the output's, which an activation masks (3 accesses) and which nothing touches without one.
     """
 
     kind: ClassVar[str] = "add"
@@ -35,11 +41,12 @@ class Add(OperationBase):
 
     def _forward(self, part: Part) -> Kernels:
         count = len(part.inputs)
-        return part.streaming(flop=part.outputs * (count - 1), elements=part.outputs * (count + 1))
+        accesses = count + 1 + (ACTIVATION_ACCESSES if self.activation else 0)
+        return part.streaming(flop=part.outputs * (count - 1), elements=part.outputs * accesses)
 
     def _activation_gradient(self, part: Part) -> Kernels:
         touched = part.outputs if self.activation else 0.0 * part.outputs
-        return part.streaming(flop=touched, elements=2 * touched)
+        return part.streaming(flop=touched, elements=ACTIVATION_BACKWARD_ACCESSES * touched)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
