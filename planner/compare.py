@@ -13,7 +13,7 @@ from planner.costs import CostModel
 from planner.graph import ComputationGraph
 from planner.lower_bound import iteration_bound
 from planner.memory import peak_memory_bytes
-from planner.plan import Progress, additive_s, layerwise, lowered
+from planner.plan import Progress, additive_s, layerwise, lowered, refined
 from planner.program import KINDS, Program
 from planner.replay import replay
 from planner.strategies import Strategy, named_strategy, spaces_of
@@ -31,6 +31,7 @@ def compare(
     strategies: Sequence[str],
     *,
     exchange: str = "ring",
+    refine: int = 0,
     progress: Progress = None,
 ) -> Comparison:
     """Compare strategies by name or file.
@@ -40,6 +41,7 @@ def compare(
         cluster: Device graph.
         strategies: Names of ``planner.strategies.strategy_names``, or strategy files.
         exchange: A key of ``simulator.collectives.ALL_REDUCES``.
+        refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
@@ -47,7 +49,7 @@ def compare(
         InfeasiblePlanError: No strategy fits in memory.
     """
     model = CostModel(graph, cluster, exchange)
-    found, notes = _strategies(model, strategies, progress)
+    found, notes = _strategies(model, strategies, refine, progress)
     one_device_s = _one_device_s(model)
     results: list[StrategyResult] = []
     refused: dict[str, str] = {}
@@ -80,7 +82,7 @@ def compare(
 
 
 def _strategies(
-    model: CostModel, names: Sequence[str], progress: Progress
+    model: CostModel, names: Sequence[str], refine: int, progress: Progress
 ) -> tuple[dict[str, Strategy], tuple[str, ...]]:
     if not names:
         raise ConfigError("strategies must name at least one, got none")
@@ -90,8 +92,12 @@ def _strategies(
         if name != "layerwise":
             found[name] = named_strategy(name, model.graph, len(model.cluster.devices))
     if "layerwise" in names:
-        _, best, notes = layerwise(model, progress=progress)
-        found["layerwise"] = best.strategy
+        if refine:
+            _, refinement, notes = refined(model, refine, progress=progress)
+            found["layerwise"] = refinement.strategy
+        else:
+            _, best, notes = layerwise(model, progress=progress)
+            found["layerwise"] = best.strategy
     return {name: found[name] for name in names}, notes
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,14 +14,18 @@ from planner.graph import ComputationGraph
 from planner.layerwise import Found, find
 from planner.lowering import lower
 from planner.memory import check_memory
+from planner.near_best import near_best
 from planner.program import Program
+from planner.refine import Refined, refine
 from planner.replay import replay
 from planner.search.problem import evaluate
 from planner.strategies import NAMED, Strategy, named_strategy, spaces_of
 
-__all__ = ["Plan", "Progress", "additive_s", "layerwise", "lower_plan", "lowered", "make_plan"]
+__all__ = ["Plan", "Progress", "additive_s", "layerwise", "lower_plan", "lowered", "make_plan", "refined"]
 
 Progress = Callable[[str, int, int], None] | None
+_STARTS = 8
+"""Strategies of least additive cost that a refinement starts from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,18 @@ class Plan:
     """Time that it spent on elimination."""
     width: int = 0
     """Most layers that one layer was joined with when it was eliminated; 0 where nothing was searched."""
+    simulated_plans: int = 0
+    """Plans simulated in the refinement; 0 without it, and then the next two say nothing."""
+    lower_bound_s: float = 0.0
+    """No schedule of this plan's tasks is shorter."""
+    origin: str = ""
+    """The strategy that the refinement reached it from, and in how many moves."""
     notes: Sequence[str] = field(default=())
+
+    @property
+    def gap(self) -> float:
+        """How much longer a refined plan takes than its lower bound, as a share of the bound."""
+        return self.simulated_s / self.lower_bound_s - 1
 
 
 def additive_s(model: CostModel, strategy: Strategy) -> float:
@@ -92,16 +108,8 @@ class _Candidate:
     simulated_s: float
 
 
-def layerwise(model: CostModel, *, progress: Progress = None) -> tuple[Found, _Candidate, tuple[str, ...]]:
-    """Search the layer-wise optimum of Eq. 1, and choose by simulation among it and the usual strategies.
-
-    Returns:
-        What the search found, the best candidate, and notes: which candidate it is where it is not the
-        additive optimum, and which were refused.
-
-    Raises:
-        InfeasiblePlanError: No candidate fits in memory.
-    """
+def _candidates(model: CostModel, progress: Progress) -> tuple[Found, dict[str, Strategy], list[str]]:
+    """What the search found, the optimum and the usual strategies, and which of these cannot be had."""
     count, notes = len(model.cluster.devices), []
     candidates: dict[str, Strategy] = {}
     for name in NAMED:
@@ -112,7 +120,47 @@ def layerwise(model: CostModel, *, progress: Progress = None) -> tuple[Found, _C
     if progress:
         progress("searching", 0, len(candidates) + 2)
     found = find(model, known=list(candidates.values()))
-    candidates = {"layerwise": found.strategy, **candidates}
+    return found, {"layerwise": found.strategy, **candidates}, notes
+
+
+def refined(model: CostModel, plans: int, *, progress: Progress = None) -> tuple[Found, Refined, tuple[str, ...]]:
+    """Search the layer-wise optimum of Eq. 1, and refine it, its runners-up and the usual strategies by simulation.
+
+    Args:
+        model: Prices of a model on a cluster.
+        plans: Plans to simulate; see ``planner.refine.refine``.
+        progress: Called as ``progress(label, done, total)``.
+
+    Returns:
+        What the search found, the best plan simulated, and notes: where it came from, and which starts were refused.
+
+    Raises:
+        ConfigError: ``plans`` < 1.
+        InfeasiblePlanError: No start fits in memory.
+    """
+    found, candidates, notes = _candidates(model, progress)
+    near = near_best(model, found.cost_s, min(_STARTS, plans))
+    starts = {**candidates, **{f"additive plan {k}": strategy for k, strategy in enumerate(near[1:], 2)}}
+    best = refine(model, starts, plans=plans, progress=progress)
+    notes += [f"{name} is no candidate: {reason}" for name, reason in best.refused.items()]
+    notes.append(
+        f"refined from {best.origin}: {best.simulated_s:.4g} s, best start {best.start_s:.4g} s, "
+        f"lower bound {best.lower_bound_s:.4g} s ({best.bound_reason}), {best.simulated_plans} plans simulated"
+    )
+    return found, best, tuple(notes)
+
+
+def layerwise(model: CostModel, *, progress: Progress = None) -> tuple[Found, _Candidate, tuple[str, ...]]:
+    """Search the layer-wise optimum of Eq. 1, and choose by simulation among it and the usual strategies.
+
+    Returns:
+        What the search found, the best candidate, and notes: which candidate it is where it is not the
+        additive optimum, and which were refused.
+
+    Raises:
+        InfeasiblePlanError: No candidate fits in memory.
+    """
+    found, candidates, notes = _candidates(model, progress)
     best: _Candidate | None = None
     for done, (name, strategy) in enumerate(candidates.items()):
         if progress:
@@ -151,6 +199,7 @@ def make_plan(
     *,
     strategy: str = "layerwise",
     exchange: str = "ring",
+    refine: int = 0,
     progress: Progress = None,
 ) -> Plan:
     """Make a plan: search it (``layerwise``), derive it from a rule, or read it from a file.
@@ -160,23 +209,20 @@ def make_plan(
         cluster: Device graph.
         strategy: A name of ``planner.strategies.strategy_names`` or a strategy file.
         exchange: A key of ``simulator.collectives.ALL_REDUCES``.
+        refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
-        ConfigError: An unknown name, or a strategy that this batch and cluster cannot have.
+        ConfigError: An unknown name, a strategy that this batch and cluster cannot have, or ``refine`` < 0 or for
+            another strategy.
         InfeasiblePlanError: The plan does not fit in memory.
     """
+    if refine < 0 or (refine and strategy != "layerwise"):
+        raise ConfigError(
+            f"refine must be >= 0, and 0 for strategies other than layerwise, got {refine} for {strategy}"
+        )
     model = CostModel(graph, cluster, exchange)
-    tables_s = search_s = 0.0
-    width = 0
-    notes: tuple[str, ...] = ()
-    if strategy == "layerwise":
-        found, best, notes = layerwise(model, progress=progress)
-        tables_s, search_s, width = found.tables_s, found.search_s, found.width
-        chosen, simulated_s = best.strategy, best.simulated_s
-    else:
-        chosen = named_strategy(strategy, graph, len(cluster.devices))
-        simulated_s = replay(lowered(model, chosen)).iteration_s
+    chosen, found = _found(model, strategy, refine, progress)
     return Plan(
         model=graph.name,
         cluster=cluster.spec,
@@ -187,9 +233,23 @@ def make_plan(
         model_digest=graph.digest,
         cluster_digest=cluster.digest,
         additive_s=additive_s(model, chosen),
-        simulated_s=simulated_s,
-        tables_s=tables_s,
-        search_s=search_s,
-        width=width,
-        notes=notes,
+        **found,
     )
+
+
+def _found(model: CostModel, strategy: str, plans: int, progress: Progress) -> tuple[Strategy, dict[str, Any]]:
+    """A strategy, and the fields of ``Plan`` that say how it was found."""
+    if strategy != "layerwise":
+        chosen = named_strategy(strategy, model.graph, len(model.cluster.devices))
+        return chosen, {"simulated_s": replay(lowered(model, chosen)).iteration_s}
+    if plans:
+        found, best, notes = refined(model, plans, progress=progress)
+        refinement = {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}
+        return best.strategy, {**_searched(found, best.simulated_s, notes), **refinement}
+    found, candidate, notes = layerwise(model, progress=progress)
+    return candidate.strategy, _searched(found, candidate.simulated_s, notes)
+
+
+def _searched(found: Found, simulated_s: float, notes: tuple[str, ...]) -> dict[str, Any]:
+    fields = {name: getattr(found, name) for name in ("tables_s", "search_s", "width")}
+    return {**fields, "simulated_s": simulated_s, "notes": notes}

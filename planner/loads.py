@@ -1,0 +1,107 @@
+"""What a strategy gives every link and device to do in one iteration, without lowering it, term by term.
+
+The busiest of them bounds every simulated iteration from below.  A change of one layer changes the terms of that
+layer and of those that it reads only, so thousands of changes can be weighed between two simulations.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.configurations import ConfigSpace
+from planner.costs import CostModel, part_times
+from planner.exchange import chosen, group_rounds, replica_groups
+from planner.graph import Edge
+from planner.regions import pieces_of
+
+__all__ = ["Loads"]
+
+Floats = NDArray[np.float64]
+
+
+class Loads:
+    """Seconds of work of every link and device, and Eq. 1, of any strategy of a model.
+
+    Args:
+        model: Graph, cluster and exchange scheme, with their prices.
+    """
+
+    def __init__(self, model: CostModel) -> None:
+        self.model = model
+        self.links = len(model.network.seconds_per_byte)
+        self.size = self.links + len(model.cluster.devices)
+        """Number of links and devices; row ``size`` of a term is its share of Eq. 1."""
+        self._terms: dict[tuple[object, ...], Floats] = {}
+
+    def total(self, spaces: Sequence[ConfigSpace]) -> Floats:
+        """Sum of all terms of a strategy, shape (size + 1,), seconds: links, devices, Eq. 1.
+
+        Args:
+            spaces: For every layer the space that holds its one configuration.
+        """
+        return np.asarray(np.sum([self.term(i, spaces) for i in range(len(spaces))], axis=0))
+
+    def term(self, i: int, spaces: Sequence[ConfigSpace]) -> Floats:
+        """What layer ``i`` and the tensor that it makes add, shape (size + 1,); known terms cost nothing.
+
+        Strategies to be compared should share the space objects of equal configurations.
+        """
+        edges = self.model.graph.consumers[i]
+        key = (i, spaces[i], *(spaces[edge.consumer] for edge in edges))
+        if key not in self._terms:
+            term, asked = self.node(i, spaces[i]).copy(), set()
+            for edge in edges:
+                layout = int(self.model.layouts(edge, spaces[edge.consumer])[0])
+                if layout not in asked:
+                    term += self._edge(edge, spaces[i], spaces[edge.consumer])
+                asked.add(layout)
+            self._terms[key] = term
+        return self._terms[key]
+
+    def node(self, i: int, space: ConfigSpace) -> Floats:
+        """The part of a term that no other layer changes: arithmetic, and the exchange of gradients."""
+        key = (i, space)
+        if key not in self._terms:
+            term = np.zeros(self.size + 1)
+            term[: self.links] = self._exchanged_bytes(i, space) * self.model.network.seconds_per_byte
+            term[self.links + space.devices] = sum(part_times(self.model, i, space).values())
+            term[-1] = self.model.node_costs(i, space).total_s[0]
+            self._terms[key] = term
+        return self._terms[key]
+
+    def _exchanged_bytes(self, i: int, space: ConfigSpace) -> Floats:
+        model, network, layer = self.model, self.model.network, self.model.graph.layers[i]
+        before, channel, *rest = space.degrees[0].tolist()
+        sent = np.zeros(self.links)
+        for split in (True, False):
+            size = sum(p.elements for p in layer.parameters if p.split is split) * model.graph.element_bytes
+            groups = replica_groups(before, channel, int(np.prod(rest, dtype=np.int64)), space.devices, split)
+            if size and groups.shape[1] > 1:
+                scheme = chosen(network, model.exchange, space, float(size), split=split).scheme
+                for group, steps in zip(groups, group_rounds(network, scheme, groups), strict=True):
+                    for step in steps:
+                        share = step.share * step.repeats / (channel if split else 1)
+                        message = np.full(len(step.source), share * size)
+                        sent += network.link_loads(group[step.source], group[step.target], message)
+        return sent
+
+    def _edge(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
+        """A tensor brought to one consumer, and its gradient back."""
+        key = self.model.edge_key(edge, producer, consumer)
+        if key not in self._terms:
+            model, network = self.model, self.model.network
+            layer, tensor = model.graph.layers[edge.consumer], model.graph.layers[edge.producer].output
+            needs = layer.operation.needs(edge.slot, layer.input_shapes)
+            pieces = pieces_of(producer, consumer, needs, tensor, len(model.cluster.devices))
+            pieces = pieces.take(producer.devices[pieces.part] != pieces.device)
+            giver, taker = producer.devices[pieces.part], pieces.device
+            size = (pieces.high - pieces.low).prod(axis=1) * float(model.graph.element_bytes)
+            term = np.zeros(self.size + 1)
+            for source, target in ((giver, taker), (taker, giver))[: 1 + model.graph.has_gradient(edge.producer)]:
+                if len(size):
+                    busy_s = network.link_loads(source, target, size) * network.seconds_per_byte
+                    term[: self.links] += busy_s
+                    term[-1] += busy_s.max() + network.latencies_s(source, target, size).max()
+            self._terms[key] = term
+        return self._terms[key]

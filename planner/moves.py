@@ -1,0 +1,152 @@
+"""Local moves: the strategies near a strategy, each as the layers that change.
+
+One layer goes to a neighbouring degree or another placement; a run of layers that are split alike does so together,
+or joins the layers before or after it, which moves the points where the layout changes; a branch or block follows
+the layer that it starts or ends at; a piece is taken over from another strategy.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from planner.configurations import PLACEMENTS, ConfigSpace, Configuration, placed, space_of
+from planner.costs import CostModel
+from planner.graph import Layer
+from planner.strategies import Strategy
+
+__all__ = ["Change", "Moves", "Spaces"]
+
+Spaces = tuple[ConfigSpace, ...]
+"""For every layer the space that holds its one configuration."""
+Change = dict[int, ConfigSpace]
+"""The layers that a move changes."""
+
+
+class Moves:
+    """Strategies of one model as spaces, where equal configurations of equal shapes are one object.
+
+    Args:
+        model: Graph and cluster.
+    """
+
+    def __init__(self, model: CostModel) -> None:
+        self.graph, self.count = model.graph, len(model.cluster.devices)
+        self._known: dict[tuple[object, ...], ConfigSpace] = {}
+        self._near: dict[tuple[int, ConfigSpace], list[ConfigSpace]] = {}
+
+    def spaces(self, strategy: Strategy) -> Spaces:
+        """A strategy as spaces."""
+        layers = self.graph.layers
+        return tuple(
+            self._space(i, [strategy[layer.name].degrees.get(dim, 1) for dim in layer.output.dims],
+                        strategy[layer.name].devices)
+            for i, layer in enumerate(layers)
+        )  # fmt: skip
+
+    def strategy(self, spaces: Spaces) -> dict[str, Configuration]:
+        """Spaces as a strategy."""
+        return {layer.name: space.configuration(0) for layer, space in zip(self.graph.layers, spaces, strict=True)}
+
+    def around(self, spaces: Spaces, others: Sequence[Spaces] = ()) -> Iterator[Change]:
+        """Every change once, in an order that is always the same; ``others`` are strategies to take pieces from."""
+        seen: set[frozenset[tuple[int, ConfigSpace]]] = set()
+        for wanted in self._wanted(spaces, others):
+            change = {i: space for i, space in wanted.items() if space is not spaces[i]}
+            key = frozenset(change.items())
+            if change and key not in seen:
+                seen.add(key)
+                yield change
+
+    def _wanted(self, spaces: Spaces, others: Sequence[Spaces]) -> Iterator[Change]:
+        for i, space in enumerate(spaces):
+            yield from ({i: near} for near in self._neighbours(i, space))
+        runs = self._runs(spaces)
+        for run in runs:
+            for near in self._neighbours(run[0], spaces[run[0]]):
+                yield {i: self._like(i, near) for i in run}
+            for beside in (run[0] - 1, run[-1] + 1):
+                if 0 <= beside < len(spaces):
+                    for part in _ends(run, first=beside < run[0]):
+                        yield {i: self._like(i, spaces[beside]) for i in part}
+        for source, part in self._branches():
+            yield {i: self._like(i, spaces[source]) for i in part}
+        for other in others:
+            cuts = sorted({run[0] for run in (*runs, *self._runs(other))} | {len(spaces)})
+            for first, stop in itertools.combinations(cuts, 2):
+                if first == 0 or stop == len(spaces) or stop == cuts[cuts.index(first) + 1]:
+                    yield {i: other[i] for i in range(first, stop)}
+
+    def _runs(self, spaces: Spaces) -> list[range]:
+        """Layers that follow each other and are split alike."""
+        starts = [i for i in range(len(spaces)) if i == 0 or self._like(i, spaces[i - 1]) is not spaces[i]]
+        return [range(*pair) for pair in itertools.pairwise([*starts, len(spaces)])]
+
+    def _branches(self) -> Iterator[tuple[int, range]]:
+        """Branches and blocks behind each fork, with the layers whose split they may take: first and last."""
+        for producer, edges in enumerate(self.graph.consumers):
+            readers = sorted({edge.consumer for edge in edges})
+            if len(readers) > 1:
+                cuts = [producer + 1, *readers[1:]]
+                for first, stop in dict.fromkeys([*itertools.pairwise(cuts), (cuts[0], cuts[-1])]):
+                    yield producer, range(first, stop)
+                    yield min(stop, len(self.graph.layers) - 1), range(first, stop)
+
+    def _neighbours(self, i: int, space: ConfigSpace) -> list[ConfigSpace]:
+        """A layer's configurations one step away, and its other placements."""
+        if (i, space) not in self._near:
+            near: dict[ConfigSpace, None] = {}
+            degrees, devices = space.degrees[0].tolist(), space.devices
+            for row in (degrees, *self._steps(self.graph.layers[i], degrees)):
+                parts = math.prod(row)
+                if parts == len(devices):
+                    near[self._space(i, row, devices.tolist())] = None
+                    near[self._space(i, row, np.sort((devices + 1) % self.count).tolist())] = None
+                for placement in PLACEMENTS:
+                    near[self._space(i, row, placed(placement, parts, self.count).tolist())] = None
+            self._near[i, space] = list(near)
+        return self._near[i, space]
+
+    def _steps(self, layer: Layer, degrees: Sequence[int]) -> Iterator[list[int]]:
+        """Degrees with one dimension a divisor up or down, or with one up and another down."""
+        sizes, dims = layer.output.sizes, layer.output.dims
+        free = [d for d, dim in enumerate(dims) if dim in layer.parallel_dims]
+        up = {d: _divisor(sizes[d], degrees[d], self.count) for d in free}
+        down = {d: _divisor(sizes[d], degrees[d], 1) for d in free}
+        rows = [{d: up[d]} for d in free] + [{d: down[d]} for d in free]
+        rows += [{a: up[a], b: down[b]} for a, b in itertools.permutations(free, 2)]
+        for row in rows:
+            changed = [row.get(d, degree) for d, degree in enumerate(degrees)]
+            if all(row[d] != degrees[d] for d in row) and math.prod(changed) <= self.count:
+                yield changed
+
+    def _like(self, i: int, model: ConfigSpace) -> ConfigSpace:
+        """Layer ``i`` split as another layer is, as far as its dimensions allow, on the same devices."""
+        layer, given = self.graph.layers[i], dict(zip(model.output.dims, model.degrees[0].tolist(), strict=True))
+        degrees = [
+            math.gcd(given.get(dim, 1), size) if dim in layer.parallel_dims else 1
+            for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)
+        ]
+        parts, devices = math.prod(degrees), model.devices.tolist()
+        return self._space(i, degrees, devices[:: len(devices) // parts][:parts])
+
+    def _space(self, i: int, degrees: Sequence[int], devices: Sequence[int]) -> ConfigSpace:
+        layer = self.graph.layers[i]
+        key = (layer.output, layer.parallel_dims, tuple(degrees), tuple(devices))
+        if key not in self._known:
+            named = {dim: d for dim, d in zip(layer.output.dims, degrees, strict=True) if dim in layer.parallel_dims}
+            self._known[key] = space_of(layer, Configuration(named, tuple(devices)), self.count)
+        return self._known[key]
+
+
+def _ends(run: range, *, first: bool) -> Iterator[range]:
+    """The run's first or last 1, 2, 4, ... layers, and all of it."""
+    lengths = [1 << k for k in range(len(run).bit_length()) if 1 << k < len(run)] + [len(run)]
+    return (run[:length] if first else run[-length:] for length in lengths)
+
+
+def _divisor(size: int, degree: int, end: int) -> int:
+    """The next divisor of ``size`` from a degree towards ``end``; the degree itself where there is none."""
+    numbers = range(degree + 1, end + 1) if end > degree else range(degree - 1, end - 1, -1)
+    return next((number for number in numbers if size % number == 0), degree)
