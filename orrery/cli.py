@@ -46,6 +46,10 @@ Exchange = Annotated[
     Literal["ring", "ps", "ps-spread", "tree", "hierarchical"], typer.Option(help="How gradients are exchanged.")
 ]
 Engine = Annotated[Literal["auto", "compiled", "simpy"], typer.Option(help="Engine that replays.")]
+Refine = Annotated[
+    int,
+    typer.Option(min=0, metavar="N", help="Plans to simulate from which layerwise is improved; 0: candidates only."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")]
 
 
@@ -77,6 +81,7 @@ def plan(
     out: Annotated[Path, typer.Option(metavar="FILE", help="Plan file to write.")],
     strategy: Annotated[str, typer.Option(metavar="S", help="Strategy's name, or a strategy file.")] = "layerwise",
     exchange: Exchange = "ring",
+    refine: Refine = 0,
     json: Json = False,
 ) -> None:
     """Find how every layer is split, and write the plan."""
@@ -87,7 +92,7 @@ def plan(
 
     with whole_file(out) as file, progress_bar("planning") as progress:
         graph, machines = load_model(model, batch=batch), load_cluster(cluster)
-        found = make_plan(graph, machines, strategy=strategy, exchange=exchange, progress=progress)
+        found = make_plan(graph, machines, strategy=strategy, exchange=exchange, refine=refine, progress=progress)
         save_plan(found, file)
     values = {"model": model, "cluster": cluster, "batch": batch, "strategy": strategy, **plan_values(found)}
     if json:
@@ -197,6 +202,7 @@ def compare(
         str, typer.Option(metavar="S,S,...", help="Strategies, separated by commas.")
     ] = "data,model,owt,spatial,layerwise",
     exchange: Exchange = "ring",
+    refine: Refine = 0,
     json: Json = False,
 ) -> None:
     """Compare strategies: a table, and a page that shows why."""
@@ -209,7 +215,7 @@ def compare(
     page = out / "index.html"
     with whole_file(page) as file, whole_file(out / "comparison.json") as numbers, progress_bar(model) as progress:
         graph, machines = load_model(model, batch=batch), load_cluster(cluster)
-        comparison = compare_strategies(graph, machines, names, exchange=exchange, progress=progress)
+        comparison = compare_strategies(graph, machines, names, exchange=exchange, refine=refine, progress=progress)
         values = comparison_values(comparison, page=page)
         write_comparison_page(comparison, file)
         numbers.write_bytes(to_json(values))

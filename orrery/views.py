@@ -65,7 +65,9 @@ def plan_values(plan: "Plan") -> dict[str, Any]:
         name: {"degrees": configuration.degrees, "devices": configuration.devices}
         for name, configuration in plan.configurations.items()
     }
-    return {**{field: getattr(plan, field) for field in fields}, "configurations": configurations}
+    refinement = ("simulated_plans", "lower_bound_s", "gap", "origin") if plan.simulated_plans else ()
+    values = {field: getattr(plan, field) for field in (*fields, *refinement)}
+    return {**values, "configurations": configurations}
 
 
 def replay_values(replay: "Replay", *, plan: "StoredPlan") -> dict[str, Any]:
