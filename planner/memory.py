@@ -4,43 +4,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import InfeasiblePlanError
-from planner.program import Program
+from planner.program import KINDS, Program
 
-__all__ = ["check_memory", "peak_memory_bytes"]
+__all__ = ["check_memory", "parameter_bytes", "peak_memory_bytes"]
 
 _COPIES_OF_PARAMETERS = 3
 """Value, gradient and momentum of every trained number."""
 
 
 def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
-    """Bytes held by each device at the end of the forward pass, when most is alive.
+    """Bytes that each device must hold, when most is alive: as the backward pass begins.
 
     Parameters with gradient and momentum; every layer's output part, kept for backward; regions received
-    forward, kept for the weight gradients; and the largest output part once more, for the gradient that is
-    being computed.  Nothing is reused before that point.
+    forward, kept for the weight gradients; and the gradients in hand at the layer where they weigh most.
 
     Returns:
         Shape (devices,).
     """
     graph, count = program.graph, len(program.cluster.devices)
-    total, widest = np.zeros(count), np.zeros(count)
-    forward = np.flatnonzero(program.kind == 0)
+    total, outputs = np.zeros(count), np.zeros((len(graph.layers), count))
+    forward = np.flatnonzero(program.kind == KINDS.index("forward"))
     for i, layer in enumerate(graph.layers):
         devices = program.device[forward[program.layer[forward] == i]]
-        share = graph.element_bytes / len(devices)
-        total[devices] += layer.output.elements * share
-        widest[devices] = np.maximum(widest[devices], layer.output.elements * share)
-    updates = np.flatnonzero(program.kind == 3)
+        outputs[i, devices] = layer.output.elements * graph.element_bytes / len(devices)
+    updates = np.flatnonzero(program.kind == KINDS.index("update"))
     for i in np.unique(program.layer[updates]).tolist():
         tasks = updates[program.layer[updates] == i]
-        total[program.device[tasks]] += _parameters_held(program, i) * _COPIES_OF_PARAMETERS
+        total[program.device[tasks]] += parameter_bytes(program, i) * _COPIES_OF_PARAMETERS
     received = np.flatnonzero((program.peer >= 0) & ~program.backward)
     np.add.at(total, program.peer[received], program.size_bytes[received])
-    return total + widest
+    return total + outputs.sum(axis=0) + _gradients(program, outputs).max(axis=0)
 
 
-def _parameters_held(program: Program, layer: int) -> float:
-    """Bytes of a layer's parameters on each of its devices."""
+def _gradients(program: Program, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Gradients alive while a layer computes backward: of its output and its inputs, and what it sends back.
+
+    Args:
+        outputs: Shape (layers, devices): bytes of the output part that each device holds.
+
+    Returns:
+        Shape (layers, devices).
+    """
+    gradients = outputs.copy()
+    for edge in program.graph.edges:
+        gradients[edge.consumer] += outputs[edge.producer]
+    sent = np.flatnonzero((program.peer >= 0) & program.backward)
+    np.add.at(gradients, (program.consumer[sent], program.device[sent]), program.size_bytes[sent])
+    return gradients
+
+
+def parameter_bytes(program: Program, layer: int) -> float:
+    """Bytes of a layer's parameters on each device that holds some."""
     channel = program.channel_degree[layer]
     parameters = program.graph.layers[layer].parameters
     return float(sum(p.elements / (channel if p.split else 1) for p in parameters) * program.graph.element_bytes)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from planner.memory import _parameters_held
+from planner.memory import parameter_bytes
 from planner.program import KINDS, Program
 from planner.replay import Replay
 
@@ -154,7 +154,7 @@ class _Lives:
         self.output_bytes = np.array(
             [layer.output.elements * graph.element_bytes for layer in graph.layers], dtype=float
         )
-        self.held_bytes = np.array([_parameters_held(program, i) for i in range(len(graph.layers))])
+        self.held_bytes = np.array([parameter_bytes(program, i) for i in range(len(graph.layers))])
         self.forward, self.updates = (np.flatnonzero(program.kind == kind) for kind in (_FORWARD, _UPDATE))
         parts = np.bincount(program.layer[self.forward], minlength=len(graph.layers))
         self.part_bytes = self.output_bytes / np.maximum(parts, 1)
