@@ -74,7 +74,8 @@ class Network:
 
     def latency_classes(self, source: Ints, target: Ints) -> Ints:
         """Latency class of the route between each pair of devices."""
-        return self._classes[self._find(source, target)]
+        at = self._find(source, target)  # may find routes, and classes, anew
+        return self._classes[at]
 
     def latencies_s(self, source: Ints, target: Ints, size_bytes: Floats) -> Floats:
         """Latency of one message between each pair of devices, arrays of one shape."""
