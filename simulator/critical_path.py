@@ -3,12 +3,16 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.sharing import TOLERANCE
 from simulator.task_graph import Schedule, TaskGraph
 from simulator.timeline import alone_s
 
 __all__ = ["Step", "critical_path"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 _SAME = 10 * TOLERANCE  # relative difference of times that belong to one instant
 
@@ -59,7 +63,8 @@ class _Chain:
         self.owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
         by_resource = np.argsort(graph.use_resource, kind="stable")
         bounds = np.searchsorted(graph.use_resource[by_resource], np.arange(len(graph.capacity) + 1))
-        self.uses_of = [by_resource[bounds[r] : bounds[r + 1]] for r in range(len(graph.capacity))]
+        rows = [by_resource[bounds[r] : bounds[r + 1]] for r in range(len(graph.capacity))]
+        self.uses_of = [_in_time(row, self.owner, schedule) for row in rows]
         self.stream_before = np.full(graph.size, -1)
         order = np.argsort(graph.stream, kind="stable")
         follows = (graph.stream[order][1:] == graph.stream[order][:-1]) & (graph.stream[order][1:] >= 0)
@@ -92,6 +97,11 @@ class _Chain:
             return -1, "start"
         return before, reason
 
+    def _overlapping(self, resource: int, begin_s: float, end_s: float) -> Ints:
+        """Uses of a resource that may overlap a span of time, its ends included, in order."""
+        uses, starts_s, reached_s = self.uses_of[resource]
+        return np.sort(uses[np.searchsorted(reached_s, begin_s) : np.searchsorted(starts_s, end_s, side="right")])
+
     def _resources(self, task: int) -> list[int]:
         row = slice(self.graph.use_start[task], self.graph.use_start[task + 1])
         return [int(resource) for resource in self.graph.use_resource[row]]
@@ -102,7 +112,7 @@ class _Chain:
         for resource in self._resources(task):
             if not self.graph.exclusive[resource]:
                 continue
-            users = self.owner[self.uses_of[resource]]
+            users = self.owner[self._overlapping(resource, start_s * (1 - _SAME), start_s * (1 + _SAME))]
             left = users[(np.abs(self.schedule.end_s[users] - start_s) <= _SAME * start_s) & (users != task)]
             left = left[self.alone_s[left] > 0]
             if len(left):
@@ -114,7 +124,7 @@ class _Chain:
         start_s, end_s = self.schedule.start_s[task], self.schedule.end_s[task]
 
         def share(resource: int) -> float:
-            uses = self.uses_of[resource]
+            uses = self._overlapping(resource, start_s, end_s)
             users = self.owner[uses]
             from_s = np.maximum(self.schedule.start_s[users], start_s)
             to_s = np.minimum(self.schedule.end_s[users], end_s)
@@ -123,3 +133,10 @@ class _Chain:
             return float(amount[users != task].sum() / self.graph.capacity[resource])
 
         return max(self._resources(task), key=share)
+
+
+def _in_time(uses: Ints, owner: Ints, schedule: Schedule) -> tuple[Ints, Floats, Floats]:
+    """Uses in order of their start, those starts, and the latest end up to each."""
+    uses = uses[np.argsort(schedule.start_s[owner[uses]], kind="stable")]
+    tasks = owner[uses]
+    return uses, schedule.start_s[tasks], np.maximum.accumulate(schedule.end_s[tasks])
