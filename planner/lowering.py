@@ -5,25 +5,31 @@ Tasks are made a layer at a time, as arrays: a program of millions of tasks take
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace
 from planner.costs import CostModel, part_times
 from planner.exchange import chosen, group_rounds, replica_groups
 from planner.graph import Edge
 from planner.program import KINDS, Collective, Program
 from planner.regions import Pieces, pieces_of
-from simulator.collectives import Round
+from simulator.collectives import Messages, Round, messages_of
 
 __all__ = ["lower"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _DIMS = 5
-_INTEGERS = ("kind", "layer", "consumer", "backward", "device", "peer", "part", "group")
+_COLUMNS = {
+    "kind": -1, "layer": -1, "consumer": -1, "backward": False, "device": -1, "peer": -1, "part": -1, "group": -1,
+    "size_bytes": 0.0, "work_s": 0.0,
+}  # fmt: skip
+"""What tasks are made of, with what holds where nothing else is said."""
 
 
 @dataclass
@@ -43,23 +49,24 @@ class _Tasks:
 
     def __init__(self) -> None:
         self.size, self.group = 0, -1
-        self.columns: dict[str, list[NDArray[Any]]] = {
-            name: [] for name in (*_INTEGERS, "size_bytes", "work_s")
-        }
+        self.rows: list[tuple[slice, dict[str, Ints | Floats | float]]] = []
         self.task: list[Ints] = []
         self.after: list[Ints] = []
 
     def add(self, kind: str, layer: int, count: int, **values: Ints | Floats | float) -> Ints:
         """Append tasks of the current group; returns their ids, shape (count,)."""
-        row: dict[str, Ints | Floats | float] = {
-            "consumer": -1, "backward": 0, "device": -1, "peer": -1, "part": -1, "size_bytes": 0.0, "work_s": 0.0,
-        }  # fmt: skip
-        row |= {"kind": KINDS.index(kind), "layer": layer, "group": self.group, **values}
-        for name, column in self.columns.items():
-            dtype = np.int64 if name in _INTEGERS else np.float64
-            column.append(np.broadcast_to(np.asarray(row[name], dtype=dtype), (count,)))
-        self.size += count
-        return np.arange(self.size - count, self.size)
+        rows = slice(self.size, self.size + count)
+        self.rows.append((rows, {"kind": KINDS.index(kind), "layer": layer, "group": self.group, **values}))
+        self.size = rows.stop
+        return np.arange(rows.start, rows.stop)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """What was given to ``add``, as arrays of shape (size,)."""
+        columns = {name: np.full(self.size, default) for name, default in _COLUMNS.items()}
+        for rows, values in self.rows:
+            for name, value in values.items():
+                columns[name][rows] = value
+        return columns
 
     def wait(self, task: Ints, after: Ints) -> None:
         """Let tasks wait for others, pair by pair."""
@@ -70,14 +77,14 @@ class _Tasks:
         """Rows of what each task waits for, each once, in order."""
         empty = np.empty(0, dtype=np.int64)
         task, after = np.concatenate([empty, *self.task]), np.concatenate([empty, *self.after])
-        order = np.unique(task * self.size + after)
-        task, after = np.divmod(order, max(self.size, 1))
-        return np.searchsorted(task, np.arange(self.size + 1)), after
+        pairs = np.sort(task * self.size + after, kind="stable")
+        task, after = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], max(self.size, 1))
+        return np.concatenate([[0], np.cumsum(np.bincount(task, minlength=self.size))]), after
 
 
 class _Lowering:
-    def __init__(self, model: CostModel, spaces: Sequence[ConfigSpace]) -> None:
-        self.model, self.graph, self.spaces = model, model.graph, spaces
+    def __init__(self, model: CostModel, spaces: Sequence[ConfigSpace], *, expand: bool) -> None:
+        self.model, self.graph, self.spaces, self.expand = model, model.graph, spaces, expand
         self.tasks = _Tasks()
         self.boxes: list[tuple[Ints, Pieces]] = []
         self.collectives: dict[int, Collective] = {}
@@ -185,7 +192,7 @@ class _Lowering:
 
     def _exchange(self, i: int, gradients: Ints) -> tuple[Ints, Ints]:
         """Exchange a layer's gradients; returns pairs (part, what its update waits for)."""
-        space, layer = self.spaces[i], self.graph.layers[i]
+        space, layer, network = self.spaces[i], self.graph.layers[i], self.model.network
         before, channel, *rest = space.degrees[0].tolist()
         task_of, part_of = self._by_device(i, gradients), self._by_device(i, np.arange(len(gradients)))
         parts, waits = [np.arange(len(gradients))], [gradients]
@@ -195,26 +202,58 @@ class _Lowering:
             groups = replica_groups(*shape, space.devices, split)
             if not size or groups.shape[1] == 1:
                 continue
-            network = self.model.network
             scheme = chosen(network, self.model.exchange, space, float(size), split=split).scheme
             plans = group_rounds(network, scheme, groups)
-            done = task_of[groups]
-            for steps in zip(*plans, strict=True):
-                tasks = self._collectives(i, groups, steps, size / (channel if split else 1))
-                self.tasks.wait(np.repeat(tasks, done.shape[1]), done.ravel())
-                done = tasks[:, None]
-            parts.append(part_of[groups].ravel())
-            waits.append(np.repeat(done[:, 0], groups.shape[1]))
+            send = self._messages if self.expand else self._activities
+            device, arrived = send(i, groups, plans, task_of, size / (channel if split else 1))
+            parts.append(part_of[device])
+            waits.append(arrived)
         return np.concatenate(parts), np.concatenate(waits)
 
-    def _collectives(self, i: int, groups: Ints, steps: Sequence[Round], buffer_bytes: float) -> Ints:
-        """One round of the exchange, a task a group."""
-        self.tasks.group += 1
-        sizes = np.array([buffer_bytes * step.share * step.repeats * len(step.source) for step in steps])
-        tasks = self.tasks.add("collective", i, len(groups), backward=True, size_bytes=sizes)
-        for task, group, step in zip(tasks.tolist(), groups, steps, strict=True):
-            self.collectives[task] = Collective(tuple(group.tolist()), step.among(group), buffer_bytes)
-        return tasks
+    def _activities(
+        self, i: int, groups: Ints, plans: Sequence[tuple[Round, ...]], gradients: Ints, buffer_bytes: float
+    ) -> tuple[Ints, Ints]:
+        """One task a round and group; returns pairs (device, what brings its result)."""
+        done = gradients[groups]
+        for steps in zip(*plans, strict=True):
+            self.tasks.group += 1
+            sizes = np.array([buffer_bytes * step.share * step.repeats * len(step.source) for step in steps])
+            tasks = self.tasks.add("collective", i, len(groups), backward=True, size_bytes=sizes)
+            for task, group, step in zip(tasks.tolist(), groups, steps, strict=True):
+                devices = tuple(group.tolist())
+                self.collectives[task] = Collective(devices, _among(step, devices), buffer_bytes)
+            self.tasks.wait(np.repeat(tasks, done.shape[1]), done.ravel())
+            done = tasks[:, None]
+        return groups.ravel(), np.repeat(done[:, 0], groups.shape[1])
+
+    def _messages(
+        self, i: int, groups: Ints, plans: Sequence[tuple[Round, ...]], gradients: Ints, buffer_bytes: float
+    ) -> tuple[Ints, Ints]:
+        """One task a message; returns pairs (device, what brings it a part of its result)."""
+        expanded = [_expanded(plan, groups.shape[1]) for plan in plans]
+        rows = [(group, messages.source, messages.target) for group, messages in zip(groups, expanded, strict=True)]
+        source = np.array([group[sender] for group, sender, _ in rows])
+        target = np.array([group[taker] for group, _, taker in rows])
+        counts = np.diff(expanded[0].step_start)
+        step, count = np.repeat(np.arange(len(counts)), counts), len(groups)
+        # the groups run in step: first everyone's first step, group by group, then everyone's second
+        shift = (count - 1) * expanded[0].step_start[:-1] + np.arange(count)[:, None] * counts
+        place = np.arange(source.shape[1]) + np.repeat(shift, counts, axis=1)
+        order = np.argsort(place, axis=None)
+        tasks = self.tasks.add(
+            "collective", i, place.size, backward=True, device=source.ravel()[order], peer=target.ravel()[order],
+            part=np.array([messages.first_piece for messages in expanded]).ravel()[order],
+            size_bytes=np.array([messages.share for messages in expanded]).ravel()[order] * buffer_bytes,
+            group=self.tasks.group + 1 + np.tile(step, count)[order],
+        )  # fmt: skip
+        self.tasks.group += len(counts)
+        device, arrived = [], []
+        for group, messages, ids in zip(groups, expanded, tasks[place], strict=True):
+            self.tasks.wait(ids[messages.waits[0]], ids[messages.waits[1]])
+            self.tasks.wait(ids[messages.own], gradients[group[messages.source[messages.own]]])
+            device.append(group[messages.last[0]])
+            arrived.append(ids[messages.last[1]])
+        return np.concatenate(device), np.concatenate(arrived)
 
     def _update(self, i: int, part: Ints, after: Ints) -> Ints:
         """Update tasks come last in program order: a device's stream runs them after its backward pass."""
@@ -223,14 +262,13 @@ class _Lowering:
         return np.column_stack([self.forward[i], tasks])
 
     def _program(self, carried: list[Ints]) -> Program:
-        size, columns = self.tasks.size, {n: np.concatenate(c) for n, c in self.tasks.columns.items()}
+        size = self.tasks.size
         low, high = np.zeros((size, _DIMS), dtype=np.int64), np.zeros((size, _DIMS), dtype=np.int64)
         for tasks, regions in self.boxes:
             dims = regions.low.shape[1]
             low[tasks, :dims], high[tasks] = regions.low, 1
             high[tasks, :dims] = regions.high
         after_start, after = self.tasks.dependencies()
-        columns["backward"] = columns["backward"].astype(bool)
         return Program(
             graph=self.graph,
             cluster=self.model.cluster,
@@ -241,18 +279,36 @@ class _Lowering:
             after_start=after_start,
             after=after,
             carried=np.concatenate([np.empty((0, 2), dtype=np.int64), *carried]),
-            **columns,
+            **self.tasks.columns(),
         )
 
 
-def lower(model: CostModel, spaces: Sequence[ConfigSpace]) -> Program:
+@lru_cache(maxsize=256)
+def _among(step: Round, devices: tuple[int, ...]) -> Round:
+    """A round between devices; layers that exchange alike share it."""
+    return step.among(np.array(devices))
+
+
+@lru_cache(maxsize=64)
+def _expanded(plan: tuple[Round, ...], count: int) -> Messages:
+    return messages_of(plan, count)
+
+
+def lower(model: CostModel, spaces: Sequence[ConfigSpace], *, collectives: str = "activity") -> Program:
     """Lower a strategy into the program of one iteration.
 
     Args:
         model: Graph, cluster and exchange scheme, with their prices.
         spaces: For every layer the space that holds its one configuration.
+        collectives: ``activity``: each round of an exchange, with its repeats, is one task on all its links;
+            ``steps``: each message is a task, which waits for the messages that bring what it carries.
 
     Returns:
         The program, tasks in program order: forward, backward with the exchanges, updates.
+
+    Raises:
+        ConfigError: ``collectives`` is neither.
     """
-    return _Lowering(model, spaces).run()
+    if collectives not in ("activity", "steps"):
+        raise ConfigError(f"collectives must be activity or steps, got {collectives!r}")
+    return _Lowering(model, spaces, expand=collectives == "steps").run()

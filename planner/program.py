@@ -48,23 +48,25 @@ class Program:
     backward: NDArray[np.bool_]
     """Whether the task belongs to the backward pass."""
     device: Ints
-    """Device that computes or sends; -1 for collectives."""
+    """Device that computes or sends; -1 for collectives as single activities."""
     peer: Ints
     """Device that receives; -1 elsewhere."""
     part: Ints
-    """Part computed, or part of the producer that a transfer takes from or gives its gradient to; else -1."""
+    """Part computed, or part of the producer that a transfer takes from or gives its gradient to; for a message
+    of a collective the first piece of the buffer that it carries; else -1."""
     size_bytes: Floats
     """Bytes moved: of a transfer, or of all messages of a collective; 0 elsewhere."""
     work_s: Floats
     """Time of a compute task alone on its device; 0 elsewhere."""
     group: Ints
     """Tasks of one group are one phase of Eq. 1: a layer's parts in one phase, the transfers of one layout
-    of one tensor, one round of a layer's exchange.  Groups are numbered in the order of the phases."""
+    of one tensor, one round of a layer's exchange or, where that is expanded, one repeat of a round.  Groups
+    are numbered in the order of the phases."""
     box_low: Ints
     box_high: Ints
     """Shape (T, 5): region of the tensor that a transfer moves, padded with [0, 1); zero elsewhere."""
     collectives: dict[int, Collective]
-    """By task id."""
+    """By task id; tasks of kind collective that are not here are messages of an expanded one."""
     after_start: Ints
     after: Ints
     """Rows of the tasks of the same iteration that each task waits for."""
@@ -94,6 +96,8 @@ class Program:
             to = layers[self.consumer[task]].name
             arrow = f"{to} to {label}, gradient" if self.backward[task] else f"{label} to {to}"
             return f"{arrow} ({self.device[task]} to {self.peer[task]})"
-        if kind == "collective":
+        if task in self.collectives:
             return f"{label} gradient exchange over {len(self.collectives[task].devices)}"
+        if kind == "collective":
+            return f"{label} gradient exchange ({self.device[task]} to {self.peer[task]})"
         return f"{label} {kind.replace('_', ' ')} [{self.part[task]}]"

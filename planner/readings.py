@@ -5,13 +5,14 @@ contention, a group of transfers or collectives is one activity that loads all i
 nobody else.  Without both, the replay is Eq. 1.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.network import Network, network_of
-from planner.program import Program
+from planner.program import Collective, Program
 from simulator.task_graph import TaskGraph
 
 __all__ = ["Reading", "read"]
@@ -31,9 +32,9 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Uses:
-    """Uses of resources, pair by pair, in order of the activities."""
+    """Uses of resources, row by row: activity ``i`` has rows ``start[i]`` to ``start[i + 1]``."""
 
-    activity: Ints
+    start: Ints
     resource: Ints
     weight: Floats
 
@@ -66,7 +67,8 @@ def read(program: Program, *, overlap: bool = True, contention: bool = True, ite
     network = network_of(program.cluster)
     activities = _separate(program, network) if contention else _joined(program, network)
     if overlap:
-        return _repeat(activities, *_dependencies(program, activities.of), iterations, program)
+        pairs = _dependencies(program, activities.of, len(activities.work))
+        return _repeat(activities, *pairs, iterations, program)
     return _repeat(*_with_barriers(activities), iterations, program)
 
 
@@ -76,20 +78,32 @@ def _separate(program: Program, network: Network) -> _Activities:
     work[sends] = program.size_bytes[sends]
     latency_s[sends] = network.latencies_s(program.device[sends], program.peer[sends], program.size_bytes[sends])
     counts, links = network.routes(program.device[sends], program.peer[sends])
-    activity = [np.repeat(sends, counts), np.flatnonzero(program.is_compute)]
-    resource = [links, _arithmetic(program, network)]
-    weight = [np.ones(len(links)), np.ones(len(activity[1]))]
-    for task in program.collectives:
-        loads, latency_s[task] = _collective(program, network, task)
-        used = np.flatnonzero(loads)
-        work[task] = loads.max()
-        activity.append(np.full(len(used), task))
-        resource.append(used)
-        weight.append(loads[used] / work[task])
-    order = np.argsort(np.concatenate(activity), kind="stable")
-    uses = _Uses(*(np.concatenate(column)[order] for column in (activity, resource, weight)))
+    compute = np.flatnonzero(program.is_compute)
+    blocks = [
+        (sends, counts, links, np.ones(len(links))),
+        (compute, np.ones_like(compute), _arithmetic(program, network), np.ones(len(compute))),
+    ]
+    shares = _Shares(network)
+    for task, collective in program.collectives.items():
+        used, share, latency_s[task] = shares.of(collective)
+        busiest = share.max()
+        work[task] = busiest * collective.buffer_bytes
+        blocks.append((np.array([task]), np.array([len(used)]), used, share / busiest))
     stream = np.where(program.is_compute, program.device, -1)
-    return _Activities(np.arange(program.size), work, latency_s, stream, uses, program.group)
+    return _Activities(np.arange(program.size), work, latency_s, stream, _uses(program.size, blocks), program.group)
+
+
+def _uses(size: int, blocks: Sequence[tuple[Ints, Ints, Ints, Floats]]) -> _Uses:
+    """Put blocks (activities, number of uses of each, their resources and weights) in order of the activities."""
+    counts = np.zeros(size, dtype=np.int64)
+    for activities, number, _, _ in blocks:
+        counts[activities] = number
+    start = np.concatenate([[0], np.cumsum(counts)])
+    uses = _Uses(start, np.empty(start[-1], dtype=np.int64), np.empty(start[-1]))
+    for activities, number, resource, weight in blocks:
+        row = np.repeat(start[activities] - np.cumsum(number) + number, number) + np.arange(len(resource))
+        uses.resource[row], uses.weight[row] = resource, weight
+    return uses
 
 
 def _arithmetic(program: Program, network: Network) -> Ints:
@@ -97,24 +111,32 @@ def _arithmetic(program: Program, network: Network) -> Ints:
     return np.asarray(len(network.seconds_per_byte) + program.device[program.is_compute])
 
 
-def _collective(program: Program, network: Network, task: int) -> tuple[Floats, float]:
-    """Bytes on every link, and the latency of all repeats."""
-    collective = program.collectives[task]
-    step, message = collective.round, collective.round.share * collective.buffer_bytes
-    sent = np.full(len(step.source), message * step.repeats)
-    classes = np.unique(network.latency_classes(step.source, step.target))
-    wait = float(network.class_latencies(classes, np.full(len(classes), message)).max())
-    return network.link_loads(step.source, step.target, sent), step.repeats * wait
+class _Shares:
+    """What collectives put on the links, as shares of their buffers; equal rounds are looked at once."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._known: dict[int, tuple[Ints, Floats, Ints]] = {}
+
+    def of(self, collective: Collective) -> tuple[Ints, Floats, float]:
+        """The links used, the share of the buffer on each, and the latency of all repeats."""
+        step, network = collective.round, self._network
+        if id(step) not in self._known:
+            loads = network.link_loads(step.source, step.target, np.full(len(step.source), step.share * step.repeats))
+            used = np.flatnonzero(loads)
+            self._known[id(step)] = used, loads[used], np.unique(network.latency_classes(step.source, step.target))
+        used, share, classes = self._known[id(step)]
+        waits = network.class_latencies(classes, np.full(len(classes), step.share * collective.buffer_bytes))
+        return used, share, step.repeats * float(waits.max())
 
 
 def _joined(program: Program, network: Network) -> _Activities:
     compute = np.flatnonzero(program.is_compute)
     moving = np.flatnonzero(~program.is_compute)
-    groups, joined = np.unique(program.group[moving], return_inverse=True)
+    groups, start, joined = np.unique(program.group[moving], return_index=True, return_inverse=True)
     of = np.empty(program.size, dtype=np.int64)
     # keep program order: a joined activity stands where its first member stood
-    first = np.full(len(groups), program.size, dtype=np.int64)
-    np.minimum.at(first, joined, moving)
+    first = moving[start]
     place = np.concatenate([compute, first])
     rank = np.empty(len(place), dtype=np.int64)
     rank[np.argsort(place, kind="stable")] = np.arange(len(place))
@@ -122,23 +144,22 @@ def _joined(program: Program, network: Network) -> _Activities:
     size = len(place)
     work, latency_s, stream = np.zeros(size), np.zeros(size), np.full(size, -1, dtype=np.int64)
     work[of[compute]], stream[of[compute]] = program.work_s[compute], program.device[compute]
-    uses = _Uses(of[compute], _arithmetic(program, network), np.ones(len(compute)))
-    for g in range(len(groups)):
-        busy, latency_s[of[first[g]]] = _joint(program, network, moving[joined == g])
-        work[of[first[g]]] = busy
+    uses = _uses(size, [(of[compute], np.ones_like(compute), _arithmetic(program, network), np.ones(len(compute)))])
+    shares = _Shares(network)
+    for members in np.split(moving, start[1:]) if len(groups) else ():  # groups follow each other
+        work[of[members[0]]], latency_s[of[members[0]]] = _joint(program, network, shares, members)
     group = np.empty(size, dtype=np.int64)
     group[of] = program.group
     return _Activities(of, work, latency_s, stream, uses, group)
 
 
-def _joint(program: Program, network: Network, tasks: Ints) -> tuple[float, float]:
+def _joint(program: Program, network: Network, shares: _Shares, tasks: Ints) -> tuple[float, float]:
     """Seconds that the busiest link needs for all tasks of a group, and the longest latency."""
     loads, wait = np.zeros(len(network.seconds_per_byte)), 0.0
-    for task in tasks.tolist():
-        if task in program.collectives:
-            load, latency = _collective(program, network, task)
-            loads += load
-            wait = max(wait, latency)
+    for task in tasks[program.peer[tasks] < 0].tolist():
+        used, share, latency_s = shares.of(program.collectives[task])
+        loads[used] += share * program.collectives[task].buffer_bytes
+        wait = max(wait, latency_s)
     sends = tasks[program.peer[tasks] >= 0]
     if len(sends):
         source, target, size = program.device[sends], program.peer[sends], program.size_bytes[sends]
@@ -147,12 +168,20 @@ def _joint(program: Program, network: Network, tasks: Ints) -> tuple[float, floa
     return float((loads * network.seconds_per_byte).max()), wait
 
 
-def _dependencies(program: Program, of: Ints) -> tuple[Ints, Ints]:
-    """Pairs (activity, waits for) within an iteration and over to the one before, shapes (N, 2)."""
-    tasks = np.repeat(np.arange(program.size), np.diff(program.after_start))
-    inside = np.column_stack([of[tasks], of[program.after]])
-    inside = np.unique(inside[inside[:, 0] != inside[:, 1]], axis=0)
-    return inside, np.unique(of[program.carried], axis=0)
+def _dependencies(program: Program, of: Ints, size: int) -> tuple[Ints, Ints]:
+    """Pairs (activity, waits for), packed, within an iteration and over to the one before."""
+    late, early = of[np.repeat(np.arange(program.size), np.diff(program.after_start))], of[program.after]
+    return _packed(late, early, size), _packed(of[program.carried[:, 0]], of[program.carried[:, 1]], size, over=True)
+
+
+def _packed(late: Ints, early: Ints, size: int, *, over: bool = False) -> Ints:
+    """Pairs of different activities as single numbers, sorted, each once."""
+    packed = late * size + early
+    packed = packed if over else packed[late != early]
+    if not (np.diff(packed) > 0).all():
+        packed = np.sort(packed, kind="stable")
+        packed = packed[np.diff(packed, prepend=-1) > 0]
+    return packed
 
 
 def _with_barriers(activities: _Activities) -> tuple[_Activities, Ints, Ints]:
@@ -161,17 +190,17 @@ def _with_barriers(activities: _Activities) -> tuple[_Activities, Ints, Ints]:
     phases, phase = np.unique(activities.group, return_inverse=True)
     count, everyone = len(phases), np.arange(size)
     barrier = size + np.arange(count)
-    later = phase > 0
-    inside = np.concatenate(
-        [np.column_stack([barrier[phase], everyone]), np.column_stack([everyone[later], barrier[phase[later] - 1]])]
-    )
-    carried = np.column_stack([everyone[~later], np.full(np.count_nonzero(~later), barrier[-1])])
+    later, total = phase > 0, size + count
+    late = np.concatenate([barrier[phase], everyone[later]])
+    early = np.concatenate([everyone, barrier[phase[later] - 1]])
+    inside = _packed(late, early, total)
+    carried = _packed(everyone[~later], np.full(np.count_nonzero(~later), barrier[-1]), total)
     extended = _Activities(
         activities.of,
         np.concatenate([activities.work, np.zeros(count)]),
         np.concatenate([activities.latency_s, np.zeros(count)]),
         np.concatenate([activities.stream, np.full(count, -1)]),
-        activities.uses,
+        replace(activities.uses, start=np.append(activities.uses.start, np.full(count, len(activities.uses.resource)))),
         np.concatenate([activities.group, phases]),
     )
     return extended, inside, carried
@@ -180,13 +209,16 @@ def _with_barriers(activities: _Activities) -> tuple[_Activities, Ints, Ints]:
 def _repeat(activities: _Activities, inside: Ints, carried: Ints, iterations: int, program: Program) -> Reading:
     """Lay the iterations one after the other: ids, dependencies and the links between neighbours."""
     size = len(activities.work)
-    shift = np.arange(iterations)[:, None, None] * size
-    pairs = (inside[None] + shift).reshape(-1, 2)
-    over = (carried[None] + shift[1:] - np.array([0, size])).reshape(-1, 2)
-    pairs = np.concatenate([pairs, over])
-    pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
-    counts = np.bincount(activities.uses.activity, minlength=size)
-    use_start = np.concatenate([[0], np.cumsum(np.tile(counts, iterations))])
+    late, early = np.divmod(inside, size)
+    over_late, over_early = np.divmod(carried, size)
+    rows, after = [np.bincount(late, minlength=size)], [early]
+    if iterations > 1:
+        # Activities of the iteration before count from -size; the first iteration has none before it.
+        pairs = np.concatenate([late * 2 * size + early + size, over_late * 2 * size + over_early])
+        late, early = np.divmod(np.sort(pairs, kind="stable"), 2 * size)
+        rows += [np.bincount(late, minlength=size)] * (iterations - 1)
+        after += [early + (k - 1) * size for k in range(1, iterations)]
+    counts = np.tile(np.diff(activities.uses.start), iterations)
     links = program.cluster.links
     graph = TaskGraph(
         resource_names=tuple(link.name for link in links) + tuple(device.name for device in program.cluster.devices),
@@ -198,10 +230,10 @@ def _repeat(activities: _Activities, inside: Ints, carried: Ints, iterations: in
         rate_limit=np.full(size * iterations, np.inf),
         priority=np.zeros(size * iterations, dtype=np.int64),
         stream=np.tile(activities.stream, iterations),
-        use_start=use_start.astype(np.int64),
+        use_start=np.concatenate([[0], np.cumsum(counts)]),
         use_resource=np.tile(activities.uses.resource, iterations),
         use_weight=np.tile(activities.uses.weight, iterations),
-        after_start=np.searchsorted(pairs[:, 0], np.arange(size * iterations + 1)),
-        after=np.ascontiguousarray(pairs[:, 1]),
+        after_start=np.concatenate([[0], np.cumsum(np.concatenate(rows))]),
+        after=np.concatenate(after),
     )
     return Reading(graph, activities.of[None] + np.arange(iterations)[:, None] * size)
