@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from plans import cluster_of
+from plans import cluster_of, inception_module
 from scipy.stats import spearmanr
 
 from hwprofiles.device_graph import DeviceGraph
@@ -22,12 +22,16 @@ from planner.strategies import NAMED, named_strategy
 EVERY = (*NAMED, "layerwise")
 
 
-@pytest.fixture(
-    scope="module", params=[("lenet5", 64, "titanx-4", 4), ("alexnet", 32, "k80-16", 8)], ids=lambda p: p[0]
-)
+QUESTIONS = {
+    "lenet5": lambda: (load_model("lenet5", batch=64), cluster_of("titanx-4", 4)),
+    "alexnet": lambda: (load_model("alexnet", batch=32), cluster_of("k80-16", 8)),
+    "branches": lambda: (inception_module(), cluster_of("titanx-4", 4)),  # consumers that share a transfer
+}
+
+
+@pytest.fixture(scope="module", params=QUESTIONS)
 def question(request):
-    name, batch, cluster, count = request.param
-    return load_model(name, batch=batch), cluster_of(cluster, count)
+    return QUESTIONS[request.param]()
 
 
 @pytest.fixture(scope="module")

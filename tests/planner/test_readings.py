@@ -63,6 +63,7 @@ def test_collectives_load_the_links_of_all_their_messages(question):
         resources = graph.use_resource[used]
         np.testing.assert_allclose(graph.use_weight[used] * graph.work[task], loads[resources])
         assert set(resources.tolist()) == set(np.flatnonzero(loads).tolist())
+        assert graph.use_weight[used].max() == 1  # the busiest link carries its work, byte for byte
         assert graph.latency_s[task] == pytest.approx(step.repeats * slowest_s)
 
 

@@ -1,5 +1,6 @@
 """The product's central promise: one program, read as Eq. 1 and replayed, gives the same time."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -90,15 +91,22 @@ def test_the_steady_state_does_not_depend_on_the_number_of_iterations(question):
 
 
 def test_the_last_iteration_does_not_count():
-    """It has the links to itself at its end: pieces of VGG-11 on eight devices run ahead of each other."""
+    """It shares the links with none after it: ends at 3, 5, 8 and 9 s mean (8 - 3) / 2 s an iteration."""
+    model = CostModel(load_model("lenet5", batch=8), cluster_of("titanx-4", 1))
+    replayed = replay(program_of(model, named_strategy("data", model.graph, 1)))
+    end_s = np.zeros(replayed.reading.graph.size)
+    end_s[replayed.reading.task_of] = np.array([3.0, 5.0, 8.0, 9.0])[:, None]
+
+    assert replace(replayed, schedule=replace(replayed.schedule, end_s=end_s)).iteration_s == 2.5
+
+
+def test_the_steady_state_is_that_of_the_long_run():
+    """Parts of VGG-11 on eight devices, some of which run ahead of others."""
     model = CostModel(load_model("vgg11", batch=8), cluster_of("p100-4x4", 8))
-    shorter = 0
-    for seed in range(6):
+    for seed in range(4):
         program = program_of(model, random_strategy(model.graph, 8, np.random.default_rng(seed)))
         lengths_s = np.diff(replay(program, iterations=12).ends_s)
         assert replay(program).iteration_s == pytest.approx(lengths_s[4:-1].mean(), rel=1e-6)
-        shorter += lengths_s[-1] < lengths_s[-2] * 0.999
-    assert shorter > 0
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3, 4, 5])
