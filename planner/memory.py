@@ -33,7 +33,8 @@ def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
         total[program.device[tasks]] += parameter_bytes(program, i) * _COPIES_OF_PARAMETERS
     received = np.flatnonzero((program.peer >= 0) & ~program.backward)
     np.add.at(total, program.peer[received], program.size_bytes[received])
-    return total + outputs.sum(axis=0) + _gradients(program, outputs).max(axis=0)
+    peak: NDArray[np.float64] = total + outputs.sum(axis=0) + _gradients(program, outputs).max(axis=0)
+    return peak
 
 
 def _gradients(program: Program, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
