@@ -43,7 +43,10 @@ Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as vgg1
 Cluster = Annotated[str, typer.Option(metavar="C", help="Cluster of the catalogue, such as p100-4x4:nodes=8, or file.")]
 Batch = Annotated[int, typer.Option(parser=_whole_number, metavar="N", help="Samples in a mini-batch, all devices.")]
 Exchange = Annotated[
-    Literal["ring", "ps", "ps-spread", "tree", "hierarchical"], typer.Option(help="How gradients are exchanged.")
+    Literal[
+        "ring", "ps", "ps-spread", "tree", "double-tree", "halving", "direct", "hierarchical", "hierarchical-3", "auto"
+    ],
+    typer.Option(help="How gradients are exchanged; auto: as is cheapest for each size and place."),
 ]
 Engine = Annotated[Literal["auto", "compiled", "simpy"], typer.Option(help="Engine that replays.")]
 Refine = Annotated[
@@ -110,6 +113,9 @@ def simulate(
     iterations: Annotated[
         int, typer.Option(parser=_whole_number, metavar="K", help="Iterations until the steady state.")
     ] = 4,
+    expand_collectives: Annotated[
+        bool, typer.Option("--expand-collectives", help="Replay gradient exchanges message by message.")
+    ] = False,
     engine: Engine = "auto",
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Chrome trace to write, for Perfetto.")] = None,
     graph: Annotated[
@@ -125,7 +131,7 @@ def simulate(
 
     traced, written = (whole_file(path) if path else nullcontext() for path in (trace, graph))
     with traced as file, written as graph_file, progress_bar("simulating"):
-        plan = open_plan(plan_file)
+        plan = open_plan(plan_file, collectives="steps" if expand_collectives else "activity")
         result = replay(plan.program, overlap=overlap, contention=contention, iterations=iterations, engine=engine)
         if file:
             result.write_trace(file)

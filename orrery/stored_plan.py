@@ -20,8 +20,12 @@ class StoredPlan:
     notes: tuple[str, ...]
 
 
-def open_plan(path: Path) -> StoredPlan:
+def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     """Read, lower and price a plan; say so where its cluster has changed since it was made.
+
+    Args:
+        path: Plan file.
+        collectives: As for ``planner.lowering.lower``.
 
     Raises:
         ConfigError: The file breaks a rule, or was made for another model.
@@ -35,7 +39,7 @@ def open_plan(path: Path) -> StoredPlan:
 
     plan = load_plan(path)
     graph, cluster = load_model(plan.model, batch=plan.batch), load_cluster(plan.cluster)
-    program = lower_plan(plan, graph, cluster)
+    program = lower_plan(plan, graph, cluster, collectives=collectives)
     priced_s = additive_s(CostModel(graph, cluster, plan.exchange), plan.configurations)
     changed = f"cluster {plan.cluster} has changed since the plan was made: {plan.additive_s:.6g} s then, priced again"
     notes = () if plan.cluster_digest == cluster.digest else (changed,)

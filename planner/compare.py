@@ -8,8 +8,9 @@ import pandas as pd
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.comparison import Comparison, LayerResult, StrategyResult
-from planner.configurations import Configuration
+from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
+from planner.exchange import layer_choice
 from planner.graph import ComputationGraph
 from planner.lower_bound import iteration_bound
 from planner.memory import peak_memory_bytes
@@ -40,7 +41,7 @@ def compare(
         graph: Model with its batch.
         cluster: Device graph.
         strategies: Names of ``planner.strategies.strategy_names``, or strategy files.
-        exchange: A key of ``simulator.collectives.ALL_REDUCES``.
+        exchange: One of ``planner.exchange.EXCHANGES``.
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
@@ -163,9 +164,20 @@ def _layers(model: CostModel, strategy: Strategy, program: Program) -> tuple[Lay
                 exchange_s=float(costs.exchange_s[0] + costs.phase_s["update"][0]),
                 transfer_s=float(transfer_s[i]),
                 moved_bytes=float(moved[i]),
+                exchange=_exchange(model, i, space),
             )
         )
     return tuple(rows)
+
+
+def _exchange(model: CostModel, layer: int, space: ConfigSpace) -> str:
+    """How a layer exchanges its gradients, and why; nothing where it has none to exchange."""
+    graph = model.graph
+    choice = layer_choice(model.network, model.exchange, graph.layers[layer], space, graph.element_bytes)
+    if choice is None:
+        return ""
+    why = f", {choice.price_s:.3g} s; {choice.runner_up} {choice.runner_up_s:.3g} s" if choice.runner_up else ""
+    return choice.scheme + why
 
 
 def _tried(model: CostModel, results: Sequence[StrategyResult], strategies: dict[str, Strategy]) -> pd.DataFrame:

@@ -25,6 +25,8 @@ class LayerResult:
     transfer_s: float
     """The three terms of Eq. 1; the transfer is that of the layer's inputs."""
     moved_bytes: float
+    exchange: str = ""
+    """Scheme of the gradient exchange; with ``auto`` also what the next best would take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

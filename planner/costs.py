@@ -130,7 +130,7 @@ class CostModel:
     Args:
         graph: The model with its batch.
         cluster: The device graph.
-        exchange: How gradients are exchanged: a key of ``simulator.collectives.ALL_REDUCES``.
+        exchange: How gradients are exchanged: one of ``planner.exchange.EXCHANGES``.
     """
 
     graph: ComputationGraph

@@ -9,10 +9,20 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace
+from planner.graph import Layer
 from planner.network import Network
 from simulator.collectives import ALL_REDUCES, Round, rank_rounds
 
-__all__ = ["AUTO", "EXCHANGES", "Choice", "chosen", "exchange_s", "group_rounds", "replica_groups"]
+__all__ = [
+    "AUTO",
+    "EXCHANGES",
+    "Choice",
+    "chosen",
+    "exchange_s",
+    "group_rounds",
+    "layer_choice",
+    "replica_groups",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -140,7 +150,7 @@ def exchange_s(
     if scheme not in EXCHANGES:
         raise ConfigError(f"exchange must be one of {', '.join(EXCHANGES)}, got {scheme!r}")
     if scheme == AUTO:
-        rows = [exchange_s(network, s, space, parameter_bytes, split=split) for s in _considered(space)]
+        rows = [exchange_s(network, s, space, parameter_bytes, split=split) for s in _considered(network, space)]
         return np.asarray(np.min(rows, axis=0))
     if parameter_bytes == 0:
         return np.zeros(space.size)
@@ -154,9 +164,12 @@ def exchange_s(
     return np.asarray(np.bincount(pack.configuration, seconds, minlength=space.size), dtype=np.float64)
 
 
-def _considered(space: ConfigSpace) -> list[str]:
-    """Schemes among which ``auto`` chooses."""
-    return [s for s in ALL_REDUCES if s not in _ALL_PAIRS or space.parts.max() <= _MOST_PAIRS]
+def _considered(network: Network, space: ConfigSpace) -> list[str]:
+    """Schemes among which ``auto`` chooses: without those that this cluster's levels make equal to others."""
+    left_out = set(_ALL_PAIRS) if space.parts.max() > _MOST_PAIRS else set()
+    left_out |= {"hierarchical"} if not network.node.any() else set()
+    left_out |= {"hierarchical-3"} if not network.rack.any() else set()
+    return [scheme for scheme in ALL_REDUCES if scheme not in left_out]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,10 +191,22 @@ def chosen(network: Network, exchange: str, space: ConfigSpace, parameter_bytes:
     """
     prices = {
         scheme: float(exchange_s(network, scheme, space, parameter_bytes, split=split)[0])
-        for scheme in (_considered(space) if exchange == AUTO else [exchange])
+        for scheme in (_considered(network, space) if exchange == AUTO else [exchange])
     }
     least = min(prices.values())
     scheme = next(name for name, price in prices.items() if price <= least * (1 + _EQUAL))
     price_s = prices.pop(scheme)
     other = min(prices, key=lambda name: prices[name], default="")
     return Choice(scheme=scheme, price_s=price_s, runner_up=other, runner_up_s=prices.get(other, 0.0))
+
+
+def layer_choice(
+    network: Network, exchange: str, layer: Layer, space: ConfigSpace, element_bytes: int
+) -> Choice | None:
+    """The choice for a layer's dearest buffer, in a space of one configuration; None where nothing is exchanged."""
+    choices = []
+    for split in (True, False):
+        count = sum(p.elements for p in layer.parameters if p.split is split)
+        choices.append(chosen(network, exchange, space, float(count * element_bytes), split=split))
+    dearest = max(choices, key=lambda choice: choice.price_s)
+    return dearest if dearest.price_s > 0 else None

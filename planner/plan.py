@@ -10,6 +10,7 @@ from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.configurations import Configuration
 from planner.costs import CostModel
+from planner.exchange import AUTO, Choice, layer_choice
 from planner.graph import ComputationGraph
 from planner.layerwise import Found, find
 from planner.lowering import lower
@@ -21,7 +22,17 @@ from planner.replay import replay
 from planner.search.problem import evaluate
 from planner.strategies import NAMED, Strategy, named_strategy, spaces_of
 
-__all__ = ["Plan", "Progress", "additive_s", "layerwise", "lower_plan", "lowered", "make_plan", "refined"]
+__all__ = [
+    "Plan",
+    "Progress",
+    "additive_s",
+    "exchange_choices",
+    "layerwise",
+    "lower_plan",
+    "lowered",
+    "make_plan",
+    "refined",
+]
 
 Progress = Callable[[str, int, int], None] | None
 _STARTS = 8
@@ -60,6 +71,8 @@ class Plan:
     """No schedule of this plan's tasks is shorter."""
     origin: str = ""
     """The strategy that the refinement reached it from, and in how many moves."""
+    exchanges: Mapping[str, Choice] = field(default_factory=dict)
+    """For the exchange ``auto``, how each layer exchanges its dearest buffer, and the cheapest other way."""
     notes: Sequence[str] = field(default=())
 
     @property
@@ -74,19 +87,31 @@ def additive_s(model: CostModel, strategy: Strategy) -> float:
     return evaluate(model.problem(spaces, model.transfer_table), [0] * len(spaces))
 
 
-def lowered(model: CostModel, strategy: Strategy) -> Program:
-    """The program of one iteration of a strategy that fits in memory.
+def exchange_choices(model: CostModel, strategy: Strategy) -> dict[str, Choice]:
+    """How every layer that exchanges gradients does so, where that was left to its size and place."""
+    if model.exchange != AUTO:
+        return {}
+    graph = model.graph
+    spaces = zip(graph.layers, spaces_of(graph, strategy, len(model.cluster.devices)), strict=True)
+    found = {
+        layer.name: layer_choice(model.network, AUTO, layer, space, graph.element_bytes) for layer, space in spaces
+    }
+    return {name: choice for name, choice in found.items() if choice}
+
+
+def lowered(model: CostModel, strategy: Strategy, *, collectives: str = "activity") -> Program:
+    """The program of one iteration of a strategy that fits in memory; ``collectives`` as for ``lower``.
 
     Raises:
         InfeasiblePlanError: It does not fit.
     """
-    program = lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)))
+    program = lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), collectives=collectives)
     check_memory(program)
     return program
 
 
-def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph) -> Program:
-    """The program of a plan on its model and cluster.
+def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity") -> Program:
+    """The program of a plan on its model and cluster; ``collectives`` as for ``lower``.
 
     Raises:
         ConfigError: The plan was made for another model.
@@ -97,7 +122,7 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph) -> Pro
             f"plan was made for another {plan.model} with batch {plan.batch}: "
             f"its model_digest is {plan.model_digest}, this model has {graph.digest}; make the plan again"
         )
-    return lowered(CostModel(graph, cluster, plan.exchange), plan.configurations)
+    return lowered(CostModel(graph, cluster, plan.exchange), plan.configurations, collectives=collectives)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +233,7 @@ def make_plan(
         graph: Model with its batch.
         cluster: Device graph.
         strategy: A name of ``planner.strategies.strategy_names`` or a strategy file.
-        exchange: A key of ``simulator.collectives.ALL_REDUCES``.
+        exchange: One of ``planner.exchange.EXCHANGES``.
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
@@ -233,6 +258,7 @@ def make_plan(
         model_digest=graph.digest,
         cluster_digest=cluster.digest,
         additive_s=additive_s(model, chosen),
+        exchanges=exchange_choices(model, chosen),
         **found,
     )
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hwprofiles.errors import ConfigError
 from planner.configurations import Configuration
+from planner.exchange import Choice
 from planner.plan import Plan
 
 __all__ = ["VERSION", "load_plan", "save_plan"]
@@ -23,6 +24,15 @@ class _Configuration(BaseModel):
 
     degrees: dict[str, int]
     devices: list[int]
+
+
+class _Choice(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    scheme: str
+    price_s: float
+    runner_up: str
+    runner_up_s: float
 
 
 class _File(BaseModel):
@@ -44,6 +54,7 @@ class _File(BaseModel):
     tables_s: float
     search_s: float
     width: int
+    exchanges: dict[str, _Choice] = {}
     notes: list[str]
 
 
@@ -91,11 +102,12 @@ def load_plan(path: Path) -> Plan:
         checked = _File.model_validate(content)
     except ValidationError as error:
         raise ConfigError(f"plan file {path}: {_reasons(error)}") from error
-    values = checked.model_dump(exclude={"version", "configurations", "notes"})
+    values = checked.model_dump(exclude={"version", "configurations", "exchanges", "notes"})
     configurations = {
         layer: Configuration(row.degrees, tuple(row.devices)) for layer, row in checked.configurations.items()
     }
-    return Plan(configurations=configurations, notes=tuple(checked.notes), **values)
+    exchanges = {layer: Choice(**row.model_dump()) for layer, row in checked.exchanges.items()}
+    return Plan(configurations=configurations, exchanges=exchanges, notes=tuple(checked.notes), **values)
 
 
 def _reasons(error: ValidationError) -> str:
