@@ -75,7 +75,7 @@ def compare(
         one_device_s=one_device_s,
         strategies=tuple(results),
         refused=refused,
-        winner=min(results, key=lambda result: result.simulated_s).name,
+        winner=min(results, key=lambda result: (result.simulated_s, result.name != "layerwise")).name,
         rank_correlation=float(tried["additive_s"].rank().corr(tried["simulated_s"].rank())),
         tried=tried,
         notes=notes,

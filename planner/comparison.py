@@ -93,7 +93,7 @@ class Comparison:
     refused: dict[str, str] = field(default_factory=dict)
     """Strategies that could not run, with the reason."""
     winner: str = ""
-    """Name of the strategy with the shortest simulated iteration."""
+    """Name of the strategy with the shortest simulated iteration; ``layerwise`` where it ties."""
     rank_correlation: float = float("nan")
     """Spearman's, additive against simulated cost over every strategy tried."""
     tried: pd.DataFrame = field(default_factory=pd.DataFrame)

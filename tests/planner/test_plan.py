@@ -68,7 +68,7 @@ def test_layerwise_is_never_worse(make, exchange):
         assert best.simulated_s <= replay(program_of(model, strategy)).iteration_s
     assert additive_s(model, found.strategy) == pytest.approx(found.cost_s, rel=1e-9)
     assert best.simulated_s == replay(program_of(model, best.strategy)).iteration_s
-    assert (best.name == "layerwise") != any("is the plan" in note for note in notes)
+    assert (best.name == "layerwise") != any(note.startswith(f"layerwise is {best.name}: ") for note in notes)
 
 
 def test_progress_is_told():
