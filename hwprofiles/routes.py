@@ -36,7 +36,7 @@ class RouteTable:
 
 
 class Router:
-    """Finds shortest routes, one Dijkstra search a source, when first asked, and keeps them.
+    """Finds shortest routes by Dijkstra searches: for the table one a source, which it keeps, else one a route.
 
     Vertices 0 .. ``device_count`` - 1 are devices: they end routes and never lie inside one.  Of equally
     cheap routes the one of fewest links is taken, then the one whose last inner vertex is smallest, and
@@ -51,10 +51,42 @@ class Router:
             ends = self._last if arc.target < device_count else self._inner
             ends[arc.source].append((arc.target, (arc.cost << LINKS_BITS) + 1, arc.link))
         self._trees: dict[int, tuple[Ints, Ints]] = {}
+        self._beside: list[set[int]] = [set() for _ in range(vertex_count)]
+        for arc in arcs:
+            self._beside[arc.source].add(arc.target)
+            self._beside[arc.target].add(arc.source)
+        self._way_out = self._branches()
+
+    def _branches(self) -> list[int]:
+        """For every vertex in a branch that only devices hang on, the next one towards the rest; -1 elsewhere.
+
+        A route enters such a branch only to a target in it, and leaves it only from a source in it.
+        """
+        beside = [{end for end in ends if end >= self._device_count} for ends in self._beside]
+        way_out = [-1] * len(beside)
+        bare = [vertex for vertex in range(self._device_count, len(beside)) if len(beside[vertex]) == 1]
+        while bare:
+            vertex = bare.pop()
+            if beside[vertex]:
+                way_out[vertex] = beside[vertex].pop()
+                beside[way_out[vertex]].discard(vertex)
+                if len(beside[way_out[vertex]]) == 1:
+                    bare.append(way_out[vertex])
+        return way_out
+
+    def _on_the_way(self, *devices: int) -> set[int]:
+        """Vertices of branches that a route between the devices may cross."""
+        found = set(devices)
+        for device in devices:
+            for vertex in self._beside[device]:
+                while vertex not in found and vertex >= self._device_count:
+                    found.add(vertex)
+                    vertex = self._way_out[vertex]
+        return found
 
     def route(self, source: int, target: int) -> tuple[int, ...] | None:
         """Links from device ``source`` to device ``target``, in order; None where there is no route."""
-        before, by = self._tree(source)
+        before, by = self._trees[source] if source in self._trees else self._search(source, target)
         links: list[int] = []
         while target != source:
             if by[target] < 0:
@@ -91,11 +123,16 @@ class Router:
 
     def _tree(self, source: int) -> tuple[Ints, Ints]:
         if source not in self._trees:
-            self._trees[source] = self._search(source)
+            before, by = self._search(source)
+            self._trees[source] = np.array(before, dtype=np.int64), np.array(by, dtype=np.int64)
         return self._trees[source]
 
-    def _search(self, source: int) -> tuple[Ints, Ints]:
-        """For every vertex, the vertex before it and the link between them; -1 where there is none."""
+    def _search(self, source: int, target: int = -1) -> tuple[list[int], list[int]]:
+        """For every vertex, the vertex before it and the link between them; -1 where there is none.
+
+        With a target, only what is on its route is sure to be right.
+        """
+        useful = self._on_the_way(source, target) if target >= 0 else set(range(len(self._inner)))
         best = [-1] * len(self._inner)
         before, by = best.copy(), best.copy()
         best[source] = 0
@@ -104,8 +141,12 @@ class Router:
             key, vertex = heapq.heappop(heap)
             if key > best[vertex]:
                 continue
+            if target >= 0 and 0 <= best[target] <= key:  # every step costs at least 1: nothing better follows
+                break
             for ends, inner in ((self._inner[vertex], True), (self._last[vertex], False)):
                 for end, step, link in ends:
+                    if end not in useful and (end < self._device_count or self._way_out[end] >= 0):
+                        continue
                     found, known = key + step, best[end]
                     # Every step costs at least 1, so a tie is always met before its vertex is left.
                     if known < 0 or found < known or (found == known and vertex < before[end]):
@@ -113,7 +154,7 @@ class Router:
                         # Devices end routes, so only inner vertices are searched from.
                         if inner and found != known:
                             heapq.heappush(heap, (found, end))
-        return np.array(before, dtype=np.int64), np.array(by, dtype=np.int64)
+        return before, by
 
 
 def unreachable_pair(device_count: int, vertex_count: int, arcs: Sequence[Arc]) -> tuple[int, int] | None:
