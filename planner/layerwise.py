@@ -23,7 +23,7 @@ from planner.search import SearchProblem, Solution, TensorCost, eliminate, evalu
 from planner.search.bounds import edge_bounds, keep_within, relax
 from planner.strategies import Strategy
 
-__all__ = ["Found", "find"]
+__all__ = ["SAMPLES", "Found", "find", "sharpened"]
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -72,7 +72,7 @@ def find(model: CostModel, *, known: Sequence[Strategy] = ()) -> Found:
     choice, cost_s, searched = solution.choice, solution.cost_s, searched + seconds
     if samples and (price := _price(model, spaces, choice)) > cost_s:
         upper_s = min([price, *(_price(model, spaces, known) for known in _choices(spaces, model, known))])
-        problem, keep = _sharpened(model, spaces, problem, upper_s)
+        problem, keep = sharpened(model, spaces, problem, upper_s)
         solution, seconds = _eliminated(problem)
         choice = tuple(int(np.flatnonzero(mask)[c]) for mask, c in zip(keep, solution.choice, strict=True))
         cost_s, searched = solution.cost_s, searched + seconds
@@ -131,7 +131,7 @@ def _index(space: ConfigSpace, wanted: Configuration) -> int | None:
     return None
 
 
-def _sharpened(
+def sharpened(
     model: CostModel, spaces: Sequence[ConfigSpace], bounds: SearchProblem, upper_s: float
 ) -> tuple[SearchProblem, list[Bools]]:
     """Price what a strategy of at most ``upper_s`` may use, and forbid the rest.

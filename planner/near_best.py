@@ -8,11 +8,9 @@ import numpy as np
 
 from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
-from planner.graph import Edge
-from planner.layerwise import SAMPLES
-from planner.search.bounds import edge_bounds, keep_within, relax
+from planner.layerwise import SAMPLES, sharpened
 from planner.search.k_best import Ranked, k_best
-from planner.search.problem import Bools, Floats, SearchProblem, restrict
+from planner.search.problem import Bools
 
 __all__ = ["near_best"]
 
@@ -32,9 +30,10 @@ def near_best(model: CostModel, least_s: float, count: int) -> list[dict[str, Co
         InfeasiblePlanError: The graph is too wide for exact elimination.
     """
     spaces = model.offered()
+    bounds = model.problem(spaces, partial(model.transfer_table, samples=SAMPLES))
     for margin in MARGINS:
         upper_s = least_s * (1 + margin)
-        problem, kept = _within(model, spaces, upper_s)
+        problem, kept = sharpened(model, spaces, bounds, upper_s)
         ranked = k_best(problem, count)
         if len(ranked) == count and ranked[-1].cost_s <= upper_s:
             break
@@ -46,26 +45,3 @@ def _strategy(
 ) -> dict[str, Configuration]:
     chosen = zip(model.graph.layers, spaces, kept, row.choice, strict=True)
     return {layer.name: space.configuration(int(np.flatnonzero(mask)[c])) for layer, space, mask, c in chosen}
-
-
-def _within(model: CostModel, spaces: Sequence[ConfigSpace], upper_s: float) -> tuple[SearchProblem, list[Bools]]:
-    """The problem of all strategies of at most ``upper_s``, and which configurations of every layer it keeps."""
-    bounds = model.problem(spaces, partial(model.transfer_table, samples=SAMPLES))
-    relaxation = relax(bounds)
-    kept = list(keep_within(relaxation.node_s, upper_s))
-    wanted: dict[int, Bools] = {}
-    for tensor, limits in zip(bounds.tensors, edge_bounds(bounds, relaxation), strict=True):
-        for consumer, table, mask in zip(tensor.consumers, tensor.cost_s, keep_within(limits, upper_s), strict=True):
-            pairs = mask & kept[tensor.producer][:, None] & kept[consumer]
-            wanted[id(table)] = wanted.get(id(table), False) | pairs
-    made: dict[int, Floats] = {}
-
-    def exact(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
-        key = id(model.transfer_table(edge, producer, consumer, samples=SAMPLES))
-        if key not in made:
-            u, v = np.nonzero(wanted[key])
-            made[key] = np.full(wanted[key].shape, math.inf)
-            made[key][u, v] = model.transfer_s(edge, producer, consumer, u, v)
-        return made[key]
-
-    return restrict(model.problem(spaces, exact), kept), kept

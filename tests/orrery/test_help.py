@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-COMMANDS = ("models", "clusters", "plan", "simulate", "analyse", "replay", "compare", "reproduce")
+COMMANDS = ("models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "reproduce")
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "planner", "reports", "simulator")
 
 
