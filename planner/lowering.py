@@ -19,12 +19,14 @@ from planner.graph import Edge
 from planner.program import KINDS, Collective, Program
 from planner.regions import Pieces, pieces_of
 from simulator.collectives import Messages, Round, messages_of
+from simulator.memory_need import check_memory
 
 __all__ = ["lower"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _DIMS = 5
+_TASK_BYTES = 400  # of a message with its dependencies, while they are put in order
 _COLUMNS = {
     "kind": -1, "layer": -1, "consumer": -1, "backward": False, "device": -1, "peer": -1, "part": -1, "group": -1,
     "size_bytes": 0.0, "work_s": 0.0,
@@ -231,6 +233,8 @@ class _Lowering:
     ) -> tuple[Ints, Ints]:
         """One task a message; returns pairs (device, what brings it a part of its result)."""
         expanded = [_expanded(plan, groups.shape[1]) for plan in plans]
+        made = len(groups) * len(expanded[0].share)
+        check_memory((self.tasks.size + made) * _TASK_BYTES, f"lowering {self.tasks.size + made:,} tasks")
         rows = [(group, messages.source, messages.target) for group, messages in zip(groups, expanded, strict=True)]
         source = np.array([group[sender] for group, sender, _ in rows])
         target = np.array([group[taker] for group, _, taker in rows])
@@ -308,6 +312,7 @@ def lower(model: CostModel, spaces: Sequence[ConfigSpace], *, collectives: str =
 
     Raises:
         ConfigError: ``collectives`` is neither.
+        InfeasiblePlanError: There is no memory for so many messages.
     """
     if collectives not in ("activity", "steps"):
         raise ConfigError(f"collectives must be activity or steps, got {collectives!r}")

@@ -7,11 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.collectives.rounds import Round
+from simulator.memory_need import check_memory
 
 __all__ = ["Messages", "messages_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_PIECE_BYTES, _PAIR_BYTES = 120, 64  # measured, rounded up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,7 +31,7 @@ class Messages:
     step_start: Ints
     """Shape (steps + 1,): first message of each step; a repeat of a round is a step."""
     waits: tuple[Ints, Ints]
-    """Pairs: a message, and an earlier one that brought its source something that it carries."""
+    """Pairs: a message, and an earlier one that brought its source something that it carries, or that it follows."""
     own: Ints
     """Messages that carry something of their source's own."""
     last: tuple[Ints, Ints]
@@ -49,7 +52,13 @@ class _Log:
 
 
 def messages_of(rounds: Sequence[Round], count: int) -> Messages:
-    """Expand the rounds, at least one, of a collective between ranks 0 .. ``count`` - 1."""
+    """Expand the rounds, at least one, of a collective between ranks 0 .. ``count`` - 1.
+
+    Raises:
+        InfeasiblePlanError: There is no memory for so many messages or dependencies.
+    """
+    carried = sum(step.repeats * len(step.source) * step.width for step in rounds)
+    check_memory(carried * _PIECE_BYTES, f"expanding a collective of {count} ranks")
     steps = [(step, repeat) for step in rounds for repeat in range(step.repeats)]
     sizes = np.array([len(step.source) for step, _ in steps], dtype=np.int64)
     source = np.concatenate([step.source for step, _ in steps])
@@ -66,6 +75,7 @@ def messages_of(rounds: Sequence[Round], count: int) -> Messages:
     pieces = int(piece.max(initial=0)) + 1
     log = _log(target[message] * pieces + piece, step_of, message, adds[message])
     waits, own = _reads(log, source[message] * pieces + piece, step_of)
+    behind = _behind(source * count + target, np.repeat([step.in_order for step, _ in steps], sizes))
     everything = np.arange(count * pieces)
     last, _ = _reads(log, everything, np.full(count * pieces, len(steps)))
     return Messages(
@@ -74,7 +84,7 @@ def messages_of(rounds: Sequence[Round], count: int) -> Messages:
         share=np.repeat([step.share for step, _ in steps], sizes),
         first_piece=first,
         step_start=np.concatenate(([0], np.cumsum(sizes))),
-        waits=_pairs(message[waits[0]], waits[1]),
+        waits=_pairs(np.append(message[waits[0]], behind[0]), np.append(waits[1], behind[1])),
         own=np.unique(message[own]),
         last=_pairs(everything[last[0]] // pieces, last[1]),
     )
@@ -96,9 +106,18 @@ def _reads(log: _Log, place: Ints, step: Ints) -> tuple[tuple[Ints, Ints], NDArr
     found = (stop > 0) & (log.place[stop - 1] == place)
     since = np.where(found, log.since[stop - 1], stop)
     counts = stop - since
+    check_memory(int(counts.sum()) * _PAIR_BYTES, f"{int(counts.sum()):,} dependencies of a collective")
     read = np.repeat(np.arange(len(place)), counts)
     row = np.repeat(since - np.cumsum(counts) + counts, counts) + np.arange(len(read))
     return (read, log.message[row]), ~(found & log.replaced[stop - 1])
+
+
+def _behind(ends: Ints, in_order: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Pairs: a message that keeps the order, and the one before between the same two ranks."""
+    order = np.argsort(ends, kind="stable")
+    late, early = order[1:], order[:-1]
+    keep = (ends[late] == ends[early]) & in_order[late]
+    return late[keep], early[keep]
 
 
 def _pairs(first: Ints, second: Ints) -> tuple[Ints, Ints]:

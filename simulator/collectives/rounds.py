@@ -33,6 +33,8 @@ class Round:
     width: int = 1
     span: int = 1
     repeats: int = 1
+    in_order: bool = False
+    """Whether a message also waits for the one before between the same two ranks, so that pieces follow each other."""
 
     @property
     def share(self) -> float:
@@ -50,7 +52,7 @@ class Round:
 
 def round_of(
     source: Sequence[int] | Ints, target: Sequence[int] | Ints, *, pieces: int = 1, adds: int | Ints = 0,
-    low: int | Ints = 0, turn: int | Ints = 0, width: int = 1, span: int = 1, repeats: int = 1,
+    low: int | Ints = 0, turn: int | Ints = 0, width: int = 1, span: int = 1, repeats: int = 1, in_order: bool = False,
 ) -> Round:  # fmt: skip
     """A round whose messages share what is given once."""
     count = len(source)
@@ -58,7 +60,8 @@ def round_of(
         np.broadcast_to(np.asarray(value, dtype=np.int64), (count,)) for value in (source, target, low, turn, adds)
     ]
     names = ("source", "target", "low", "turn", "adds")
-    return Round(**dict(zip(names, arrays, strict=True)), pieces=pieces, width=width, span=span, repeats=repeats)
+    ends = dict(zip(names, arrays, strict=True))
+    return Round(**ends, pieces=pieces, width=width, span=span, repeats=repeats, in_order=in_order)
 
 
 def whole_round(pairs: Sequence[tuple[int, int]], *, adds: bool) -> Round:

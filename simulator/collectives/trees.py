@@ -60,7 +60,7 @@ def double_all_reduce(count: int) -> list[Round]:
     for step in range(2 * tall + PIECES - 1):
         now = np.flatnonzero((level <= step) & (step < level + PIECES))
         low = half[now] + step - level[now]
-        rounds.append(round_of(source[now], target[now], pieces=2 * PIECES, low=low, adds=adds[now]))
+        rounds.append(round_of(source[now], target[now], pieces=2 * PIECES, low=low, adds=adds[now], in_order=True))
     return rounds
 
 

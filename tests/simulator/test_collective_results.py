@@ -101,7 +101,7 @@ def needs_by_brute_force(rounds, count):
     pieces, message = pieces_of(rounds), 0
     inside = [[set() for _ in range(pieces)] for _ in range(count)]
     own = [[True] * pieces for _ in range(count)]
-    waits, carries_own, first = [], [], []
+    waits, carries_own, first, before = [], [], [], {}
     for step in rounds:
         fine = pieces // step.pieces
         for repeat in range(step.repeats):
@@ -112,6 +112,8 @@ def needs_by_brute_force(rounds, count):
             ):
                 span = range(low * fine, (low + step.width) * fine)
                 waits.append(set().union(*(inside[source][piece] for piece in span)))
+                waits[-1] |= {before[source, target]} if step.in_order and (source, target) in before else set()
+                before[source, target] = message
                 carries_own.append(any(own[source][piece] for piece in span))
                 arriving.append((target, span, repeat < adds, message))
                 message += 1
