@@ -23,6 +23,7 @@ test: $(VENV)/all.stamp
 
 lint: $(VENV)/all.stamp
 	$(IN_VENV) ruff check
+	$(IN_VENV) ruff format --check
 	$(IN_VENV) mypy
 
 clean:

@@ -164,9 +164,7 @@ class ModelBuilder:
         """Concatenation of layers along the channels."""
         return self.add(Concat(), *sources, name=name)
 
-    def batch_norm(
-        self, source: str | None = None, *, activation: str | None = "relu", name: str | None = None
-    ) -> str:
+    def batch_norm(self, source: str | None = None, *, activation: str | None = "relu", name: str | None = None) -> str:
         """Batch normalisation as a layer of its own."""
         return self.add(BatchNorm(activation=activation), *_given(source), name=name)
 
