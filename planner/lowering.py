@@ -18,7 +18,7 @@ from planner.exchange import chosen, group_rounds, replica_groups
 from planner.graph import Edge
 from planner.program import KINDS, Collective, Program
 from planner.regions import Pieces, pieces_of
-from simulator.collectives import Messages, Round, messages_of
+from simulator.collectives import ALL_REDUCES, Messages, Round, messages_of
 from simulator.memory_need import check_memory
 
 __all__ = ["lower"]
@@ -204,7 +204,9 @@ class _Lowering:
             groups = replica_groups(*shape, space.devices, split)
             if not size or groups.shape[1] == 1:
                 continue
-            scheme = chosen(network, self.model.exchange, space, float(size), split=split).scheme
+            scheme = self.model.exchange
+            if scheme not in ALL_REDUCES:  # to be chosen, or unknown
+                scheme = chosen(network, scheme, space, float(size), split=split).scheme
             plans = group_rounds(network, scheme, groups)
             send = self._messages if self.expand else self._activities
             device, arrived = send(i, groups, plans, task_of, size / (channel if split else 1))
