@@ -21,7 +21,7 @@ class StoredPlan:
 
 
 def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
-    """Read, lower and price a plan; say so where its cluster has changed since it was made.
+    """Read, lower and price a plan; say so where its cluster or compute profiles changed since it was made.
 
     Args:
         path: Plan file.
@@ -40,7 +40,12 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     plan = load_plan(path)
     graph, cluster = load_model(plan.model, batch=plan.batch), load_cluster(plan.cluster)
     program = lower_plan(plan, graph, cluster, collectives=collectives)
-    priced_s = additive_s(CostModel(graph, cluster, plan.exchange), plan.configurations)
-    changed = f"cluster {plan.cluster} has changed since the plan was made: {plan.additive_s:.6g} s then, priced again"
-    notes = () if plan.cluster_digest == cluster.digest else (changed,)
-    return StoredPlan(program=program, additive_s=priced_s, notes=(*plan.notes, *notes))
+    model = CostModel(graph, cluster, plan.exchange)
+    priced_s = additive_s(model, plan.configurations)
+    inputs = {
+        f"cluster {plan.cluster}": (plan.cluster_digest, cluster.digest),
+        f"compute profile {', '.join(p.name for p in model.profiles)}": (plan.costs_digest, model.digest),
+    }
+    changed = " and ".join(name for name, (then, now) in inputs.items() if then != now)
+    note = f"{changed} changed since the plan was made: {plan.additive_s:.6g} s then, {priced_s:.6g} s now"
+    return StoredPlan(program=program, additive_s=priced_s, notes=(*plan.notes, *((note,) if changed else ())))

@@ -4,11 +4,12 @@ Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional 
 Sec. 5.1: t_c, t_s and t_x.
 """
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -151,6 +152,13 @@ class CostModel:
         names = list(dict.fromkeys(device.profile for device in self.cluster.devices))
         self.profiles = tuple(load_profile(name) for name in names)
         self.profile_of = np.array([names.index(device.profile) for device in self.cluster.devices])
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of what prices arithmetic: the profiles with all their measured rows, not the words about them."""
+        priced = [replace(profile, description="", sources=()) for profile in self.profiles]
+        text = repr([(profile, sorted(profile.rows.items())) for profile in priced])  # a profile prints no rows
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def offered(self) -> list[ConfigSpace]:
         """The space of every layer: all that divides, on up to all devices."""

@@ -55,6 +55,8 @@ class Plan:
     configurations: Mapping[str, Configuration]
     model_digest: str
     cluster_digest: str
+    costs_digest: str
+    """Of the compute profiles that priced it."""
     additive_s: float
     """Eq. 1."""
     simulated_s: float
@@ -263,6 +265,7 @@ def make_plan(
         configurations=dict(chosen),
         model_digest=graph.digest,
         cluster_digest=cluster.digest,
+        costs_digest=model.digest,
         additive_s=additive_s(model, chosen),
         exchanges=exchange_choices(model, chosen),
         **found,

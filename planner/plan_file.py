@@ -49,6 +49,7 @@ class _File(BaseModel):
     configurations: dict[str, _Configuration]
     model_digest: str
     cluster_digest: str
+    costs_digest: str
     additive_s: float
     simulated_s: float
     tables_s: float

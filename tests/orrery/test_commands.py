@@ -2,11 +2,16 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.compute import MeasuredRow, load_profile
 from orrery.cli import app
 from orrery.errors import run
+from planner.costs import CostModel
+from planner.models import load_model
 
 QUESTION = ["lenet5", "--cluster", "titanx-4", "--batch", "64"]
 STRATEGY_KEYS = {
@@ -162,7 +167,40 @@ def test_changed_cluster_is_priced_again(ask, plan_file, tmp_path):
     answer = ask("simulate", str(other))
 
     assert answer["additive_s"] == pytest.approx(content["additive_s"])
-    assert any("titanx-4 has changed since the plan was made: 1 s then" in note for note in answer["notes"])
+    note = f"cluster titanx-4 changed since the plan was made: 1 s then, {content['additive_s']:.6g} s now"
+    assert [*content["notes"], note] == answer["notes"]
+
+
+def test_changed_compute_profile_is_priced_again(ask, plan_file, monkeypatch):
+    """Half the peak and memory bandwidth is said, with both times; other words about the device are not."""
+    content = json.loads(plan_file.read_text())
+    profile = load_profile("titanx-nervana")
+    described = replace(profile, description="other words", sources=())
+    slower = replace(
+        profile,
+        peak_flop_per_s=profile.peak_flop_per_s / 2,
+        memory_bytes_per_s=profile.memory_bytes_per_s / 2,
+    )
+    assert ask("simulate", str(plan_file))["notes"] == content["notes"]
+    monkeypatch.setattr("planner.costs.load_profile", lambda _: described)
+    assert ask("simulate", str(plan_file))["notes"] == content["notes"]
+    monkeypatch.setattr("planner.costs.load_profile", lambda _: slower)
+    answer = ask("simulate", str(plan_file))
+
+    assert answer["additive_s"] > content["additive_s"]
+    then_s, now_s = (f"{values['additive_s']:.6g} s" for values in (content, answer))
+    note = f"compute profile titanx-nervana changed since the plan was made: {then_s} then, {now_s} now"
+    assert answer["notes"] == [*content["notes"], note]
+
+
+def test_a_measured_row_is_part_of_the_costs_digest(monkeypatch):
+    """Rows are no part of how a profile prints, but of what it prices."""
+    graph, cluster = load_model("lenet5", batch=64), load_cluster("titanx-4")
+    profile, row = load_profile("titanx-nervana"), {("lenet5", "conv1", "forward"): MeasuredRow(64, 1e-3)}
+    before = CostModel(graph, cluster).digest
+    monkeypatch.setattr("planner.costs.load_profile", lambda _: replace(profile, rows={**profile.rows, **row}))
+
+    assert CostModel(graph, cluster).digest != before
 
 
 def test_tables_for_people(plan_file, tmp_path, capsys):

@@ -46,6 +46,7 @@ def test_a_plan_says_what_its_program_takes(strategy, exchange):
     assert set(plan.configurations) == set(graph.index)
     assert (plan.model, plan.batch, plan.strategy, plan.exchange) == ("lenet5", 8, strategy, exchange)
     assert (plan.model_digest, plan.cluster_digest) == (graph.digest, cluster.digest)
+    assert plan.costs_digest == CostModel(graph, cluster).digest
     assert (plan.width > 0) == (strategy == "layerwise")
 
 

@@ -106,7 +106,7 @@ def test_mistakes_inside_a_configuration(content, tmp_path):
         load_plan(path)
 
 
-@pytest.mark.parametrize("key", ["version", "model", "configurations", "cluster_digest"])
+@pytest.mark.parametrize("key", ["version", "model", "configurations", "cluster_digest", "costs_digest"])
 def test_missing_keys(content, tmp_path, key):
     del content[key]
     (tmp_path / "short.json").write_text(json.dumps(content))
