@@ -37,18 +37,20 @@ _MOST_PAIRS = 1024
 """Replicas up to which ``auto`` considers schemes with a message between every two."""
 
 
-def replica_groups(before: int, channel: int, after: int, devices: Ints, split: bool) -> Ints:
-    """Devices that hold the same parameters, shape (groups, replicas).
+def replica_groups(rank: Ints, before: int, channel: int, after: int, devices: Ints, split: bool) -> Ints:
+    """Devices that hold the same parameters, shape (groups, replicas), in the order of an exchange.
 
     Args:
+        rank: Place of every device in exchanges (``Network.rank``).
         before, channel, after: Product of the degrees before the channel dimension, its degree, product of
             those after; parts are numbered in that order.
         devices: Device of each part.
         split: Whether a split of the channel dimension splits the parameters.
     """
-    if not split:
-        return devices.reshape(1, -1)
-    return devices.reshape(before, channel, after).transpose(1, 0, 2).reshape(channel, -1)
+    groups = devices.reshape(1, -1)
+    if split:
+        groups = devices.reshape(before, channel, after).transpose(1, 0, 2).reshape(channel, -1)
+    return np.take_along_axis(groups, np.argsort(rank[groups], axis=1), axis=1)
 
 
 def group_rounds(network: Network, scheme: str, groups: Ints) -> list[tuple[Round, ...]]:
@@ -70,7 +72,7 @@ class _Unit:
 
 @lru_cache(maxsize=65536)
 def _unit(network: Network, scheme: str, shape: tuple[int, int, int], devices: bytes, split: bool) -> _Unit:
-    groups = replica_groups(*shape, np.frombuffer(devices, dtype=np.int64), split)
+    groups = replica_groups(network.rank, *shape, np.frombuffer(devices, dtype=np.int64), split)
     plans = group_rounds(network, scheme, groups)
     busy, share, repeats, classes = [], [], [], []
     for steps in zip(*plans, strict=True):

@@ -76,7 +76,9 @@ class Loads:
         sent = np.zeros(self.links)
         for split in (True, False):
             size = sum(p.elements for p in layer.parameters if p.split is split) * model.graph.element_bytes
-            groups = replica_groups(before, channel, int(np.prod(rest, dtype=np.int64)), space.devices, split)
+            groups = replica_groups(
+                network.rank, before, channel, int(np.prod(rest, dtype=np.int64)), space.devices, split
+            )
             if size and groups.shape[1] > 1:
                 scheme = chosen(network, model.exchange, space, float(size), split=split).scheme
                 for group, steps in zip(groups, group_rounds(network, scheme, groups), strict=True):

@@ -201,7 +201,7 @@ class _Lowering:
         for split in (True, False):
             size = sum(p.elements for p in layer.parameters if p.split is split) * self.graph.element_bytes
             shape = (before, channel, int(np.prod(rest, dtype=np.int64)))
-            groups = replica_groups(*shape, space.devices, split)
+            groups = replica_groups(self.model.network.rank, *shape, space.devices, split)
             if not size or groups.shape[1] == 1:
                 continue
             scheme = self.model.exchange

@@ -61,6 +61,39 @@ class Network:
         rack = {node: numbers.setdefault(tuple(path[:-1]), len(numbers)) for node, path in shared.items()}
         return np.array([rack[node] for node in self.node.tolist()], dtype=np.int64)
 
+    @cached_property
+    def rank(self) -> Ints:
+        """Shape (n,): place of every device among the replicas of an exchange.
+
+        Node by node, and in each node the devices with the best ways out first and last: a ring enters and leaves a
+        node there, and a server or a tree's root is the first.  Nodes of one size are taken to be wired alike.
+        """
+        members = np.split(np.argsort(self.node, kind="stable"), np.cumsum(np.bincount(self.node))[:-1])
+        places: dict[int, Ints] = {}
+        for devices in members:
+            if len(devices) not in places:
+                places[len(devices)] = self._places(devices)
+        order = np.concatenate([devices[places[len(devices)]] for devices in members])
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        return rank
+
+    def _places(self, devices: Ints) -> Ints:
+        """Order of the devices of a node: best ways to another node first and last."""
+        others = np.flatnonzero(self.node != self.node[devices[0]])
+        if len(others) == 0 or len(devices) < 3:
+            return np.arange(len(devices))
+        away = np.full(len(devices), others[0])
+        cost = np.zeros(len(devices))
+        for ends in ((devices, away), (away, devices)):
+            counts, links = self.routes(*ends)
+            cost += np.bincount(np.repeat(np.arange(len(devices)), counts), self.seconds_per_byte[links])
+        near = np.argsort(cost.round(15), kind="stable")
+        alike = near[np.isclose(cost[near], cost[near[0]], rtol=1e-9, atol=0.0)]
+        first, last = near[0], alike[-1] if len(alike) > 1 else near[1]
+        middle = [place for place in range(len(devices)) if place not in (first, last)]
+        return np.array([first, *middle, last])
+
     def route(self, source: int, target: int) -> Ints:
         """Links of the route, in order."""
         return self.routes(np.array([source]), np.array([target]))[1]

@@ -6,6 +6,7 @@ import numpy as np
 
 from hwprofiles.device_graph import Device, DeviceGraph, Latency, Link
 from planner.exchange import replica_groups
+from planner.network import network_of
 from planner.regions import needed
 from simulator.collectives import all_reduce
 
@@ -86,7 +87,7 @@ def slow_transfer_s(model, edge, producer, consumer):
 def slow_exchange_s(cluster, scheme, space, size_bytes, *, split):
     """Time of an exchange under one configuration: its rounds, message by message."""
     before, channel, after = int(space.degrees[0, 0]), int(space.degrees[0, 1]), int(space.degrees[0, 2:].prod())
-    groups = replica_groups(before, channel, after, space.devices, split)
+    groups = replica_groups(network_of(cluster).rank, before, channel, after, space.devices, split)
     shard = size_bytes / (channel if split else 1)
     seconds = 0.0
     for steps in zip(*all_reduce(scheme, groups.tolist(), [d.node for d in cluster.devices]), strict=True):
