@@ -13,16 +13,17 @@ _COPIES_OF_PARAMETERS = 3
 
 
 def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
-    """Bytes that each device must hold, when most is alive: as the backward pass begins.
+    """Bytes that each device must hold, at the layer of the backward pass where that is most.
 
-    Parameters with gradient and momentum; every layer's output part, kept for backward; regions received
-    forward, kept for the weight gradients; and the gradients in hand at the layer where they weigh most.
+    Parameters with gradient and momentum, always.  While a layer computes backward: the output parts of it and of
+    the layers before it, and the regions received for them, kept until then; its gradients in hand (of its output
+    and its inputs, and what it sends back); and the gradients of earlier outputs that other branches have left.
 
     Returns:
         Shape (devices,).
     """
     graph, count = program.graph, len(program.cluster.devices)
-    total, outputs = np.zeros(count), np.zeros((len(graph.layers), count))
+    parameters, outputs = np.zeros(count), np.zeros((len(graph.layers), count))
     forward = np.flatnonzero(program.kind == KINDS.index("forward"))
     for i, layer in enumerate(graph.layers):
         devices = program.device[forward[program.layer[forward] == i]]
@@ -30,11 +31,26 @@ def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
     updates = np.flatnonzero(program.kind == KINDS.index("update"))
     for i in np.unique(program.layer[updates]).tolist():
         tasks = updates[program.layer[updates] == i]
-        total[program.device[tasks]] += parameter_bytes(program, i) * _COPIES_OF_PARAMETERS
+        parameters[program.device[tasks]] += parameter_bytes(program, i) * _COPIES_OF_PARAMETERS
+    kept = outputs.copy()
     received = np.flatnonzero((program.peer >= 0) & ~program.backward)
-    np.add.at(total, program.peer[received], program.size_bytes[received])
-    peak: NDArray[np.float64] = total + outputs.sum(axis=0) + _gradients(program, outputs).max(axis=0)
+    np.add.at(kept, (program.consumer[received], program.peer[received]), program.size_bytes[received])
+    alive = np.cumsum(kept, axis=0) + _gradients(program, outputs) + _pending(program, outputs)
+    peak: NDArray[np.float64] = parameters + alive.max(axis=0)
     return peak
+
+
+def _pending(program: Program, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Gradients of outputs before a layer that consumers after it have made already, shape (layers, devices)."""
+    pending = np.zeros_like(outputs)
+    for u, edges in enumerate(program.graph.consumers):
+        if len(edges) > 1:
+            consumers = sorted(edge.consumer for edge in edges)
+            # in hand at the consumers themselves: counted there
+            for v in range(u + 1, consumers[-1]):
+                if v not in consumers:
+                    pending[v] += outputs[u]
+    return pending
 
 
 def _gradients(program: Program, outputs: NDArray[np.float64]) -> NDArray[np.float64]:

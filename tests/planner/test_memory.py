@@ -28,13 +28,14 @@ def peaks(strategy, count):
 
 
 def test_one_device_keeps_everything():
-    """Outputs once, the gradients of fc's output and input, parameters with gradient and momentum."""
-    numbers = 128 + 12 + 12 + (12 + 128) + 3 * (4 + 99)
+    """At fc, the loss being over: outputs, the gradients of fc's output and input, and always the parameters with
+    gradient and momentum."""
+    numbers = 128 + 12 + (12 + 128) + 3 * (4 + 99)
     assert peaks(lambda graph, count: named_strategy("data", graph, count), 1) == [numbers]
 
 
 def test_data_parallelism_keeps_all_parameters_and_half_the_samples():
-    numbers = (128 + 12 + 12 + (12 + 128)) / 2 + 3 * (4 + 99)
+    numbers = (128 + 12 + (12 + 128)) / 2 + 3 * (4 + 99)
     assert peaks(lambda graph, count: named_strategy("data", graph, count), 2) == [numbers] * 2
 
 
@@ -45,7 +46,7 @@ def test_model_parallelism_keeps_part_of_the_parameters_and_what_it_receives():
         return named_strategy("model", graph, count)
 
     # it receives the other half of the convolution, and holds its gradient until it is sent back
-    first = 64 + 12 + 12 + 64 + 3 * (2 + 99) + (12 + 64 + 64)
+    first = 64 + 64 + 12 + 3 * (2 + 99) + (12 + 64 + 64)
     second = 64 + 64 + 3 * 2
     assert peaks(strategy, 2) == [first, second]
 
@@ -55,7 +56,7 @@ def test_spatial_parts_hold_copies_of_the_parameters():
         rows = named_strategy("model", graph, 1)
         return rows | {"conv": Configuration({"sample": 1, "channel": 1, "height": 2, "width": 1}, (0, 1))}
 
-    first = 64 + 12 + 12 + 64 + 3 * (4 + 99) + (12 + 64 + 64)
+    first = 64 + 64 + 12 + 3 * (4 + 99) + (12 + 64 + 64)
     second = 64 + 64 + 3 * 4
     assert peaks(strategy, 2) == [first, second]
 

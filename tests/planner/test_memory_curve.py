@@ -101,14 +101,16 @@ def test_curves_hold_what_is_alive_and_end_where_they_began(question, iterations
         assert curve.peak_bytes[device] >= curve.always_bytes[device]
 
 
-@pytest.mark.parametrize("name", ["lenet5", "alexnet", "vgg16", "inception-v3", "cosmoflow", "conv1d"])
-@pytest.mark.parametrize("strategy", ["data", "owt"])
-def test_the_check_before_planning_covers_the_curve(name, strategy):
-    """Where samples are split, the end of the forward pass with one more output is the most there is."""
+@pytest.mark.parametrize("name", ["lenet5", "alexnet", "vgg16", "inception-v3", "resnet18", "cosmoflow", "conv1d"])
+@pytest.mark.parametrize("strategy", ["data", "model", "owt", "spatial"])
+def test_the_check_before_planning_is_near_the_curve(name, strategy):
+    """It covers what a replay holds, with at most an eighth to spare: branches of a block wait for each other."""
     graph = load_model(name, batch=16)
     curve = curve_of(graph, strategy, 4)
+    checked = peak_memory_bytes(curve.program)
 
-    assert (curve.peak_bytes <= peak_memory_bytes(curve.program)).all()
+    assert (curve.peak_bytes <= checked * (1 + 1e-9)).all()
+    assert checked.max() <= curve.peak_bytes.max() * 1.13
 
 
 def test_curves_repeat_to_the_last_bit():
