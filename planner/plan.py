@@ -9,7 +9,7 @@ import numpy as np
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.configurations import Configuration
-from planner.costs import CostModel
+from planner.costs import CostModel, part_times
 from planner.exchange import AUTO, Choice, layer_choice
 from planner.graph import ComputationGraph
 from planner.layerwise import Found, find
@@ -26,6 +26,7 @@ __all__ = [
     "Plan",
     "Progress",
     "additive_s",
+    "arithmetic_s",
     "exchange_choices",
     "layerwise",
     "lower_plan",
@@ -189,16 +190,16 @@ def layerwise(model: CostModel, *, progress: Progress = None) -> tuple[Found, _C
     """
     found, candidates, notes = _candidates(model, progress)
     best: _Candidate | None = None
-    optimum, refused = "does not fit in memory", []
+    optimum, refused = "does not fit in memory", {}
     for done, (name, strategy) in enumerate(candidates.items()):
         if progress:
             progress(f"simulating {name}", done + 1, len(candidates) + 1)
-        if best is not None and additive_lower_bound_s(model, strategy) > best.simulated_s:
+        if best is not None and arithmetic_s(model, strategy) > best.simulated_s:
             continue  # cannot win whatever overlaps
         try:
             program = lowered(model, strategy)
         except InfeasiblePlanError as error:
-            refused.append(f"{name} is no candidate: {error}")
+            refused[name] = error
             continue
         simulated_s = replay(program).iteration_s
         if name == "layerwise":
@@ -206,7 +207,8 @@ def layerwise(model: CostModel, *, progress: Progress = None) -> tuple[Found, _C
         if best is None or simulated_s < best.simulated_s:
             best = _Candidate(name=name, strategy=strategy, program=program, simulated_s=simulated_s)
     if best is None:
-        raise InfeasiblePlanError("; ".join(refused))
+        others = ", ".join(name for name in refused if name != "layerwise")
+        raise InfeasiblePlanError(f"layerwise: {refused['layerwise']}; neither do the candidates {others} fit")
     if best.name != "layerwise":
         notes.append(
             f"layerwise is {best.name}: the optimum of Eq. 1, {found.cost_s:.4g} s additive, {optimum}; "
@@ -215,14 +217,11 @@ def layerwise(model: CostModel, *, progress: Progress = None) -> tuple[Found, _C
     return found, best, tuple(notes)
 
 
-def additive_lower_bound_s(model: CostModel, strategy: Strategy) -> float:
+def arithmetic_s(model: CostModel, strategy: Strategy) -> float:
     """Arithmetic of the busiest device: no simulated iteration of the strategy is shorter."""
-    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
     busy = np.zeros(len(model.cluster.devices))
-    for i, space in enumerate(spaces):
-        costs = model.node_costs(i, space)
-        if len(model.profiles) == 1:
-            busy[space.devices] += costs.compute_s[0] + costs.phase_s["update"][0]
+    for i, space in enumerate(spaces_of(model.graph, strategy, len(busy))):
+        busy[space.devices] += sum(part_times(model, i, space).values())
     return float(busy.max())
 
 

@@ -10,7 +10,7 @@ from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.lower_bound import iteration_bound
 from planner.models import ModelBuilder, load_model
-from planner.plan import additive_lower_bound_s
+from planner.plan import arithmetic_s
 from planner.replay import replay
 from planner.strategies import NAMED, named_strategy
 
@@ -35,7 +35,7 @@ def test_arithmetic_bounds_the_replay(question):
     program = program_of(model, strategy)
     busy = np.bincount(program.device[program.is_compute], program.work_s[program.is_compute])
 
-    assert additive_lower_bound_s(model, strategy) == pytest.approx(busy.max())
+    assert arithmetic_s(model, strategy) == pytest.approx(busy.max())
     assert busy.max() <= replay(program).iteration_s * (1 + 1e-9)
 
 
