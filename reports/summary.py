@@ -75,7 +75,9 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
         column("additive", "Eq. 1: every phase and transfer after the other", same, [s.additive_s for s in strategies]),
         column("simulated", "steady iteration with overlap and contention", same, [s.simulated_s for s in strategies]),
         column("images/s", "batch over simulated time", plain_unit, [s.images_per_s for s in strategies]),
-        column("speedup", "over the whole batch on one device, memory aside", plain_unit, [s.speedup for s in strategies]),
+        column(
+            "speedup", "over the whole batch on one device, memory aside", plain_unit, [s.speedup for s in strategies]
+        ),
         column("moved", "bytes that leave a device in an iteration", byte_unit, [s.moved_bytes for s in strategies]),
         column(
             "exposed comm.",
