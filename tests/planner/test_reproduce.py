@@ -153,6 +153,15 @@ def test_speedups_over_the_frameworks_have_the_printed_order(bench, where, model
         assert speedups[-1] > 0.999
 
 
+def test_speedups_over_the_best_other_strategy_have_the_printed_order(bench):
+    """Fig. 7: AlexNet gains most, Inception-v3 least, and none loses."""
+    rows = [claim("layerwise", f"best_other {model}", bench) for model in ("alexnet", "vgg16", "inception-v3")]
+
+    for speedups in ([found.printed for found in rows], [found.ours for found in rows]):
+        assert sorted(speedups, reverse=True) == speedups
+        assert speedups[-1] > 1
+
+
 @pytest.mark.parametrize("model", ["alexnet", "vgg16"])
 def test_speedups_over_the_frameworks_on_16_k80(bench, model):
     assert not beyond(claim("deepa", f"frameworks {model} k80 512", bench))
