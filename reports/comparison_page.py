@@ -95,7 +95,7 @@ def _tiles(comparison: Comparison) -> list[tuple[str, str, str]]:
         ("iteration", time.text(winner.simulated_s), time.name),
         ("throughput", plain_unit([winner.images_per_s]).text(winner.images_per_s), "images/s"),
         ("speedup over one device", f"{winner.speedup:.2f}", "×"),
-        ("above its lower bound", f"{100 * (winner.simulated_s / winner.lower_bound_s - 1):.1f}", "%"),
+        ("above its lower bound", f"{max(100 * (winner.simulated_s / winner.lower_bound_s - 1), 0):.1f}", "%"),
         ("moved an iteration", moved.text(winner.moved_bytes), moved.name),
         ("peak memory", memory.text(peak), memory.name),
     ]
