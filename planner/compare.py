@@ -14,6 +14,7 @@ from planner.exchange import layer_choice
 from planner.graph import ComputationGraph
 from planner.lower_bound import iteration_bound
 from planner.memory import peak_memory_bytes
+from planner.memory_curve import replay_that_fits
 from planner.plan import Progress, additive_s, layerwise, lowered, refined
 from planner.program import KINDS, Program
 from planner.replay import replay
@@ -112,7 +113,7 @@ def _result(model: CostModel, name: str, strategy: Strategy, one_device_s: float
     program = lowered(model, strategy)
     additive = additive_s(model, strategy)
     overlapped = replay(program, contention=False)
-    full = replay(program)
+    full = replay_that_fits(program)
     shares, (bound_s, reason) = full.shares(), iteration_bound(program)
     return StrategyResult(
         name=name,

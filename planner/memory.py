@@ -77,13 +77,16 @@ def parameter_bytes(program: Program, layer: int) -> float:
     return float(sum(p.elements / (channel if p.split else 1) for p in parameters) * program.graph.element_bytes)
 
 
-def check_memory(program: Program) -> NDArray[np.float64]:
-    """Peak memory of every device, where all of it fits.
+def check_memory(program: Program, needed: NDArray[np.float64]) -> None:
+    """Refuse a program that does not fit.
+
+    Args:
+        program: What is to run.
+        needed: Shape (devices,): bytes that it needs, by ``peak_memory_bytes`` or by a replay's memory curve.
 
     Raises:
         InfeasiblePlanError: A device holds less than it needs; names the fullest one with both numbers.
     """
-    needed = peak_memory_bytes(program)
     capacity = np.array([device.memory_bytes for device in program.cluster.devices])
     worst = int((needed / capacity).argmax())
     if needed[worst] > capacity[worst]:
@@ -92,4 +95,3 @@ def check_memory(program: Program) -> NDArray[np.float64]:
             f"plan does not fit on {name}: needs {needed[worst] / 2**30:.2f} GiB, the device has "
             f"{capacity[worst] / 2**30:.2f} GiB; use more devices or a smaller batch"
         )
-    return needed

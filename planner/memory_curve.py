@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from planner.memory import parameter_bytes
+from planner.memory import check_memory, parameter_bytes
 from planner.program import KINDS, Program
-from planner.replay import Replay
+from planner.replay import Replay, replay
 
-__all__ = ["BUFFERS", "Buffers", "MemoryCurve", "buffers", "memory_curve"]
+__all__ = ["BUFFERS", "Buffers", "MemoryCurve", "buffers", "memory_curve", "replay_that_fits"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -106,6 +106,17 @@ class MemoryCurve:
         rows["layer"] = [self.program.graph.layers[i].name for i in rows["layer"]]
         rows["kind"] = [BUFFERS[i] for i in rows["kind"]]
         return rows
+
+
+def replay_that_fits(program: Program) -> Replay:
+    """Replay a program, and refuse it where the replay holds more than a device has.
+
+    Raises:
+        InfeasiblePlanError: It does; the message has the numbers.
+    """
+    replayed = replay(program)
+    check_memory(program, memory_curve(replayed).peak_bytes)
+    return replayed
 
 
 def memory_curve(replay: Replay) -> MemoryCurve:

@@ -14,11 +14,11 @@ from planner.exchange import AUTO, Choice, layer_choice
 from planner.graph import ComputationGraph
 from planner.layerwise import Found, find
 from planner.lowering import lower
-from planner.memory import check_memory
+from planner.memory import check_memory, peak_memory_bytes
+from planner.memory_curve import replay_that_fits
 from planner.near_best import near_best
 from planner.program import Program
 from planner.refine import Refined, refine
-from planner.replay import replay
 from planner.search.problem import evaluate
 from planner.strategies import NAMED, Strategy, named_strategy, spaces_of
 
@@ -109,7 +109,7 @@ def lowered(model: CostModel, strategy: Strategy, *, collectives: str = "activit
         InfeasiblePlanError: It does not fit.
     """
     program = lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), collectives=collectives)
-    check_memory(program)
+    check_memory(program, peak_memory_bytes(program))
     return program
 
 
@@ -198,10 +198,10 @@ def layerwise(model: CostModel, *, progress: Progress = None) -> tuple[Found, _C
             continue  # cannot win whatever overlaps
         try:
             program = lowered(model, strategy)
+            simulated_s = replay_that_fits(program).iteration_s
         except InfeasiblePlanError as error:
             refused[name] = error
             continue
-        simulated_s = replay(program).iteration_s
         if name == "layerwise":
             optimum = f"takes {simulated_s:.4g} s simulated"
         if best is None or simulated_s < best.simulated_s:
@@ -275,7 +275,7 @@ def _found(model: CostModel, strategy: str, plans: int, progress: Progress) -> t
     """A strategy, and the fields of ``Plan`` that say how it was found."""
     if strategy != "layerwise":
         chosen = named_strategy(strategy, model.graph, len(model.cluster.devices))
-        return chosen, {"simulated_s": replay(lowered(model, chosen)).iteration_s}
+        return chosen, {"simulated_s": replay_that_fits(lowered(model, chosen)).iteration_s}
     if plans:
         found, best, notes = refined(model, plans, progress=progress)
         refinement = {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}

@@ -18,10 +18,10 @@ from planner.costs import CostModel
 from planner.loads import Loads
 from planner.lower_bound import iteration_bound
 from planner.lowering import lower
-from planner.memory import check_memory
+from planner.memory import check_memory, peak_memory_bytes
+from planner.memory_curve import replay_that_fits
 from planner.moves import Change, Moves, Spaces
 from planner.program import Program
-from planner.replay import replay
 from planner.strategies import Strategy
 
 __all__ = ["Refined", "refine"]
@@ -121,6 +121,7 @@ class _Refinement:
         return sum(isinstance(outcome, float) for outcome in self.known.values())
 
     def run(self, starts: Mapping[str, Strategy]) -> Refined:
+        """Simulate the starts, then walk from the best of them while plans are left."""
         named = {self.moves.spaces(strategy): name for name, strategy in reversed(list(starts.items()))}
         points = self._start(named)
         refused = {named[s]: str(error) for s, error in self.known.items() if isinstance(error, InfeasiblePlanError)}
@@ -167,10 +168,10 @@ class _Refinement:
     def _outcome(self, spaces: Spaces) -> float | InfeasiblePlanError:
         program = lower(self.model, spaces)
         try:
-            check_memory(program)
+            check_memory(program, peak_memory_bytes(program))
+            return replay_that_fits(program).iteration_s
         except InfeasiblePlanError as error:
             return error
-        return replay(program).iteration_s
 
     def _walk(self, point: _Point, patience: int) -> None:
         """Go on from a plan, each time to the best of the first wave that improves it."""

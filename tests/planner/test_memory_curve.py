@@ -1,14 +1,18 @@
 """Memory over time: counted by hand on small graphs, and invariants on drawn ones."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import cluster_of, program_of, questions
+from plans import cluster_of, program_of, questions, random_strategy
 
+from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.errors import InfeasiblePlanError
 from planner.costs import CostModel
-from planner.memory import peak_memory_bytes
-from planner.memory_curve import BUFFERS, memory_curve
+from planner.memory import check_memory, peak_memory_bytes
+from planner.memory_curve import BUFFERS, memory_curve, replay_that_fits
 from planner.models import ModelBuilder, load_model
 from planner.replay import replay
 from planner.strategies import named_strategy
@@ -118,3 +122,19 @@ def test_curves_repeat_to_the_last_bit():
 
     assert first.time_s.tobytes() == second.time_s.tobytes()
     assert first.held_bytes.tobytes() == second.held_bytes.tobytes()
+
+
+def test_a_plan_that_only_the_replay_shows_too_large_is_refused():
+    """Devices that run ahead of each other hold more than the check before planning counts."""
+    graph, cluster = load_model("cosmoflow", batch=16), cluster_of("p100-4x4", 4)
+    model = CostModel(graph, cluster)
+    program = program_of(model, random_strategy(graph, 4, np.random.default_rng(0)))
+    checked, held = (peak.max() for peak in (peak_memory_bytes(program), memory_curve(replay(program)).peak_bytes))
+    assert checked < held
+
+    between = (checked + held) / 2
+    devices = [dataclasses.replace(device, memory_bytes=between) for device in cluster.devices]
+    small = DeviceGraph("small", devices, cluster.vertices[4:], cluster.links)
+    check_memory(dataclasses.replace(program, cluster=small), peak_memory_bytes(program))
+    with pytest.raises(InfeasiblePlanError, match=f"needs {held / 2**30:.2f} GiB"):
+        replay_that_fits(dataclasses.replace(program, cluster=small))
