@@ -97,6 +97,7 @@ class _Lowering:
         self.times = [part_times(model, i, space) for i, space in enumerate(spaces)]
 
     def run(self) -> Program:
+        """Forward, backward with the exchanges, updates."""
         layers = range(len(self.spaces))
         for i in layers:
             self._forward(i)

@@ -1,5 +1,6 @@
 """What all kinds of layers share: phases, parts of an output, and the work that a part is."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -91,7 +92,7 @@ class Part:
         )
 
 
-class OperationBase:
+class OperationBase(ABC):
     """The parts of ``planner.graph.Operation`` that most kinds have in common.
 
     A kind says its forward and gradient work in ``_forward``, ``_activation_gradient`` and
@@ -136,11 +137,13 @@ class OperationBase:
             return self._update(work)
         raise ConfigError(f"phase must be one of {', '.join(PHASES)}, got {phase!r}")
 
+    @abstractmethod
     def _forward(self, part: Part) -> Kernels:
-        raise NotImplementedError
+        """Work of the forward pass."""
 
+    @abstractmethod
     def _activation_gradient(self, part: Part) -> Kernels:
-        raise NotImplementedError
+        """Work of the gradient of the inputs."""
 
     def _weight_gradient(self, part: Part) -> Kernels:
         return part.streaming(flop=0.0, elements=0.0)
