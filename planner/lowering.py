@@ -38,7 +38,8 @@ _COLUMNS = {
 class _Delivery:
     """One tensor brought into one layout; consumers that ask for the same layout share it."""
 
-    consumer: int
+    edge: Edge
+    """The first that asked for the layout."""
     regions: Pieces
     arrived: Ints
     """Shape (K,): the task after which each region is where it is needed."""
@@ -94,6 +95,7 @@ class _Lowering:
         self.forward, self.gradient = list(none), list(none)  # task of each part, by layer
         self.updates: list[tuple[int, Ints, Ints]] = []  # layer, and pairs (part, what its update waits for)
         self.deliveries: list[dict[int, _Delivery]] = [{} for _ in spaces]  # by producer and layout
+        self.delivered_by: dict[Edge, Edge] = {}
         self.times = [part_times(model, i, space) for i, space in enumerate(spaces)]
 
     def run(self) -> Program:
@@ -145,8 +147,9 @@ class _Lowering:
             sends = self._send(u, v, regions.take(remote), sources[remote], regions.device[remote], backward=False)
             self.tasks.wait(sends, arrived[remote])
             arrived[remote] = sends
-            delivery = self.deliveries[u][layout] = _Delivery(v, regions, arrived)
+            delivery = self.deliveries[u][layout] = _Delivery(edge, regions, arrived)
         delivery.sharers.append(v)
+        self.delivered_by[edge] = delivery.edge
         return delivery
 
     def _send(self, u: int, v: int, regions: Pieces, source: Ints, target: Ints, *, backward: bool) -> Ints:
@@ -182,7 +185,7 @@ class _Lowering:
             local = np.flatnonzero(targets == regions.device)
             self.tasks.group += 1
             sends = self._send(
-                i, delivery.consumer, regions.take(remote), regions.device[remote], targets[remote], backward=True
+                i, delivery.edge.consumer, regions.take(remote), regions.device[remote], targets[remote], backward=True
             )
             parts.append(regions.part[remote])
             waits.append(sends)
@@ -279,7 +282,8 @@ class _Lowering:
         return Program(
             graph=self.graph,
             cluster=self.model.cluster,
-            channel_degree=tuple(int(space.degrees[0, 1]) for space in self.spaces),
+            spaces=tuple(self.spaces),
+            delivered_by=self.delivered_by,
             box_low=low,
             box_high=high,
             collectives=self.collectives,

@@ -72,7 +72,7 @@ def _gradients(program: Program, outputs: NDArray[np.float64]) -> NDArray[np.flo
 
 def parameter_bytes(program: Program, layer: int) -> float:
     """Bytes of a layer's parameters on each device that holds some."""
-    channel = program.channel_degree[layer]
+    channel = int(program.spaces[layer].degrees[0, 1])
     parameters = program.graph.layers[layer].parameters
     return float(sum(p.elements / (channel if p.split else 1) for p in parameters) * program.graph.element_bytes)
 

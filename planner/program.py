@@ -1,13 +1,15 @@
 """The program: every task of one training iteration, lowered from a plan; additive cost, engines and
 executor read this one form."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.device_graph import DeviceGraph
-from planner.graph import ComputationGraph
+from planner.configurations import ConfigSpace
+from planner.graph import ComputationGraph, Edge
 from simulator.collectives import Round
 
 __all__ = ["KINDS", "Collective", "Program"]
@@ -38,8 +40,10 @@ class Program:
 
     graph: ComputationGraph
     cluster: DeviceGraph
-    channel_degree: tuple[int, ...]
-    """By layer, the degree of its channel dimension: its parameters are cut as often."""
+    spaces: tuple[ConfigSpace, ...]
+    """By layer, the space that holds its one configuration."""
+    delivered_by: Mapping[Edge, Edge]
+    """For every edge the one whose transfers bring its tensor: itself, or an earlier consumer's of equal layout."""
     kind: Ints
     layer: Ints
     """Layer that computes; for a transfer, the producer of the tensor; for a collective, the owner."""
