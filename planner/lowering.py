@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 _DIMS = 5
 _TASK_BYTES = 400  # of a message with its dependencies, while they are put in order
 _COLUMNS = {
-    "kind": -1, "layer": -1, "consumer": -1, "backward": False, "device": -1, "peer": -1, "part": -1, "group": -1,
+    "kind": -1, "layer": -1, "consumer": -1, "slot": -1, "backward": False, "device": -1, "peer": -1, "part": -1, "group": -1,
     "size_bytes": 0.0, "work_s": 0.0,
 }  # fmt: skip
 """What tasks are made of, with what holds where nothing else is said."""
@@ -144,7 +144,7 @@ class _Lowering:
             arrived = self.forward[u][regions.part]
             remote = np.flatnonzero(sources != regions.device)
             self.tasks.group += 1
-            sends = self._send(u, v, regions.take(remote), sources[remote], regions.device[remote], backward=False)
+            sends = self._send(edge, regions.take(remote), sources[remote], regions.device[remote], backward=False)
             self.tasks.wait(sends, arrived[remote])
             arrived[remote] = sends
             delivery = self.deliveries[u][layout] = _Delivery(edge, regions, arrived)
@@ -152,11 +152,11 @@ class _Lowering:
         self.delivered_by[edge] = delivery.edge
         return delivery
 
-    def _send(self, u: int, v: int, regions: Pieces, source: Ints, target: Ints, *, backward: bool) -> Ints:
+    def _send(self, edge: Edge, regions: Pieces, source: Ints, target: Ints, *, backward: bool) -> Ints:
         elements = (regions.high - regions.low).prod(axis=1)
         sends = self.tasks.add(
-            "transfer", u, len(source), consumer=v, backward=backward, device=source, peer=target, part=regions.part,
-            size_bytes=elements * float(self.graph.element_bytes),
+            "transfer", edge.producer, len(source), consumer=edge.consumer, slot=edge.slot, backward=backward,
+            device=source, peer=target, part=regions.part, size_bytes=elements * float(self.graph.element_bytes),
         )  # fmt: skip
         self.boxes.append((sends, regions))
         return sends
@@ -185,7 +185,7 @@ class _Lowering:
             local = np.flatnonzero(targets == regions.device)
             self.tasks.group += 1
             sends = self._send(
-                i, delivery.edge.consumer, regions.take(remote), regions.device[remote], targets[remote], backward=True
+                delivery.edge, regions.take(remote), regions.device[remote], targets[remote], backward=True
             )
             parts.append(regions.part[remote])
             waits.append(sends)

@@ -49,6 +49,8 @@ class Program:
     """Layer that computes; for a transfer, the producer of the tensor; for a collective, the owner."""
     consumer: Ints
     """For a transfer the first layer that asked for the region; else -1."""
+    slot: Ints
+    """For a transfer, the input of the consumer that it brings or takes the gradient of; else -1."""
     backward: NDArray[np.bool_]
     """Whether the task belongs to the backward pass."""
     device: Ints
