@@ -84,6 +84,11 @@ def plan(
     out: Annotated[Path, typer.Option(metavar="FILE", help="Plan file to write.")],
     strategy: Annotated[str, typer.Option(metavar="S", help="Strategy's name, or a strategy file.")] = "layerwise",
     exchange: Exchange = "ring",
+    batch_norm: Annotated[
+        Literal["local", "reduced"],
+        typer.Option(help="Normalise by the statistics of each part, or of the whole batch, summed over the parts."),
+    ] = "local",
+    dtype: Annotated[Literal["float32", "float64"], typer.Option(help="Numbers of the tensors.")] = "float32",
     refine: Refine = 0,
     json: Json = False,
 ) -> None:
@@ -94,8 +99,11 @@ def plan(
     from planner.plan_file import save_plan
 
     with whole_file(out) as file, progress_bar("planning") as progress:
-        graph, machines = load_model(model, batch=batch), load_cluster(cluster)
-        found = make_plan(graph, machines, strategy=strategy, exchange=exchange, refine=refine, progress=progress)
+        graph = load_model(model, batch=batch, element_bytes=int(dtype.removeprefix("float")) // 8)
+        found = make_plan(
+            graph, load_cluster(cluster), strategy=strategy, exchange=exchange, batch_norm=batch_norm, refine=refine,
+            progress=progress,
+        )  # fmt: skip
         save_plan(found, file)
     values = {"model": model, "cluster": cluster, "batch": batch, "strategy": strategy, **plan_values(found)}
     if json:

@@ -38,9 +38,10 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     from planner.plan_file import load_plan
 
     plan = load_plan(path)
-    graph, cluster = load_model(plan.model, batch=plan.batch), load_cluster(plan.cluster)
+    graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)
+    cluster = load_cluster(plan.cluster)
     program = lower_plan(plan, graph, cluster, collectives=collectives)
-    model = CostModel(graph, cluster, plan.exchange)
+    model = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
     priced_s = additive_s(model, plan.configurations)
     inputs = {
         f"cluster {plan.cluster}": (plan.cluster_digest, cluster.digest),

@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 
 from hwprofiles.compute import ComputeProfile, load_profile
 from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from hwprofiles.kernels import Kernels
 from planner.configurations import ConfigSpace, offered
 from planner.exchange import exchange_s
 from planner.graph import PHASES, ComputationGraph, Edge, Layer
 from planner.network import Network, network_of
+from planner.operations.base import ELEMENT_BYTES
 from planner.overlaps import Overlaps, overlaps_of
 from planner.regions import held, layouts_of
 from planner.route_levels import RouteLevels
@@ -28,10 +31,12 @@ from planner.search.problem import SearchProblem, TensorCost
 from planner.shapes import Need, Shape
 from planner.transfer_kernel import price_pairs
 
-__all__ = ["CostModel", "NodeCosts", "kernel_s", "part_times"]
+__all__ = ["BATCH_NORMS", "CostModel", "NodeCosts", "kernel_s", "part_times"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+BATCH_NORMS = ("local", "reduced")
+"""Batch normalisation by the statistics of each part, or of the whole batch."""
 JOBS = 8
 """Pieces of a large table, handed out to the processor's cores as they get free."""
 PAIRS_PER_JOB = 500
@@ -48,16 +53,19 @@ class NodeCosts:
     compute_s: Floats
     """t_c: forward and both gradients."""
     exchange_s: Floats
-    """t_s without the update's arithmetic."""
+    """t_s without the update's arithmetic; with reduced statistics also their two all-reduces."""
     total_s: Floats
     """t_c + t_s, the update included."""
 
 
-def kernel_s(profile: ComputeProfile, model: str, layer: Layer, phase: str, part: dict[str, Floats]) -> Floats:
+def kernel_s(
+    profile: ComputeProfile, model: str, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int = 4
+) -> Floats:
     """Time of parts of a layer in one phase.
 
     Where the profile holds a measured row of the layer, the measured time is scaled by the roofline's ratio
-    between the part and what was measured.
+    between the part and what was measured, which had 4-byte elements.  Larger elements add memory traffic;
+    profiles know no peak for them, so arithmetic takes as long as with 4-byte ones.
 
     Args:
         profile: The device's compute profile.
@@ -65,12 +73,14 @@ def kernel_s(profile: ComputeProfile, model: str, layer: Layer, phase: str, part
         layer: The layer.
         phase: One of ``PHASES``.
         part: Sizes of the parts by dimension, shape (C,) each.
+        element_bytes: Size of a number.
 
     Returns:
         Seconds, shape (C,).
     """
     winograd = layer.operation.winograd
-    seconds = profile.time_s(layer.kernels(phase, part), phase=phase, winograd=winograd)
+    work = _sized(layer.kernels(phase, part), element_bytes)
+    seconds = profile.time_s(work, phase=phase, winograd=winograd)
     row = profile.measured(model, layer.name, phase)
     if row is None:
         return seconds
@@ -80,20 +90,29 @@ def kernel_s(profile: ComputeProfile, model: str, layer: Layer, phase: str, part
     return np.asarray(row.time_s * seconds / measured[0])
 
 
+def _sized(work: Kernels, element_bytes: int) -> Kernels:
+    """Kernels with the memory traffic of numbers of that size."""
+    if element_bytes == ELEMENT_BYTES:
+        return work
+    ratio = element_bytes / ELEMENT_BYTES
+    return replace(work, memory_bytes=work.memory_bytes * ratio, streamed_bytes=work.streamed_bytes * ratio)
+
+
 def part_times(model: "CostModel", index: int, space: ConfigSpace) -> dict[str, Floats]:
     """Time of every part of a layer on its own device, for a space of one configuration.
 
     Returns:
         For each of ``PHASES`` that the layer has, seconds, shape (parts,).
     """
-    layer, boxes = model.graph.layers[index], held(space)
+    graph, boxes = model.graph, held(space)
+    layer = graph.layers[index]
     sizes = (boxes.high - boxes.low).astype(np.float64)
     part = {dim: sizes[:, d] for d, dim in enumerate(layer.output.dims)}
     which = model.profile_of[space.devices]
     times = {}
     for phase in PHASES:
-        if model.graph.has_phase(index, phase):
-            rows = [kernel_s(profile, model.graph.family, layer, phase, part) for profile in model.profiles]
+        if graph.has_phase(index, phase):
+            rows = [kernel_s(p, graph.family, layer, phase, part, graph.element_bytes) for p in model.profiles]
             times[phase] = np.column_stack(rows)[np.arange(len(which)), which]
     return times
 
@@ -132,11 +151,17 @@ class CostModel:
         graph: The model with its batch.
         cluster: The device graph.
         exchange: How gradients are exchanged: one of ``planner.exchange.EXCHANGES``.
+        batch_norm: One of ``BATCH_NORMS``; ``reduced`` sums the statistics over the replicas of each channel, as
+            gradients are summed, forward and backward.
+
+    Raises:
+        ConfigError: ``batch_norm`` is none of ``BATCH_NORMS``.
     """
 
     graph: ComputationGraph
     cluster: DeviceGraph
     exchange: str = "ring"
+    batch_norm: str = "local"
     network: Network = field(init=False)
     profiles: tuple[ComputeProfile, ...] = field(init=False)
     """The cluster's different profiles."""
@@ -148,6 +173,8 @@ class CostModel:
     _tables: dict[tuple[object, ...], Floats] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.batch_norm not in BATCH_NORMS:
+            raise ConfigError(f"batch_norm must be {' or '.join(BATCH_NORMS)}, got {self.batch_norm!r}")
         self.network = network_of(self.cluster)
         names = list(dict.fromkeys(device.profile for device in self.cluster.devices))
         self.profiles = tuple(load_profile(name) for name in names)
@@ -165,6 +192,24 @@ class CostModel:
         count = len(self.cluster.devices)
         return [offered(layer.output, layer.parallel_dims, count) for layer in self.graph.layers]
 
+    def summed(self, index: int) -> list[tuple[float, bool, int]]:
+        """What the replicas of a layer sum in one iteration: parameters' gradients, then statistics if reduced.
+
+        Returns:
+            Bytes of all shards, whether a split of the channel dimension splits them, and how often.
+        """
+        parameters = self.graph.layers[index].parameters
+        counts = [(sum(p.elements for p in parameters if p.split is split), split) for split in (True, False)]
+        rows = [(float(count * self.graph.element_bytes), split, 1) for count, split in counts]
+        statistics = self.statistics_bytes(index)
+        return [*rows, (statistics, True, 2)] if statistics else rows
+
+    def statistics_bytes(self, index: int) -> float:
+        """Bytes that a layer sums over the batch forward, and again backward; 0 with ``local`` statistics."""
+        layer = self.graph.layers[index]
+        count = layer.operation.statistics * layer.output.size("channel") if self.batch_norm == "reduced" else 0
+        return float(count * self.graph.element_bytes)
+
     def node_costs(self, index: int, space: ConfigSpace) -> NodeCosts:
         """Compute and exchange costs of layer ``index``."""
         layer = self.graph.layers[index]
@@ -177,20 +222,18 @@ class CostModel:
         return self._nodes[key]
 
     def _price_node(self, index: int, space: ConfigSpace) -> NodeCosts:
-        layer, part, family = self.graph.layers[index], space.largest_part(), self.graph.family
+        layer, part, graph = self.graph.layers[index], space.largest_part(), self.graph
         used = self._profiles_used(space)
         phase_s = {}
         for phase in PHASES:
-            if not self.graph.has_phase(index, phase):
+            if not graph.has_phase(index, phase):
                 phase_s[phase] = np.zeros(space.size)
                 continue
-            times = [kernel_s(profile, family, layer, phase, part) for profile in self.profiles]
+            times = [kernel_s(p, graph.family, layer, phase, part, graph.element_bytes) for p in self.profiles]
             phase_s[phase] = np.where(used, np.column_stack(times), 0.0).max(axis=1)
         exchange = np.zeros(space.size)
-        for split in (True, False):
-            count = sum(p.elements for p in layer.parameters if p.split is split)
-            size = float(count * self.graph.element_bytes)
-            exchange = exchange + exchange_s(self.network, self.exchange, space, size, split=split)
+        for size, split, count in self.summed(index):
+            exchange = exchange + count * exchange_s(self.network, self.exchange, space, size, split=split)
         compute = phase_s["forward"] + phase_s["activation_gradient"] + phase_s["weight_gradient"]
         return NodeCosts(phase_s, compute, exchange, compute + exchange + phase_s["update"])
 

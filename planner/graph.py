@@ -47,6 +47,11 @@ class Operation(Protocol):
         """Whether libraries compute it with Winograd's algorithm, in fewer multiplications."""
         ...
 
+    @property
+    def statistics(self) -> int:
+        """Numbers a channel that are summed over the batch, forward and again backward; 0 where it normalises none."""
+        ...
+
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Shape of the output; raises ``ConfigError`` where the inputs do not fit."""
         ...

@@ -53,6 +53,10 @@ class Plan:
     """``data``, ``layerwise``, ... or the file it came from."""
     exchange: str
     """How gradients are exchanged."""
+    batch_norm: str = "local"
+    """Whose statistics normalise: one of ``planner.costs.BATCH_NORMS``."""
+    element_bytes: int = 4
+    """Size of a number: 4 or 8."""
     configurations: Mapping[str, Configuration]
     model_digest: str
     cluster_digest: str
@@ -125,7 +129,8 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
             f"plan was made for another {plan.model} with batch {plan.batch}: "
             f"its model_digest is {plan.model_digest}, this model has {graph.digest}; make the plan again"
         )
-    return lowered(CostModel(graph, cluster, plan.exchange), plan.configurations, collectives=collectives)
+    model = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
+    return lowered(model, plan.configurations, collectives=collectives)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +236,7 @@ def make_plan(
     *,
     strategy: str = "layerwise",
     exchange: str = "ring",
+    batch_norm: str = "local",
     refine: int = 0,
     progress: Progress = None,
 ) -> Plan:
@@ -241,6 +247,7 @@ def make_plan(
         cluster: Device graph.
         strategy: A name of ``planner.strategies.strategy_names`` or a strategy file.
         exchange: One of ``planner.exchange.EXCHANGES``.
+        batch_norm: One of ``planner.costs.BATCH_NORMS``.
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
@@ -253,7 +260,7 @@ def make_plan(
         raise ConfigError(
             f"refine must be >= 0, and 0 for strategies other than layerwise, got {refine} for {strategy}"
         )
-    model = CostModel(graph, cluster, exchange)
+    model = CostModel(graph, cluster, exchange, batch_norm)
     chosen, found = _found(model, strategy, refine, progress)
     return Plan(
         model=graph.name,
@@ -261,6 +268,8 @@ def make_plan(
         batch=graph.batch,
         strategy=strategy,
         exchange=exchange,
+        batch_norm=batch_norm,
+        element_bytes=graph.element_bytes,
         configurations=dict(chosen),
         model_digest=graph.digest,
         cluster_digest=cluster.digest,

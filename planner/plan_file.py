@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -46,6 +46,8 @@ class _File(BaseModel):
     batch: int
     strategy: str
     exchange: str
+    batch_norm: Literal["local", "reduced"] = "local"
+    element_bytes: Literal[4, 8] = 4
     configurations: dict[str, _Configuration]
     model_digest: str
     cluster_digest: str

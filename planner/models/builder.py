@@ -23,6 +23,8 @@ __all__ = ["ModelBuilder"]
 
 Sizes = int | tuple[int, ...]
 
+ELEMENT_SIZES = (4, 8)
+"""Bytes of a float32 and of a float64."""
 PREFIXES = {
     "convolution": "conv",
     "pooling": "pool",
@@ -44,15 +46,22 @@ class ModelBuilder:
         name: Name of the graph.
         batch: Samples in a mini-batch, >= 1.
         image: Channels and positions of one sample, such as ``(3, 224, 224)``.
+        element_bytes: Size of a number: one of ``ELEMENT_SIZES``.
+
+    Raises:
+        ConfigError: A value breaks its rule.
     """
 
-    def __init__(self, name: str, *, batch: int, image: tuple[int, ...]) -> None:
+    def __init__(self, name: str, *, batch: int, image: tuple[int, ...], element_bytes: int = 4) -> None:
         check_int("batch", batch, 1)
+        if element_bytes not in ELEMENT_SIZES:
+            raise ConfigError(f"element_bytes must be 4 or 8, got {element_bytes!r}")
         for size in image:
             check_int("image", size, 1)
         dims = ("sample", "channel", *position_dims(len(image) - 1))
         self.name = name
         self.batch = batch
+        self.element_bytes = element_bytes
         self.last = "input"
         self._rank = len(image) - 1
         self._shapes = {"input": Shape(dims, (batch, *image))}
@@ -178,7 +187,7 @@ class ModelBuilder:
 
     def build(self) -> ComputationGraph:
         """The graph of all layers added so far."""
-        return ComputationGraph(self.name, self.batch, self._layers)
+        return ComputationGraph(self.name, self.batch, self._layers, element_bytes=self.element_bytes)
 
     def _sizes(self, sizes: Sizes) -> tuple[int, ...]:
         return (sizes,) * self._rank if isinstance(sizes, int) else sizes

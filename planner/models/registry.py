@@ -21,17 +21,21 @@ class Field:
     low: int
     high: int
     power_of_two: bool = False
+    step: int = 1
 
     @property
     def rule(self) -> str:
         """What values must be."""
+        if self.step > 1:
+            return f"one of {self.low}, {self.low + self.step}, ... up to {self.high}"
         kind = "a power of two" if self.power_of_two else "an integer"
         return f"{kind} from {self.low} to {self.high}"
 
     def read(self, name: str, text: str) -> int:
         """Value of ``text``; raises ``ConfigError`` where it breaks the rule."""
         value = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
-        if not self.low <= value <= self.high or (self.power_of_two and value & (value - 1)):
+        steps = range(self.low, self.high + 1, self.step)
+        if value not in steps or (self.power_of_two and value & (value - 1)):
             raise ConfigError(f"{name} must be {self.rule}, got {text!r}")
         return value
 
@@ -79,19 +83,20 @@ def model_names() -> list[str]:
     return sorted(MODELS, key=lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(9), name))
 
 
-def load_model(spec: str, *, batch: int) -> ComputationGraph:
+def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationGraph:
     """Build a model.
 
     Args:
         spec: Name and parameters: ``vgg16``, ``vgg16:classes=21841``; several are joined by commas.
         batch: Samples in a mini-batch, >= 1.
+        element_bytes: Size of a number: 4 or 8.
 
     Returns:
         The computation graph, named ``spec``.
 
     Raises:
-        ConfigError: The model or a parameter is unknown, a value breaks its rule, or ``batch`` is not an
-            integer >= 1.
+        ConfigError: The model or a parameter is unknown, a value breaks its rule, ``batch`` is not an integer >= 1, or
+            ``element_bytes`` is neither 4 nor 8.
     """
     check_int("batch", batch, 1)
     name, colon, text = spec.partition(":")
@@ -99,7 +104,7 @@ def load_model(spec: str, *, batch: int) -> ComputationGraph:
     if model is None:
         raise ConfigError(f"model must be one of {', '.join(model_names())}, got {name!r}{_nearest(name, MODELS)}")
     values = _values(name, model.fields, text.split(",") if colon else [])
-    net = ModelBuilder(spec, batch=batch, image=model.image(**values))
+    net = ModelBuilder(spec, batch=batch, image=model.image(**values), element_bytes=element_bytes)
     model.write(net, **values)
     return net.build()
 

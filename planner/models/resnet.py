@@ -10,7 +10,7 @@ from functools import partial
 from planner.models.builder import ModelBuilder
 from planner.models.registry import classes, register
 
-__all__: list[str] = []
+__all__ = ["basic_block"]
 
 DEPTHS = {
     "resnet18": (2, 2, 2, 2),
@@ -31,22 +31,31 @@ def _resnet(net: ModelBuilder, *, depths: tuple[int, ...], bottleneck: bool, cla
     for stage, depth in enumerate(depths, 1):
         for i in range(depth):
             stride = 2 if stage > 1 and i == 0 else 1
-            _block(net, f"layer{stage}.{i}", 64 * 2 ** (stage - 1), stride, bottleneck)
+            block = _bottleneck_block if bottleneck else basic_block
+            block(net, f"layer{stage}.{i}", 64 * 2 ** (stage - 1), stride)
     net.global_pool()
     net.linear(classes)
     net.loss()
 
 
-def _block(net: ModelBuilder, name: str, inner: int, stride: int, bottleneck: bool) -> None:
+def basic_block(net: ModelBuilder, name: str, channels: int, stride: int) -> None:
+    """Two 3x3 convolutions and a shortcut, a 1x1 convolution where the shape changes."""
     source = net.last
-    channels = inner * EXPANSION if bottleneck else inner
-    if bottleneck:
-        net.conv(inner, 1, batch_norm=True, name=f"{name}.conv1")
-        net.conv(inner, 3, stride=stride, pad=1, batch_norm=True, name=f"{name}.conv2")
-        main = net.conv(channels, 1, batch_norm=True, activation=None, name=f"{name}.conv3")
-    else:
-        net.conv(inner, 3, stride=stride, pad=1, batch_norm=True, name=f"{name}.conv1")
-        main = net.conv(inner, 3, pad=1, batch_norm=True, activation=None, name=f"{name}.conv2")
+    net.conv(channels, 3, stride=stride, pad=1, batch_norm=True, name=f"{name}.conv1")
+    net.conv(channels, 3, pad=1, batch_norm=True, activation=None, name=f"{name}.conv2")
+    _join(net, name, source, stride)
+
+
+def _bottleneck_block(net: ModelBuilder, name: str, inner: int, stride: int) -> None:
+    source = net.last
+    net.conv(inner, 1, batch_norm=True, name=f"{name}.conv1")
+    net.conv(inner, 3, stride=stride, pad=1, batch_norm=True, name=f"{name}.conv2")
+    net.conv(inner * EXPANSION, 1, batch_norm=True, activation=None, name=f"{name}.conv3")
+    _join(net, name, source, stride)
+
+
+def _join(net: ModelBuilder, name: str, source: str, stride: int) -> None:
+    main, channels = net.last, net.channels()
     if stride > 1 or net.channels(source) != channels:
         name_down = f"{name}.downsample"
         source = net.conv(channels, 1, source, stride=stride, batch_norm=True, activation=None, name=name_down)

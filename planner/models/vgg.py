@@ -9,18 +9,23 @@ from functools import partial
 from planner.models.builder import ModelBuilder
 from planner.models.registry import classes, register
 
-__all__: list[str] = []
+__all__ = ["DEPTHS", "convolutions"]
 
 CHANNELS = (64, 128, 256, 512, 512)
 DEPTHS = {"vgg11": (1, 1, 2, 2, 2), "vgg13": (2, 2, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
 """Convolutions of each block."""
 
 
-def _vgg(net: ModelBuilder, *, depths: tuple[int, ...], classes: int) -> None:
+def convolutions(net: ModelBuilder, depths: tuple[int, ...]) -> None:
+    """The five blocks, each halving the positions at its end."""
     for block, (depth, channels) in enumerate(zip(depths, CHANNELS, strict=True), 1):
         for i in range(1, depth + 1):
             net.conv(channels, 3, pad=1, name=f"conv{block}_{i}")
         net.pool("max", 2)
+
+
+def _vgg(net: ModelBuilder, *, depths: tuple[int, ...], classes: int) -> None:
+    convolutions(net, depths)
     for _ in range(2):
         net.linear(4096, activation="relu", dropout=0.5)
     net.linear(classes)

@@ -12,11 +12,14 @@ from hwprofiles.kernels import Kernels
 from planner.graph import PHASES, Parameter
 from planner.shapes import Need, Shape
 
-__all__ = ["OperationBase", "Part", "identity_needs"]
+__all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "OperationBase", "Part", "identity_needs"]
 
 Floats = NDArray[np.float64]
 
 ELEMENT_BYTES = 4
+"""Of the numbers whose traffic kernels count."""
+BATCH_STATISTICS = 2
+"""Numbers a channel that batch normalisation sums: x and x^2 forward, dy and dy x backward."""
 ACTIVATION_ACCESSES, ACTIVATION_BACKWARD_ACCESSES = 2, 3
 """Forward reads and writes; backward reads outputs and gradients and writes."""
 UPDATE_ACCESSES = 5
@@ -107,6 +110,11 @@ class OperationBase(ABC):
     def winograd(self) -> bool:
         """Not a 3 x 3 convolution, unless the kind says otherwise."""
         return False
+
+    @property
+    def statistics(self) -> int:
+        """It does not normalise over the batch, unless the kind says otherwise."""
+        return 0
 
     def parallel_dims(self, output: Shape) -> tuple[str, ...]:
         """All dimensions of the output (Table 1 of the layer-wise paper)."""

@@ -11,6 +11,7 @@ from planner.graph import Parameter
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
+    BATCH_STATISTICS,
     Floats,
     OperationBase,
     Part,
@@ -58,6 +59,11 @@ class Convolution(OperationBase):
     def winograd(self) -> bool:
         """3 x 3, stride 1, not dilated, one group: what Winograd's algorithm is used for."""
         return self.kernel == (3, 3) and self.stride == self.dilation == (1, 1) and self.groups == 1
+
+    @property
+    def statistics(self) -> int:
+        """Sums over the batch where it normalises."""
+        return BATCH_STATISTICS if self.batch_norm else 0
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Shape of the output: sample, channel, positions."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
 from planner.graph import Parameter
-from planner.operations.base import OperationBase, Part, identity_needs
+from planner.operations.base import BATCH_STATISTICS, OperationBase, Part, identity_needs
 from planner.operations.checks import check_activation, check_int, single
 from planner.shapes import Need, Shape
 
@@ -33,6 +33,11 @@ class BatchNorm(OperationBase):
 
     def __post_init__(self) -> None:
         check_activation("batch_norm.activation", self.activation)
+
+    @property
+    def statistics(self) -> int:
+        """Sums over the batch."""
+        return BATCH_STATISTICS
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Shape of the input."""
