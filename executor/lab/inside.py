@@ -1,0 +1,70 @@
+"""Labs that only their own processes see: made inside namespaces of their own, gone with the command that ran there."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from executor.lab.network import Hosts, temporary_network
+from executor.lab.tools import UNSHARE, require_lab, tool
+from executor.lab.wiring import wiring_of
+from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+
+__all__ = ["is_inside", "lab_hosts", "run_inside"]
+
+MARK = "ORRERY_LAB"
+"""Variable of the environment that names the mount namespace inside."""
+FIRST_PROCESS = Path(__file__).with_name("first_process.py")
+PATIENCE_S = 20.0
+"""After Ctrl-C the command inside has so long to end by itself."""
+
+
+def is_inside() -> bool:
+    """Whether this process was started by ``run_inside``, or by one that was."""
+    return sys.platform.startswith("linux") and os.environ.get(MARK) == os.readlink("/proc/self/ns/mnt")
+
+
+def run_inside(argv: Sequence[str]) -> int:
+    """Run a command where ``lab_hosts`` works, as root of its own users, network and processes.
+
+    Nothing is left when it ends, nor when this process ends in whatever way: processes inside are killed.
+
+    Returns:
+        The command's exit code.
+
+    Raises:
+        ConfigError: No lab can be made on this machine.
+        KeyboardInterrupt: After Ctrl-C, when the command, which gets it too, has ended.
+    """
+    require_lab()
+    alive, closes_with_us = os.pipe()
+    first = [sys.executable, "-I", str(FIRST_PROCESS), MARK, str(alive), *argv]
+    try:
+        process = subprocess.Popen([tool("unshare"), *UNSHARE, "--", *first], pass_fds=[alive])
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.wait(PATIENCE_S)
+            raise
+        finally:
+            os.close(closes_with_us)
+            process.wait()
+    finally:
+        os.close(alive)
+
+
+@contextmanager
+def lab_hosts(cluster: DeviceGraph) -> Iterator[Hosts]:
+    """Hosts of a cluster, for the duration of a block; their processes are killed in the end.
+
+    Raises:
+        ConfigError: The lab cannot make the cluster, a tool refused, or this process is not inside.
+    """
+    wiring = wiring_of(cluster)
+    if not is_inside():
+        raise ConfigError("lab_hosts works in commands that run_inside started; this process is outside")
+    with temporary_network(wiring, f"lab{os.getpid()}-") as hosts:
+        yield hosts
