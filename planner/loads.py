@@ -60,7 +60,7 @@ class Loads:
         return self._terms[key]
 
     def node(self, i: int, space: ConfigSpace) -> Floats:
-        """The part of a term that no other layer changes: arithmetic, and the exchange of gradients."""
+        """The part of a term that no other layer changes: arithmetic, and the exchange of gradients and statistics."""
         key = (i, space)
         if key not in self._terms:
             term = np.zeros(self.size + 1)
@@ -71,19 +71,18 @@ class Loads:
         return self._terms[key]
 
     def _exchanged_bytes(self, i: int, space: ConfigSpace) -> Floats:
-        model, network, layer = self.model, self.model.network, self.model.graph.layers[i]
+        model, network = self.model, self.model.network
         before, channel, *rest = space.degrees[0].tolist()
         sent = np.zeros(self.links)
-        for split in (True, False):
-            size = sum(p.elements for p in layer.parameters if p.split is split) * model.graph.element_bytes
+        for size, split, count in model.summed(i):
             groups = replica_groups(
                 network.rank, before, channel, int(np.prod(rest, dtype=np.int64)), space.devices, split
             )
             if size and groups.shape[1] > 1:
-                scheme = chosen(network, model.exchange, space, float(size), split=split).scheme
+                scheme = chosen(network, model.exchange, space, size, split=split).scheme
                 for group, steps in zip(groups, group_rounds(network, scheme, groups), strict=True):
                     for step in steps:
-                        share = step.share * step.repeats / (channel if split else 1)
+                        share = count * step.share * step.repeats / (channel if split else 1)
                         message = np.full(len(step.source), share * size)
                         sent += network.link_loads(group[step.source], group[step.target], message)
         return sent

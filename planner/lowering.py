@@ -3,9 +3,9 @@
 Tasks are made a layer at a time, as arrays: a program of millions of tasks takes no longer than its replay.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,34 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _DIMS = 5
 _TASK_BYTES = 400  # of a message with its dependencies, while they are put in order
+_Add = Callable[..., Ints]
+"""``_Tasks.add`` of one kind and layer."""
 _COLUMNS = {
-    "kind": -1, "layer": -1, "consumer": -1, "slot": -1, "backward": False, "device": -1, "peer": -1, "part": -1, "group": -1,
-    "size_bytes": 0.0, "work_s": 0.0,
+    "kind": -1, "layer": -1, "consumer": -1, "slot": -1, "backward": False, "statistics": False, "device": -1,
+    "peer": -1, "part": -1, "group": -1, "size_bytes": 0.0, "work_s": 0.0,
 }  # fmt: skip
 """What tasks are made of, with what holds where nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """For every part of a layer, or every device, the tasks after which it has something."""
+
+    start: Ints
+    task: Ints
+
+    @classmethod
+    def of(cls, row: Ints, task: Ints, count: int) -> "_Rows":
+        """Pairs (row, task) by row, of which there are ``count``."""
+        start = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=count))])
+        return cls(start, task[np.argsort(row, kind="stable")])
+
+    def take(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Pairs (place in ``rows``, task)."""
+        counts = np.diff(self.start)[rows]
+        place = np.repeat(np.arange(len(rows)), counts)
+        shift = self.start[rows] - np.cumsum(counts) + counts
+        return place, self.task[np.arange(len(place)) + shift[place]]
 
 
 @dataclass
@@ -41,8 +64,8 @@ class _Delivery:
     edge: Edge
     """The first that asked for the layout."""
     regions: Pieces
-    arrived: Ints
-    """Shape (K,): the task after which each region is where it is needed."""
+    arrived: tuple[Ints, Ints]
+    """Pairs: a device, and a task after which a region is there."""
     sharers: list[int] = field(default_factory=list)
     """Layers that read it."""
 
@@ -93,6 +116,7 @@ class _Lowering:
         self.collectives: dict[int, Collective] = {}
         none: list[Ints] = [np.empty(0, dtype=np.int64)] * len(spaces)
         self.forward, self.gradient = list(none), list(none)  # task of each part, by layer
+        self.made: list[_Rows] = []  # by layer, after which tasks each part of its output is there
         self.updates: list[tuple[int, Ints, Ints]] = []  # layer, and pairs (part, what its update waits for)
         self.deliveries: list[dict[int, _Delivery]] = [{} for _ in spaces]  # by producer and layout
         self.delivered_by: dict[Edge, Edge] = {}
@@ -126,10 +150,12 @@ class _Lowering:
 
     def _forward(self, i: int) -> None:
         deliveries = [self._deliver(edge) for edge in self.graph.producers[i]]
-        self.forward[i] = self._compute(i, "forward", backward=False)
-        table = self._by_device(i, self.forward[i])
+        self.forward[i] = tasks = self._compute(i, "forward", backward=False)
+        table = self._by_device(i, tasks)
         for delivery in deliveries:
-            self.tasks.wait(table[delivery.regions.device], delivery.arrived)
+            device, arrived = delivery.arrived
+            self.tasks.wait(table[device], arrived)
+        self.made.append(_Rows.of(*self._normalised(i, np.arange(len(tasks)), tasks, backward=False), len(tasks)))
 
     def _deliver(self, edge: Edge) -> _Delivery:
         """Send what the consumer lacks, unless another consumer of the tensor asked for the same."""
@@ -141,13 +167,15 @@ class _Lowering:
             needs = layer.operation.needs(edge.slot, layer.input_shapes)
             regions = pieces_of(self.spaces[u], self.spaces[v], needs, source, len(self.model.cluster.devices))
             sources = self.spaces[u].devices[regions.part]
-            arrived = self.forward[u][regions.part]
+            at, made = self.made[u].take(regions.part)
+            away = (sources != regions.device)[at]
             remote = np.flatnonzero(sources != regions.device)
             self.tasks.group += 1
             sends = self._send(edge, regions.take(remote), sources[remote], regions.device[remote], backward=False)
-            self.tasks.wait(sends, arrived[remote])
-            arrived[remote] = sends
-            delivery = self.deliveries[u][layout] = _Delivery(edge, regions, arrived)
+            self.tasks.wait(sends[np.searchsorted(remote, at[away])], made[away])
+            arrived = np.concatenate([made[~away], sends])
+            device = regions.device[np.concatenate([at[~away], remote])]
+            delivery = self.deliveries[u][layout] = _Delivery(edge, regions, (device, arrived))
         delivery.sharers.append(v)
         self.delivered_by[edge] = delivery.edge
         return delivery
@@ -162,7 +190,7 @@ class _Lowering:
         return sends
 
     def _backward(self, i: int) -> None:
-        part, after = self._gradients(i)
+        part, after = self._normalised(i, *self._gradients(i), backward=True)
         for phase in ("activation_gradient", "weight_gradient"):
             if not self.graph.has_phase(i, phase):
                 continue
@@ -174,10 +202,8 @@ class _Lowering:
                 self.updates.append((i, *self._exchange(i, tasks)))
 
     def _gradients(self, i: int) -> tuple[Ints, Ints]:
-        """Pairs (part, what its backward tasks wait for): gradients from all consumers, or the own forward."""
-        if not self.deliveries[i]:
-            return np.arange(len(self.forward[i])), self.forward[i]
-        parts, waits = [], []
+        """Pairs (part, what its backward tasks wait for): gradients from all consumers, or its output."""
+        parts, waits = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for delivery in self.deliveries[i].values():
             regions = delivery.regions
             targets = self.spaces[i].devices[regions.part]
@@ -194,48 +220,78 @@ class _Lowering:
                 self.tasks.wait(sends, ready[remote])
                 parts.append(regions.part[local])
                 waits.append(ready[local])
-        return np.concatenate(parts), np.concatenate(waits)
+        unread = np.flatnonzero(np.bincount(np.concatenate(parts), minlength=len(self.forward[i])) == 0)
+        place, made = self.made[i].take(unread)
+        return np.concatenate([*parts, unread[place]]), np.concatenate([*waits, made])
+
+    def _normalised(self, i: int, part: Ints, after: Ints, *, backward: bool) -> tuple[Ints, Ints]:
+        """Pairs (part, task), with those of the statistics that are summed once they are done, where there are any."""
+        size = self.model.statistics_bytes(i)
+        if not size:
+            return part, after
+        summed = self._all_reduce(i, size, True, part, after, backward=backward, statistics=True)
+        return np.concatenate([part, summed[0]]), np.concatenate([after, summed[1]])
 
     def _exchange(self, i: int, gradients: Ints) -> tuple[Ints, Ints]:
         """Exchange a layer's gradients; returns pairs (part, what its update waits for)."""
-        space, layer, network = self.spaces[i], self.graph.layers[i], self.model.network
-        before, channel, *rest = space.degrees[0].tolist()
-        task_of, part_of = self._by_device(i, gradients), self._by_device(i, np.arange(len(gradients)))
-        parts, waits = [np.arange(len(gradients))], [gradients]
+        parameters, part = self.graph.layers[i].parameters, np.arange(len(gradients))
+        parts, waits = [part], [gradients]
         for split in (True, False):
-            size = sum(p.elements for p in layer.parameters if p.split is split) * self.graph.element_bytes
-            shape = (before, channel, int(np.prod(rest, dtype=np.int64)))
-            groups = replica_groups(self.model.network.rank, *shape, space.devices, split)
-            if not size or groups.shape[1] == 1:
-                continue
-            scheme = self.model.exchange
-            if scheme not in ALL_REDUCES:  # to be chosen, or unknown
-                scheme = chosen(network, scheme, space, float(size), split=split).scheme
-            plans = group_rounds(network, scheme, groups)
-            send = self._messages if self.expand else self._activities
-            device, arrived = send(i, groups, plans, task_of, size / (channel if split else 1))
-            parts.append(part_of[device])
-            waits.append(arrived)
+            size = sum(p.elements for p in parameters if p.split is split) * self.graph.element_bytes
+            summed = self._all_reduce(i, size, split, part, gradients, backward=True)
+            parts.append(summed[0])
+            waits.append(summed[1])
         return np.concatenate(parts), np.concatenate(waits)
 
+    def _all_reduce(
+        self, i: int, size: float, split: bool, part: Ints, after: Ints, **flags: bool
+    ) -> tuple[Ints, Ints]:
+        """Sum a buffer over a layer's replicas.
+
+        Args:
+            i: The layer.
+            size: Bytes of all shards of the buffer.
+            split: Whether a split of the channel dimension splits it.
+            part, after: Pairs: a part, and a task after which what it adds is there.
+            flags: Columns of the tasks.
+
+        Returns:
+            Pairs (part, what brings its result); none where no part has a replica.
+        """
+        space, network, scheme = self.spaces[i], self.model.network, self.model.exchange
+        before, channel, *rest = space.degrees[0].tolist()
+        shape = (before, channel, int(np.prod(rest, dtype=np.int64)))
+        groups = replica_groups(network.rank, *shape, space.devices, split)
+        if not size or groups.shape[1] == 1:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        if scheme not in ALL_REDUCES:  # to be chosen, or unknown
+            scheme = chosen(network, scheme, space, float(size), split=split).scheme
+        plans = group_rounds(network, scheme, groups)
+        ready = _Rows.of(space.devices[part], after, network.device_count)
+        send = self._messages if self.expand else self._activities
+        add = partial(self.tasks.add, "collective", i, **flags)
+        device, arrived = send(add, groups, plans, ready, size / (channel if split else 1))
+        return self._by_device(i, np.arange(len(space.devices)))[device], arrived
+
     def _activities(
-        self, i: int, groups: Ints, plans: Sequence[tuple[Round, ...]], gradients: Ints, buffer_bytes: float
+        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: _Rows, buffer_bytes: float
     ) -> tuple[Ints, Ints]:
         """One task a round and group; returns pairs (device, what brings its result)."""
-        done = gradients[groups]
+        place, after = ready.take(groups.ravel())
+        row = place // groups.shape[1]
         for steps in zip(*plans, strict=True):
             self.tasks.group += 1
             sizes = np.array([buffer_bytes * step.share * step.repeats * len(step.source) for step in steps])
-            tasks = self.tasks.add("collective", i, len(groups), backward=True, size_bytes=sizes)
+            tasks = add(len(groups), size_bytes=sizes)
             for task, group, step in zip(tasks.tolist(), groups, steps, strict=True):
                 devices = tuple(group.tolist())
                 self.collectives[task] = Collective(devices, _among(step, devices), buffer_bytes)
-            self.tasks.wait(np.repeat(tasks, done.shape[1]), done.ravel())
-            done = tasks[:, None]
-        return groups.ravel(), np.repeat(done[:, 0], groups.shape[1])
+            self.tasks.wait(tasks[row], after)
+            row, after = np.arange(len(groups)), tasks
+        return groups.ravel(), np.repeat(after, groups.shape[1])
 
     def _messages(
-        self, i: int, groups: Ints, plans: Sequence[tuple[Round, ...]], gradients: Ints, buffer_bytes: float
+        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: _Rows, buffer_bytes: float
     ) -> tuple[Ints, Ints]:
         """One task a message; returns pairs (device, what brings it a part of its result)."""
         expanded = [_expanded(plan, groups.shape[1]) for plan in plans]
@@ -250,8 +306,8 @@ class _Lowering:
         shift = (count - 1) * expanded[0].step_start[:-1] + np.arange(count)[:, None] * counts
         place = np.arange(source.shape[1]) + np.repeat(shift, counts, axis=1)
         order = np.argsort(place, axis=None)
-        tasks = self.tasks.add(
-            "collective", i, place.size, backward=True, device=source.ravel()[order], peer=target.ravel()[order],
+        tasks = add(
+            place.size, device=source.ravel()[order], peer=target.ravel()[order],
             part=np.array([messages.first_piece for messages in expanded]).ravel()[order],
             size_bytes=np.array([messages.share for messages in expanded]).ravel()[order] * buffer_bytes,
             group=self.tasks.group + 1 + np.tile(step, count)[order],
@@ -260,7 +316,8 @@ class _Lowering:
         device, arrived = [], []
         for group, messages, ids in zip(groups, expanded, tasks[place], strict=True):
             self.tasks.wait(ids[messages.waits[0]], ids[messages.waits[1]])
-            self.tasks.wait(ids[messages.own], gradients[group[messages.source[messages.own]]])
+            own, after = ready.take(group[messages.source[messages.own]])
+            self.tasks.wait(ids[messages.own][own], after)
             device.append(group[messages.last[0]])
             arrived.append(ids[messages.last[1]])
         return np.concatenate(device), np.concatenate(arrived)

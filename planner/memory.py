@@ -33,7 +33,8 @@ def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
         tasks = updates[program.layer[updates] == i]
         parameters[program.device[tasks]] += parameter_bytes(program, i) * _COPIES_OF_PARAMETERS
     kept = outputs.copy()
-    received = np.flatnonzero((program.peer >= 0) & ~program.backward)
+    transfer = program.kind == KINDS.index("transfer")
+    received = np.flatnonzero(transfer & ~program.backward)
     np.add.at(kept, (program.consumer[received], program.peer[received]), program.size_bytes[received])
     alive = np.cumsum(kept, axis=0) + _gradients(program, outputs) + _pending(program, outputs)
     peak: NDArray[np.float64] = parameters + alive.max(axis=0)
@@ -65,7 +66,7 @@ def _gradients(program: Program, outputs: NDArray[np.float64]) -> NDArray[np.flo
     gradients = outputs.copy()
     for edge in program.graph.edges:
         gradients[edge.consumer] += outputs[edge.producer]
-    sent = np.flatnonzero((program.peer >= 0) & program.backward)
+    sent = np.flatnonzero((program.kind == KINDS.index("transfer")) & program.backward)
     np.add.at(gradients, (program.consumer[sent], program.device[sent]), program.size_bytes[sent])
     return gradients
 

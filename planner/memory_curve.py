@@ -41,7 +41,8 @@ class Buffers:
     backward tasks of consumers on the device, sends from it, and the layer's own backward tasks.  The gradient
     of an output part, into which arriving regions are summed, lives from the start of the first task that
     writes to it to the end of the layer's backward tasks; a gradient for another device from the start of the
-    task that computes it to the end of the transfer.  The data itself and the libraries' workspace are left out.
+    task that computes it to the end of the transfer.  The data itself, the few statistics of normalisations
+    and the libraries' workspace are left out.
     """
 
     device: Ints

@@ -23,7 +23,7 @@ KINDS = ("forward", "activation_gradient", "weight_gradient", "update", "transfe
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collective:
-    """One round, with its repeats, of the gradient exchange of one set of replicas."""
+    """One round, with its repeats, of an all-reduce among one set of replicas: of gradients, or of statistics."""
 
     devices: tuple[int, ...]
     round: Round
@@ -53,6 +53,9 @@ class Program:
     """For a transfer, the input of the consumer that it brings or takes the gradient of; else -1."""
     backward: NDArray[np.bool_]
     """Whether the task belongs to the backward pass."""
+    statistics: NDArray[np.bool_]
+    """Whether a collective sums the statistics of a normalisation, forward or backward; other collectives sum
+    gradients of parameters."""
     device: Ints
     """Device that computes or sends; -1 for collectives as single activities."""
     peer: Ints
@@ -102,8 +105,10 @@ class Program:
             to = layers[self.consumer[task]].name
             arrow = f"{to} to {label}, gradient" if self.backward[task] else f"{label} to {to}"
             return f"{arrow} ({self.device[task]} to {self.peer[task]})"
-        if task in self.collectives:
-            return f"{label} gradient exchange over {len(self.collectives[task].devices)}"
         if kind == "collective":
-            return f"{label} gradient exchange ({self.device[task]} to {self.peer[task]})"
+            backward = "gradient statistics" if self.backward[task] else "statistics"
+            what = backward if self.statistics[task] else "gradient exchange"
+            if task in self.collectives:
+                return f"{label} {what} over {len(self.collectives[task].devices)}"
+            return f"{label} {what} ({self.device[task]} to {self.peer[task]})"
         return f"{label} {kind.replace('_', ' ')} [{self.part[task]}]"
