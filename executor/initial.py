@@ -1,0 +1,69 @@
+"""First values of the parameters: a function of seed, layer and position, so every split starts from one network."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from executor.boxes import Box
+from executor.random import key_of, uniform
+from planner.graph import ComputationGraph, Parameter
+
+__all__ = ["initial_parameters"]
+
+_PURPOSE = 1
+"""Keeps these random numbers apart from those of other purposes with the same seed."""
+_RECTIFIED = ("relu", "leaky_relu")
+
+
+def initial_parameters(
+    graph: ComputationGraph,
+    index: int,
+    boxes: Mapping[str, Box],
+    *,
+    seed: int,
+    dtype: torch.dtype,
+    device: torch.device | str,
+) -> dict[str, Tensor]:
+    """Values that training starts from.
+
+    Weights are uniform with the variance 2 / fan-in before a rectifier and 1 / fan-in elsewhere.  Biases are 0,
+    and normalisations start as the identity: one-dimensional weights are 1.
+
+    Args:
+        graph: The model.
+        index: Layer whose parameters are wanted.
+        boxes: The slice of each parameter that is held, by its name.
+        seed: Of the whole network.
+        dtype: Of the values.
+        device: Where they are made.
+
+    Returns:
+        The values by name, each of its box's shape.
+
+    Source:
+        He et al., "Delving deep into rectifiers", ICCV 2015, Eq. 10; the uniform distribution on [-a, a) has
+        the variance a^2 / 3.
+    """
+    layer = graph.layers[index]
+    gain = 2.0 if getattr(layer.operation, "activation", None) in _RECTIFIED else 1.0
+    values = {}
+    for number, parameter in enumerate(layer.parameters):
+        if parameter.name not in boxes:
+            continue
+        box = boxes[parameter.name]
+        if parameter.name.endswith("bias"):
+            values[parameter.name] = torch.zeros(box.shape, dtype=dtype, device=device)
+        elif len(parameter.shape) == 1:
+            values[parameter.name] = torch.ones(box.shape, dtype=dtype, device=device)
+        else:
+            key = key_of(seed, _PURPOSE, index, number)
+            unit = uniform(key, box, parameter.shape, dtype=dtype, device=device)
+            values[parameter.name] = unit.sub_(0.5).mul_(2 * _bound(parameter, gain))
+    return values
+
+
+def _bound(parameter: Parameter, gain: float) -> float:
+    fan_in = math.prod(parameter.shape[1:])
+    return math.sqrt(3 * gain / fan_in)

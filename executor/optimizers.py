@@ -1,0 +1,132 @@
+"""Optimizers of one layer on one rank: torch's fused kernels on parameters that any split holds."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
+
+from hwprofiles.errors import ConfigError
+
+__all__ = ["OPTIMIZERS", "Optimizer", "OptimizerSpec", "make_optimizer"]
+
+OPTIMIZERS = ("sgd", "adam")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSpec:
+    """Which optimizer, and its settings; the update rules are those of ``torch.optim``.
+
+    Adam runs with betas of 0.9 and 0.999 and eps of 1e-8, and does not read ``momentum``.
+    """
+
+    name: str = "sgd"
+    """One of ``OPTIMIZERS``."""
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    """Share of the last step that the next one keeps, in [0, 1)."""
+    weight_decay: float = 0.0
+    """What times the parameter is added to its gradient, >= 0."""
+
+    def __post_init__(self) -> None:
+        if self.name not in OPTIMIZERS:
+            raise ConfigError(f"optimizer.name must be one of {', '.join(OPTIMIZERS)}, got {self.name!r}")
+        if not 0 < self.learning_rate < math.inf:  # also rejects NaN
+            raise ConfigError(f"optimizer.learning_rate must be finite and > 0, got {self.learning_rate!r}")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"optimizer.momentum must be >= 0 and < 1, got {self.momentum!r}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ConfigError(f"optimizer.weight_decay must be finite and >= 0, got {self.weight_decay!r}")
+
+
+class Optimizer(ABC):
+    """Steps the parameters that it was made for; its state is split as they are.
+
+    torch's functional form saves the hooks and checks of ``torch.optim.Optimizer.step``: 8 instead of 35 us a
+    step of a small layer with SGD on a CPU, 17 instead of 76 us with Adam.
+    """
+
+    def __init__(self, spec: OptimizerSpec, parameters: Sequence[Tensor], names: Sequence[str]) -> None:
+        self.spec = spec
+        self.parameters = list(parameters)
+        self.state = {name: [torch.zeros_like(parameter) for parameter in parameters] for name in names}
+        """By name, one tensor a parameter, of its shape; a checkpoint keeps and overwrites them in place."""
+        self._steps: list[Tensor] = []
+        """Steps taken, one number a parameter, where the rule depends on them."""
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """Update the parameters in place.
+
+        Args:
+            gradients: One a parameter, of its shape; they are not changed.
+        """
+        if not self.parameters:
+            return
+        pairs = zip(gradients, self.parameters, strict=True)
+        # The fused kernels read memory in order, whatever the strides.
+        self._update([g if g.stride() == p.stride() else torch.empty_like(p).copy_(g) for g, p in pairs])
+
+    def resume(self, steps: int) -> None:
+        """Go on as after ``steps`` steps; the state tensors are loaded apart."""
+        for count in self._steps:
+            count.fill_(steps)
+
+    @abstractmethod
+    def _update(self, gradients: list[Tensor]) -> None: ...
+
+
+class _Sgd(Optimizer):
+    def __init__(self, spec: OptimizerSpec, parameters: Sequence[Tensor]) -> None:
+        super().__init__(spec, parameters, ("momentum",) if spec.momentum else ())
+        self._momentum: list[Tensor | None] = [*self.state.get("momentum", [None] * len(parameters))]
+
+    def _update(self, gradients: list[Tensor]) -> None:
+        sgd(
+            self.parameters,
+            gradients,
+            self._momentum,
+            has_sparse_grad=False,
+            foreach=False,
+            fused=True,
+            weight_decay=self.spec.weight_decay,
+            momentum=self.spec.momentum,
+            lr=self.spec.learning_rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+
+
+class _Adam(Optimizer):
+    def __init__(self, spec: OptimizerSpec, parameters: Sequence[Tensor]) -> None:
+        super().__init__(spec, parameters, ("mean", "square"))
+        self._steps = [torch.zeros((), device=parameter.device) for parameter in parameters]
+
+    def _update(self, gradients: list[Tensor]) -> None:
+        adam(
+            self.parameters,
+            gradients,
+            self.state["mean"],
+            self.state["square"],
+            [],
+            self._steps,
+            foreach=False,
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self.spec.learning_rate,
+            weight_decay=self.spec.weight_decay,
+            eps=1e-8,
+            maximize=False,
+        )
+
+
+def make_optimizer(spec: OptimizerSpec, parameters: Sequence[Tensor]) -> Optimizer:
+    """The optimizer of these parameters, which it updates in place; they may be none."""
+    return _Sgd(spec, parameters) if spec.name == "sgd" else _Adam(spec, parameters)
