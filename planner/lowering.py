@@ -38,19 +38,24 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """For every part of a layer, or every device, the tasks after which it has something."""
+    """For every part of a layer, or every device that holds one, the tasks after which it has something."""
 
     start: Ints
     task: Ints
+    single: bool
+    """Whether none has more than one."""
 
     @classmethod
     def of(cls, row: Ints, task: Ints, count: int) -> "_Rows":
         """Pairs (row, task) by row, of which there are ``count``."""
-        start = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=count))])
-        return cls(start, task[np.argsort(row, kind="stable")])
+        counts = np.bincount(row, minlength=count)
+        start = np.concatenate([[0], np.cumsum(counts)])
+        return cls(start, task[np.argsort(row, kind="stable")], bool(counts.max() == 1))
 
     def take(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Pairs (place in ``rows``, task)."""
+        """Pairs (place in ``rows``, task); the rows asked for have some."""
+        if self.single:
+            return np.arange(len(rows)), self.task[self.start[rows]]
         counts = np.diff(self.start)[rows]
         place = np.repeat(np.arange(len(rows)), counts)
         shift = self.start[rows] - np.cumsum(counts) + counts
