@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.device_graph import Device, DeviceGraph, Latency, Link
 from planner.configurations import Configuration, offered
 from planner.costs import CostModel
 from planner.lowering import lower
@@ -14,6 +15,8 @@ from planner.strategies import spaces_of
 from simulator.collectives import ALL_REDUCES
 
 SMALL_MODELS = ("lenet5", "alexnet", "conv1d", "cosmoflow", "vgg11", "resnet18")
+ALPHA_S, BYTES_PER_S = 5e-6, 1e9
+"""Of the star: latency of a message, and bandwidth of a link."""
 
 
 @cache
@@ -47,6 +50,20 @@ def questions(draw, models=SMALL_MODELS, most_devices=8):
     graph = load_model(draw(st.sampled_from(models)), batch=draw(st.sampled_from([1, 2, 6, 8])))
     model = CostModel(graph, cluster_of(spec, count), draw(st.sampled_from(list(ALL_REDUCES))))
     return model, random_strategy(graph, count, np.random.default_rng(draw(st.integers(0, 2**32))))
+
+
+def star(count, *, latency_s=ALPHA_S, bandwidth=BYTES_PER_S):
+    """Devices on one switch, by equal links that are free for them; half the latency each."""
+    devices = [Device(name=f"node{i}/gpu", node=i, profile="p100", memory_bytes=16e9) for i in range(count)]
+    links = [
+        Link(
+            name=f"{a}-{b}", source=a, target=b, both_ways=False, bandwidth_bytes_per_s=bandwidth,
+            latency=Latency(sizes_bytes=(0.0,), seconds=(latency_s / 2,)), exclusive=False, link_class="wire",
+        )
+        for i in range(count)
+        for a, b in ((i, count), (count, i))
+    ]  # fmt: skip
+    return DeviceGraph("star", devices, ["switch"], links)
 
 
 def inception_module(batch=8):

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import cluster_of, program_of, questions
+from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, star
 
 from hwprofiles.catalogue import load_cluster
-from hwprofiles.device_graph import Device, DeviceGraph, Latency, Link
 from hwprofiles.errors import ConfigError
 from planner.configurations import Configuration
 from planner.costs import CostModel
@@ -21,21 +20,6 @@ from planner.strategies import named_strategy, spaces_of
 from simulator.collectives import ALL_REDUCES
 
 SAME = 1e-9
-ALPHA_S, BYTES_PER_S = 5e-6, 1e9
-
-
-def star(count, *, latency_s=ALPHA_S, bandwidth=BYTES_PER_S):
-    """Devices on one switch, by equal links that are free for them; half the latency each."""
-    devices = [Device(name=f"node{i}/gpu", node=i, profile="p100", memory_bytes=16e9) for i in range(count)]
-    links = [
-        Link(
-            name=f"{a}-{b}", source=a, target=b, both_ways=False, bandwidth_bytes_per_s=bandwidth,
-            latency=Latency(sizes_bytes=(0.0,), seconds=(latency_s / 2,)), exclusive=False, link_class="wire",
-        )
-        for i in range(count)
-        for a, b in ((i, count), (count, i))
-    ]  # fmt: skip
-    return DeviceGraph("star", devices, ["switch"], links)
 
 
 def one_layer(count, channels=4096):

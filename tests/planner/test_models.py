@@ -29,6 +29,10 @@ PARAMETERS = {
     "resnet101": 44_549_160,
     "resnet152": 60_192_808,
     "densenet121": 7_978_856,
+    # By hand: convolutions and linear layers with a bias for every output.
+    "alexnet-cifar": 4_864 + 307_392 + 663_936 + 884_992 + 590_080 + 1025 * 512 + 513 * 512 + 5_130,
+    "vgg11-cifar": 1_792 + 73_856 + 295_168 + 590_080 + 1_180_160 + 3 * 2_359_808 + 513 * 512 + 5_130,
+    "digits": 160 + 4_640 + 513 * 64 + 650,
 }
 
 # Multiply-adds of one sample in convolutions and linear layers, 1e9: the column GFLOPS of torchvision's table
@@ -64,6 +68,11 @@ WEIGHT_LAYERS = {
     "resnet101": 101,
     "resnet152": 152,
     "densenet121": 121,
+    "alexnet-cifar": 8,
+    "vgg11-cifar": 10,
+    "resnet-cifar": 20,
+    "resnet-cifar:depth=110": 110,
+    "digits": 4,
     "cosmoflow": 10,
     "conv1d": 5,
 }
@@ -100,6 +109,10 @@ SHAPES = {
         "block3.24.concat": (1024, 14, 14),
         "block4.16.concat": (1024, 7, 7),
     },
+    "alexnet-cifar": {"conv1": (64, 16, 16), "pool1": (64, 8, 8), "conv5": (256, 4, 4), "pool3": (256, 2, 2)},
+    "vgg11-cifar": {"conv1_1": (64, 32, 32), "pool5": (512, 1, 1), "fc1": (512,)},
+    "resnet-cifar": {"layer1.2.add": (16, 32, 32), "layer2.0.add": (32, 16, 16), "layer3.2.add": (64, 8, 8)},
+    "digits": {"conv2": (32, 8, 8), "pool1": (32, 4, 4), "fc2": (10,)},
     "cosmoflow": {"conv1": (16, 128, 128, 128), "conv4": (128, 8, 8, 8), "conv7": (256, 2, 2, 2), "fc3": (4,)},
     "conv1d": {"conv1": (128, 8000), "pool1": (128, 2000), "pool4": (512, 32)},
 }
@@ -115,19 +128,23 @@ def test_every_model_of_the_command_line_is_there():
     assert model_names() == [
         "alexnet",
         "alexnet-3072",
+        "alexnet-cifar",
         "caffenet",
         "conv1d",
         "cosmoflow",
         "densenet121",
+        "digits",
         "googlenet",
         "inception-v3",
         "lenet5",
+        "resnet-cifar",
         "resnet18",
         "resnet34",
         "resnet50",
         "resnet101",
         "resnet152",
         "vgg11",
+        "vgg11-cifar",
         "vgg13",
         "vgg16",
         "vgg19",
@@ -156,6 +173,16 @@ def test_conv1d_has_the_parameters_of_m5():
     """Dai et al. print 0.5 M; by hand, with scale and shift of batch normalisation and a linear layer for ten."""
     by_hand = 80 * 128 + 3 * (128 * 128 + 128 * 256 + 256 * 512) + 2 * (128 + 128 + 256 + 512) + 513 * 10
     assert load_model("conv1d", batch=1).parameter_count == by_hand == 558_090
+
+
+@pytest.mark.parametrize(
+    ("depth", "printed", "digits"), [(20, 0.27, 2), (32, 0.46, 2), (44, 0.66, 2), (56, 0.85, 2), (110, 1.7, 1)]
+)
+def test_resnets_for_small_images_agree_with_table_6(depth, printed, digits):
+    """He et al. print millions; two shortcuts are projections here, with scale and shift, that theirs pad."""
+    projections = 16 * 32 + 2 * 32 + 32 * 64 + 2 * 64
+    count = load_model(f"resnet-cifar:depth={depth}", batch=1).parameter_count
+    assert round((count - projections) / 1e6, digits) == printed
 
 
 @pytest.mark.parametrize(("name", "count"), WEIGHT_LAYERS.items(), ids=WEIGHT_LAYERS)
@@ -237,6 +264,7 @@ def test_classes_change_the_last_layer_only(name):
         ("vgg16:classes=99999999999999999999", r"vgg16:classes must be an integer"),
         ("vgg16:classes=10,classes=20", r"vgg16:classes must be given once, got 'classes=20' again"),
         ("cosmoflow:size=96", r"cosmoflow:size must be a power of two from 64 to 512, got '96'"),
+        ("resnet-cifar:depth=21", r"resnet-cifar:depth must be one of 8, 14, \.\.\. up to 1202, got '21'"),
         ("cosmoflow:classes=10", r"parameters of cosmoflow must be size=N, got 'classes=10'"),
     ],
 )
@@ -249,6 +277,12 @@ def test_bad_names_and_parameters_are_refused(spec, message):
 def test_bad_batches_are_refused(batch):
     with pytest.raises(ConfigError, match="batch must be an integer >= 1, got"):
         load_model("lenet5", batch=batch)
+
+
+@pytest.mark.parametrize("size", [2, 16, "8", None])
+def test_bad_element_sizes_are_refused(size):
+    with pytest.raises(ConfigError, match="element_bytes must be 4 or 8, got"):
+        load_model("lenet5", batch=8, element_bytes=size)
 
 
 def test_the_builder_names_layers_and_reads_the_last():
