@@ -1,0 +1,120 @@
+"""Convolutions of a part: its windows, and the channel groups that it holds whole or in part."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from executor.layers.base import Place, Step
+from executor.layers.epilogue import EpiloguePart
+from executor.layers.normaliser import Normaliser
+from executor.layers.windows import cropped, padded, windows_of
+from planner.operations import Convolution
+
+__all__ = ["ConvolutionPart"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """Output channels of a part that one convolution makes: a part of one group, or whole groups."""
+
+    outputs: slice
+    inputs: slice
+    groups: int
+
+
+class ConvolutionPart(EpiloguePart):
+    """A convolution, then batch normalisation and an activation where it has them.
+
+    The padding that a part's region needs is the library's own where it is symmetric, else the region is copied
+    into a padded one.
+    """
+
+    def __init__(self, place: Place, operation: Convolution, normaliser: Normaliser | None) -> None:
+        super().__init__(place, operation.activation, normaliser)
+        given = place.inputs[0]
+        windows = windows_of(operation.needs(0, place.layer.input_shapes), place.held, given)
+        self._operation = operation
+        self._segments = _segments(operation, place)
+        self._in_padding: tuple[int, ...] | None = None
+        native = [window.left if window.symmetric else 0 for window in windows]
+        if not given.elements:  # all windows lie in the padding
+            channels = self._segments[-1].inputs.stop
+            self._in_padding = (place.held.shape[0], channels, *(window.left for window in windows))
+            native = [0] * len(windows)
+        self._copied = tuple(replace(window, left=0, right=0) if window.symmetric else window for window in windows)
+        self._form = (operation.stride, native, operation.dilation, False, [0] * len(windows))
+
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+        """Convolve the region with the held filters, then normalise and activate."""
+        weight, bias = parameters["weight"], parameters.get("bias")
+        if self._in_padding is None:
+            values = padded(inputs[0], self._copied).contiguous()
+        else:
+            values = weight.new_zeros(self._in_padding)
+        products = [
+            torch.ops.aten.convolution(
+                values[:, segment.inputs],
+                weight[segment.outputs],
+                None if bias is None else bias[segment.outputs],
+                *self._form,
+                segment.groups,
+            )
+            for segment in self._segments
+        ]
+        self._saved["input"], self._saved["weight"] = values, weight
+        return self._epilogue(products[0] if len(products) == 1 else torch.cat(products, 1), parameters)
+
+    def activation_gradient(self) -> list[Tensor]:
+        """Gradient of the region."""
+        if self._in_padding is not None:
+            return [self._saved["weight"].new_zeros(self.inputs[0].shape)]
+        gradients = [row[0] for row in self._gradients([True, False, False])]
+        gradient = gradients[0] if len(gradients) == 1 else torch.cat(gradients, 1)
+        return [cropped(gradient, self._copied)]
+
+    def weight_gradient(self) -> dict[str, Tensor]:
+        """Gradients of the filters, the bias, and the normalisation's scale and shift."""
+        rows = self._gradients([False, True, self._operation.bias])
+        gradients = super().weight_gradient()
+        for name, column in (("weight", 1), ("bias", 2)) if self._operation.bias else (("weight", 1),):
+            parts = [row[column] for row in rows]
+            gradients[name] = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return gradients
+
+    def _gradients(self, wanted: list[bool]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Gradients of input, weight and bias of every segment, those that are wanted."""
+        gradient, values, weight = (self._saved[name] for name in ("product_gradient", "input", "weight"))
+        return [
+            torch.ops.aten.convolution_backward(
+                gradient[:, segment.outputs],
+                values[:, segment.inputs],
+                weight[segment.outputs],
+                [segment.outputs.stop - segment.outputs.start],
+                *self._form,
+                segment.groups,
+                wanted,
+            )
+            for segment in self._segments
+        ]
+
+
+def _segments(operation: Convolution, place: Place) -> tuple[_Segment, ...]:
+    """Cut a part's channels at its first and last border between groups; slices count from the part's first."""
+    low, high = place.held.low[1], place.held.high[1]
+    group_out = operation.channels // operation.groups
+    group_in = place.layer.input_shapes[0].size("channel") // operation.groups
+    first, last = -(-low // group_out) * group_out, high // group_out * group_out
+    bounds = (low, first, last, high) if first <= last else (low, high)
+    base = low // group_out
+    return tuple(
+        _Segment(
+            slice(start - low, stop - low),
+            slice((start // group_out - base) * group_in, (-(-stop // group_out) - base) * group_in),
+            max((stop - start) // group_out, 1),
+        )
+        for start, stop in pairwise(bounds)
+        if stop > start
+    )

@@ -1,0 +1,59 @@
+"""Sums and concatenations of a part."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from executor.layers.base import PartLayer, Place, Step
+from executor.layers.epilogue import EpiloguePart
+from planner.operations import Add
+
+__all__ = ["AddPart", "ConcatPart"]
+
+
+class AddPart(EpiloguePart):
+    """The sum of the same part of all inputs, then an activation."""
+
+    def __init__(self, place: Place, operation: Add) -> None:
+        super().__init__(place, operation.activation)
+
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+        """Add the inputs and apply the activation."""
+        total = torch.add(inputs[0], inputs[1])
+        for values in inputs[2:]:
+            total.add_(values)
+        return self._epilogue(total, parameters)
+
+    def activation_gradient(self) -> list[Tensor]:
+        """One tensor for all slots."""
+        return [self._saved["product_gradient"]] * len(self.inputs)
+
+
+class ConcatPart(PartLayer):
+    """The channels of the inputs one after another; a part may need nothing of some."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        offset, starts = 0, []
+        for shape, given in zip(place.layer.input_shapes, place.inputs, strict=True):
+            starts.append(offset + given.low[1] - place.held.low[1])
+            offset += shape.size("channel")
+        self._starts = tuple(starts)
+
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+        """Copy what is not empty, one after another."""
+        return torch.cat([values for values in inputs if values.numel()], 1)
+
+    def begin_backward(self, gradient: Tensor | None) -> None:
+        """Keep the gradient."""
+        assert gradient is not None
+        self._saved["gradient"] = gradient
+
+    def activation_gradient(self) -> list[Tensor]:
+        """Views of the gradient, by slot."""
+        gradient = self._saved["gradient"]
+        return [
+            gradient.narrow(1, start, given.shape[1]) if given.elements else gradient.new_zeros(given.shape)
+            for start, given in zip(self._starts, self.inputs, strict=True)
+        ]

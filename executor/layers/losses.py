@@ -1,0 +1,58 @@
+"""Losses of a part of the samples."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from executor.layers.base import PartLayer, Place, Step
+from hwprofiles.errors import ConfigError
+from planner.operations import Loss
+
+__all__ = ["LossPart"]
+
+
+class LossPart(PartLayer):
+    """Softmax with cross-entropy, or the mean squared error, of flattened samples.
+
+    The loss is the mean over the samples of the whole batch; each part holds its share of it, so that gradients are
+    scaled once for all.  The output is the probabilities, or the errors.
+    """
+
+    def __init__(self, place: Place, operation: Loss, batch: int) -> None:
+        super().__init__(place)
+        self._softmax = operation.function == "softmax"
+        self._batch = batch
+
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+        """Set the loss and return what its gradient starts from.
+
+        Raises:
+            ConfigError: The step has no targets.
+        """
+        if step.targets is None:
+            raise ConfigError(f"targets of loss layer {self.layer.name!r} must be given, got None")
+        samples, self._saved["targets"] = inputs[0].flatten(1), step.targets
+        if self._softmax:
+            logarithms = torch.log_softmax(samples, 1)
+            self.loss = torch.nn.functional.nll_loss(logarithms, step.targets, reduction="sum") / self._batch
+            output = logarithms.exp_()
+        else:
+            output = samples - step.targets.flatten(1)
+            self.loss = output.square().sum() / (self._batch * output.shape[1])
+        self._saved["output"] = output
+        return output.view(self.held.shape)
+
+    def begin_backward(self, gradient: Tensor | None) -> None:
+        """Start from the targets: a loss has no gradient of its output."""
+
+    def activation_gradient(self) -> list[Tensor]:
+        """Gradient of the whole batch's mean loss."""
+        output, targets = self._saved["output"], self._saved["targets"]
+        if self._softmax:
+            gradient = output / self._batch
+            one = torch.full((), -1 / self._batch, dtype=output.dtype, device=output.device)
+            gradient.scatter_add_(1, targets[:, None], one.expand(len(targets), 1))
+        else:
+            gradient = output * (2 / (self._batch * output.shape[1]))
+        return [gradient.view(self.inputs[0].shape)]
