@@ -1,0 +1,159 @@
+"""Arrays in files, mapped into memory where they are not compressed, so that a rank reads its part only."""
+
+import math
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from executor.boxes import Box
+from executor.data.base import Expected
+from hwprofiles.errors import ConfigError
+
+__all__ = ["ArraySource", "open_npy", "open_npz"]
+
+Array = NDArray[Any]
+
+_ZIP_NAME_LENGTHS = 26
+"""Offset in a local file header of the lengths of the name and of the extra field (APPNOTE.TXT, 4.3.7)."""
+_ZIP_HEADER_BYTES = 30
+
+
+class ArraySource:
+    """Samples in two arrays.
+
+    Args:
+        name: The file, for messages.
+        inputs: Shape (N, channel, positions...), floating-point or uint8.
+        targets: Labels, shape (N,), integers; or values, floating-point, shape (N, features) or (N, sizes of what
+            the loss reads...).
+        expected: What the model asks for.
+
+    Raises:
+        ConfigError: A type or a shape is another, or a label is no class of the model.
+    """
+
+    def __init__(self, name: str, inputs: Array, targets: Array, expected: Expected) -> None:
+        if inputs.dtype != np.uint8 and inputs.dtype.kind != "f":
+            raise ConfigError(f"data {name}: inputs must be floating-point or uint8, got {inputs.dtype}")
+        if inputs.shape[1:] != expected.sample:
+            raise ConfigError(
+                f"data {name}: samples must be {_sizes(expected.sample)} as {expected.model} reads them, "
+                f"got {_sizes(inputs.shape[1:])}"
+            )
+        if len(targets) != len(inputs):
+            raise ConfigError(f"data {name}: targets must be as many as the {len(inputs)} inputs, got {len(targets)}")
+        self.samples = len(inputs)
+        self._inputs = inputs
+        self._targets = _labels(name, targets, expected) if expected.labelled else _values(name, targets, expected)
+
+    def inputs(self, rows: NDArray[np.int64], box: Box) -> Tensor:
+        """See ``Source.inputs``."""
+        region: tuple[Any, ...] = (rows, *map(slice, box.low, box.high))
+        return _tensor(self._inputs[region])
+
+    def targets(self, rows: NDArray[np.int64]) -> Tensor:
+        """See ``Source.targets``."""
+        return _tensor(self._targets[rows])
+
+
+def _labels(name: str, targets: Array, expected: Expected) -> Array:
+    if targets.dtype.kind not in "iu" or targets.ndim != 1:
+        raise ConfigError(
+            f"data {name}: targets must be one integer a sample, the class, for {expected.model}, "
+            f"got {targets.dtype} of shape {targets.shape}"
+        )
+    wrong = np.flatnonzero((targets < 0) | (targets >= expected.classes))
+    if wrong.size:
+        raise ConfigError(
+            f"data {name}: targets[{wrong[0]}] must be a class of {expected.model}, 0 to {expected.classes - 1}, "
+            f"got {targets[wrong[0]]}"
+        )
+    return targets.astype(np.int64)
+
+
+def _values(name: str, targets: Array, expected: Expected) -> Array:
+    shapes = ((math.prod(expected.outputs),), expected.outputs)
+    if targets.dtype.kind != "f" or targets.shape[1:] not in shapes:
+        raise ConfigError(
+            f"data {name}: targets must be floating-point of {_sizes(expected.outputs)} a sample for "
+            f"{expected.model}, got {targets.dtype} of {_sizes(targets.shape[1:])}"
+        )
+    return targets.reshape(len(targets), *expected.outputs)
+
+
+def _tensor(values: Array) -> Tensor:
+    """A copy in this machine's byte order."""
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("=")))
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "single numbers"
+
+
+def open_npy(path: Path) -> Array:
+    """Map the array of an .npy file.
+
+    Raises:
+        ConfigError: The file is missing, damaged or holds objects.
+    """
+    try:
+        return _with_rows(path, np.load(path, mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise _unreadable(path, error) from error
+
+
+def open_npz(path: Path) -> tuple[Array, Array]:
+    """The arrays ``inputs`` and ``targets`` of an .npz file; a compressed one is read whole.
+
+    Raises:
+        ConfigError: The file is missing, damaged, or lacks one of the two.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            for name in ("inputs", "targets"):
+                if name not in members:
+                    raise ConfigError(f"data {path} must hold the arrays inputs and targets, got {', '.join(members)}")
+        inputs, targets = (_with_rows(path, _member(path, members[name])) for name in ("inputs", "targets"))
+    except ConfigError:
+        raise
+    except (OSError, ValueError, EOFError, struct.error, zipfile.BadZipFile) as error:
+        raise _unreadable(path, error) from error
+    return inputs, targets
+
+
+def _member(path: Path, info: zipfile.ZipInfo) -> Array:
+    if info.compress_type != zipfile.ZIP_STORED:
+        with np.load(path, allow_pickle=False) as archive:
+            array: Array = archive[info.filename.removesuffix(".npy")]
+            return array
+    with path.open("rb") as file:
+        file.seek(info.header_offset + _ZIP_NAME_LENGTHS)
+        name_bytes, extra_bytes = struct.unpack("<HH", file.read(4))
+        file.seek(info.header_offset + _ZIP_HEADER_BYTES + name_bytes + extra_bytes)
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        if dtype.hasobject:
+            raise ValueError("it holds objects")
+        mapped: Array = np.memmap(
+            path, dtype=dtype, mode="r", offset=file.tell(), shape=shape, order="F" if fortran else "C"
+        )
+        return mapped
+
+
+def _with_rows(path: Path, array: Array) -> Array:
+    if array.ndim == 0:
+        raise ConfigError(f"data {path} must hold arrays of samples, got a single number")
+    return array
+
+
+def _unreadable(path: Path, error: Exception) -> ConfigError:
+    reason = getattr(error, "strerror", None) or error
+    return ConfigError(f"data {path} cannot be read: {reason}")

@@ -1,0 +1,161 @@
+"""What data sets share: the shapes that a model asks for, and the order of the samples."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from executor.boxes import Box, whole_box
+from executor.random import key_of, uniform
+from hwprofiles.errors import ConfigError
+from planner.graph import ComputationGraph
+from planner.operations import Loss
+
+__all__ = ["PURPOSE", "Dataset", "Expected", "Shuffled", "Source"]
+
+PURPOSE = 2
+"""Keeps the random numbers of the data apart from those of other purposes with the same seed."""
+_ORDER = 2
+_UINT8_HALF = 128.0
+
+
+class Dataset(Protocol):
+    """Mini-batches by step, from 0; the same samples whatever part of them a rank asks for."""
+
+    @property
+    def samples(self) -> int | None:
+        """Samples of one epoch; None where they are generated without end."""
+        ...
+
+    def inputs(self, step: int, box: Box) -> Tensor:
+        """A region of the mini-batch of a step: indices of sample, channel and positions; of the box's shape."""
+        ...
+
+    def targets(self, step: int, low: int, high: int) -> Tensor:
+        """What samples [low, high) of the mini-batch should give.
+
+        Returns:
+            Labels, shape (high - low,), int64, before a softmax; values of the shape of the loss's input before
+            a squared error.
+        """
+        ...
+
+
+class Source(Protocol):
+    """Samples that are numbered, in no order."""
+
+    @property
+    def samples(self) -> int:
+        """How many there are."""
+        ...
+
+    def inputs(self, rows: NDArray[np.int64], box: Box) -> Tensor:
+        """The region ``box`` (channel, positions) of each of these samples; bytes stand for [-1, 1)."""
+        ...
+
+    def targets(self, rows: NDArray[np.int64]) -> Tensor:
+        """Labels or values of these samples."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a model asks of its data."""
+
+    model: str
+    batch: int
+    sample: tuple[int, ...]
+    """Channels and positions of an input."""
+    outputs: tuple[int, ...]
+    """Sizes of what the loss reads, of one sample."""
+    labelled: bool
+    """Whether targets are labels; else they are values of the shape ``outputs``."""
+
+    @classmethod
+    def of(cls, graph: ComputationGraph) -> "Expected":
+        """What a graph asks for.
+
+        Raises:
+            ConfigError: Its last layer is no loss.
+        """
+        last = graph.layers[-1]
+        if not isinstance(last.operation, Loss):
+            raise ConfigError(f"the last layer of {graph.name} must be a loss to be trained, got {last.operation.kind}")
+        entrance = next(layer for layer in graph.layers if "input" in layer.inputs)
+        shape = entrance.input_shapes[entrance.inputs.index("input")]
+        return cls(
+            model=graph.name,
+            batch=graph.batch,
+            sample=shape.sizes[1:],
+            outputs=last.output.sizes[1:],
+            labelled=last.operation.function == "softmax",
+        )
+
+    @property
+    def classes(self) -> int:
+        """Number of classes that labels tell apart."""
+        return math.prod(self.outputs)
+
+
+class Shuffled:
+    """A source epoch by epoch, each in an order of its own; the last incomplete batch of an epoch is dropped.
+
+    Args:
+        source: The samples.
+        expected: The model's batch.
+        name: Of the data, for messages.
+        seed: Of the orders.
+        dtype, device: Of the inputs, and of targets that are values.
+
+    Raises:
+        ConfigError: There are fewer samples than a batch has.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        expected: Expected,
+        *,
+        name: str,
+        seed: int,
+        dtype: torch.dtype,
+        device: torch.device | str,
+    ) -> None:
+        if source.samples < expected.batch:
+            raise ConfigError(
+                f"data {name} must have at least the batch's {expected.batch} samples, got {source.samples}"
+            )
+        self.samples = source.samples
+        self._source, self._batch, self._seed = source, expected.batch, seed
+        self._dtype, self._device = dtype, device
+
+    def inputs(self, step: int, box: Box) -> Tensor:
+        """See ``Dataset.inputs``."""
+        rows = self._rows(step, box.low[0], box.high[0])
+        values = self._source.inputs(rows, Box(box.low[1:], box.high[1:])).to(self._device)
+        if values.dtype == torch.uint8:
+            return values.to(self._dtype).div_(_UINT8_HALF).sub_(1)
+        return values.to(self._dtype)
+
+    def targets(self, step: int, low: int, high: int) -> Tensor:
+        """See ``Dataset.targets``."""
+        values = self._source.targets(self._rows(step, low, high)).to(self._device)
+        return values.to(self._dtype) if values.dtype.is_floating_point else values.to(torch.int64)
+
+    def _rows(self, step: int, low: int, high: int) -> NDArray[np.int64]:
+        epoch, batch = divmod(step, self.samples // self._batch)
+        return _order(self._seed, epoch, self.samples)[batch * self._batch + low : batch * self._batch + high]
+
+
+@lru_cache(maxsize=4)
+def _order(seed: int, epoch: int, samples: int) -> NDArray[np.int64]:
+    """A permutation of the samples: sorted by random numbers, so that no library's release changes it."""
+    key = key_of(seed, PURPOSE, epoch, _ORDER)
+    return np.argsort(
+        uniform(key, whole_box((samples,)), (samples,), dtype=torch.float64, device="cpu").numpy(), kind="stable"
+    )

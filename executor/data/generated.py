@@ -1,0 +1,81 @@
+"""Generated data: inputs uniform in [-1, 1), labels uniform over the classes or values uniform in [-1, 1)."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from executor.boxes import Box
+from executor.data.base import PURPOSE, Expected
+from executor.random import key_of, uniform
+
+__all__ = ["Endless", "Repeated"]
+
+_INPUTS, _TARGETS = 0, 1
+_REPEATED = -1
+"""Stands for the step where the samples are those of all steps."""
+
+
+class _Generator:
+    """Random samples by position.
+
+    Args:
+        expected: Their shapes.
+        seed: Of all.
+        dtype, device: Of the inputs, and of targets that are values.
+    """
+
+    def __init__(self, expected: Expected, *, seed: int, dtype: torch.dtype, device: torch.device | str) -> None:
+        self._expected, self._seed, self._dtype, self._device = expected, seed, dtype, device
+
+    def _sample_inputs(self, step: int, box: Box, count: int) -> Tensor:
+        key = key_of(self._seed, PURPOSE, step, _INPUTS)
+        return self._signed(key, box, (count, *self._expected.sample))
+
+    def _sample_targets(self, step: int, low: int, high: int, count: int) -> Tensor:
+        key, expected = key_of(self._seed, PURPOSE, step, _TARGETS), self._expected
+        if expected.labelled:
+            unit = uniform(key, Box((low,), (high,)), (count,), dtype=torch.float64, device=self._device)
+            return unit.mul_(expected.classes).to(torch.int64)
+        box = Box((low, *(0 for _ in expected.outputs)), (high, *expected.outputs))
+        return self._signed(key, box, (count, *expected.outputs))
+
+    def _signed(self, key: int, box: Box, whole: tuple[int, ...]) -> Tensor:
+        return uniform(key, box, whole, dtype=self._dtype, device=self._device).mul_(2).sub_(1)
+
+
+class Endless(_Generator):
+    """A data set with new samples in every step."""
+
+    samples = None
+
+    def inputs(self, step: int, box: Box) -> Tensor:
+        """See ``Dataset.inputs``."""
+        return self._sample_inputs(step, box, self._expected.batch)
+
+    def targets(self, step: int, low: int, high: int) -> Tensor:
+        """See ``Dataset.targets``."""
+        return self._sample_targets(step, low, high, self._expected.batch)
+
+
+class Repeated(_Generator):
+    """A source of as many samples as asked for, which a network can learn by heart."""
+
+    def __init__(
+        self, samples: int, expected: Expected, *, seed: int, dtype: torch.dtype, device: torch.device | str
+    ) -> None:
+        super().__init__(expected, seed=seed, dtype=dtype, device=device)
+        self.samples = samples
+        self._targets = self._sample_targets(_REPEATED, 0, samples, samples)
+
+    def inputs(self, rows: NDArray[np.int64], box: Box) -> Tensor:
+        """See ``Source.inputs``."""
+        values = torch.empty(len(rows), *box.shape, dtype=self._dtype, device=self._device)
+        for i, row in enumerate(rows.tolist()):
+            place = Box((row, *box.low), (row + 1, *box.high))
+            values[i] = self._sample_inputs(_REPEATED, place, self.samples)[0]
+        return values
+
+    def targets(self, rows: NDArray[np.int64]) -> Tensor:
+        """See ``Source.targets``."""
+        return self._targets[torch.from_numpy(rows).to(self._targets.device)]

@@ -1,0 +1,115 @@
+"""Folders of images, one folder a class."""
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from executor.boxes import Box
+from executor.data.base import Dataset, Expected
+from hwprofiles.errors import ConfigError
+
+__all__ = ["ImageSource", "Prefetching"]
+
+_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+_MODES = {1: "L", 3: "RGB"}
+_MOST_THREADS = 8
+
+
+class ImageSource:
+    """The images of a folder; the folders in it, in the order of their names, are the classes.
+
+    An image is scaled until it covers the model's height and width, and cut to its centre.
+
+    Args:
+        folder: Holds one folder for each class.
+        expected: What the model asks for.
+
+    Raises:
+        ConfigError: Pillow is missing, the model reads no images of 1 or 3 channels or has no labels, or it tells
+            fewer classes apart than there are folders.
+    """
+
+    def __init__(self, folder: Path, expected: Expected) -> None:
+        try:
+            import PIL.Image  # noqa: F401
+        except ImportError as error:
+            raise ConfigError(
+                f"data {folder}: images need Pillow, which the extra 'images' installs: pip install 'orrery[images]'"
+            ) from error
+        channels, *positions = expected.sample
+        if len(positions) != 2 or channels not in _MODES:
+            sizes = " x ".join(map(str, expected.sample))
+            raise ConfigError(
+                f"data {folder}: images have 1 or 3 channels, height and width; {expected.model} reads {sizes}"
+            )
+        if not expected.labelled:
+            raise ConfigError(f"data {folder}: images have labels, {expected.model} learns {expected.classes} values")
+        classes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+        if len(classes) > expected.classes:
+            raise ConfigError(
+                f"data {folder}: {len(classes)} folders, {expected.model} tells {expected.classes} classes apart"
+            )
+        found = [
+            (path, label)
+            for label, entry in enumerate(classes)
+            for path in sorted(entry.rglob("*"))
+            if path.suffix.lower() in _SUFFIXES
+        ]
+        self.samples = len(found)
+        self._paths = [path for path, _ in found]
+        self._labels = np.array([label for _, label in found], dtype=np.int64)
+        self._mode = _MODES[channels]
+        self._height, self._width = positions
+        self._pool = ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS))
+
+    def inputs(self, rows: NDArray[np.int64], box: Box) -> Tensor:
+        """See ``Source.inputs``."""
+        slices = tuple(map(slice, box.low, box.high))
+        values = np.empty((len(rows), *box.shape), dtype=np.uint8)
+        for i, pixels in enumerate(self._pool.map(self._pixels, rows.tolist())):
+            values[i] = pixels[slices]
+        return torch.from_numpy(values)
+
+    def targets(self, rows: NDArray[np.int64]) -> Tensor:
+        """See ``Source.targets``."""
+        return torch.from_numpy(self._labels[rows])
+
+    def _pixels(self, row: int) -> NDArray[np.uint8]:
+        """One image, shape (channel, height, width)."""
+        from PIL import Image, ImageOps
+
+        path = self._paths[row]
+        try:
+            with Image.open(path) as image:
+                fitted = ImageOps.fit(image.convert(self._mode), (self._width, self._height), Image.Resampling.BILINEAR)
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise ConfigError(f"data {path} cannot be read as an image: {error}") from error
+        pixels = np.asarray(fitted, dtype=np.uint8)
+        return pixels.reshape(self._height, self._width, -1).transpose(2, 0, 1)
+
+
+class Prefetching:
+    """A data set whose next step's inputs are made ready, in a thread, while this step runs."""
+
+    def __init__(self, data: Dataset) -> None:
+        self._data = data
+        self.samples = data.samples
+        self._pool = ThreadPoolExecutor(1)
+        self._ready: dict[Box, tuple[int, Future[Tensor]]] = {}
+
+    def inputs(self, step: int, box: Box) -> Tensor:
+        """See ``Dataset.inputs``."""
+        ready = self._ready.get(box)
+        value = ready[1].result() if ready and ready[0] == step else self._data.inputs(step, box)
+        if ready is None or ready[0] != step + 1:  # a second reader of this step leaves the next one as it is
+            self._ready[box] = step + 1, self._pool.submit(self._data.inputs, step + 1, box)
+        return value
+
+    def targets(self, step: int, low: int, high: int) -> Tensor:
+        """See ``Dataset.targets``."""
+        return self._data.targets(step, low, high)

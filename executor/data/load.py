@@ -1,0 +1,59 @@
+"""Which data set a specification names."""
+
+import re
+from pathlib import Path
+
+import torch
+
+from executor.data.arrays import ArraySource, open_npy, open_npz
+from executor.data.base import Dataset, Expected, Shuffled, Source
+from executor.data.generated import Endless, Repeated
+from executor.data.images import ImageSource, Prefetching
+from hwprofiles.errors import ConfigError
+from planner.graph import ComputationGraph
+
+__all__ = ["load_data"]
+
+
+def load_data(
+    spec: str, graph: ComputationGraph, *, seed: int, dtype: torch.dtype, device: torch.device | str
+) -> Dataset:
+    """Open a data set; the order of its samples is a permutation for each epoch.
+
+    Args:
+        spec: ``generated``: random inputs and targets, new ones in every step; ``generated:1024``: as many random
+            samples, again in every epoch; ``FILE.npz`` with the arrays ``inputs`` and ``targets``;
+            ``INPUTS.npy,TARGETS.npy``; or a folder of images with a folder for each class.  Inputs of bytes are
+            scaled to [-1, 1).
+        graph: The model, with its batch.
+        seed: Of generated samples and of the order.
+        dtype: Of inputs, and of targets that are values.
+        device: Where both are wanted.
+
+    Raises:
+        ConfigError: The data cannot be read, do not fit the model, or are fewer than one batch.
+    """
+    expected = Expected.of(graph)
+    if spec == "generated":
+        return Endless(expected, seed=seed, dtype=dtype, device=device)
+    source = _source(spec, expected, seed, dtype, device)
+    data = Shuffled(source, expected, name=spec, seed=seed, dtype=dtype, device=device)
+    return Prefetching(data) if isinstance(source, ImageSource) else data
+
+
+def _source(spec: str, expected: Expected, seed: int, dtype: torch.dtype, device: torch.device | str) -> Source:
+    kind, _, count = spec.partition(":")
+    if kind == "generated":
+        if not re.fullmatch(r"[1-9][0-9]{0,7}", count):
+            raise ConfigError(f"data generated:N needs a number of samples from 1 to 99999999, got {count!r}")
+        return Repeated(int(count), expected, seed=seed, dtype=dtype, device=device)
+    if re.fullmatch(r".+\.npy,.+\.npy", spec):
+        inputs, targets = map(Path, re.split(r"(?<=\.npy),", spec, maxsplit=1))
+        return ArraySource(spec, open_npy(inputs), open_npy(targets), expected)
+    if spec.endswith(".npz"):
+        return ArraySource(spec, *open_npz(Path(spec)), expected)
+    if Path(spec).is_dir():
+        return ImageSource(Path(spec), expected)
+    raise ConfigError(
+        f"data must be generated, generated:N, FILE.npz, INPUTS.npy,TARGETS.npy or a folder of images, got {spec!r}"
+    )
