@@ -18,7 +18,7 @@ from simulator.engine import simulate
 from simulator.task_graph import Schedule
 from simulator.timeline import resource_use, union
 
-__all__ = ["Replay", "Shares", "replay"]
+__all__ = ["Replay", "Shares", "replay", "timeline_rows"]
 
 Floats = NDArray[np.float64]
 
@@ -122,27 +122,10 @@ class Replay:
 
     def timeline(self) -> pd.DataFrame:
         """One row a task of the steady iteration; times from the start of its first task, seconds."""
-        program, (row, origin) = self.program, self._shown
+        row, origin_s = self._shown
         engine_task = self.reading.task_of[row]
-        names = [layer.name for layer in program.graph.layers]
-        kinds = np.array(KINDS)[program.kind]
-        return pd.DataFrame(
-            {
-                "id": np.arange(program.size),
-                "name": [program.name(task) for task in range(program.size)],
-                "kind": kinds,
-                "device": program.device,
-                "peer": program.peer,
-                "stream": np.where(program.is_compute, "compute", kinds),
-                "layer": [names[i] for i in program.layer],
-                "phase": np.where(kinds == "update", "update", np.where(program.backward, "backward", "forward")),
-                "iteration": row,
-                "start_s": self.schedule.start_s[engine_task] - origin,
-                "end_s": self.schedule.end_s[engine_task] - origin,
-                "bytes": program.size_bytes,
-                "origin": "simulated",
-            }
-        )
+        start_s, end_s = self.schedule.start_s[engine_task] - origin_s, self.schedule.end_s[engine_task] - origin_s
+        return timeline_rows(self.program, start_s, end_s, iteration=row, origin="simulated")
 
     def link_use(self, bins: int = 200) -> LinkUse:
         """Use of every link over the steady iteration; a transfer counts evenly over its time."""
@@ -157,7 +140,7 @@ class Replay:
         )
 
     def write_trace(self, path: Path) -> None:
-        """Write the steady iteration as a Chrome trace: a process a device, and one for the gradient exchanges.
+        """Write the steady iteration as a Chrome trace: a process a device, and one for the collectives.
 
         Counters follow the links that carry most.
 
@@ -165,7 +148,7 @@ class Replay:
             ConfigError: The file cannot be written.
         """
         rows, program, use = self.timeline(), self.program, self.link_use()
-        names = np.array([device.name for device in program.cluster.devices] + ["gradient exchange"])
+        names = np.array([device.name for device in program.cluster.devices] + ["collectives"])
         rows["process"] = names[program.device]
         rows["stream"] = rows["stream"].where(rows["kind"] != "transfer", "send")
         waits = np.repeat(np.arange(program.size), np.diff(program.after_start))
@@ -175,6 +158,36 @@ class Replay:
             for link in busiest.tolist()
         }
         write_trace(path, rows, dependencies=np.column_stack([program.after, waits]), counters=counters)
+
+
+def timeline_rows(program: Program, start_s: Floats, end_s: Floats, *, iteration: int, origin: str) -> pd.DataFrame:
+    """One row a task, in the form that simulated and measured timelines share.
+
+    Args:
+        program: What ran.
+        start_s, end_s: Shape (T,).
+        iteration: Which one it was.
+        origin: ``simulated`` or ``measured``.
+    """
+    names = [layer.name for layer in program.graph.layers]
+    kinds = np.array(KINDS)[program.kind]
+    return pd.DataFrame(
+        {
+            "id": np.arange(program.size),
+            "name": [program.name(task) for task in range(program.size)],
+            "kind": kinds,
+            "device": program.device,
+            "peer": program.peer,
+            "stream": np.where(program.is_compute, "compute", kinds),
+            "layer": [names[i] for i in program.layer],
+            "phase": np.where(kinds == "update", "update", np.where(program.backward, "backward", "forward")),
+            "iteration": iteration,
+            "start_s": start_s,
+            "end_s": end_s,
+            "bytes": program.size_bytes,
+            "origin": origin,
+        }
+    )
 
 
 def _covered_s(start_s: Floats, end_s: Floats) -> float:
