@@ -1,0 +1,94 @@
+"""Which process this is among those of a run, by the names that torchrun uses."""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hwprofiles.errors import ConfigError
+
+__all__ = ["Place", "free_port", "local_environment", "place"]
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One process's place in a run."""
+
+    rank: int
+    ranks: int
+    local_rank: int
+    """Number among the processes of the same machine; picks the GPU."""
+    address: str
+    """Host at which the processes meet: that of rank 0."""
+    port: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.ranks:
+            raise ConfigError(f"RANK must be in 0 to WORLD_SIZE - 1 = {self.ranks - 1}, got {self.rank}")
+        if not 0 <= self.local_rank <= self.rank:
+            raise ConfigError(f"LOCAL_RANK must be in 0 to RANK = {self.rank}, got {self.local_rank}")
+        if not 0 < self.port < 2**16:
+            raise ConfigError(f"MASTER_PORT must be in 1 to 65535, got {self.port}")
+
+
+def place(environment: Mapping[str, str] = os.environ) -> Place:
+    """Return this process's place, as ``torchrun`` or the supervisor wrote it into the environment.
+
+    Raises:
+        ConfigError: A variable is missing, is no whole number or is out of range; the message names it.
+    """
+    return Place(
+        rank=_integer(environment, "RANK"),
+        ranks=_integer(environment, "WORLD_SIZE"),
+        local_rank=_integer(environment, "LOCAL_RANK"),
+        address=_text(environment, "MASTER_ADDR"),
+        port=_integer(environment, "MASTER_PORT"),
+    )
+
+
+def local_environment(
+    rank: int, ranks: int, port: int, threads: int, *, address: str = LOOPBACK, local_rank: int | None = None
+) -> dict[str, str]:
+    """Return the variables that give a process of this machine its place.
+
+    Args:
+        rank: Its rank.
+        ranks: How many processes there are.
+        port: Where they meet, on ``address``.
+        threads: Threads that each computes with.
+        address: Host of rank 0.
+        local_rank: Number among the processes of its machine; ``rank`` if None.
+    """
+    values = {
+        "RANK": rank,
+        "WORLD_SIZE": ranks,
+        "LOCAL_RANK": rank if local_rank is None else local_rank,
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+        "OMP_NUM_THREADS": threads,
+    }
+    return {name: str(value) for name, value in values.items()}
+
+
+def free_port() -> int:
+    """Return a TCP port that is free on the loopback interface now; another process may take it before it is used."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _text(environment: Mapping[str, str], name: str) -> str:
+    if not (value := environment.get(name, "")):
+        raise ConfigError(f"{name} must be set in the environment (torchrun sets it), got none")
+    return value
+
+
+def _integer(environment: Mapping[str, str], name: str) -> int:
+    value = _text(environment, name)
+    try:
+        return int(value)
+    except ValueError:
+        raise ConfigError(f"{name} must be a whole number, got {value!r}") from None

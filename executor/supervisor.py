@@ -1,0 +1,166 @@
+"""The local ranks of a run, from their start to their end: all of them finish, or none is left."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from executor.processes import RankProcess, end_all, out_of_memory_kills
+from executor.status import BOARD_VARIABLE, RankRow, RankState, StatusBoard
+from executor.verdict import Ending, Judge, Patience, ending
+from executor.watch import LIFELINE_VARIABLE
+from hwprofiles.errors import ConfigError, OrreryError
+
+__all__ = ["RankFailure", "supervise"]
+
+LOOK_S = 0.05
+"""Between two looks at the ranks."""
+
+
+class RankFailure(OrreryError):  # noqa: N818 - an event of the run, not a mistake of the caller
+    """A rank has died, hung, failed or run out of memory, and the run has been ended for it."""
+
+    exit_code = 1
+
+    def __init__(self, *, rank: int, step: int, task: int, task_name: str, reason: str) -> None:
+        """Keep where and why.
+
+        Args:
+            rank: The rank to blame.
+            step: Training step, -1 before the first.
+            task: Id in the program, -1 outside of tasks.
+            task_name: What users call the task; empty outside of tasks.
+            reason: What happened; made one line.
+        """
+        self.rank, self.step, self.task, self.reason = rank, step, task, " ".join(reason.split())
+        when = f"step {step}" if step >= 0 else "before the first step"
+        what = f", task {task} ({task_name})" if task >= 0 else ""
+        super().__init__(f"rank {rank}, {when}{what}: {self.reason}")
+
+
+def supervise(
+    commands: Sequence[Sequence[str]],
+    *,
+    environments: Sequence[Mapping[str, str]],
+    board: StatusBoard,
+    stall_s: float = 20.0,
+    start_s: float = 120.0,
+    save_s: float = 300.0,
+    progress: Callable[[Sequence[RankRow]], None] | None = None,
+    task_name: Callable[[int], str] = str,
+    log_folder: Path | None = None,
+) -> None:
+    """Start one process a rank, watch them, and return when all have finished.
+
+    However it ends, by the first failure, by an error of ours or by a signal, no process of any rank's group is
+    left: they are asked to end, and killed after 2 s.  Should this process itself be killed, the ranks end because
+    of ``executor.watch.end_with_parent``.  While it runs in the main thread, SIGINT, SIGTERM and SIGHUP all end it
+    as Ctrl-C does, unless the caller ignores them.
+
+    Args:
+        commands: Program and arguments of each rank; wrappers such as ``ip netns exec`` may stand before.
+        environments: Per rank, what is added to the environment of this process.
+        board: A new board of as many rows; the ranks find it by ``executor.status.own_status``.
+        stall_s: Silence after which a rank in a task hangs, and after which ranks that all wait do; longer than any
+            task takes.
+        start_s: Time allowed until every rank has left ``STARTING``.
+        save_s: Time allowed for one checkpoint.
+        progress: Called with the board about 20 times a second.
+        task_name: What users call a task, by its id.
+        log_folder: Where ``rank-0.log`` and so on keep what the ranks print; made if missing.  Nowhere if None.
+
+    Raises:
+        RankFailure: A rank has failed; the others have been ended.
+        KeyboardInterrupt: A signal has asked for the end.
+        ConfigError: Commands, environments and rows are not equally many, or a time is not > 0.
+        OSError: A command cannot be started.
+    """
+    if not len(commands) == len(environments) == board.ranks:
+        counts = f"{len(commands)}, {len(environments)} and {board.ranks}"
+        raise ConfigError(f"commands, environments and rows of the board must be equally many, got {counts}")
+    judge = Judge(
+        board.ranks,
+        Patience(stall_s=stall_s, start_s=start_s, save_s=save_s),
+        is_stopped=lambda rank: processes[rank].is_stopped(),
+    )
+    if log_folder is not None:
+        log_folder.mkdir(parents=True, exist_ok=True)
+    processes: list[RankProcess] = []
+    with _interruption() as interrupted, _lifeline() as lifeline:
+        try:
+            for rank, (command, environment) in enumerate(zip(commands, environments, strict=True)):
+                ours = {BOARD_VARIABLE: str(board.path.absolute()), LIFELINE_VARIABLE: str(lifeline)}
+                log = log_folder and log_folder / f"rank-{rank}.log"
+                processes.append(
+                    RankProcess(command, {**os.environ, **environment, **ours}, lifeline=lifeline, log=log)
+                )
+            failure = _watch(processes, board, judge, interrupted, progress, task_name)
+        finally:
+            end_all(processes)
+    if failure:
+        raise failure
+
+
+def _watch(
+    processes: Sequence[RankProcess],
+    board: StatusBoard,
+    judge: Judge,
+    interrupted: Sequence[int],
+    progress: Callable[[Sequence[RankRow]], None] | None,
+    task_name: Callable[[int], str],
+) -> RankFailure | None:
+    """Return the first failure, None when all ranks have ended well."""
+    endings: list[Ending | None] = [None] * len(processes)
+    kills_before = out_of_memory_kills()
+    while True:
+        if interrupted:
+            raise KeyboardInterrupt
+        for rank, process in enumerate(processes):
+            process.drain()
+            if endings[rank] is None and (code := process.exit_code()) is not None:
+                memory_kill = out_of_memory_kills() > kills_before
+                endings[rank] = ending(code, process.error_lines(), memory_kill=memory_kill)
+        # After the processes: what a dead one has written is all there.
+        rows = board.rows()
+        if progress:
+            progress(rows)
+        if verdict := judge.look(rows, endings, time.monotonic()):
+            step, task = rows[verdict.rank].step, rows[verdict.rank].task
+            name = task_name(task) if task >= 0 else ""
+            return RankFailure(rank=verdict.rank, step=step, task=task, task_name=name, reason=verdict.reason)
+        if None not in endings and all(row.state == RankState.FINISHED for row in rows):
+            return None
+        time.sleep(LOOK_S)
+
+
+@contextmanager
+def _lifeline() -> Iterator[int]:
+    """Yield the read end of a pipe that closes with this process."""
+    read, write = os.pipe()
+    try:
+        yield read
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+@contextmanager
+def _interruption() -> Iterator[Sequence[int]]:
+    """Yield the signals caught so far: none then falls between the start of a process and its record."""
+    caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    # None is a handler that is not Python's.
+    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    try:
+        for number in before:
+            signal.signal(number, lambda number, _: caught.append(number))
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

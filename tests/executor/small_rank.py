@@ -1,0 +1,75 @@
+"""A rank without torch that does what its first argument says, for the tests of the supervisor."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+from executor.status import RankState, own_status
+from executor.watch import end_with_parent
+
+FOREVER_S = 600.0
+TASK = 7
+
+
+def main(deed: str, *arguments: str) -> None:
+    end_with_parent()
+    if deed == "never-start":
+        time.sleep(FOREVER_S)
+    status = own_status(int(os.environ["RANK"]))
+    status.step(3, loss=0.5, images_per_s=8.0)
+    status.at(TASK, RankState.COMPUTING)
+    match deed:
+        case "finish":
+            print("printed")
+            status.at(-1, RankState.FINISHED)
+        case "leave":
+            pass
+        case "finish-and-stay":
+            status.at(-1, RankState.FINISHED)
+            time.sleep(FOREVER_S)
+        case "work":
+            while True:
+                status.at(TASK, RankState.COMPUTING)
+                time.sleep(0.01)
+        case "exit":
+            print("warning\nno such layer\n", file=sys.stderr)
+            sys.exit(3)
+        case "signal":
+            os.kill(os.getpid(), int(arguments[0]))
+        case "fail" | "follow":
+            time.sleep(float(arguments[0]))
+            status.fail(f"ValueError: {deed}", consequence=deed == "follow")
+            time.sleep(FOREVER_S)
+        case "loop":
+            while True:
+                pass
+        case "save":
+            status.at(-1, RankState.SAVING)
+            time.sleep(float(arguments[0]))
+            status.at(-1, RankState.FINISHED)
+        case "wait":
+            status.at(TASK, RankState.WAITING, int(arguments[0]))
+            time.sleep(FOREVER_S)
+        case "allocate":
+            resource.setrlimit(resource.RLIMIT_AS, (2**28, 2**28))
+            bytearray(2**30)
+        case "allocate-and-say":
+            resource.setrlimit(resource.RLIMIT_AS, (2**28, 2**28))
+            try:
+                bytearray(2**30)
+            except MemoryError as error:
+                status.fail(repr(error))
+                raise
+        case "stubborn":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            subprocess.Popen(["sleep", str(FOREVER_S)])
+            while True:
+                status.at(TASK, RankState.COMPUTING)
+                time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,50 @@
+"""Which process this is among those of a run."""
+
+import socket
+
+import pytest
+
+from executor.places import Place, free_port, local_environment, place
+from hwprofiles.errors import ConfigError
+
+NAMES = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"]
+
+
+def test_a_local_rank_finds_its_place():
+    """What is written for a rank is what it reads, with the names that torchrun uses."""
+    environment = local_environment(2, 4, 29500, 1)
+
+    assert place(environment) == Place(rank=2, ranks=4, local_rank=2, address="127.0.0.1", port=29500)
+    assert set(environment) == {*NAMES, "OMP_NUM_THREADS"}
+    assert place(local_environment(2, 4, 29500, 1, address="10.0.0.1", local_rank=0)).address == "10.0.0.1"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_variable_is_named(name):
+    """An environment that is not whole is refused."""
+    environment = local_environment(0, 1, 29500, 1)
+    del environment[name]
+
+    with pytest.raises(ConfigError, match=f"^{name} must be set in the environment"):
+        place(environment)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("RANK", "one", "RANK must be a whole number, got 'one'"),
+        ("RANK", "4", "RANK must be in 0 to WORLD_SIZE - 1 = 3, got 4"),
+        ("LOCAL_RANK", "2", "LOCAL_RANK must be in 0 to RANK = 1, got 2"),
+        ("MASTER_PORT", "65536", "MASTER_PORT must be in 1 to 65535, got 65536"),
+    ],
+)
+def test_a_wrong_variable_is_named(name, value, rule):
+    """Numbers are whole and in range."""
+    with pytest.raises(ConfigError, match=rule):
+        place(local_environment(1, 4, 29500, 1) | {name: value})
+
+
+def test_a_free_port_can_be_used():
+    """A server can listen there."""
+    with socket.create_server(("127.0.0.1", free_port())):
+        pass

@@ -1,0 +1,255 @@
+"""The promise that a run never hangs and never leaves a process: every case by really doing it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from executor.places import local_environment
+from executor.status import RankState, StatusBoard
+from executor.supervisor import RankFailure, supervise
+from hwprofiles.errors import ConfigError
+
+HERE = Path(__file__).parent
+RANK = [sys.executable, str(HERE / "small_rank.py")]
+STALL_S = 0.6
+
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
+]
+
+
+def survivors(board):
+    """Every process that has the board's path in its environment: ranks, their wrappers and their children."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if os.fsencode(board.path) in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Supervise one rank a deed, and look for what is left."""
+
+    def run(*deeds, wrapper=(), **options):
+        board = StatusBoard.create(tmp_path / "board", len(deeds))
+        try:
+            supervise(
+                [[*wrapper, *RANK, *deed.split()] for deed in deeds],
+                environments=[local_environment(rank, len(deeds), 29500, 1) for rank in range(len(deeds))],
+                board=board,
+                **{"stall_s": STALL_S, "task_name": lambda task: f"name of {task}", **options},
+            )
+        finally:
+            assert survivors(board) == []
+        return board
+
+    return run
+
+
+def test_returns_when_all_ranks_have_finished(run, tmp_path):
+    """Progress is shown, what the ranks print is kept, and nothing is raised."""
+    shown = []
+
+    board = run("finish", "save 1.0", progress=shown.append, log_folder=tmp_path / "logs")
+
+    assert [row.state for row in board.rows()] == [RankState.FINISHED] * 2
+    assert {row.state for rows in shown for row in rows} >= {RankState.SAVING, RankState.FINISHED}
+    assert (shown[-1][0].step, shown[-1][0].loss, shown[-1][0].images_per_s) == (3, 0.5, 8.0)
+    assert (tmp_path / "logs" / "rank-0.log").read_text() == "printed\n"
+
+
+@pytest.mark.parametrize(
+    ("deeds", "rank", "reason"),
+    [
+        (("work", "exit"), 1, "ended with exit code 3; its last words: no such layer"),
+        (("work", "leave"), 1, "ended while computing, with exit code 0"),
+        (("signal 9", "work"), 0, "killed by signal 9, which the system also sends when memory runs out"),
+        (("signal 11", "work"), 0, "killed by signal 11 (Segmentation fault)"),
+        (("work", "fail 0"), 1, "ValueError: fail"),
+        (("follow 0", "work", "fail 0.3"), 2, "ValueError: fail"),
+        (("follow 0", "signal 9"), 1, "killed by signal 9, which the system also sends when memory runs out"),
+        (("fail 0.5", "fail 0", "work"), 1, "ValueError: fail"),
+        (("work", "allocate"), 1, "out of memory: ended with exit code 1; its last words: MemoryError"),
+        (("allocate-and-say", "work"), 0, "out of memory: MemoryError()"),
+        (("work", "loop"), 1, "hangs: no progress for 1 s while computing"),
+        (("finish", "loop"), 1, "hangs: no progress for 1 s while computing"),
+        (("wait 1", "wait 2", "loop"), 2, "hangs: no progress for 1 s while computing"),
+        (("work", "signal 19"), 1, "hangs: a signal has stopped it for 1 s"),
+        (("wait 1", "wait 0"), None, "which waits for it in turn"),
+        (("wait 1", "wait -1"), 1, "hangs: has waited 1 s for a message or a collective"),
+        (("finish", "wait 0"), 1, "hangs: has waited 1 s for rank 0, which has finished"),
+        (("finish", "finish-and-stay"), 1, "hangs: has finished but does not end"),
+    ],
+    ids=str,
+)
+def test_names_the_rank_to_blame(run, deeds, rank, reason):
+    """The run ends in time, with rank, step, task and reason on one line, and with nothing left."""
+    begun_s = time.monotonic()
+
+    with pytest.raises(RankFailure) as caught:
+        run(*deeds)
+
+    failure = caught.value
+    task = ", task 7 (name of 7)" if failure.task == 7 else ""
+    assert rank in (failure.rank, None)
+    assert reason in failure.reason
+    assert (failure.step, failure.exit_code) == (3, 1)
+    assert (failure.task == 7) is ("finish-and-stay" not in deeds)
+    assert str(failure) == f"rank {failure.rank}, step 3{task}: {failure.reason}"
+    assert "\n" not in str(failure)
+    assert time.monotonic() - begun_s < STALL_S + 5
+
+
+def test_names_a_rank_that_does_not_start(run):
+    """A time of its own is allowed for the start; other ranks may wait that long."""
+    begun_s = time.monotonic()
+
+    with pytest.raises(
+        RankFailure, match=r"^rank 1, before the first step: hangs: no progress for 1 s while starting$"
+    ):
+        run("wait 1", "never-start", stall_s=0.2, start_s=1.2)
+
+    assert time.monotonic() - begun_s >= 1.2
+
+
+def test_kills_what_does_not_listen_and_what_it_started(run):
+    """A rank that ignores the request to end, and its child process, are gone after 2 s."""
+    begun_s = time.monotonic()
+
+    with pytest.raises(RankFailure, match="rank 1"):
+        run("stubborn", "exit")
+
+    assert 2 <= time.monotonic() - begun_s < 5
+
+
+def test_a_wrapper_does_not_hide_its_rank(run):
+    """A rank below a shell is found stopped, and a shell's code for a killed child is read as the signal."""
+    shell = ("sh", "-c", '"$@"; exit $?', "sh")
+
+    with pytest.raises(RankFailure, match="hangs: a signal has stopped it"):
+        run("signal 19", "work", wrapper=shell)
+    with pytest.raises(RankFailure, match="killed by signal 9"):
+        run("signal 9", "work", wrapper=shell)
+
+
+def test_a_command_that_does_not_exist_ends_those_before_it(tmp_path):
+    """The system's error is passed on, and the ranks that run already are ended."""
+    board = StatusBoard.create(tmp_path / "board", 2)
+
+    with pytest.raises(FileNotFoundError, match="no-such-program"):
+        supervise([[*RANK, "work"], ["no-such-program"]], environments=[{"RANK": "0"}] * 2, board=board)
+
+    assert survivors(board) == []
+
+
+def test_says_what_does_not_fit(tmp_path):
+    """As many commands as rows, and times above zero."""
+    board = StatusBoard.create(tmp_path / "board", 2)
+
+    with pytest.raises(ConfigError, match="must be equally many, got 1, 2 and 2"):
+        supervise([RANK], environments=[{}] * 2, board=board)
+    with pytest.raises(ConfigError, match=r"stall_s must be finite and > 0 s, got 0\.0"):
+        supervise([RANK] * 2, environments=[{}] * 2, board=board, stall_s=0.0)
+
+
+SUPERVISOR = """
+import sys
+from pathlib import Path
+from executor.status import StatusBoard
+from executor.supervisor import supervise
+board = StatusBoard.open(Path(sys.argv[1]))
+try:
+    supervise([sys.argv[2:]] * 2, environments=[{"RANK": "0"}, {"RANK": "1"}], board=board)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+NAMESPACES = ("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc")
+NETWORK = (
+    *("unshare", "--user", "--map-root-user", "--net", "--mount", "sh", "-c"),
+    'mount -t tmpfs none /run && mkdir /run/netns && ip netns add host && exec ip netns exec host "$@"',
+    "sh",
+)
+
+
+def supervised(tmp_path, deed, wrapper):
+    """Start a supervisor of two ranks as a process of its own, and wait until both ranks are at work."""
+    board = StatusBoard.create(tmp_path / "board", 2)
+    command = [sys.executable, "-c", SUPERVISOR, str(board.path), *wrapper, *RANK, deed]
+    process = subprocess.Popen(command)
+    deadline_s = time.monotonic() + 20
+    while any(row.state == RankState.STARTING for row in board.rows()):
+        assert process.poll() is None
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    assert len(survivors(board)) >= 2
+    return board, process
+
+
+def wait_until_gone(board):
+    """Fail if a process is left after 2 s."""
+    deadline_s = time.monotonic() + 2
+    while left := survivors(board):
+        assert time.monotonic() < deadline_s, left
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_supervisor_ends_all(tmp_path, number):
+    """Ctrl-C, a request to end and a closed terminal: as ``KeyboardInterrupt``, with nothing left."""
+    board, process = supervised(tmp_path, "work", ())
+
+    process.send_signal(number)
+
+    assert process.wait(5) == 130
+    assert survivors(board) == []
+
+
+@pytest.mark.parametrize(
+    ("deed", "wrapper"),
+    [("work", ()), ("loop", ()), ("stubborn", ()), ("stubborn", NAMESPACES), ("loop", NETWORK)],
+    ids=["work", "loop", "stubborn", "stubborn-in-namespaces", "loop-in-ip-netns"],
+)
+def test_ranks_do_not_outlive_a_killed_supervisor(tmp_path, deed, wrapper):
+    """No process is left within 2 s, whatever the rank does and whatever stands between."""
+    if wrapper and subprocess.run([*wrapper, "true"], capture_output=True).returncode:
+        pytest.skip("the system refuses new namespaces to this user")
+    board, process = supervised(tmp_path, deed, wrapper)
+
+    process.kill()
+    process.wait()
+
+    wait_until_gone(board)
+
+
+def test_a_stopped_rank_does_not_outlive_a_killed_supervisor(tmp_path):
+    """The system wakes it, because its group has lost its last tie to the session."""
+    board, process = supervised(tmp_path, "work", ())
+    stopped = board.rows()[0].pid
+    os.kill(stopped, signal.SIGSTOP)
+    while Path(f"/proc/{stopped}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.01)
+
+    process.kill()
+    process.wait()
+
+    wait_until_gone(board)
+
+
+def test_ranks_behind_wrappers_are_ended_as_well(run):
+    """A run in namespaces of its own ends by its first failure with nothing left."""
+    if shutil.which("unshare") is None or subprocess.run([*NAMESPACES, "true"], capture_output=True).returncode:
+        pytest.skip("the system refuses new namespaces to this user")
+
+    with pytest.raises(RankFailure, match=r"^rank 1, .*: ended with exit code 3; its last words: no such layer$"):
+        run("work", "exit", wrapper=NAMESPACES)
