@@ -150,7 +150,7 @@ def _failure(rank: int, row: RankRow, ending: Ending | None, now_s: float) -> _F
     failed_s, killed = now_s, False
     if row.state == RankState.FAILED:
         reason, failed_s = _named_out_of_memory(row.reason), row.failed_s
-    elif ending is None or not (ending.reason or row.state != RankState.FINISHED):
+    elif ending is None or (not ending.reason and row.state == RankState.FINISHED):
         return None
     else:
         reason, killed = ending.reason or f"ended while {row.state.name.lower()}, with exit code 0", ending.killed
