@@ -9,6 +9,7 @@ next save removes what it does not name.  Ranks on several machines need a folde
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -221,6 +222,15 @@ class _SavePlanner(DefaultSavePlanner):
             ]
         )
         return self.plan
+
+    def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
+        plans, metadata = super().create_global_plan(all_plans)
+        for name, saved in metadata.state_dict_metadata.items():
+            assert isinstance(saved, TensorStorageMetadata)
+            held, elements = sum(math.prod(chunk.sizes) for chunk in saved.chunks), math.prod(saved.size)
+            if held != elements:  # torch leaves this out where one process saves
+                raise ValueError(f"the boxes of {name} hold {held} of its {elements} elements")
+        return plans, metadata
 
     def lookup_object(self, index: MetadataIndex) -> Tensor:
         tensor: Tensor = self.state_dict[index.fqn].tensor

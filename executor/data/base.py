@@ -136,8 +136,7 @@ class Shuffled:
 
     def inputs(self, step: int, box: Box) -> Tensor:
         """See ``Dataset.inputs``."""
-        rows = self._rows(step, box.low[0], box.high[0])
-        values = self._source.inputs(rows, Box(box.low[1:], box.high[1:])).to(self._device)
+        values = self._read(step, box).to(self._device)
         if values.dtype == torch.uint8:
             return values.to(self._dtype).div_(_UINT8_HALF).sub_(1)
         return values.to(self._dtype)
@@ -146,6 +145,11 @@ class Shuffled:
         """See ``Dataset.targets``."""
         values = self._source.targets(self._rows(step, low, high)).to(self._device)
         return values.to(self._dtype) if values.dtype.is_floating_point else values.to(torch.int64)
+
+    def _read(self, step: int, box: Box) -> Tensor:
+        """The region as the source has it."""
+        rows = self._rows(step, box.low[0], box.high[0])
+        return self._source.inputs(rows, Box(box.low[1:], box.high[1:]))
 
     def _rows(self, step: int, low: int, high: int) -> NDArray[np.int64]:
         epoch, batch = divmod(step, self.samples // self._batch)

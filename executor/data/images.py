@@ -3,6 +3,7 @@
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from executor.boxes import Box
-from executor.data.base import Dataset, Expected
+from executor.data.base import Expected, Shuffled, Source
 from hwprofiles.errors import ConfigError
 
 __all__ = ["ImageSource", "Prefetching"]
@@ -93,23 +94,17 @@ class ImageSource:
         return pixels.reshape(self._height, self._width, -1).transpose(2, 0, 1)
 
 
-class Prefetching:
-    """A data set whose next step's inputs are made ready, in a thread, while this step runs."""
+class Prefetching(Shuffled):
+    """A source whose regions of the next step are read, in a thread, while this step runs."""
 
-    def __init__(self, data: Dataset) -> None:
-        self._data = data
-        self.samples = data.samples
+    def __init__(self, source: Source, expected: Expected, **named: Any) -> None:
+        super().__init__(source, expected, **named)
         self._pool = ThreadPoolExecutor(1)
         self._ready: dict[Box, tuple[int, Future[Tensor]]] = {}
 
-    def inputs(self, step: int, box: Box) -> Tensor:
-        """See ``Dataset.inputs``."""
+    def _read(self, step: int, box: Box) -> Tensor:
         ready = self._ready.get(box)
-        value = ready[1].result() if ready and ready[0] == step else self._data.inputs(step, box)
+        value = ready[1].result() if ready and ready[0] == step else super()._read(step, box)
         if ready is None or ready[0] != step + 1:  # a second reader of this step leaves the next one as it is
-            self._ready[box] = step + 1, self._pool.submit(self._data.inputs, step + 1, box)
+            self._ready[box] = step + 1, self._pool.submit(super()._read, step + 1, box)
         return value
-
-    def targets(self, step: int, low: int, high: int) -> Tensor:
-        """See ``Dataset.targets``."""
-        return self._data.targets(step, low, high)

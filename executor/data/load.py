@@ -37,8 +37,8 @@ def load_data(
     if spec == "generated":
         return Endless(expected, seed=seed, dtype=dtype, device=device)
     source = _source(spec, expected, seed, dtype, device)
-    data = Shuffled(source, expected, name=spec, seed=seed, dtype=dtype, device=device)
-    return Prefetching(data) if isinstance(source, ImageSource) else data
+    kind = Prefetching if isinstance(source, ImageSource) else Shuffled
+    return kind(source, expected, name=spec, seed=seed, dtype=dtype, device=device)
 
 
 def _source(spec: str, expected: Expected, seed: int, dtype: torch.dtype, device: torch.device | str) -> Source:
