@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from hwprofiles.cluster_file import ClusterFile, DeviceGroup, Level, LinkRule
+from hwprofiles.cluster_file import ClusterFile, DeviceGroup, Level, LinkRule, SwitchGroup
+from hwprofiles.copy_engines import CopyEngines
 from hwprofiles.device_graph import Device, DeviceGraph, Link
 from hwprofiles.errors import ConfigError
 
@@ -23,6 +24,8 @@ class _Part:
     """The group of each vertex that is a device."""
     nodes: list[int] = field(default_factory=list)
     """Machine of each vertex (of switches: without meaning)."""
+    hosts: list[bool] = field(default_factory=list)
+    """Whether each vertex is a host's memory."""
     node_count: int = 0
     links: list[tuple[int, int, str, int]] = field(default_factory=list)
     """Two vertices, class, parallel cables."""
@@ -89,6 +92,7 @@ def _adopt(part: _Part, name: str, child: _Part) -> None:
     part.children.append((name, first, child))
     part.names += [f"{name}/{vertex}" for vertex in child.names]
     part.devices += child.devices
+    part.hosts += child.hosts
     part.nodes += [part.node_count + node for node in child.nodes]
     part.node_count += child.node_count
     part.links += [(first + a, first + b, kind, count) for a, b, kind, count in child.links]
@@ -103,6 +107,7 @@ def _add_own(part: _Part, level: Level) -> None:
         part.names += group.names
         part.devices += [device] * len(group.names)
         part.nodes += [node] * len(group.names)
+        part.hosts += [isinstance(group, SwitchGroup) and group.is_host] * len(group.names)
 
 
 def _add_links(part: _Part, rule: LinkRule, file: ClusterFile, where: str) -> None:
@@ -141,12 +146,19 @@ def _graph(file: ClusterFile, name: str, part: _Part) -> DeviceGraph:
     return DeviceGraph(
         name,
         [
-            Device(name=part.names[i], node=part.nodes[i], profile=group.profile, memory_bytes=group.memory_bytes)
+            Device(
+                name=part.names[i],
+                node=part.nodes[i],
+                profile=group.profile,
+                memory_bytes=group.memory_bytes,
+                copy_engines=CopyEngines(**group.copy_engines.model_dump()),
+            )
             for i, group in enumerate(part.devices)
             if group is not None
         ],
         [part.names[i] for i in switches],
         _links(file, part, vertex),
+        hosts=[name for name, is_host in zip(part.names, part.hosts, strict=True) if is_host],
     )
 
 

@@ -36,6 +36,7 @@ BITS_PER_BYTE = 8
 
 PARAMETRIC = frozenset(
     {"count", "at_most", "each", "bandwidth_gbyte_per_s", "bandwidth_gbit_per_s", "latency_us", "memory_gib"}
+    | {"total", "host_to_device", "device_to_host", "peer"}
 )
 """Keys whose value may be the name of a parameter."""
 
@@ -138,7 +139,7 @@ class LinkClass(_Strict):
         return Latency(tuple(row.size_bytes for row in rows), tuple(row.latency_us * MICRO for row in rows))
 
 
-class SwitchGroup(_Strict):
+class _Group(_Strict):
     """A vertex of that name, or with a count so many: ``plx0``, ``plx1``, ..."""
 
     name: Name
@@ -150,13 +151,31 @@ class SwitchGroup(_Strict):
         return [self.name] if self.count is None else [f"{self.name}{i}" for i in range(self.count)]
 
 
-class DeviceGroup(SwitchGroup):
+class SwitchGroup(_Group):
+    """Switches, network cards, hosts."""
+
+    is_host: bool = False
+    """It is a host's memory: transfers that cross it are copied from a device to it, and from it to a device."""
+
+
+class EngineCounts(_Strict):
+    """Copy engines of a device by kind; as many as its links carry where nothing is said."""
+
+    total: Count | None = None
+    """For copies of every kind together: CUDA's ``asyncEngineCount``."""
+    host_to_device: Count | None = None
+    device_to_host: Count | None = None
+    peer: Count | None = None
+
+
+class DeviceGroup(_Group):
     """Devices, named like switches."""
 
     profile: Annotated[str, Field(min_length=1)]
     memory_gib: Positive
     node: Index = 0
     """Machine within the level, for files that list several machines flat."""
+    copy_engines: EngineCounts = EngineCounts()
 
     @property
     def memory_bytes(self) -> float:

@@ -2,13 +2,14 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.copy_engines import CopyEngines
 from hwprofiles.errors import ConfigError, UnreachableError
 from hwprofiles.latency import Latency
 from hwprofiles.routes import Arc, Router, RouteTable, unreachable_pair
@@ -32,6 +33,7 @@ class Device:
     profile: str
     """Name of its compute profile."""
     memory_bytes: float
+    copy_engines: CopyEngines = field(default=CopyEngines(), repr=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.memory_bytes < math.inf:
@@ -85,20 +87,30 @@ class DeviceGraph:
         devices: In order; device i is vertex i.
         switches: Names of the other vertices (switches, network cards, hosts), which follow the devices.
         links: In the order that link indices count.
+        hosts: Names of the switches that are a host's memory: what crosses one is copied there and copied on.
 
     Raises:
-        ConfigError: There is no device, two vertices have one name, or a link ends at no vertex or
-            where it starts.
+        ConfigError: There is no device, two vertices have one name, a host is no switch, or a link ends at no
+            vertex or where it starts.
         UnreachableError: Two devices that no route joins; the message names both.
     """
 
-    def __init__(self, name: str, devices: Sequence[Device], switches: Sequence[str], links: Sequence[Link]) -> None:
+    def __init__(
+        self,
+        name: str,
+        devices: Sequence[Device],
+        switches: Sequence[str],
+        links: Sequence[Link],
+        *,
+        hosts: Collection[str] = (),
+    ) -> None:
         self.name = name
         self.spec = name
         """What ``load_cluster`` was asked for: it leads back here."""
         self.devices = tuple(devices)
         self.vertices = (*(device.name for device in self.devices), *switches)
         self.links = tuple(links)
+        self.hosts = frozenset(hosts)
         self._check()
         self.node_count = 1 + max(device.node for device in self.devices)
         arcs = self._arcs()
@@ -116,7 +128,9 @@ class DeviceGraph:
             if vertex in seen:
                 raise ConfigError(f"vertices of {self.name!r} need different names, got {vertex!r} twice")
             seen.add(vertex)
-        count = len(self.vertices)
+        count, switches = len(self.vertices), self.vertices[len(self.devices) :]
+        for host in sorted(self.hosts.difference(switches)):
+            raise ConfigError(f"hosts of {self.name!r} must be switches of it, got {host!r}")
         for link in self.links:
             if not (0 <= link.source < count and 0 <= link.target < count and link.source != link.target):
                 raise ConfigError(
@@ -197,9 +211,16 @@ class DeviceGraph:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything: names, devices, vertices, links."""
+        """Hash of everything: names, devices, vertices, links, and copy engines and hosts where there are any."""
         text = repr((self.name, self.devices, self.vertices, self.links))
+        engines = [device.copy_engines for device in self.devices]
+        if self.hosts or any(each.declared for each in engines):
+            text += repr((engines, sorted(self.hosts)))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def with_links(self, links: Sequence[Link]) -> "DeviceGraph":
+        """The same devices and switches joined by other links."""
+        return DeviceGraph(self.name, self.devices, self.vertices[len(self.devices) :], links, hosts=self.hosts)
 
     def take(self, count: int) -> "DeviceGraph":
         """The same cluster with its first ``count`` devices only; see ``only``."""
@@ -232,4 +253,5 @@ class DeviceGraph:
             [replace(self.devices[i], node=node[self.devices[i].node]) for i in chosen],
             self.vertices[len(self.devices) :],
             links,
+            hosts=self.hosts,
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from planner.copy_engines import copy_engines_of
 from planner.memory_curve import MemoryCurve, memory_curve
 from planner.plan import Progress
 from planner.program import Program
@@ -18,18 +19,18 @@ __all__ = ["Analysis", "ResourceUse", "analyse", "resource_uses"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceUse:
-    """A link or a device over the steady iterations."""
+    """A link, a device's arithmetic or its copy engines over the steady iterations."""
 
     name: str
     of: str
-    """Link class, or compute profile."""
+    """Link class, compute profile, or kind of copies."""
     is_link: bool
     busy: float
     """Share of the time in which it serves somebody."""
     use: float
     """Share of its capacity that is used, averaged over the time."""
     moved_bytes: float
-    """Of a link, in one iteration; 0 for devices."""
+    """Of a link, in one iteration; 0 for others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ def analyse(program: Program, *, iterations: int = 4, progress: Progress = None)
 
 
 def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
-    """Use of every link and device over the steady iterations, the busiest first."""
+    """Use of every link, device and copy engine over the steady iterations, the busiest first."""
     graph, schedule, cluster = replayed.reading.graph, replayed.schedule, replayed.program.cluster
     begin, end, count = replayed.steady_s
     use = resource_use(graph, schedule, np.array([begin, end]))[:, 0].clip(min=0.0)
@@ -79,6 +80,7 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
     bounds = np.searchsorted(graph.use_resource[order], np.arange(len(graph.capacity) + 1))
     start_s, end_s = (np.clip(times, begin, end)[owner[order]] for times in (schedule.start_s, schedule.end_s))
     kinds = [link.link_class for link in cluster.links] + [device.profile for device in cluster.devices]
+    kinds += copy_engines_of(cluster).kinds
     rows = []
     for resource in np.flatnonzero(use > 0).tolist():
         mine = slice(bounds[resource], bounds[resource + 1])

@@ -32,7 +32,7 @@ class PathStep:
     """What it began upon: ``dependency``, ``stream``, ``link`` or ``device`` (its turn on an exclusive one),
     or ``start``."""
     resource: str
-    """Link or device that it waited for: whose turn it awaited, or that others used at the same time."""
+    """Link, device or copy engines that it waited for: whose turn it awaited, or that others used at the same time."""
     latency_s: float
     wait_s: float
     """Time lost to others that used its resources at the same time."""
@@ -211,7 +211,9 @@ class _Names:
         row = slice(self.graph.use_start[step.task], self.graph.use_start[step.task + 1])
         if self.program.is_compute[task] or row.start == row.stop:
             return -1
-        if step.wait_s and step.resource >= 0:
+        links = len(self.program.cluster.links)
+        if step.wait_s and 0 <= step.resource < links:
             return step.resource
-        used = self.graph.use_resource[row]
-        return int(used[np.argmin(self.graph.capacity[used] / self.graph.use_weight[row])])
+        used, weight = self.graph.use_resource[row], self.graph.use_weight[row]
+        slack = np.where(used < links, self.graph.capacity[used] / weight, np.inf)
+        return int(used[np.argmin(slack)])

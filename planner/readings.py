@@ -2,7 +2,7 @@
 
 Without overlap, the groups of tasks that are the phases of Eq. 1 run one after the other.  Without
 contention, a group of transfers or collectives is one activity that loads all its links at once and meets
-nobody else.  Without both, the replay is Eq. 1.
+nobody else, and waits for no copy engine.  Without both, the replay is Eq. 1.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.copy_engines import CopyEngineUses, copy_engines_of
 from planner.network import Network, network_of
 from planner.program import Collective, Program
 from simulator.task_graph import TaskGraph
@@ -62,33 +63,39 @@ def read(program: Program, *, overlap: bool = True, contention: bool = True, ite
         iterations: Iterations in a row, >= 1.
 
     Returns:
-        The task graph; the resources are the cluster's links, then its devices.
+        The task graph; the resources are the cluster's links, then its devices, then their copy engines.
     """
     network = network_of(program.cluster)
-    activities = _separate(program, network) if contention else _joined(program, network)
+    engines = copy_engines_of(program.cluster)
+    activities = _separate(program, network, engines) if contention else _joined(program, network)
     if overlap:
         pairs = _dependencies(program, activities.of, len(activities.work))
-        return _repeat(activities, *pairs, iterations, program)
-    return _repeat(*_with_barriers(activities), iterations, program)
+        return _repeat(activities, *pairs, iterations, program, engines)
+    return _repeat(*_with_barriers(activities), iterations, program, engines)
 
 
-def _separate(program: Program, network: Network) -> _Activities:
+def _separate(program: Program, network: Network, engines: CopyEngineUses) -> _Activities:
     work, latency_s = program.work_s.copy(), np.zeros(program.size)
     sends = np.flatnonzero(program.peer >= 0)
     work[sends] = program.size_bytes[sends]
     latency_s[sends] = network.latencies_s(program.device[sends], program.peer[sends], program.size_bytes[sends])
     counts, links = network.routes(program.device[sends], program.peer[sends])
     compute = np.flatnonzero(program.is_compute)
+    copying, engine, busy = engines.of(program.device[sends], program.peer[sends])
+    first_engine = len(network.seconds_per_byte) + len(program.cluster.devices)
     blocks = [
         (sends, counts, links, np.ones(len(links))),
+        (sends, copying, first_engine + engine, busy),
         (compute, np.ones_like(compute), _arithmetic(program, network), np.ones(len(compute))),
     ]
-    shares = _Shares(network)
+    shares, copies = _Shares(network), _Copies(engines)
     for task, collective in program.collectives.items():
         used, share, latency_s[task] = shares.of(collective)
-        busiest = share.max()
+        engine, busy = copies.of(collective)
+        busiest, number = share.max(), np.array([len(used) + len(engine)])
         work[task] = busiest * collective.buffer_bytes
-        blocks.append((np.array([task]), np.array([len(used)]), used, share / busiest))
+        uses = np.concatenate([used, first_engine + engine]), np.concatenate([share, busy]) / busiest
+        blocks.append((np.array([task]), number, *uses))
     stream = np.where(program.is_compute, program.device, -1)
     return _Activities(np.arange(program.size), work, latency_s, stream, _uses(program.size, blocks), program.group)
 
@@ -97,12 +104,13 @@ def _uses(size: int, blocks: Sequence[tuple[Ints, Ints, Ints, Floats]]) -> _Uses
     """Put blocks (activities, number of uses of each, their resources and weights) in order of the activities."""
     counts = np.zeros(size, dtype=np.int64)
     for activities, number, _, _ in blocks:
-        counts[activities] = number
+        counts[activities] += number
     start = np.concatenate([[0], np.cumsum(counts)])
-    uses = _Uses(start, np.empty(start[-1], dtype=np.int64), np.empty(start[-1]))
+    uses, free = _Uses(start, np.empty(start[-1], dtype=np.int64), np.empty(start[-1])), start[:-1].copy()
     for activities, number, resource, weight in blocks:
-        row = np.repeat(start[activities] - np.cumsum(number) + number, number) + np.arange(len(resource))
+        row = np.repeat(free[activities] - np.cumsum(number) + number, number) + np.arange(len(resource))
         uses.resource[row], uses.weight[row] = resource, weight
+        free[activities] += number
     return uses
 
 
@@ -128,6 +136,24 @@ class _Shares:
         used, share, classes = self._known[id(step)]
         waits = network.class_latencies(classes, np.full(len(classes), step.share * collective.buffer_bytes))
         return used, share, step.repeats * float(waits.max())
+
+
+class _Copies:
+    """How long collectives keep copy engines busy, per byte of their buffers; equal rounds are looked at once."""
+
+    def __init__(self, engines: CopyEngineUses) -> None:
+        self._engines = engines
+        self._known: dict[int, tuple[Ints, Floats]] = {}
+
+    def of(self, collective: Collective) -> tuple[Ints, Floats]:
+        """The engines used, and the seconds per byte of the buffer on each."""
+        step = collective.round
+        if id(step) not in self._known:
+            _, engine, busy = self._engines.of(step.source, step.target)
+            loads = np.bincount(engine, busy * step.share * step.repeats, minlength=len(self._engines.names))
+            used = np.flatnonzero(loads)
+            self._known[id(step)] = used, loads[used].astype(np.float64)
+        return self._known[id(step)]
 
 
 def _joined(program: Program, network: Network) -> _Activities:
@@ -206,7 +232,9 @@ def _with_barriers(activities: _Activities) -> tuple[_Activities, Ints, Ints]:
     return extended, inside, carried
 
 
-def _repeat(activities: _Activities, inside: Ints, carried: Ints, iterations: int, program: Program) -> Reading:
+def _repeat(
+    activities: _Activities, inside: Ints, carried: Ints, iterations: int, program: Program, engines: CopyEngineUses
+) -> Reading:
     """Lay the iterations one after the other: ids, dependencies and the links between neighbours."""
     size = len(activities.work)
     late, early = np.divmod(inside, size)
@@ -219,11 +247,12 @@ def _repeat(activities: _Activities, inside: Ints, carried: Ints, iterations: in
         rows += [np.bincount(late, minlength=size)] * (iterations - 1)
         after += [early + (k - 1) * size for k in range(1, iterations)]
     counts = np.tile(np.diff(activities.uses.start), iterations)
-    links = program.cluster.links
+    cluster = program.cluster
+    names = [link.name for link in cluster.links] + [device.name for device in cluster.devices] + list(engines.names)
     graph = TaskGraph(
-        resource_names=tuple(link.name for link in links) + tuple(device.name for device in program.cluster.devices),
-        capacity=np.concatenate([program.cluster.bandwidth, np.ones(len(program.cluster.devices))]),
-        exclusive=np.array([link.exclusive for link in links] + [False] * len(program.cluster.devices)),
+        resource_names=tuple(names),
+        capacity=np.concatenate([cluster.bandwidth, np.ones(len(cluster.devices)), engines.capacity]),
+        exclusive=np.array([link.exclusive for link in cluster.links] + [False] * (len(names) - len(cluster.links))),
         work=np.tile(activities.work, iterations),
         latency_s=np.tile(activities.latency_s, iterations),
         start_s=np.zeros(size * iterations),

@@ -77,6 +77,7 @@ class _Trial:
         self.program, self.iterations, self.base_s = program, iterations, base.iteration_s
         self.graph = base.reading.graph
         self.used = np.unique(self.graph.use_resource)
+        self.on_links = self.graph.use_resource < len(program.cluster.links)
 
     def row(self, quantity: str, of: str) -> Sensitivity:
         """Effect of one quantity."""
@@ -101,8 +102,10 @@ class _Trial:
         changed = faster(self.program, {(quantity, of): factor})
         reading = read(changed, iterations=self.iterations)
         graph, base = reading.graph, self.graph
+        # how long a copy keeps its engine busy changes with the links, over whichever route
         reroutes = not (
-            np.array_equal(graph.use_resource, base.use_resource) and np.array_equal(graph.use_weight, base.use_weight)
+            np.array_equal(graph.use_resource, base.use_resource)
+            and np.array_equal(graph.use_weight[self.on_links], base.use_weight[self.on_links])
         )
         if not reroutes and self._meets_the_same(graph):
             return self.base_s, False
@@ -113,6 +116,7 @@ class _Trial:
         """Whether nothing has changed that the program uses, so that a replay would give the same."""
         return (
             np.array_equal(graph.capacity[self.used], self.graph.capacity[self.used])
+            and np.array_equal(graph.use_weight, self.graph.use_weight)
             and np.array_equal(graph.work, self.graph.work)
             and np.array_equal(graph.latency_s, self.graph.latency_s)
         )
@@ -137,7 +141,7 @@ def faster(program: Program, factors: dict[tuple[str, str], float]) -> Program:
     work_s = np.where(program.is_compute, program.work_s / speed[program.device], program.work_s)
     links = [_changed(link, factors) for link in cluster.links]
     if links != list(cluster.links):
-        cluster = DeviceGraph(cluster.name, cluster.devices, cluster.vertices[len(cluster.devices) :], links)
+        cluster = cluster.with_links(links)
     return replace(program, cluster=cluster, work_s=work_s)
 
 

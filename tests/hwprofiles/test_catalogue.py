@@ -13,10 +13,12 @@ PER_NODE = {
     "dgx1-p100": 8,
     "fdr-32x3": 3,
     "k80-16": 16,
+    "lab-2x2": 1,
+    "lab-4": 1,
     "p100-4x4": 4,
     "titanx-4": 4,
 }
-DEFAULT_NODES = {"abci-v100": 4, "fdr-32x3": 32, "p100-4x4": 4}
+DEFAULT_NODES = {"abci-v100": 4, "fdr-32x3": 32, "lab-2x2": 4, "lab-4": 4, "p100-4x4": 4}
 
 
 def bottleneck(graph, a, b):

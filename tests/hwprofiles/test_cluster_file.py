@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hwprofiles.catalogue import CLUSTERS, cluster_names, load_cluster
 from hwprofiles.cluster_build import build_cluster
 from hwprofiles.cluster_file import parse_cluster
+from hwprofiles.copy_engines import CopyEngines
 from hwprofiles.errors import ConfigError, UnreachableError
 
 FLAT = {
@@ -74,6 +75,41 @@ def test_exclusive_sharing_and_parallel_cables(tmp_path):
     graph = load(tmp_path, tree)
     assert all(link.exclusive for link in graph.links)
     assert graph.bandwidth.tolist() == [24e9] * 4
+
+
+def test_copy_engines_and_hosts(tmp_path):
+    """Numbers of engines may be parameters; hosts keep their names in every copy of a level."""
+    tree = {
+        "version": 1,
+        "name": "engines",
+        "parameters": {"copies": {"default": 1, "minimum": 1, "maximum": 8}},
+        "link_classes": {"pcie": {"bandwidth_gbyte_per_s": 10, "latency_us": 1}},
+        "levels": [
+            {
+                "name": "node",
+                "devices": [
+                    {
+                        "name": "gpu",
+                        "profile": "p100",
+                        "memory_gib": 16,
+                        "copy_engines": {"total": "copies", "peer": 2},
+                    },
+                    {"name": "old", "profile": "k80", "memory_gib": 12},
+                ],
+                "switches": [{"name": "plx"}, {"name": "root", "is_host": True}],
+                "links": [{"between": ["*", "plx"], "class": "pcie"}],
+            },
+            {
+                "name": "all",
+                "count": 2,
+                "switches": [{"name": "net"}],
+                "links": [{"between": ["node/plx", "net"], "class": "pcie"}],
+            },
+        ],
+    }
+    graph = load(tmp_path, tree, ":copies=3")
+    assert [device.copy_engines for device in graph.devices] == [CopyEngines(total=3, peer=2), CopyEngines()] * 2
+    assert graph.hosts == {"node0/root", "node1/root"}
 
 
 def test_latency_tables_take_kbyte_and_kib(tmp_path):
@@ -182,6 +218,8 @@ CLASS, LEVEL = "link_classes.pcie", "levels.0"
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
+        ("levels.0.devices.0.copy_engines", {"peer": 0}, "peer: must be greater than or equal to 1, got 0"),
+        ("levels.0.devices.0.copy_engines", {"both": 1}, "levels.0.devices.0.copy_engines.both: unknown key"),
         ("version", 2, "version: must be 1, got 2"),
         ("version", None, "version: missing"),
         ("colour", "red", "colour: unknown key"),

@@ -1,5 +1,7 @@
 """Routes, latencies and subgraphs of device graphs, against networkx and closed forms."""
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwprofiles.catalogue import load_cluster
+from hwprofiles.copy_engines import CopyEngines
 from hwprofiles.device_graph import Device, DeviceGraph, Latency, Link
 from hwprofiles.errors import ConfigError, UnreachableError
 
@@ -167,7 +170,29 @@ def test_digest_follows_every_field():
         DeviceGraph("a", [device(0), device(1)], [], [link(1, 0)]),
         DeviceGraph("a", [device(0), device(1, node=1)], [], [link(0, 1)]),
     ]
-    assert len({graph.digest for graph in [base, *others]}) == 5
+    engines = replace(device(0), copy_engines=CopyEngines(peer=1))
+    others += [
+        DeviceGraph("a", [engines, device(1)], [], [link(0, 1)]),
+        DeviceGraph("a", [device(0), device(1)], ["s"], [link(0, 1)]),
+        DeviceGraph("a", [device(0), device(1)], ["s"], [link(0, 1)], hosts=["s"]),
+    ]
+    assert len({graph.digest for graph in [base, *others]}) == 8
+
+
+def test_parts_and_other_links_keep_engines_and_hosts():
+    devices = [replace(device(i), copy_engines=CopyEngines(total=i + 1)) for i in range(3)]
+    whole = DeviceGraph("g", devices, ["s"], [link(i, 3) for i in range(3)], hosts=["s"])
+    part = whole.only([2, 0])
+    assert [each.copy_engines.total for each in part.devices] == [3, 1]
+    assert part.hosts == whole.hosts
+    fast = whole.with_links([link(i, 3, gbyte_per_s=2.0) for i in range(3)])
+    assert (fast.name, fast.devices, fast.vertices, fast.hosts) == (
+        whole.name,
+        whole.devices,
+        whole.vertices,
+        whole.hosts,
+    )
+    assert fast.bandwidth.tolist() == [2e9] * 3
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
@@ -188,6 +213,7 @@ def test_numbers_that_are_no_sizes_are_refused(bad):
         (lambda: DeviceGraph("g", [device(0), device(0)], [], []), "got 'gpu0' twice"),
         (lambda: DeviceGraph("g", [device(0)], [], [link(0, 1)]), "two different vertices of 0 .. 0"),
         (lambda: DeviceGraph("g", [device(0)], ["s"], [link(1, 1)]), "got 1 and 1"),
+        (lambda: DeviceGraph("g", [device(0)], ["s"], [], hosts=["gpu0"]), "must be switches of it, got 'gpu0'"),
         (lambda: DeviceGraph("g", [device(0)], [], []).route(0, -1), "device must be in 0 .. 0, got -1"),
         (lambda: DeviceGraph("g", [device(0)], [], []).take(2), "must be in 1 .. 1 of 'g', got 2"),
         (lambda: DeviceGraph("g", [device(0)], [], []).only([0, 0]), r"must be different ones of 0 .. 0, got \[0, 0\]"),
