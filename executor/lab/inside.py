@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from executor.lab.network import Hosts, temporary_network
-from executor.lab.tools import UNSHARE, require_lab, tool
+from executor.lab.tools import UNSHARE, call, require_lab, tool
 from executor.lab.wiring import wiring_of
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
@@ -66,5 +67,22 @@ def lab_hosts(cluster: DeviceGraph) -> Iterator[Hosts]:
     wiring = wiring_of(cluster)
     if not is_inside():
         raise ConfigError("lab_hosts works in commands that run_inside started; this process is outside")
-    with temporary_network(wiring, f"lab{os.getpid()}-") as hosts:
+    with temporary_network(wiring, f"lab{os.getpid()}-") as hosts, _named(hosts):
         yield hosts
+
+
+@contextmanager
+def _named(hosts: Hosts) -> Iterator[None]:
+    """Names for the addresses of the hosts; without, every connection of torch warns that it finds none."""
+    if not (known := Path("/etc/hosts")).is_file():
+        yield
+        return
+    lines = [f"{address} host{rank}\n" for rank, address in enumerate(hosts.addresses)]
+    with NamedTemporaryFile("w", dir="/run") as file:
+        file.write(known.read_text() + "".join(lines))
+        file.flush()
+        call("mount", "--bind", file.name, str(known))
+        try:
+            yield
+        finally:
+            call("umount", str(known))

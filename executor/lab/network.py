@@ -18,13 +18,17 @@ from executor.lab.wiring import Port, Wiring
 __all__ = ["Hosts", "make_network", "members", "processes", "remove_network", "temporary_network"]
 
 INTERFACE = "eth0"
+"""Of every host."""
 PORT = 29555
 """Of the store where ranks meet; a host's ports are its own."""
 LEAF_BYTES = 512 * 1024
+"""Longer than the window that receivers offer: nothing is lost, and who is held back elsewhere waits elsewhere."""
 QUANTUM_BYTES = 60_000
-"""Turns of the classes of a port: one large packet each."""
-LEAST_BURST_BYTES, BURST_S = 16 * 1024, 0.5e-3
-"""Above 250 Mbit/s the burst grows with the rate, for the timer's sake."""
+"""Turns of the classes of a port; no packet is larger."""
+BURST_S, LEAST_BURST_BYTES = 0.33e-3, 8 * 1024
+"""What a port that was idle may send at once: it makes up for the timer, and is as much ahead of the model."""
+PACKET_S, LEAST_PACKET_BYTES, MOST_PACKET_BYTES = 0.5e-3, 8 * 1024, 60_000
+"""What the system hands to a port in one piece: large pieces blur the times, small ones cost more acknowledgements."""
 ASSURED_SHARE = 1 / 64
 """Of the port's rate, for every class where there are few; the rest is shared by need."""
 REMOVAL_S = 10.0
@@ -33,8 +37,9 @@ SYSTEM = {
     "ipv6/conf/all/disable_ipv6": "1",
     "ipv4/tcp_congestion_control": "reno",
     "ipv4/tcp_no_metrics_save": "1",
+    "ipv4/tcp_rmem": "4096 131072 393216",
 }
-"""Under /proc/sys/net: nothing but the ranks talks, and no connection learns from earlier ones."""
+"""Under /proc/sys/net: nothing but the ranks talks, no connection learns from earlier ones, windows are short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +90,7 @@ def make_network(wiring: Wiring, prefix: str) -> Hosts:
     for vertex, name in enumerate(names):
         _set_system(name)
         host = vertex < wiring.host_count
-        batch("ip", name, _host_lines(vertex, wiring.host_count) if host else _switch_lines(ports[vertex]))
+        batch("ip", name, _host_lines(ports[vertex][0], wiring.host_count) if host else _switch_lines(ports[vertex]))
         batch("tc", name, [line for port in ports[vertex] for line in _shaping(port)])
     return Hosts(prefix=prefix, count=wiring.host_count)
 
@@ -137,17 +142,20 @@ def _cable(names: Sequence[str], a: Port, b: Port) -> str:
     return f"link add {a.interface} netns {names[a.vertex]} type veth peer name {b.interface} netns {names[b.vertex]}"
 
 
-def _host_lines(host: int, count: int) -> list[str]:
+def _host_lines(port: Port, count: int) -> list[str]:
     """Address and neighbours of a host: fixed, so that no time goes into asking for them."""
+    host, device = port.vertex, port.interface
+    packet_bytes = min(MOST_PACKET_BYTES, max(LEAST_PACKET_BYTES, round(port.bandwidth_bytes_per_s * PACKET_S)))
+    neighbours = [
+        f"neighbour add {_address(other)} lladdr {_hardware_address(other)} dev {device} nud permanent"
+        for other in range(count)
+        if other != host
+    ]
     return [
         "link set lo up",
-        f"link set {INTERFACE} address {_hardware_address(host)} up",
-        f"address add {_address(host)}/24 dev {INTERFACE}",
-        *(
-            f"neighbour add {_address(other)} lladdr {_hardware_address(other)} dev {INTERFACE} nud permanent"
-            for other in range(count)
-            if other != host
-        ),
+        f"link set {device} address {_hardware_address(host)} gso_max_size {packet_bytes} up",
+        f"address add {_address(host)}/24 dev {device}",
+        *neighbours,
     ]
 
 
@@ -186,6 +194,6 @@ def _rate(bytes_per_s: float) -> str:
 
 def _set_system(name: str) -> None:
     """Set the namespace's own part of the system's settings, where the system has them."""
-    settings = "; ".join(f"put {key} {value}" for key, value in SYSTEM.items())
+    settings = "; ".join(f"put {key} '{value}'" for key, value in SYSTEM.items())
     script = 'put() { if [ -e "/proc/sys/net/$1" ]; then echo "$2" > "/proc/sys/net/$1" || exit 1; fi; }; '
     call("nsenter", f"--net=/run/netns/{name}", "--", "sh", "-c", script + settings)

@@ -11,7 +11,7 @@ from hwprofiles.errors import ConfigError
 
 __all__ = ["UNSHARE", "batch", "call", "namespaces", "require_lab", "tool"]
 
-PACKAGES = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
+PACKAGES = {"ip": "iproute2", "tc": "iproute2"} | dict.fromkeys(("unshare", "nsenter", "mount", "umount"), "util-linux")
 UNSHARE = ("-Urnmpf", "--mount-proc", "--kill-child=KILL")
 """Own users (as root), network, mounts and processes; these end with whoever asked for them."""
 PROBE = """
