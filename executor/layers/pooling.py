@@ -32,15 +32,15 @@ class PoolingPart(PartLayer):
         self._lifted = len(windows) == 1  # the library's 1-D pooling has no backward of its own: 2-D with height 1
         ones, rank = [1] * self._lifted, len(windows) + self._lifted
         pad = [0] * self._lifted + [window.left if native else 0 for window in windows]
-        window = ([*ones, *operation.kernel], [*ones, *operation.stride], pad)
+        form = ([*ones, *operation.kernel], [*ones, *operation.stride], pad)
         aten, up = torch.ops.aten, ceiling and not floor
         self._form: tuple[object, ...]
         if self._maximum:
-            self._form = (*window, [1] * rank, up)
+            self._form = (*form, [1] * rank, up)
             self._pool = getattr(aten, f"max_pool{rank}d_with_indices")
             self._unpool = getattr(aten, f"max_pool{rank}d_with_indices_backward")
         else:
-            self._form = (*window, up, True, None)
+            self._form = (*form, up, True, None)
             self._pool = getattr(aten, f"avg_pool{rank}d")
             self._unpool = getattr(aten, f"avg_pool{rank}d_backward")
         self._shortened: dict[int, float] = {}

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from undivided import Undivided, random_parameters
 
-from executor.boxes import Box, whole_box
+from executor.boxes import whole_box
 from executor.layers import Step, parameter_box, part_layer
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace, Configuration, space_of
@@ -70,6 +70,11 @@ def numbers(sizes, seed, *, dtype=torch.float64):
     return torch.randn(sizes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
+def cut(whole, box):
+    """A box of a whole tensor, a view."""
+    return whole[box.within(whole_box(whole.shape))]
+
+
 def summed(parts):
     """Sum the statistics over the parts of the same channels, as the runtime does."""
     replicas = {}
@@ -87,65 +92,77 @@ def close(found, expected, relative):
     torch.testing.assert_close(found, expected, rtol=0, atol=relative * scale)
 
 
+def forward(parts, tensors, parameters, targets):
+    """Outputs of all parts, from whole inputs and parameters."""
+    outputs = []
+    for part in parts:
+        layer = part.layer
+        inputs = [cut(tensors[name], box) for name, box in zip(layer.inputs, part.inputs, strict=True)]
+        boxes = {each.name: parameter_box(each, part.held, layer.output) for each in layer.parameters}
+        held = {name: cut(parameters[layer.name, name], box) for name, box in boxes.items()}
+        aimed = None if targets is None else targets[part.held.low[0] : part.held.high[0]]
+        outputs.append(part.forward(inputs, held, Step(3, 5, aimed)))
+    if not parts[0].reduces:
+        return outputs
+    summed(parts)
+    return [part.finish_forward() for part in parts]
+
+
+def backward(parts, tensors, upstream, *, weights_first):
+    """Gradients of whole inputs and parameters: the sums of those of all parts."""
+    layer = parts[0].layer
+    into = {name: torch.zeros_like(tensors[name]) for name in layer.inputs}
+    dtype = tensors[layer.inputs[0]].dtype
+    trained = {parameter.name: torch.zeros(parameter.shape, dtype=dtype) for parameter in layer.parameters}
+    for part in parts:
+        part.begin_backward(None if upstream is None else cut(upstream, part.held))
+    if parts[0].reduces:
+        summed(parts)
+        for part in parts:
+            part.finish_backward()
+    for part in parts:
+        gradients = part.weight_gradient() if weights_first else None
+        for name, box, gradient in zip(layer.inputs, part.inputs, part.activation_gradient(), strict=True):
+            assert gradient.shape == box.shape
+            cut(into[name], box).add_(gradient)
+        gradients = gradients or part.weight_gradient()
+        assert gradients.keys() == trained.keys()
+        for parameter in layer.parameters:
+            box = parameter_box(parameter, part.held, layer.output)
+            cut(trained[parameter.name], box).add_(gradients[parameter.name])
+        part.release()
+    return into, trained
+
+
 @torch.no_grad()
-def check(graph, degrees, data, *, targets=None, weights_first=True, dtype=torch.float64, relative=RELATIVE):
+def check(graph, degrees, data, *, targets=None, weights_first=True, relative=RELATIVE):
     """Run all parts of the last layer and compare with the undivided network, which is returned with the parts."""
-    index = len(graph.layers) - 1
+    index, dtype = len(graph.layers) - 1, data.dtype
     layer = graph.layers[index]
     parameters = random_parameters(graph, dtype=dtype)
     upstream = None if targets is not None else numbers(layer.output.sizes, 1, dtype=dtype)
     oracle = Undivided(graph, parameters)
     with torch.enable_grad():
         whole = oracle.run(data, targets, number=3, seed=5, gradient=upstream)
-    before = {name: whole.outputs[name].clone() for name in layer.inputs}
-    copied = None if upstream is None else upstream.clone()
+    tensors = {name: whole.outputs[name].clone() for name in layer.inputs}
+    given_upstream = None if upstream is None else upstream.clone()
 
     space = space_with(layer, degrees)
     make = {"reduced": True, "dtype": dtype, "device": "cpu"}
     parts = [part_layer(graph, index, space, part, **make) for part in range(math.prod(degrees))]
-    outputs, own = [], []
-    for part in parts:
-        cut = {p.name: parameter_box(p, part.held, layer.output).within(whole_box(p.shape)) for p in layer.parameters}
-        own.append(cut)
-        given_ = [
-            before[name][box.within(whole_box(shape.sizes))]
-            for name, box, shape in zip(layer.inputs, part.inputs, layer.input_shapes, strict=True)
-        ]
-        held = {name: parameters[layer.name, name][slices] for name, slices in cut.items()}
-        aimed = None if targets is None else targets[part.held.low[0] : part.held.high[0]]
-        outputs.append(part.forward(given_, held, Step(3, 5, aimed)))
-    if parts[0].reduces:
-        summed(parts)
-        outputs = [part.finish_forward() for part in parts]
+    outputs = forward(parts, tensors, parameters, targets)
     for part, output in zip(parts, outputs, strict=True):
-        close(output, whole.outputs[layer.name][part.held.within(whole_box(layer.output.sizes))], relative)
-
-    for part in parts:
-        part.begin_backward(None if upstream is None else upstream[part.held.within(whole_box(layer.output.sizes))])
-    if parts[0].reduces:
-        summed(parts)
-        for part in parts:
-            part.finish_backward()
-    into = {name: torch.zeros_like(before[name]) for name in layer.inputs}
-    trained = {p.name: torch.zeros(p.shape, dtype=dtype) for p in layer.parameters}
-    for part, cut in zip(parts, own, strict=True):
-        gradients = part.weight_gradient() if weights_first else None
-        for name, box, gradient in zip(layer.inputs, part.inputs, part.activation_gradient(), strict=True):
-            assert gradient.shape == box.shape
-            into[name][box.within(whole_box(before[name].shape))] += gradient
-        gradients = gradients or part.weight_gradient()
-        assert gradients.keys() == trained.keys()
-        for name, gradient in gradients.items():
-            trained[name][cut[name]] += gradient
-        part.release()
+        close(output, cut(whole.outputs[layer.name], part.held), relative)
+    into, trained = backward(parts, tensors, given_upstream, weights_first=weights_first)
     for name, gradient in into.items():
         close(gradient, whole.output_gradients[name], relative)
     for name, gradient in trained.items():
         close(gradient, whole.gradients[layer.name, name], relative)
-    for name, values in before.items():
+
+    for name, values in tensors.items():
         assert torch.equal(values, whole.outputs[name]), "inputs are not written"
-    assert upstream is None or torch.equal(upstream, copied), "nor are gradients"
-    for (_, name), expected in oracle.buffers.items() if layer.output.elements > layer.output.size("channel") else ():
+    assert upstream is None or torch.equal(upstream, given_upstream), "nor are gradients"
+    for (_, name), expected in oracle.buffers.items():
         for part in parts:
             close(part.buffers[name], expected[part.held.low[1] : part.held.high[1]], relative)
     return whole, parts
@@ -180,7 +197,7 @@ def test_convolution(data):
     kernel, stride = windows(draw, rank)
     pad = tuple(draw(st.integers(0, 4)) for _ in range(rank))
     dilation = tuple(draw(st.integers(1, 2)) for _ in range(rank))
-    groups, group_in, group_out = draw(small), draw(small), draw(st.integers(1, 4))
+    groups, group_in, group_out = draw(st.integers(1, 5)), draw(small), draw(st.integers(1, 4))
     sizes = data_sizes(draw, rank, channels=groups * group_in)
     spans = (d * (k - 1) + 1 <= size + 2 * p for d, k, p, size in zip(dilation, kernel, pad, sizes[2:], strict=True))
     assume(all(spans))
@@ -297,10 +314,10 @@ def test_batch_norm_of_each_part_alone(fused):
     space = space_with(layer, (2, 2, 2, 1))
     for number in range(8):
         part = part_layer(graph, 0, space, number, dtype=torch.float64, device="cpu")
-        own = {p.name: parameter_box(p, part.held, layer.output).within(whole_box(p.shape)) for p in layer.parameters}
-        held = {name: parameters["0", name][cut].clone().requires_grad_() for name, cut in own.items()}
-        values = data[part.inputs[0].within(whole_box(data.shape))].clone().requires_grad_()
-        gradient = upstream[part.held.within(whole_box(upstream.shape))]
+        own = {each.name: parameter_box(each, part.held, layer.output) for each in layer.parameters}
+        held = {name: cut(parameters["0", name], box).clone().requires_grad_() for name, box in own.items()}
+        values = cut(data, part.inputs[0]).clone().requires_grad_()
+        gradient = cut(upstream, part.held)
         mean, variance = torch.zeros_like(held["bias"]), torch.ones_like(held["bias"])
         product = torch.conv2d(values, held["weight"], held["bias"]) if fused else values
         scale, shift = (held["norm_" * fused + name] for name in ("weight", "bias"))
@@ -348,7 +365,7 @@ def test_reduced_statistics_keep_their_digits_in_float32():
 def test_float32(operation):
     graph = graph_of((4, 5, 8, 8), (operation, "input"))
     degrees = [2, 2, *(2 for _ in graph.layers[0].output.sizes[2:])]
-    check(graph, degrees, numbers((4, 5, 8, 8), 0, dtype=torch.float32), dtype=torch.float32, relative=1e-5)
+    check(graph, degrees, numbers((4, 5, 8, 8), 0, dtype=torch.float32), relative=1e-5)
 
 
 @torch.no_grad()
@@ -365,7 +382,7 @@ def test_the_mask_of_dropout_does_not_depend_on_the_split(degrees):
             samples, channels = part.held.shape
             held = {"weight": torch.zeros(channels, 3), "bias": torch.ones(channels)}
             output = part.forward([torch.zeros(samples, 3)], held, Step(number, 1))
-            mask[part.held.within(Box((0, 0), (40, 50)))] = output
+            cut(mask, part.held).copy_(output)
         return mask
 
     mask = masks(degrees, 7)
