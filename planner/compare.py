@@ -10,6 +10,7 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.comparison import Comparison, LayerResult, StrategyResult
 from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
+from planner.edge_prices import edge_prices
 from planner.exchange import layer_choice
 from planner.graph import ComputationGraph
 from planner.lower_bound import iteration_bound
@@ -140,14 +141,13 @@ def _result(model: CostModel, name: str, strategy: Strategy, one_device_s: float
 def _layers(model: CostModel, strategy: Strategy, program: Program) -> tuple[LayerResult, ...]:
     """The terms of Eq. 1 by layer; a transfer that several consumers share is that of the first."""
     spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
-    transfer_s = np.zeros(len(spaces))
+    transfer_s, table = np.zeros(len(spaces)), edge_prices(model)
     for edges in model.graph.consumers:
         paid: set[int] = set()
         for edge in edges:
             layout = int(model.layouts(edge, spaces[edge.consumer])[0])
             if layout not in paid:
-                table = model.transfer_table(edge, spaces[edge.producer], spaces[edge.consumer])
-                transfer_s[edge.consumer] += table[0, 0]
+                transfer_s[edge.consumer] += table(edge, spaces[edge.producer], spaces[edge.consumer])[0, 0]
             paid.add(layout)
     owner = np.where(program.kind == KINDS.index("collective"), program.layer, program.consumer)
     moved = np.bincount(owner[~program.is_compute], program.size_bytes[~program.is_compute], minlength=len(spaces))

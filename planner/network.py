@@ -44,6 +44,11 @@ class Network:
         self._functions: list[tuple[Floats, Floats]] = []
         self._forget()
 
+    @property
+    def has_tables(self) -> bool:
+        """Whether the cluster is small enough for the routes between all devices: ``forward`` and ``backward``."""
+        return self.device_count <= _TABLE_DEVICES
+
     def _forget(self) -> None:
         none = np.empty(0, dtype=np.int64)
         self._rows, self._start, self._links, self._classes = none, np.zeros(1, dtype=np.int64), none, none
@@ -152,7 +157,7 @@ class Network:
 
     def _find(self, source: Ints, target: Ints) -> Ints:
         """Where each pair's route is kept."""
-        if self.device_count <= _TABLE_DEVICES:
+        if self.has_tables:
             self._add_all()
         rows = source * self.device_count + target
         if len(self._rows) == self.device_count**2:

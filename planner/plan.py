@@ -10,6 +10,7 @@ from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.configurations import Configuration
 from planner.costs import CostModel, part_times
+from planner.edge_prices import check_messages, edge_prices
 from planner.exchange import AUTO, Choice, layer_choice
 from planner.graph import ComputationGraph
 from planner.layerwise import Found, find
@@ -89,9 +90,9 @@ class Plan:
 
 
 def additive_s(model: CostModel, strategy: Strategy) -> float:
-    """Eq. 1 of a strategy, from the cost tables; tensors in one layout are paid once."""
+    """Eq. 1 of a strategy, from the cost tables of ``edge_prices``; tensors in one layout are paid once."""
     spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
-    return evaluate(model.problem(spaces, model.transfer_table), [0] * len(spaces))
+    return evaluate(model.problem(spaces, edge_prices(model)), [0] * len(spaces))
 
 
 def exchange_choices(model: CostModel, strategy: Strategy) -> dict[str, Choice]:
@@ -110,9 +111,11 @@ def lowered(model: CostModel, strategy: Strategy, *, collectives: str = "activit
     """The program of one iteration of a strategy that fits in memory; ``collectives`` as for ``lower``.
 
     Raises:
-        InfeasiblePlanError: It does not fit.
+        InfeasiblePlanError: It does not fit, or this machine has no memory for so many transfers.
     """
-    program = lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), collectives=collectives)
+    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
+    check_messages(model, spaces)
+    program = lower(model, spaces, collectives=collectives)
     check_memory(program, peak_memory_bytes(program))
     return program
 

@@ -1,0 +1,82 @@
+"""Transfer prices of single strategies: from the tables or, on clusters too large for those, message by message."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.configurations import ConfigSpace
+from planner.costs import CostModel, EdgeTable
+from planner.graph import Edge
+from planner.regions import needed, pieces_of
+from simulator.memory_need import check_memory, engine_bytes, graph_bytes
+
+__all__ = ["check_messages", "edge_prices"]
+
+Floats = NDArray[np.float64]
+
+_ITERATIONS = 4
+"""Iterations of a replay."""
+_USES = 2
+"""Links of a route, at the least."""
+_LOWERED_BYTES = 400
+"""Memory of a message and its dependencies while they are put in order, at the least."""
+_FEW = 1_000_000
+"""Pairs of parts whose messages are not worth counting."""
+
+
+def edge_prices(model: CostModel) -> EdgeTable:
+    """t_x of one configuration of the producer and one of the consumer, as a table of one entry.
+
+    The tables want the routes between all devices, in the number of devices squared.  Where there are too many for
+    that, the messages of the two configurations are priced one by one, over their own routes only.
+    """
+    return model.transfer_table if model.network.has_tables else lambda *pair: _by_message(model, *pair)
+
+
+def _by_message(model: CostModel, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
+    network, layer = model.network, model.graph.layers[edge.consumer]
+    needs, tensor = layer.operation.needs(edge.slot, layer.input_shapes), model.graph.layers[edge.producer].output
+    pieces = pieces_of(producer, consumer, needs, tensor, network.device_count)
+    giver, taker = producer.devices[pieces.part], pieces.device
+    size = (pieces.high - pieces.low).prod(axis=1) * float(model.graph.element_bytes)
+    moves = np.flatnonzero(giver != taker)
+    seconds = 0.0
+    if len(moves):
+        ends, size = (giver[moves], taker[moves]), size[moves]
+        for source, target in (ends, ends[::-1])[: 1 + model.graph.has_gradient(edge.producer)]:
+            busiest_s = (network.link_loads(source, target, size) * network.seconds_per_byte).max()
+            seconds += float(busiest_s + network.latencies_s(source, target, size).max())
+    return np.array([[seconds]])
+
+
+def check_messages(model: CostModel, spaces: Sequence[ConfigSpace]) -> None:
+    """Refuse a strategy whose transfers alone would not fit in memory, before it is lowered.
+
+    Args:
+        model: Graph and cluster.
+        spaces: For every layer the space that holds its one configuration.
+
+    Raises:
+        InfeasiblePlanError: The transfers of a few iterations take more memory than is free; with the estimate.
+    """
+    most = sum(int(spaces[edge.producer].parts[0] * spaces[edge.consumer].parts[0]) for edge in model.graph.edges)
+    if most > _FEW:
+        messages = sum(_messages(model, spaces, u) for u in range(len(spaces)))
+        counts = {"tasks": messages * _ITERATIONS, "uses": messages * _ITERATIONS * _USES, "dependencies": 0}
+        replay_bytes = graph_bytes(**counts) + engine_bytes(**counts, engine="compiled")
+        check_memory(messages * _LOWERED_BYTES + replay_bytes, f"simulating {messages:,} transfers an iteration")
+
+
+def _messages(model: CostModel, spaces: Sequence[ConfigSpace], producer: int) -> int:
+    """Transfers of the tensor that a layer makes, and of its gradient."""
+    graph, tensor = model.graph, model.graph.layers[producer].output
+    degrees, sizes = spaces[producer].degrees[0], np.array(tensor.sizes)
+    found: dict[int, int] = {}
+    for edge in graph.consumers[producer]:
+        layer, space = graph.layers[edge.consumer], spaces[edge.consumer]
+        boxes = needed(space, layer.operation.needs(edge.slot, layer.input_shapes), tensor)
+        touched = -(-boxes.high * degrees // sizes) - boxes.low * degrees // sizes  # parts that a box meets
+        pairs = int(touched.prod(axis=1).sum())
+        found[int(model.layouts(edge, space)[0])] = max(pairs - len(space.devices), 0)  # a device may hold one itself
+    return sum(found.values()) * (1 + graph.has_gradient(producer))

@@ -1,0 +1,54 @@
+"""Prices and numbers of messages of single strategies, against the tables and the lowered program."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from plans import cluster_of, program_of, questions
+
+from hwprofiles.errors import InfeasiblePlanError
+from planner import edge_prices, network
+from planner.costs import CostModel
+from planner.models import load_model
+from planner.plan import additive_s, lowered
+from planner.program import KINDS
+from planner.strategies import named_strategy, spaces_of
+from simulator import memory_need
+
+
+@settings(max_examples=40)
+@given(questions())
+def test_message_by_message_equals_the_tables(question):
+    """Eq. 1 of random strategies: in bulk with all routes, and with those of the messages only."""
+    model, strategy = question
+    expected_s = additive_s(model, strategy)
+    with patch.object(network, "_TABLE_DEVICES", 0):
+        few = CostModel(model.graph, model.cluster, model.exchange)
+        few.network = network.Network(model.cluster)
+        assert not few.network.has_tables
+        assert additive_s(few, strategy) == pytest.approx(expected_s, rel=1e-9)
+
+
+@settings(max_examples=40)
+@given(questions())
+def test_messages_are_counted_before_they_are_lowered(question):
+    """At most as many as the program has; short of it by no more than a message a part and direction."""
+    model, strategy = question
+    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
+    transfers = np.flatnonzero(program_of(model, strategy).kind == KINDS.index("transfer"))
+    counted = sum(edge_prices._messages(model, spaces, u) for u in range(len(spaces)))
+    parts = sum(int(spaces[edge.consumer].parts[0]) for edge in model.graph.edges)
+    assert len(transfers) - 2 * parts <= counted <= len(transfers)
+
+
+def test_too_many_messages_are_refused_with_the_estimate(monkeypatch):
+    """Before lowering: what the messages of a replay take, against what is free."""
+    model = CostModel(load_model("alexnet", batch=64), cluster_of("dgx-h100", 8))
+    strategy = named_strategy("model", model.graph, 8)
+    monkeypatch.setattr(edge_prices, "_FEW", 0)
+    assert lowered(model, strategy).size
+    monkeypatch.setattr(memory_need, "available_bytes", lambda: 1)
+    monkeypatch.setattr("planner.plan.lower", None)
+    with pytest.raises(InfeasiblePlanError, match=r"simulating \d+ transfers an iteration would take about .* GiB"):
+        lowered(model, strategy)
