@@ -168,8 +168,10 @@ def unreachable_pair(device_count: int, vertex_count: int, arcs: Sequence[Arc]) 
         reach = _searched(device_count, vertex_count, arcs)
     else:
         reach = _grouped(device_count, vertex_count, pairs)
-    missing = np.argwhere(~reach)
-    return (int(missing[0, 0]), int(missing[0, 1])) if len(missing) else None
+    if reach.all():
+        return None
+    first, second = np.unravel_index(int(reach.argmin()), reach.shape)
+    return int(first), int(second)
 
 
 def _searched(device_count: int, vertex_count: int, arcs: Sequence[Arc]) -> NDArray[np.bool_]:
@@ -192,7 +194,7 @@ def _grouped(device_count: int, vertex_count: int, pairs: set[tuple[int, int]]) 
     for a, b in pairs:
         if min(a, b) >= device_count:
             group[root(a)] = root(b)
-    reach = np.eye(device_count, dtype=bool)
+    reach = np.eye(device_count, dtype=np.bool_)
     member = np.zeros((device_count, vertex_count), dtype=np.float32)
     for a, b in pairs:
         if a < device_count:
@@ -201,4 +203,6 @@ def _grouped(device_count: int, vertex_count: int, pairs: set[tuple[int, int]]) 
             else:
                 member[a, root(b)] = 1
     member = member[:, member.any(axis=0)]
+    if member.all(axis=0).any():  # one group joins all, as nearly always: a matrix of pairs would take seconds
+        return np.broadcast_to(np.True_, reach.shape)
     return np.asarray(reach | (member @ member.T > 0))
