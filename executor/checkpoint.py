@@ -51,7 +51,7 @@ from executor.boxes import Box
 from hwprofiles.errors import ConfigError
 from planner.graph import ComputationGraph
 
-__all__ = ["Checkpoint", "Part", "load_checkpoint", "model_identity", "save_checkpoint"]
+__all__ = ["Checkpoint", "Part", "latest_step", "load_checkpoint", "model_identity", "save_checkpoint"]
 
 VERSION = 1
 _LATEST, _ABOUT, _PARTIAL = "latest", "checkpoint.json", ".partial"
@@ -144,6 +144,24 @@ def load_checkpoint(
     Raises:
         ConfigError: There is none, it is damaged, it differs in ``identity``, or it lacks one of ``wanted``.
     """
+    found, reader, metadata, advice = _opened(folder)
+    _check(found, identity, wanted, metadata)
+    try:
+        _collective(load, dict(wanted), storage_reader=reader, planner=_LoadPlanner(), process_group=group)
+    except CheckpointException as error:
+        raise ConfigError(f"checkpoint {found.path} is damaged: {_reason(error)}{advice}") from error
+    return found
+
+
+def latest_step(folder: Path, identity: Mapping[str, Any]) -> int:
+    """Steps of training behind the newest checkpoint; arguments and errors as for ``load_checkpoint``."""
+    found, _, metadata, _ = _opened(folder)
+    _check(found, identity, {}, metadata)
+    return found.step
+
+
+def _opened(folder: Path) -> tuple[Checkpoint, "_Reader", Metadata, str]:
+    """The newest checkpoint, how to read it, and what to advise where it turns out to be damaged."""
     path, *older = _candidates(folder)
     advice = f"; the one before is {older[0]}" if older else ""
     try:
@@ -155,12 +173,7 @@ def load_checkpoint(
         raise ConfigError(f"checkpoint {path} is damaged: {_line(error)}{advice}") from error
     if content.get("version") != VERSION:
         raise ConfigError(f"checkpoint {path} has version {content.get('version')}, this program reads {VERSION}")
-    _check(found, identity, wanted, metadata)
-    try:
-        _collective(load, dict(wanted), storage_reader=reader, planner=_LoadPlanner(), process_group=group)
-    except CheckpointException as error:
-        raise ConfigError(f"checkpoint {path} is damaged: {_reason(error)}{advice}") from error
-    return found
+    return found, reader, metadata, advice
 
 
 def _candidates(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ BAD_INPUT, INTERRUPTED = 2, 130
 
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 2 for bad input, 130 after Ctrl-C.
+    """Run a command and return its exit code: 0, 1 after a failed rank, 2 for bad input, 130 after Ctrl-C.
 
     Everything else is our own bug and keeps its traceback.
 
@@ -24,7 +24,7 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(arguments, prog_name="orrery", standalone_mode=False) or 0
     except (OrreryError, OSError, typer.TyperException) as error:
-        return _complain(_message(error), BAD_INPUT)
+        return _complain(_message(error), getattr(error, "exit_code", BAD_INPUT))
     # typer turns KeyboardInterrupt into this code.
     return _complain("interrupted", INTERRUPTED) if code == INTERRUPTED else int(code)
 

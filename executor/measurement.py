@@ -1,0 +1,118 @@
+"""What all ranks measured, joined: when each task of the program really ran."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from executor.recorder import Measured
+from planner.program import Program
+from planner.replay import timeline_rows
+
+__all__ = ["Measurement", "join", "read_measurement"]
+
+Floats = NDArray[np.float64]
+
+WARM_UP = 2
+"""Iterations that are measured but not counted: buffers are made, connections and caches warm up."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measurement:
+    """K iterations of T tasks, all on the clock of rank 0."""
+
+    start_s: Floats
+    """Shape (K, T): a transfer's sending, a collective's last arrival; NaN where nothing was measured."""
+    end_s: Floats
+    """Shape (K, T): a transfer's arrival, a collective's last end."""
+    sent_bytes: Floats
+    """Shape (K, T): as counted by the senders; NaN where the back end moved them by itself."""
+    loss: Floats
+    """Shape (K,): mean over the batch."""
+    peak_memory_bytes: Floats
+    """Shape (ranks,)."""
+
+    @cached_property
+    def ends_s(self) -> Floats:
+        """End of each iteration, shape (K,)."""
+        return np.asarray(np.maximum.accumulate(np.nanmax(self.end_s, axis=1)))
+
+    @cached_property
+    def iterations_s(self) -> Floats:
+        """Time of each iteration after the warm-up, from end to end; at least one."""
+        ends = np.concatenate([[float(np.nanmin(self.start_s))], self.ends_s])
+        return np.diff(ends)[min(WARM_UP, len(self.ends_s) - 1) :]
+
+    @property
+    def iteration_s(self) -> float:
+        """Median time of an iteration."""
+        return float(np.median(self.iterations_s))
+
+    @property
+    def spread_s(self) -> float:
+        """Half the distance between the quartiles of the iteration times."""
+        low, high = np.quantile(self.iterations_s, [0.25, 0.75])
+        return float(high - low) / 2
+
+    @cached_property
+    def task_s(self) -> Floats:
+        """Median duration of each task after the warm-up, shape (T,)."""
+        counted = slice(min(WARM_UP, len(self.ends_s) - 1), None)
+        return np.asarray(np.median(self.end_s[counted] - self.start_s[counted], axis=0))
+
+    @cached_property
+    def shown(self) -> int:
+        """The iteration whose time is nearest the median: the one that timelines show."""
+        first = len(self.ends_s) - len(self.iterations_s)
+        return first + int(np.abs(self.iterations_s - self.iteration_s).argmin())
+
+    def timeline(self, program: Program) -> pd.DataFrame:
+        """One row a task of a typical iteration, in the form of a simulated one; times from its first task."""
+        start_s, end_s = self.start_s[self.shown], self.end_s[self.shown]
+        origin_s = float(np.nanmin(start_s))
+        return timeline_rows(program, start_s - origin_s, end_s - origin_s, iteration=self.shown, origin="measured")
+
+    def write(self, path: Path) -> None:
+        """Write everything as one file."""
+        partial = path.with_name(f".{path.name}.part")
+        with partial.open("wb") as file:
+            np.savez_compressed(
+                file, start_s=self.start_s, end_s=self.end_s, sent_bytes=self.sent_bytes, loss=self.loss,
+                peak_memory_bytes=self.peak_memory_bytes,
+            )  # fmt: skip
+        partial.replace(path)
+
+
+def read_measurement(path: Path) -> Measurement:
+    """Read what ``Measurement.write`` wrote."""
+    with np.load(path) as arrays:
+        return Measurement(**{name: arrays[name] for name in arrays.files})
+
+
+def join(
+    program: Program, ranks: Sequence[Sequence[Measured]], losses: Floats, peak_memory_bytes: Floats
+) -> Measurement:
+    """Join the views of all ranks.
+
+    Args:
+        program: What ran.
+        ranks: By rank and iteration, on one clock.
+        losses: Shape (ranks, K): shares of the mean loss.
+        peak_memory_bytes: Shape (ranks,).
+    """
+    starts = np.array([[row.start_s for row in rank] for rank in ranks])
+    ends = np.array([[row.end_s for row in rank] for rank in ranks])
+    sent = np.array([[row.sent_bytes for row in rank] for rank in ranks])
+    known = ~np.isnan(sent).all(axis=0)
+    return Measurement(
+        # of a collective the last arrival is its start; anything else has one rank that says when it started
+        start_s=np.fmax.reduce(starts, axis=0),
+        end_s=np.fmax.reduce(ends, axis=0),
+        sent_bytes=np.where(known, np.nansum(sent, axis=0), np.nan),
+        loss=losses.sum(axis=0),
+        peak_memory_bytes=peak_memory_bytes,
+    )

@@ -1,0 +1,65 @@
+"""What a run is told beside its plan."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from executor.optimizers import OptimizerSpec
+from hwprofiles.errors import ConfigError
+
+__all__ = ["RunOptions", "read_options", "write_options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a plan is run."""
+
+    plan: str
+    """Path of the plan file."""
+    steps: int = 10
+    """Training steps in all; a resumed run counts those before."""
+    seed: int = 0
+    """Of first values, data and dropout."""
+    data: str = "generated"
+    """As for ``executor.data.load_data``."""
+    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    overlap: bool = True
+    """Send gradients and regions beside arithmetic; off: wait for each."""
+    stand_in: bool = False
+    """Let waits of the predicted length stand in for arithmetic."""
+    device: str = "auto"
+    """``auto``, ``cpu`` or ``cuda``."""
+    threads: int = 0
+    """Threads that a rank computes with; 0: the machine's cores, shared equally."""
+    join_bytes: float = 1024.0 * 1024.0
+    """Gradients of several layers are summed as one buffer up to this size."""
+    checkpoint: str = ""
+    """Folder for checkpoints; empty for none."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints; 0: only after the last step."""
+    resume: bool = False
+    """Go on from the latest checkpoint in the folder."""
+    out: str = ""
+    """Folder for what rank 0 writes; empty for nothing."""
+    timeout_s: float = 60.0
+    """How long a message or a sum may keep a rank waiting."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("steps", 1), ("threads", 0), ("checkpoint_every", 0), ("join_bytes", 0)):
+            if getattr(self, name) < low:
+                raise ConfigError(f"{name} must be >= {low}, got {getattr(self, name)}")
+        if (self.resume or self.checkpoint_every) and not self.checkpoint:
+            raise ConfigError("checkpoint must name a folder where resume or checkpoint_every is given, got none")
+        if self.stand_in and self.checkpoint:
+            raise ConfigError("checkpoint must be left out with stand_in: nothing is trained")
+
+
+def write_options(options: RunOptions, path: Path) -> None:
+    """Write options for the ranks to read."""
+    path.write_bytes(msgspec.json.encode(options))
+
+
+def read_options(path: Path) -> RunOptions:
+    """Read what ``write_options`` wrote."""
+    return msgspec.json.decode(path.read_bytes(), type=RunOptions)

@@ -1,0 +1,220 @@
+"""Sums over replicas: gradients and batch-norm statistics, by the rounds of the program or the back end's own ring."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.devices import Device, Handle
+from executor.rank_program import RankProgram
+from executor.recorder import Recorder
+from planner.program import Collective
+from simulator.collectives import Round
+
+__all__ = ["JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "chains_of", "is_ring"]
+
+JOIN_BYTES = 1024 * 1024
+"""Gradients of several layers are summed as one buffer up to this size."""
+
+
+def is_ring(steps: Round) -> bool:
+    """Whether one round, with its repeats, is the ring all-reduce that gloo and NCCL run by themselves."""
+    count = len(steps.source)
+    ring = steps.repeats == 2 * (count - 1) and steps.pieces == steps.span == count and steps.width == 1
+    return bool(ring and len(np.unique(steps.source)) == count and len(np.unique(steps.target)) == count)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The tasks, one after another, that sum one buffer."""
+
+    layer: int
+    tasks: tuple[int, ...]
+    devices: tuple[int, ...]
+    native: bool
+
+
+def chains_of(view: RankProgram, *, statistics: bool) -> list[Chain]:
+    """The sums of gradients, or of statistics, that a rank takes part in, in program order."""
+    program = view.program
+    mine = [task for task in view.tasks if task in program.collectives and program.statistics[task] == statistics]
+    chains = []
+    for (layer, _), group in groupby(mine, key=lambda task: (int(program.layer[task]), bool(program.backward[task]))):
+        tasks = tuple(group)
+        first = program.collectives[tasks[0]]
+        chains.append(Chain(layer, tasks, first.devices, len(tasks) == 1 and is_ring(first.round)))
+    return chains
+
+
+class Reducer:
+    """Sums one buffer after another; every rank must make its reducers in the same order.
+
+    Args:
+        view: What this rank takes part in.
+        recorder: Told when tasks begin and end.
+        statistics: What it sums: statistics of normalisations, or gradients.
+    """
+
+    def __init__(self, view: RankProgram, recorder: Recorder, *, statistics: bool) -> None:
+        self._program, self._rank, self._recorder = view.program, view.rank, recorder
+        self._everyone = dist.new_group()  # rounds send point to point beside the messages of the program
+        rings = {
+            collective.devices
+            for task, collective in view.program.collectives.items()
+            if view.program.statistics[task] == statistics and is_ring(collective.round)
+        }
+        self._groups = {devices: dist.new_group(list(devices)) for devices in sorted(rings)}
+
+    def sum(self, chain: Chain, content: Tensor) -> None:
+        """Sum a flat buffer over the devices of a chain, in place; waits until it is done."""
+        if chain.native:
+            dist.all_reduce(content, group=self._groups[chain.devices])
+            return
+        for task in chain.tasks:
+            self._recorder.start(task)
+            self._run(task, self._program.collectives[task], content)
+            self._recorder.end(task)
+
+    def close(self) -> None:
+        """Give the connections back; all ranks must call it together."""
+        for group in (self._everyone, *self._groups.values()):
+            if group is not dist.GroupMember.NON_GROUP_MEMBER:
+                dist.destroy_process_group(group)
+
+    def _run(self, task: int, collective: Collective, content: Tensor) -> None:
+        """The messages of one round that this rank sends or takes, repeat by repeat."""
+        steps = collective.round
+        bounds = np.arange(steps.pieces + 1) * content.numel() // steps.pieces
+        mine = np.flatnonzero((steps.source == self._rank) | (steps.target == self._rank))
+        for repeat in range(steps.repeats):
+            first = steps.first_piece(repeat)
+            receives, sends = [], []
+            taken: dict[tuple[int, int], list[tuple[int, Tensor]]] = {}
+            for m in mine.tolist():
+                piece = slice(int(bounds[first[m]]), int(bounds[first[m] + steps.width]))
+                tag = self._program.size + task
+                if steps.target[m] == self._rank:
+                    source, arriving = int(steps.source[m]), torch.empty_like(content[piece])
+                    own = [(self._rank, content[piece])] if repeat < steps.adds[m] else []
+                    taken.setdefault((piece.start, piece.stop), own).append((source, arriving))
+                    receives.append(dist.P2POp(dist.irecv, arriving, source, self._everyone, tag))
+                else:
+                    sends.append(dist.P2POp(dist.isend, content[piece], int(steps.target[m]), self._everyone, tag))
+                    self._recorder.sent(task, content[piece].numel() * content.element_size())
+            for request in dist.batch_isend_irecv([*receives, *sends]) if receives or sends else ():
+                request.wait()
+            for (low, high), terms in taken.items():
+                content[low:high] = _total(terms)
+
+
+def _total(terms: Sequence[tuple[int, Tensor]]) -> Tensor:
+    """Sum in the order of the ranks, so that all replicas get the same to the last bit."""
+    tensors = [tensor for _, tensor in sorted(terms, key=lambda term: term[0])]
+    total = tensors[0] if len(tensors) == 1 else tensors[0] + tensors[1]
+    for tensor in tensors[2:]:
+        total += tensor
+    return total
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Gradients of one or several layers that are summed as one buffer."""
+
+    chains: list[Chain]
+    sizes: dict[str, torch.Size] = field(default_factory=dict)
+    flat: dict[int, Tensor] = field(default_factory=dict)
+    """By layer, its gradients, one after another."""
+    handle: Handle | None = None
+
+
+class GradientExchange:
+    """Sums every layer's gradients over its replicas beside the backward pass.
+
+    Args:
+        view: What this rank takes part in.
+        device: Whose lane runs the sums.
+        recorder: Told when tasks begin and end.
+        overlap: Off: each sum is waited for before anything else is computed.
+        timeout_s: How long a sum may keep the rank waiting.
+        join_bytes: Sums by the back end's own ring are joined up to this size.
+    """
+
+    def __init__(
+        self,
+        view: RankProgram,
+        device: Device,
+        recorder: Recorder,
+        *,
+        overlap: bool = True,
+        timeout_s: float,
+        join_bytes: float = JOIN_BYTES,
+    ) -> None:
+        self._device, self._recorder, self._overlap, self._timeout_s = device, recorder, overlap, timeout_s
+        self._reducer = Reducer(view, recorder, statistics=False)
+        self._lane = device.lane("gradients")
+        self._bucket: dict[int, _Bucket] = {}
+        self._shapes: dict[int, dict[str, torch.Size]] = {}
+        open_buckets: dict[tuple[int, ...], tuple[_Bucket, float]] = {}
+        for chain in chains_of(view, statistics=False):
+            size = view.program.collectives[chain.tasks[0]].buffer_bytes
+            bucket, total = open_buckets.get(chain.devices, (_Bucket([]), join_bytes))
+            if not chain.native or total + size > join_bytes:
+                bucket, total = _Bucket([]), 0.0
+            bucket.chains.append(chain)
+            self._bucket[chain.layer] = bucket
+            if chain.native:
+                open_buckets[chain.devices] = (bucket, total + size)
+
+    def submit(self, layer: int, gradients: Mapping[str, Tensor]) -> bool:
+        """Sum a layer's gradients, as soon as those that travel with them exist too.
+
+        Returns:
+            False where the layer has no replicas: its gradients are whole as they are.
+        """
+        if layer not in self._bucket:
+            return False
+        self._shapes[layer] = {name: gradient.shape for name, gradient in gradients.items()}
+        bucket = self._bucket[layer]
+        bucket.flat[layer] = torch.cat([gradient.reshape(-1) for gradient in gradients.values()])
+        if len(bucket.flat) < len(bucket.chains):
+            return True
+        layers = [chain.layer for chain in bucket.chains]
+        content = bucket.flat[layer] if len(layers) == 1 else torch.cat([bucket.flat[i] for i in layers])
+        pieces = content.split([bucket.flat[i].numel() for i in layers])
+        bucket.flat = dict(zip(layers, pieces, strict=True))
+        bucket.handle = self._lane.submit(lambda: self._sum(bucket.chains, content))
+        self._lane.keep(content)
+        if not self._overlap:
+            bucket.handle.wait(self._timeout_s)
+        return True
+
+    def _sum(self, chains: Sequence[Chain], content: Tensor) -> None:
+        tasks = [task for chain in chains for task in chain.tasks if chain.native]
+        for task in tasks:
+            self._recorder.start(task)
+        self._reducer.sum(chains[0], content)
+        for task in tasks:
+            self._recorder.end(task)
+
+    def wait(self, layer: int) -> dict[str, Tensor]:
+        """A layer's gradients, once they are summed.
+
+        Raises:
+            TimeoutError: They are not summed in time.
+            RuntimeError: A connection broke.
+        """
+        bucket = self._bucket[layer]
+        assert bucket.handle is not None
+        bucket.handle.wait(self._timeout_s)
+        shapes, flat = self._shapes[layer], bucket.flat.pop(layer)
+        pieces = flat.split([shape.numel() for shape in shapes.values()])
+        return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+
+    def close(self) -> None:
+        """End what runs beside; all ranks must call it together."""
+        self._lane.close()
+        self._reducer.close()

@@ -1,0 +1,176 @@
+"""A rank set up for a program: its parts, parameters, optimizers, messages and measurements."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from executor.boxes import Box
+from executor.data import Dataset, load_data
+from executor.devices import Device
+from executor.initial import initial_parameters
+from executor.layers import PartLayer, parameter_box, part_layer
+from executor.layers.base import Place
+from executor.optimizers import Optimizer, make_optimizer
+from executor.options import RunOptions
+from executor.rank_program import RankProgram, messages_of
+from executor.recorder import Recorder
+from executor.reduction import GradientExchange, chains_of
+from executor.stand_in import StandIn
+from executor.status import RankStatus
+from executor.transport import transport_of
+from executor.worker import Worker, data_boxes
+from hwprofiles.errors import ConfigError
+from planner.graph import ComputationGraph
+from planner.operations import Loss
+from planner.program import Program
+
+__all__ = ["DTYPES", "Session", "check_program", "open_session"]
+
+DTYPES = {4: torch.float32, 8: torch.float64}
+"""By bytes of an element."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Session:
+    """Everything that a rank holds while it trains."""
+
+    view: RankProgram
+    worker: Worker
+    parts: dict[int, PartLayer]
+    """By layer; only the layers of which the rank holds a part."""
+    boxes: dict[int, dict[str, Box]]
+    """By layer and parameter, the slice that the rank holds."""
+    parameters: dict[int, dict[str, Tensor]]
+    optimizers: dict[int, Optimizer]
+
+
+def check_program(program: Program, ranks: int) -> None:
+    """Refuse what cannot be run.
+
+    Raises:
+        ConfigError: Fewer ranks than devices in the plan, numbers of a size that is not trained with, or a network
+            that does not end in a loss.
+    """
+    devices = 1 + max(int(space.devices.max()) for space in program.spaces)
+    if devices > ranks:
+        raise ConfigError(f"processes must be at least the plan's {devices} devices, got {ranks}")
+    graph = program.graph
+    if graph.element_bytes not in DTYPES:
+        raise ConfigError(f"element_bytes must be 4 or 8 to be run, got {graph.element_bytes}")
+    for i, layer in enumerate(graph.layers):
+        if not graph.consumers[i] and not isinstance(layer.operation, Loss):
+            raise ConfigError(f"layer {layer.name} of {graph.name} must be read by another or be a loss to be run")
+        if any(not parameter.split for parameter in layer.parameters):
+            raise ConfigError(f"parameters of {layer.name} must be split with its channels to be run")
+
+
+class _NoData:
+    """Stands for data where nothing is computed."""
+
+    samples: int | None = None
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+
+    def inputs(self, step: int, box: Box) -> Tensor:
+        return torch.empty(0, dtype=self._dtype)
+
+    def targets(self, step: int, low: int, high: int) -> Tensor:
+        return torch.empty(0, dtype=torch.int64)
+
+
+def open_session(
+    program: Program, rank: int, options: RunOptions, *, reduced: bool, device: Device, status: RankStatus, steps: int
+) -> Session:
+    """Set a rank up; all ranks must call it together, with the default process group open.
+
+    Args:
+        program: Lowered with its collectives as activities.
+        rank: Also the device of the program that this rank is.
+        options: How it is run.
+        reduced: Whether batch normalisation takes its statistics over the whole batch.
+        device: Where it computes.
+        status: Where it says what it does.
+        steps: Steps that will be run.
+
+    Raises:
+        ConfigError: The data do not fit the model.
+    """
+    graph, dtype = program.graph, DTYPES[program.graph.element_bytes]
+    view = RankProgram(program, rank, messages_of(program))
+    recorder = Recorder(program.size, device)
+    boxes = {i: _parameter_boxes(graph, i, view.held(i)) for i, part in enumerate(view.part) if part >= 0}
+    parameters, optimizers = _parameters(graph, boxes, options, dtype, device)
+    data: Dataset
+    if options.stand_in:
+        data = _NoData(dtype)
+    else:
+        data = load_data(options.data, graph, seed=options.seed, dtype=dtype, device=device.torch_device)
+    transport = transport_of(
+        view, device, iterations=steps, dtype=dtype, recorder=recorder, timeout_s=options.timeout_s
+    )
+    exchange = GradientExchange(
+        view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes
+    )
+    parts = _parts(view, boxes, options, dtype, device, reduced=reduced)
+    worker = Worker(
+        view, parts=parts, parameters=parameters, optimizers=optimizers, data=data, device=device,
+        transport=transport, exchange=exchange, recorder=recorder, status=status, seed=options.seed,
+        overlap=options.overlap, stand_in=options.stand_in,
+    )  # fmt: skip
+    return Session(
+        view=view, worker=worker, parts=parts, boxes=boxes, parameters=parameters, optimizers=optimizers,
+    )  # fmt: skip
+
+
+def _parameter_boxes(graph: ComputationGraph, layer: int, held: Box) -> dict[str, Box]:
+    row = graph.layers[layer]
+    return {parameter.name: parameter_box(parameter, held, row.output) for parameter in row.parameters}
+
+
+def _parameters(
+    graph: ComputationGraph, boxes: dict[int, dict[str, Box]], options: RunOptions, dtype: torch.dtype, device: Device
+) -> tuple[dict[int, dict[str, Tensor]], dict[int, Optimizer]]:
+    parameters: dict[int, dict[str, Tensor]] = {}
+    for i, slices in boxes.items():
+        if options.stand_in:
+            parameters[i] = {name: torch.zeros(box.shape, dtype=dtype) for name, box in slices.items()}
+        else:
+            parameters[i] = initial_parameters(
+                graph, i, slices, seed=options.seed, dtype=dtype, device=device.torch_device
+            )
+    return parameters, {
+        i: make_optimizer(options.optimizer, list(row.values())) for i, row in parameters.items() if row
+    }
+
+
+def _parts(
+    view: RankProgram, boxes: dict[int, dict[str, Box]], options: RunOptions, dtype: torch.dtype, device: Device, *,
+    reduced: bool,
+) -> dict[int, PartLayer]:  # fmt: skip
+    program = view.program
+    graph = program.graph
+    if not options.stand_in:
+        return {
+            i: part_layer(
+                graph, i, program.spaces[i], view.part[i], reduced=reduced, dtype=dtype, device=device.torch_device
+            )
+            for i in boxes
+        }
+    statistics = {chain.layer for chain in chains_of(view, statistics=True)}
+    data, parts = data_boxes(view), dict[int, PartLayer]()
+    inputs = {(edge.consumer, edge.slot): row.box for row in view.inputs.values() for edge in row.readers}
+    for i in boxes:
+        layer, box = graph.layers[i], view.held(i)
+        needs = tuple(
+            data[i][slot] if source == "input" else inputs[i, slot] for slot, source in enumerate(layer.inputs)
+        )
+        parts[i] = StandIn(
+            Place(layer, i, box, needs),
+            {name: row.shape for name, row in boxes[i].items()},
+            reduced_channels=box.shape[1] if i in statistics else 0,
+            is_loss=isinstance(layer.operation, Loss),
+            dtype=dtype,
+        )
+    return parts

@@ -1,0 +1,68 @@
+"""Parts that compute nothing: for runs in which only the messages are real."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from executor.layers.base import PartLayer, Place, Step
+
+__all__ = ["StandIn"]
+
+
+class StandIn(PartLayer):
+    """Makes tensors of the right shapes, all zero, once and for all.
+
+    Args:
+        place: Which part of which layer.
+        parameters: Shapes of the slices of the parameters that the part holds, by name.
+        reduced_channels: Channels whose statistics are summed over the parts; 0 for none.
+        is_loss: Whether the layer ends the network.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        parameters: Mapping[str, Sequence[int]],
+        *,
+        reduced_channels: int,
+        is_loss: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__(place)
+        self._output = torch.zeros(place.held.shape, dtype=dtype)
+        self._inputs = [torch.zeros(box.shape, dtype=dtype) for box in place.inputs]
+        self._gradients = {name: torch.zeros(tuple(shape), dtype=dtype) for name, shape in parameters.items()}
+        self.loss = torch.zeros((), dtype=dtype) if is_loss else None
+        self.reduces = reduced_channels > 0
+        if self.reduces:
+            self.statistics = torch.zeros(2, reduced_channels, dtype=torch.float64)
+
+    @override
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+        return self._output
+
+    @override
+    def finish_forward(self) -> Tensor:
+        return self._output
+
+    @override
+    def begin_backward(self, gradient: Tensor | None) -> None:
+        pass
+
+    @override
+    def finish_backward(self) -> None:
+        pass
+
+    @override
+    def activation_gradient(self) -> list[Tensor]:
+        return self._inputs
+
+    @override
+    def weight_gradient(self) -> dict[str, Tensor]:
+        return self._gradients
+
+    @override
+    def release(self) -> None:
+        pass

@@ -1,0 +1,213 @@
+"""Messages between ranks: regions of tensors, sent as soon as they exist.
+
+On processors every receive is posted an iteration ahead, before anything is sent: gloo's notice of a receive
+queues behind data on the same connection.  On GPUs all ranks send and receive phase by phase, in one order, since
+NCCL matches messages by their order.
+"""
+
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from typing_extensions import override
+
+from executor.devices import Device, Handle
+from executor.rank_program import Message, RankProgram
+from executor.recorder import Recorder
+
+__all__ = ["GlooTransport", "NcclTransport", "Transport", "transport_of"]
+
+
+class Transport(ABC):
+    """How one rank sends and receives the messages of its program."""
+
+    @abstractmethod
+    def exchange(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
+        """Send the messages of one phase, and get ready for those that the others send in it; does not wait."""
+
+    @abstractmethod
+    def take(self, message: Message) -> Tensor:
+        """The content of a message, flat, once it has arrived.
+
+        Raises:
+            TimeoutError: It does not arrive in time.
+            RuntimeError: The connection broke.
+        """
+
+    @abstractmethod
+    def release(self, message: Message) -> None:
+        """The content has been read: its buffer may take the next iteration's."""
+
+    @abstractmethod
+    def end_iteration(self) -> None:
+        """Wait until everything sent has left."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what runs beside."""
+
+
+@dataclass
+class _Arrival:
+    """Where one message of every iteration arrives."""
+
+    message: Message
+    buffer: Tensor
+    posted: "queue.SimpleQueue[dist.Work]" = field(default_factory=queue.SimpleQueue)
+    arrived: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+    left: int = 0
+    """Iterations for which it is still to be posted."""
+
+    def post(self) -> None:
+        if self.left > 0:
+            self.left -= 1
+            work = dist.irecv(self.buffer, self.message.source, tag=self.message.tasks[0])
+            assert work is not None
+            self.posted.put(work)
+
+
+class GlooTransport(Transport):
+    """Messages over gloo.
+
+    Args:
+        view: What this rank sends and receives.
+        iterations: How often.
+        dtype: Of the tensors.
+        recorder: Told when transfers begin and end.
+        timeout_s: How long a message may keep its reader waiting.
+    """
+
+    def __init__(
+        self, view: RankProgram, *, iterations: int, dtype: torch.dtype, recorder: Recorder, timeout_s: float
+    ) -> None:
+        self._recorder, self._timeout_s = recorder, timeout_s
+        self._sending: list[tuple[dist.Work, Tensor]] = []
+        self._arrivals: dict[Message, _Arrival] = {}
+        peers: dict[int, list[_Arrival]] = {}
+        for phase in sorted(view.incoming):
+            for message in view.incoming[phase]:
+                arrival = _Arrival(message, torch.empty(message.elements, dtype=dtype), left=iterations)
+                self._arrivals[message] = arrival
+                peers.setdefault(message.source, []).append(arrival)
+                arrival.post()
+        for peer, arrivals in peers.items():
+            # messages of one rank come over one connection, in the order in which it sends them
+            threading.Thread(target=self._watch, args=(arrivals, iterations), name=f"from-{peer}", daemon=True).start()
+
+    def _watch(self, arrivals: Sequence[_Arrival], iterations: int) -> None:
+        for iteration in range(iterations):
+            for arrival in arrivals:
+                try:
+                    arrival.posted.get().wait()
+                except Exception as error:  # handed to whoever waits
+                    arrival.error = error
+                    arrival.arrived.set()
+                    return
+                for task in arrival.message.tasks:
+                    self._recorder.end(task, iteration=iteration)
+                arrival.arrived.set()
+
+    @override
+    def exchange(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
+        for message, content in outgoing:
+            for task, box in zip(message.tasks, message.boxes, strict=True):
+                self._recorder.start(task)
+                self._recorder.sent(task, box.elements * content.element_size())
+            work = dist.isend(content, message.target, tag=message.tasks[0])
+            assert work is not None
+            self._sending.append((work, content))
+
+    @override
+    def take(self, message: Message) -> Tensor:
+        arrival = self._arrivals[message]
+        if not arrival.arrived.wait(self._timeout_s):
+            raise TimeoutError(f"rank {message.source} sent nothing within {self._timeout_s:g} s")
+        if arrival.error is not None:
+            raise RuntimeError(f"connection to rank {message.source} broke: {arrival.error}") from arrival.error
+        return arrival.buffer
+
+    @override
+    def release(self, message: Message) -> None:
+        arrival = self._arrivals[message]
+        arrival.arrived.clear()
+        arrival.post()
+
+    @override
+    def end_iteration(self) -> None:
+        for work, _ in self._sending:
+            work.wait()
+        self._sending.clear()
+
+    @override
+    def close(self) -> None:
+        pass
+
+
+class NcclTransport(Transport):
+    """Messages over NCCL, on a stream of their own; arguments as for ``GlooTransport``."""
+
+    def __init__(self, view: RankProgram, *, device: Device, dtype: torch.dtype, recorder: Recorder) -> None:
+        self._device, self._recorder, self._dtype = device, recorder, dtype
+        self._lane = device.lane("messages")
+        self._arrived: dict[Message, tuple[Handle, Tensor]] = {}
+
+    @override
+    def exchange(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
+        buffers = [
+            torch.empty(message.elements, dtype=self._dtype, device=self._device.torch_device) for message in incoming
+        ]
+
+        def work() -> None:
+            sends = [dist.P2POp(dist.isend, content, message.target) for message, content in outgoing]
+            receives = [
+                dist.P2POp(dist.irecv, buffer, message.source)
+                for message, buffer in zip(incoming, buffers, strict=True)
+            ]
+            for message, content in outgoing:
+                for task, box in zip(message.tasks, message.boxes, strict=True):
+                    self._recorder.start(task)
+                    self._recorder.sent(task, box.elements * content.element_size())
+            for request in dist.batch_isend_irecv([*receives, *sends]):
+                request.wait()
+            for message in incoming:
+                for task in message.tasks:
+                    self._recorder.end(task)
+
+        handle = self._lane.submit(work)
+        for _, content in outgoing:
+            self._lane.keep(content)
+        for message, buffer in zip(incoming, buffers, strict=True):
+            self._arrived[message] = (handle, buffer)
+
+    @override
+    def take(self, message: Message) -> Tensor:
+        handle, buffer = self._arrived[message]
+        handle.wait(0.0)
+        return buffer
+
+    @override
+    def release(self, message: Message) -> None:
+        del self._arrived[message]
+
+    @override
+    def end_iteration(self) -> None:
+        pass  # the streams keep the order
+
+    @override
+    def close(self) -> None:
+        self._lane.close()
+
+
+def transport_of(
+    view: RankProgram, device: Device, *, iterations: int, dtype: torch.dtype, recorder: Recorder, timeout_s: float
+) -> Transport:
+    """The transport of a rank's device; arguments as for ``GlooTransport``."""
+    if device.backend == "nccl":
+        return NcclTransport(view, device=device, dtype=dtype, recorder=recorder)
+    return GlooTransport(view, iterations=iterations, dtype=dtype, recorder=recorder, timeout_s=timeout_s)

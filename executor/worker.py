@@ -1,0 +1,433 @@
+"""One rank at work: runs its tasks of the program, iteration by iteration."""
+
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from executor.boxes import Box
+from executor.data import Dataset
+from executor.devices import Device
+from executor.layers import PartLayer, Step
+from executor.optimizers import Optimizer
+from executor.rank_program import Input, Message, RankProgram
+from executor.recorder import Measured, Recorder
+from executor.reduction import Chain, GradientExchange, Reducer, chains_of
+from executor.status import RankState, RankStatus
+from executor.transport import Transport
+from planner.graph import Edge
+from planner.operations import Loss
+from planner.program import KINDS
+from planner.regions import needed
+
+__all__ = ["StepResult", "Worker", "data_boxes"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepResult:
+    """What one rank knows of one training step."""
+
+    loss: float
+    """The rank's share of the loss: its samples' part of the mean over the batch."""
+    measured: Measured
+
+
+def data_boxes(view: RankProgram) -> dict[int, dict[int, Box]]:
+    """By layer and slot, the region of the data that the rank's parts read."""
+    boxes: dict[int, dict[int, Box]] = {}
+    program = view.program
+    for i, layer in enumerate(program.graph.layers):
+        for slot, source in enumerate(layer.inputs):
+            if source == "input" and view.part[i] >= 0:
+                needs = layer.operation.needs(slot, layer.input_shapes)
+                rows, part = needed(program.spaces[i], needs, layer.input_shapes[slot]), view.part[i]
+                boxes.setdefault(i, {})[slot] = Box(tuple(rows.low[part].tolist()), tuple(rows.high[part].tolist()))
+    return boxes
+
+
+class Worker:
+    """Runs a rank's tasks of a program.
+
+    Args:
+        view: The rank's tasks and messages.
+        parts: By layer, the part that the rank holds.
+        parameters: By layer and name, the slices that the rank holds; updated in place.
+        optimizers: By layer, what updates them; takes gradients in the order of the layer's parameters.
+        data: Inputs and targets.
+        device, transport, exchange, recorder, status: What the rank works with.
+        seed: Keys dropout's masks.
+        stand_in: Let every task of arithmetic last as long as the program says, by waiting.
+    """
+
+    def __init__(
+        self,
+        view: RankProgram,
+        *,
+        parts: Mapping[int, PartLayer],
+        parameters: Mapping[int, Mapping[str, Tensor]],
+        optimizers: Mapping[int, Optimizer],
+        data: Dataset,
+        device: Device,
+        transport: Transport,
+        exchange: GradientExchange,
+        recorder: Recorder,
+        status: RankStatus,
+        seed: int,
+        overlap: bool = True,
+        stand_in: bool = False,
+    ) -> None:
+        self._view, self._program, self._graph = view, view.program, view.program.graph
+        self._parts, self._parameters, self._optimizers, self._data = parts, parameters, optimizers, data
+        self._device, self._transport, self._exchange = device, transport, exchange
+        self._recorder, self._status = recorder, status
+        self._seed, self._overlap, self._stand_in = seed, overlap, stand_in
+        self._data_boxes = data_boxes(view)
+        self._statistics = Reducer(view, recorder, statistics=True)
+        self._chains: dict[tuple[int, bool], Chain] = {
+            (chain.layer, bool(view.program.backward[chain.tasks[0]])): chain
+            for chain in chains_of(view, statistics=True)
+        }
+        self._dtype = {4: torch.float32, 8: torch.float64}[self._graph.element_bytes]
+        self._run: dict[str, Callable[[int, int], None]] = {
+            "forward": self._forward,
+            "activation_gradient": self._activation_gradient,
+            "weight_gradient": self._weight_gradient,
+            "update": self._update,
+        }
+        self._read_order()
+        self._clear()
+
+    def _read_order(self) -> None:
+        """Who reads what last, so that nothing is kept longer."""
+        view, graph = self._view, self._graph
+        self._input_of: dict[tuple[int, int], Input] = {}
+        self._taken_by: dict[int, list[Input]] = defaultdict(list)  # by producer, tensors that need its own part
+        for row in view.inputs.values():
+            for edge in row.readers:
+                self._input_of[edge.consumer, edge.slot] = row
+            self._taken_by[row.edge.producer].append(row)
+        self._phases = sorted(set(view.outgoing) | set(view.incoming))
+        self._gradients_in: dict[int, list[Message]] = defaultdict(list)
+        self._arriving: dict[Edge, list[tuple[Message, int]]] = defaultdict(list)
+        for phase in self._phases:
+            for message in view.incoming.get(phase, ()):
+                for place, task in enumerate(message.tasks):
+                    if self._program.backward[task]:
+                        self._gradients_in[int(self._program.layer[task])].append(message)
+                        break
+                    self._arriving[view.edge_of[task]].append((message, place))
+        self._forward_sends: dict[int, int] = defaultdict(int)
+        for phase in self._phases:
+            for message in view.outgoing.get(phase, ()):
+                if not self._program.backward[message.tasks[0]]:
+                    self._forward_sends[int(self._program.layer[message.tasks[0]])] += 1
+        self._last_gradient: dict[int, int] = {}
+        for task in view.tasks:
+            if KINDS[self._program.kind[task]] in ("activation_gradient", "weight_gradient"):
+                self._last_gradient[int(self._program.layer[task])] = task
+        self._trained = [graph.has_gradient(i) for i in range(len(graph.layers))]
+
+    def _clear(self) -> None:
+        self._outputs: dict[int, Tensor] = {}
+        self._uses: dict[int, int] = {}
+        self._assembled: dict[Edge, Tensor] = {}
+        self._edge_gradients: dict[Edge, Tensor] = {}
+        self._reads: dict[Edge, int] = {}
+        self._ready: dict[int, dict[str, Tensor]] = {}
+        self._begun: set[int] = set()
+        self._views: dict[int, tuple[Message, Tensor]] = {}
+        self._left: dict[Message, int] = {}
+        self._seen: list[tuple[int, weakref.ref[Tensor]]] = []
+        self._next_phase = 0
+
+    @torch.no_grad()
+    def step(self, number: int) -> StepResult:
+        """Run one training step.
+
+        Args:
+            number: Of the step; with the seed it says which data are read and what dropout drops.
+
+        Raises:
+            FloatingPointError: The loss is not finite; the message names the first layer seen to be at fault.
+            TimeoutError: Another rank keeps this one waiting too long.
+            RuntimeError: A connection broke, or memory ran out.
+        """
+        self._number = number
+        program = self._program
+        for task in self._view.tasks:
+            self._flush(int(program.group[task]))
+            kind = KINDS[program.kind[task]]
+            if kind != "collective":  # what needs a sum asks for it
+                self._status.at(task, RankState.COMPUTING)
+                self._run[kind](task, int(program.layer[task]))
+        self._flush(None)
+        self._status.at(-1, RankState.WAITING)
+        self._transport.end_iteration()
+        self._device.synchronize()
+        loss = sum(float(part.loss) for part in self._parts.values() if part.loss is not None)
+        self._clear()
+        return StepResult(loss=loss, measured=self._recorder.finish())
+
+    def close(self) -> None:
+        """End what runs beside; all ranks must call it together."""
+        self._transport.close()
+        self._exchange.close()
+        self._statistics.close()
+
+    def _flush(self, group: int | None) -> None:
+        """Send and expect what belongs to phases before a group of tasks; None for all that are left."""
+        view = self._view
+        while self._next_phase < len(self._phases):
+            phase = self._phases[self._next_phase]
+            if group is not None and phase >= group:
+                return
+            self._next_phase += 1
+            outgoing = view.outgoing.get(phase, [])
+            incoming = view.incoming.get(phase, [])
+            self._transport.exchange([(message, self._content(message)) for message in outgoing], incoming)
+            self._sent(outgoing)
+            if not self._overlap:
+                for message in incoming:
+                    self._arrive(message)
+
+    def _content(self, message: Message) -> Tensor:
+        """The regions of a message, one after another, contiguous."""
+        view, program = self._view, self._program
+        pieces = []
+        for task, box in zip(message.tasks, message.boxes, strict=True):
+            edge = view.edge_of[task]
+            if program.backward[task]:
+                whole, outer = self._edge_gradients[edge], view.inputs[edge].box
+            else:
+                whole, outer = self._outputs[edge.producer], view.held(edge.producer)
+            pieces.append(whole[box.within(outer)].reshape(-1))
+        return torch.cat(pieces) if len(pieces) > 1 else pieces[0].contiguous()
+
+    def _sent(self, messages: Sequence[Message]) -> None:
+        """Forget tensors of which all has been sent."""
+        view = self._view
+        for message in messages:
+            edges = [view.edge_of[task] for task in message.tasks]
+            if not self._program.backward[message.tasks[0]]:
+                self._used(edges[0].producer)
+                continue
+            for edge in edges:
+                if not view.inputs[edge].own.elements:
+                    self._edge_gradients.pop(edge, None)
+
+    def _used(self, layer: int) -> None:
+        """A layer's output was sent or read once more; the last time it is forgotten."""
+        self._uses[layer] -= 1
+        if self._uses[layer] == 0:
+            del self._outputs[layer]
+
+    def _arrive(self, message: Message) -> None:
+        """Wait for a message, and lay its regions out by task."""
+        if message in self._left:
+            return
+        self._status.at(message.tasks[0], RankState.WAITING, peer=message.source)
+        content = self._transport.take(message)
+        pieces = content.split([box.elements for box in message.boxes])
+        for task, box, piece in zip(message.tasks, message.boxes, pieces, strict=True):
+            self._views[task] = (message, piece.view(box.shape))
+        self._left[message] = len(message.tasks)
+
+    def _region(self, task: int) -> Tensor:
+        return self._views[task][1]
+
+    def _consumed(self, task: int) -> None:
+        """A region has been read; with the last one its message's buffer is free."""
+        message, _ = self._views.pop(task)
+        self._left[message] -= 1
+        if self._left[message] == 0:
+            self._transport.release(message)
+
+    def _timed(self, task: int, layer: int, work: Callable[[], None]) -> None:
+        """Run arithmetic and record it; where it is stood in for, wait until its time is over."""
+        self._status.at(task, RankState.COMPUTING)
+        self._recorder.start(task)
+        begin = time.perf_counter()
+        work()
+        if self._stand_in:
+            left = begin + float(self._program.work_s[task]) - time.perf_counter()
+            if left > 0:
+                time.sleep(left)
+        self._recorder.end(task)
+
+    # forward
+
+    def _forward(self, task: int, layer: int) -> None:
+        for slot, source in enumerate(self._graph.layers[layer].inputs):
+            if source != "input":
+                for message, _ in self._arriving[self._input_of[layer, slot].edge]:
+                    self._arrive(message)
+        part = self._parts[layer]
+        output: list[Tensor] = []
+        targets = self._targets(layer)
+        data = {slot: self._data.inputs(self._number, box) for slot, box in self._data_boxes.get(layer, {}).items()}
+
+        def work() -> None:
+            slots = range(len(self._graph.layers[layer].inputs))
+            inputs = [data[slot] if slot in data else self._input(layer, slot) for slot in slots]
+            step = Step(self._number, self._seed, targets)
+            output.append(part.forward(inputs, self._parameters.get(layer, {}), step))
+
+        self._timed(task, layer, work)
+        if part.reduces:
+            self._reduce(layer, backward=False)
+            output[0] = part.finish_forward()
+        self._forget_inputs(layer)
+        self._keep(layer, output[0])
+        if part.loss is not None and not bool(torch.isfinite(part.loss)):
+            raise FloatingPointError(self._fault(layer))
+
+    def _targets(self, layer: int) -> Tensor | None:
+        if not isinstance(self._graph.layers[layer].operation, Loss):
+            return None
+        box = self._view.held(layer)
+        return self._data.targets(self._number, box.low[0], box.high[0])
+
+    def _keep(self, layer: int, output: Tensor) -> None:
+        """Hold an output for those who read or send it."""
+        self._seen.append((layer, weakref.ref(output)))
+        uses = self._forward_sends[layer] + len(self._taken_by[layer])
+        if uses:
+            self._outputs[layer], self._uses[layer] = output, uses
+
+    def _input(self, layer: int, slot: int) -> Tensor:
+        """A tensor in the layout that the rank's part reads, assembled for its first reader."""
+        row = self._input_of[layer, slot]
+        if row.edge not in self._assembled:
+            self._assembled[row.edge] = self._assemble(row)
+            self._reads[row.edge] = len(row.readers)
+            if self._view.part[row.edge.producer] >= 0:
+                self._used(row.edge.producer)
+        return self._assembled[row.edge]
+
+    def _assemble(self, row: Input) -> Tensor:
+        producer = row.edge.producer
+        held = self._view.held(producer)
+        if row.own == row.box and row.box.elements:
+            return self._outputs[producer][row.box.within(held)]
+        whole = torch.empty(row.box.shape, dtype=self._dtype, device=self._device.torch_device)
+        if row.own.elements:
+            whole[row.own.within(row.box)] = self._outputs[producer][row.own.within(held)]
+        for message, place in self._arriving[row.edge]:
+            task, box = message.tasks[place], message.boxes[place]
+            whole[box.within(row.box)] = self._region(task)
+            self._consumed(task)
+        return whole
+
+    def _forget_inputs(self, layer: int) -> None:
+        for slot in range(len(self._graph.layers[layer].inputs)):
+            row = self._input_of.get((layer, slot))
+            if row is not None:
+                self._reads[row.edge] -= 1
+                if self._reads[row.edge] == 0:
+                    del self._assembled[row.edge]
+
+    def _reduce(self, layer: int, *, backward: bool) -> None:
+        """Sum the statistics of a normalisation over its replicas."""
+        chain, part = self._chains.get((layer, backward)), self._parts[layer]
+        if chain is None:
+            return
+        assert part.statistics is not None
+        self._status.at(chain.tasks[0], RankState.WAITING)
+        content = part.statistics.to(self._dtype).reshape(-1)
+        if chain.native:
+            self._recorder.start(chain.tasks[0])
+        self._statistics.sum(chain, content)
+        if chain.native:
+            self._recorder.end(chain.tasks[0])
+        part.statistics.copy_(content.view_as(part.statistics))
+
+    # backward
+
+    def _begin(self, layer: int) -> None:
+        """Bring a layer's gradient together, and go back to what both of its gradients start from."""
+        if layer in self._begun:
+            return
+        self._begun.add(layer)
+        part = self._parts[layer]
+        part.begin_backward(None if not self._graph.consumers[layer] else self._gradient(layer))
+        if part.reduces:
+            self._reduce(layer, backward=True)
+            part.finish_backward()
+
+    def _expect_gradients(self, layer: int) -> None:
+        if layer not in self._begun:
+            for message in self._gradients_in[layer]:
+                self._arrive(message)
+
+    def _gradient(self, layer: int) -> Tensor:
+        """Gradient of the rank's part of an output: what all its readers here and elsewhere say of it, summed."""
+        held = self._view.held(layer)
+        local = [row for row in self._taken_by[layer] if row.own.elements]
+        messages = self._gradients_in[layer]
+        if len(local) == 1 and not messages and local[0].own == held:
+            row = local[0]
+            return self._edge_gradients.pop(row.edge)[held.within(row.box)]
+        whole = torch.zeros(held.shape, dtype=self._dtype, device=self._device.torch_device)
+        for row in local:
+            whole[row.own.within(held)] += self._edge_gradients.pop(row.edge)[row.own.within(row.box)]
+        for message in messages:
+            for task, box in zip(message.tasks, message.boxes, strict=True):
+                whole[box.within(held)] += self._region(task)
+                self._consumed(task)
+        return whole
+
+    def _activation_gradient(self, task: int, layer: int) -> None:
+        self._expect_gradients(layer)
+
+        def work() -> None:
+            self._begin(layer)
+            for slot, gradient in enumerate(self._parts[layer].activation_gradient()):
+                row = self._input_of.get((layer, slot))
+                if row is not None and self._trained[row.edge.producer]:
+                    before = self._edge_gradients.get(row.edge)
+                    self._edge_gradients[row.edge] = gradient if before is None else before + gradient
+
+        self._timed(task, layer, work)
+        self._end_backward(task, layer)
+
+    def _weight_gradient(self, task: int, layer: int) -> None:
+        self._expect_gradients(layer)
+        gradients: dict[str, Tensor] = {}
+
+        def work() -> None:
+            self._begin(layer)
+            gradients.update(self._parts[layer].weight_gradient())
+
+        self._timed(task, layer, work)
+        self._end_backward(task, layer)
+        if not self._exchange.submit(layer, gradients):
+            self._ready[layer] = gradients
+
+    def _end_backward(self, task: int, layer: int) -> None:
+        if self._last_gradient[layer] == task:
+            self._parts[layer].release()
+
+    def _update(self, task: int, layer: int) -> None:
+        gradients = self._ready.pop(layer, None)
+        if gradients is None:
+            self._status.at(task, RankState.WAITING)
+            gradients = self._exchange.wait(layer)
+        parameters = self._parameters[layer]
+
+        def work() -> None:
+            self._optimizers[layer].step([gradients[name] for name in parameters])
+
+        self._timed(task, layer, work)
+
+    def _fault(self, layer: int) -> str:
+        """Say where a loss that is not finite comes from, as far as this rank can see."""
+        names = [row.name for row in self._graph.layers]
+        for index, kept in self._seen:
+            output = kept()
+            if output is not None and not bool(torch.isfinite(output).all()):
+                return f"loss is not finite at step {self._number}: {names[index]} is the first layer with such outputs"
+        return f"loss is not finite at step {self._number}, in layer {names[layer]}"

@@ -1,0 +1,113 @@
+"""A pool of processes that train together again and again: importing torch once a test file is enough."""
+
+import os
+import traceback
+from multiprocessing import get_context
+
+import torch
+import torch.distributed as dist
+
+from executor.devices import CpuDevice
+from executor.options import RunOptions
+from executor.places import free_port
+from executor.session import open_session
+from executor.status import own_status
+
+TIMEOUT_S = 100.0
+
+
+def train(rank, program, options, reduced):
+    """Run all steps as one rank; returns its losses, what it measured, and its slices of the parameters."""
+    session = open_session(
+        program, rank, options, reduced=reduced, device=CpuDevice(), status=own_status(rank), steps=options.steps
+    )
+    results = [session.worker.step(number) for number in range(options.steps)]
+    session.worker.close()
+    names = [layer.name for layer in program.graph.layers]
+    slices = {
+        (names[i], name): (session.boxes[i][name], tensor.numpy())
+        for i, row in session.parameters.items()
+        for name, tensor in row.items()
+    }
+    return [result.loss for result in results], [result.measured for result in results], slices
+
+
+def _serve(rank, ranks, port, pipe):
+    torch.set_num_threads(1)
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    while (job := pipe.recv()) is not None:
+        work, arguments = job
+        try:
+            pipe.send((True, work(rank, *arguments)))
+        except Exception:
+            pipe.send((False, traceback.format_exc()))
+    dist.destroy_process_group()
+
+
+class Ranks:
+    """Processes with a process group, which run the same function together."""
+
+    def __init__(self, count):
+        self.count = count
+        self.start()
+
+    def start(self):
+        count = self.count
+        context, port = get_context("spawn"), free_port()
+        self.pipes, self.processes = [], []
+        for rank in range(count):
+            here, there = context.Pipe()
+            process = context.Process(target=_serve, args=(rank, count, port, there), daemon=True)
+            process.start()
+            self.pipes.append(here)
+            self.processes.append(process)
+
+    def run(self, work, *arguments):
+        """What ``work(rank, *arguments)`` returns on every rank."""
+        for pipe in self.pipes:
+            pipe.send((work, arguments))
+        answers = []
+        for rank, pipe in enumerate(self.pipes):
+            if not pipe.poll(TIMEOUT_S):
+                answers.append((False, f"rank {rank} does not answer"))
+                break
+            answers.append(pipe.recv())
+        failures = [text for good, text in answers if not good]
+        if failures:  # what the others still wait for would reach the next run
+            self.close(kill=True)
+            self.start()
+            raise RuntimeError(failures[0])
+        return [value for _, value in answers]
+
+    def close(self, *, kill=False):
+        for pipe, process in zip(self.pipes, self.processes, strict=True):
+            if kill:
+                process.kill()
+            elif process.is_alive():
+                pipe.send(None)
+            process.join(5)
+            process.kill()
+
+
+def whole(program, slices):
+    """Whole parameters from the slices of all ranks; replicas must agree to the last bit."""
+    found = {}
+    for layer in program.graph.layers:
+        for parameter in layer.parameters:
+            key = (layer.name, parameter.name)
+            values, seen = torch.zeros(parameter.shape, dtype=torch.float64), torch.zeros(parameter.shape, dtype=bool)
+            for box, part in (row[key] for row in slices if key in row):
+                part = torch.from_numpy(part)
+                place = tuple(slice(low, high) for low, high in zip(box.low, box.high, strict=True))
+                before = values[place][seen[place]]
+                assert torch.equal(before, part[seen[place]].double())
+                values[place], seen[place] = part.double(), True
+            assert seen.all()
+            found[key] = values
+    return found
+
+
+def options(**changes):
+    """Options of a run without files."""
+    return RunOptions(plan="", **{"steps": 3, "timeout_s": 30.0, "device": "cpu", **changes})

@@ -1,0 +1,169 @@
+"""Whole networks, divided anyhow over real processes, against the undivided network."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plans import cluster_of, inception_module, program_of, random_strategy, residual_block
+from ranks import Ranks, options, train, whole
+from undivided import Undivided, random_parameters
+
+from executor.boxes import whole_box
+from executor.data import load_data
+from executor.initial import initial_parameters
+from executor.measurement import join
+from executor.optimizers import OptimizerSpec
+from planner.costs import CostModel
+from planner.models import ModelBuilder, load_model
+from planner.program import KINDS
+
+pytestmark = pytest.mark.timeout(300)
+MOST_RANKS = 6
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    pool = Ranks(MOST_RANKS)
+    yield pool
+    pool.close()
+
+
+def wide(graph):
+    """The same network with 8-byte numbers."""
+    graph.element_bytes = 8
+    return graph
+
+
+def undivided_run(graph, steps, optimizer, seed):
+    """Losses and parameters of the same steps by torch alone."""
+    boxes = [{p.name: whole_box(p.shape) for p in layer.parameters} for layer in graph.layers]
+    make = {"dtype": torch.float64, "device": "cpu"}
+    first = {
+        (layer.name, name): value
+        for i, layer in enumerate(graph.layers)
+        for name, value in initial_parameters(graph, i, boxes[i], seed=seed, **make).items()
+    }
+    network = Undivided(graph, first)
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer.name]
+    extra = {"momentum": optimizer.momentum} if optimizer.name == "sgd" else {}
+    steps_of = kind(
+        list(network.parameters.values()), lr=optimizer.learning_rate, weight_decay=optimizer.weight_decay, **extra
+    )
+    data = load_data("generated", graph, seed=seed, **make)
+    shape, losses = graph.layers[0].input_shapes[0].sizes, []
+    for number in range(steps):
+        result = network.run(
+            data.inputs(number, whole_box(shape)), data.targets(number, 0, graph.batch), number=number, seed=seed
+        )
+        for key, parameter in network.parameters.items():
+            parameter.grad = result.gradients[key]
+        steps_of.step()
+        losses.append(float(result.loss))
+    return losses, network.parameters
+
+
+def small_alexnet():
+    net = ModelBuilder("alexnet", batch=8, image=(3, 20, 20))
+    net.conv(8, 5, stride=2, pad=2)
+    net.pool("max", 3, stride=2)
+    net.local_response_norm()
+    net.conv(8, 3, pad=1, groups=2)
+    net.pool("average", 3, stride=2, pad=1, ceil_mode=True)
+    net.linear(12, activation="relu", dropout=0.5)
+    net.linear(6)
+    net.loss()
+    return net.build()
+
+
+def small_vgg():
+    net = ModelBuilder("vgg", batch=6, image=(3, 12, 12))
+    for channels in (4, 6):
+        net.conv(channels, 3, pad=1, batch_norm=True)
+        net.conv(channels, 3, pad=1, batch_norm=True)
+        net.pool("max", 2)
+    net.linear(12, activation="tanh")
+    net.linear(6)
+    net.loss()
+    return net.build()
+
+
+def dense_block():
+    net = ModelBuilder("dense", batch=4, image=(4, 8, 8))
+    tensor = net.conv(4, 3, pad=1, activation=None)
+    for _ in range(2):
+        net.batch_norm(tensor)
+        grown = net.conv(4, 3, pad=1, activation=None)
+        tensor = net.concat([tensor, grown])
+    net.global_pool(tensor)
+    net.linear(4)
+    net.loss("mean_squared_error")
+    return net.build()
+
+
+def volume():
+    net = ModelBuilder("volume", batch=2, image=(2, 8, 8, 8))
+    net.conv(4, 3, pad=1, stride=2, activation="leaky_relu")
+    net.pool("average", 2)
+    net.linear(3)
+    net.loss("mean_squared_error")
+    return net.build()
+
+
+GRAPHS = {
+    "alexnet": small_alexnet, "vgg": small_vgg, "inception": inception_module, "residual": residual_block,
+    "dense": dense_block, "volume": volume, "lenet5": lambda: load_model("lenet5", batch=12),
+}  # fmt: skip
+
+
+def check(ranks, graph, count, exchange, seed, optimizer, **changes):
+    """Train and compare; returns the program and what was measured."""
+    model = CostModel(graph, cluster_of("titanx-4" if count <= 4 else "p100-4x4", count), exchange, "reduced")
+    strategy = random_strategy(graph, count, np.random.default_rng(seed))
+    program = program_of(model, strategy)
+    chosen = options(seed=seed % 1000, optimizer=optimizer, **changes)
+    losses, measured, slices = zip(*ranks.run(train, program, chosen, True), strict=True)
+    expected, parameters = undivided_run(graph, chosen.steps, optimizer, chosen.seed)
+    np.testing.assert_allclose(np.sum(losses, axis=0), expected, rtol=1e-9)
+    for key, value in whole(program, slices).items():
+        np.testing.assert_allclose(value, parameters[key].detach(), rtol=1e-9, atol=1e-12, err_msg=str(key))
+    return program, measured
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(list(GRAPHS)),
+    count=st.sampled_from([2, 4, 6]),
+    exchange=st.sampled_from(["ring", "ps", "ps-spread", "tree", "double-tree", "halving", "direct", "hierarchical"]),
+    seed=st.integers(0, 2**32),
+    optimizer=st.sampled_from(
+        [OptimizerSpec(momentum=0.9, weight_decay=1e-3), OptimizerSpec(name="adam", learning_rate=1e-3)]
+    ),
+    overlap=st.booleans(),
+)
+def test_divided_training_is_the_undivided_one(ranks, name, count, exchange, seed, optimizer, overlap):
+    check(ranks, wide(GRAPHS[name]()), count, exchange, seed, optimizer, overlap=overlap)
+
+
+@pytest.mark.parametrize("name", ["inception", "alexnet"])
+def test_sent_bytes_are_the_programs(ranks, name):
+    program, measured = check(ranks, wide(GRAPHS[name]()), 4, "ps-spread", 7, OptimizerSpec())
+    transfers = program.kind == KINDS.index("transfer")
+    assert transfers.sum() > 20
+    for step in range(3):
+        sent = np.nansum([rank[step].sent_bytes for rank in measured], axis=0)
+        np.testing.assert_array_equal(sent[transfers], program.size_bytes[transfers])
+
+
+def test_measured_tasks_keep_the_programs_order(ranks):
+    """Every task is measured, begins before it ends, and begins after what it waits for has ended."""
+    program, measured = check(ranks, wide(GRAPHS["residual"]()), 4, "ring", 3, OptimizerSpec())
+    joined = join(program, measured, np.zeros((MOST_RANKS, 3)), np.zeros(MOST_RANKS))
+    assert np.isfinite(joined.start_s).all()
+    assert (joined.end_s >= joined.start_s).all()
+    waits = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    transfers = program.kind == KINDS.index("transfer")
+    started = waits[~transfers[program.after]]  # joined sums start together
+    before = program.after[~transfers[program.after]]
+    compute = program.is_compute[started]
+    assert (joined.start_s[:, started[compute]] >= joined.end_s[:, before[compute]] - 1e-4).all()
