@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -19,7 +19,7 @@ __all__ = ["is_inside", "lab_hosts", "run_inside"]
 MARK = "ORRERY_LAB"
 """Variable of the environment that names the mount namespace inside."""
 FIRST_PROCESS = Path(__file__).with_name("first_process.py")
-PATIENCE_S = 20.0
+PATIENCE_S = 10.0
 """After Ctrl-C the command inside has so long to end by itself."""
 
 
@@ -38,7 +38,7 @@ def run_inside(argv: Sequence[str]) -> int:
 
     Raises:
         ConfigError: No lab can be made on this machine.
-        KeyboardInterrupt: After Ctrl-C, when the command, which gets it too, has ended.
+        KeyboardInterrupt: After Ctrl-C, when the command, which gets it too, has ended or taken too long for it.
     """
     require_lab()
     alive, closes_with_us = os.pipe()
@@ -48,7 +48,8 @@ def run_inside(argv: Sequence[str]) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            process.wait(PATIENCE_S)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE_S)
             raise
         finally:
             os.close(closes_with_us)
@@ -77,7 +78,10 @@ def _named(hosts: Hosts) -> Iterator[None]:
     if not (known := Path("/etc/hosts")).is_file():
         yield
         return
-    lines = [f"{address} host{rank}\n" for rank, address in enumerate(hosts.addresses)]
+    # Sockets that serve both versions of IP give IPv4 addresses the longer form.
+    lines = [
+        f"{form}{address} host{rank}\n" for rank, address in enumerate(hosts.addresses) for form in ("", "::ffff:")
+    ]
     with NamedTemporaryFile("w", dir="/run") as file:
         file.write(known.read_text() + "".join(lines))
         file.flush()
