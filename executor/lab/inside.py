@@ -89,4 +89,4 @@ def _named(hosts: Hosts) -> Iterator[None]:
         try:
             yield
         finally:
-            call("umount", str(known))
+            call("umount", "--lazy", str(known))  # a rank may be reading it

@@ -19,7 +19,7 @@ __all__ = ["Hosts", "make_network", "members", "processes", "remove_network", "t
 
 INTERFACE = "eth0"
 """Of every host."""
-PORT = 29555
+STORE_PORT = 29555
 """Of the store where ranks meet; a host's ports are its own."""
 LEAF_BYTES = 512 * 1024
 """Longer than the window that receivers offer: nothing is lost, and who is held back elsewhere waits elsewhere."""
@@ -69,7 +69,7 @@ class Hosts:
         return {
             "GLOO_SOCKET_IFNAME": INTERFACE,
             "MASTER_ADDR": _address(0),
-            "MASTER_PORT": str(PORT),
+            "MASTER_PORT": str(STORE_PORT),
             "RANK": str(rank),
             "WORLD_SIZE": str(self.count),
         }
