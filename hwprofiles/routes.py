@@ -3,6 +3,8 @@
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,17 @@ class RouteTable:
     links: NDArray[np.int32]
 
 
+class _Unset(dict[int, int]):
+    """Numbers by vertex; -1 for vertices that have none."""
+
+    def __missing__(self, vertex: int) -> int:
+        return -1
+
+
+_Step = tuple[int, int, int]
+"""Vertex reached, cost and one link as one integer, link."""
+
+
 class Router:
     """Finds shortest routes by Dijkstra searches: for the table one a source, which it keeps, else one a route.
 
@@ -45,8 +58,8 @@ class Router:
 
     def __init__(self, device_count: int, vertex_count: int, arcs: Sequence[Arc]) -> None:
         self._device_count = device_count
-        self._inner: list[list[tuple[int, int, int]]] = [[] for _ in range(vertex_count)]
-        self._last: list[list[tuple[int, int, int]]] = [[] for _ in range(vertex_count)]
+        self._inner: list[list[_Step]] = [[] for _ in range(vertex_count)]
+        self._last: list[list[_Step]] = [[] for _ in range(vertex_count)]
         for arc in sorted(arcs, key=lambda arc: arc.link):
             ends = self._last if arc.target < device_count else self._inner
             ends[arc.source].append((arc.target, (arc.cost << LINKS_BITS) + 1, arc.link))
@@ -127,14 +140,16 @@ class Router:
             self._trees[source] = np.array(before, dtype=np.int64), np.array(by, dtype=np.int64)
         return self._trees[source]
 
-    def _search(self, source: int, target: int = -1) -> tuple[list[int], list[int]]:
+    def _search(self, source: int, target: int = -1) -> tuple[Sequence[int] | _Unset, Sequence[int] | _Unset]:
         """For every vertex, the vertex before it and the link between them; -1 where there is none.
 
         With a target, only what is on its route is sure to be right.
         """
-        useful = self._on_the_way(source, target) if target >= 0 else set(range(len(self._inner)))
-        best = [-1] * len(self._inner)
-        before, by = best.copy(), best.copy()
+        known: tuple[list[int] | _Unset, ...] = tuple(
+            _Unset() if target >= 0 else [-1] * len(self._inner) for _ in range(3)
+        )
+        best, before, by = known
+        useful = sorted(self._on_the_way(source, target)) if target >= 0 else []
         best[source] = 0
         heap = [(0, source)]
         while heap:
@@ -143,18 +158,34 @@ class Router:
                 continue
             if target >= 0 and 0 <= best[target] <= key:  # every step costs at least 1: nothing better follows
                 break
-            for ends, inner in ((self._inner[vertex], True), (self._last[vertex], False)):
-                for end, step, link in ends:
-                    if end not in useful and (end < self._device_count or self._way_out[end] >= 0):
-                        continue
-                    found, known = key + step, best[end]
-                    # Every step costs at least 1, so a tie is always met before its vertex is left.
-                    if known < 0 or found < known or (found == known and vertex < before[end]):
-                        best[end], before[end], by[end] = found, vertex, link
-                        # Devices end routes, so only inner vertices are searched from.
-                        if inner and found != known:
-                            heapq.heappush(heap, (found, end))
+            if target >= 0:
+                steps = chain(self._trunk[vertex], *(self._hanging.get((vertex, end), ()) for end in useful))
+            else:
+                steps = chain(self._inner[vertex], self._last[vertex])
+            for end, step, link in steps:
+                found, least = key + step, best[end]
+                # Every step costs at least 1, so a tie is always met before its vertex is left.
+                if least < 0 or found < least or (found == least and vertex < before[end]):
+                    best[end], before[end], by[end] = found, vertex, link
+                    # Devices end routes, so only inner vertices are searched from.
+                    if end >= self._device_count and found != least:
+                        heapq.heappush(heap, (found, end))
         return before, by
+
+    @cached_property
+    def _trunk(self) -> list[list[_Step]]:
+        """Steps from every vertex to vertices outside branches."""
+        return [[step for step in steps if self._way_out[step[0]] < 0] for steps in self._inner]
+
+    @cached_property
+    def _hanging(self) -> dict[tuple[int, int], list[_Step]]:
+        """The other steps, by the vertices that they join: few of a switch's thousand are of use to one route."""
+        found: dict[tuple[int, int], list[_Step]] = {}
+        for vertex, steps in enumerate(zip(self._inner, self._last, strict=True)):
+            for step in chain(*steps):
+                if step[0] < self._device_count or self._way_out[step[0]] >= 0:
+                    found.setdefault((vertex, step[0]), []).append(step)
+        return found
 
 
 def unreachable_pair(device_count: int, vertex_count: int, arcs: Sequence[Arc]) -> tuple[int, int] | None:
@@ -195,14 +226,17 @@ def _grouped(device_count: int, vertex_count: int, pairs: set[tuple[int, int]]) 
         if min(a, b) >= device_count:
             group[root(a)] = root(b)
     reach = np.eye(device_count, dtype=np.bool_)
-    member = np.zeros((device_count, vertex_count), dtype=np.float32)
+    joined: set[tuple[int, int]] = set()
     for a, b in pairs:
         if a < device_count:
             if b < device_count:
                 reach[a, b] = True
             else:
-                member[a, root(b)] = 1
-    member = member[:, member.any(axis=0)]
+                joined.add((a, root(b)))
+    column = {group: number for number, group in enumerate(dict.fromkeys(group for _, group in sorted(joined)))}
+    member = np.zeros((device_count, len(column)), dtype=np.float32)
+    for a, group_root in joined:
+        member[a, column[group_root]] = 1
     if member.all(axis=0).any():  # one group joins all, as nearly always: a matrix of pairs would take seconds
         return np.broadcast_to(np.True_, reach.shape)
     return np.asarray(reach | (member @ member.T > 0))
