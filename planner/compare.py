@@ -177,7 +177,8 @@ def _exchange(model: CostModel, layer: int, space: ConfigSpace) -> str:
     choice = layer_choice(model.network, model.exchange, graph.layers[layer], space, graph.element_bytes)
     if choice is None:
         return ""
-    why = f", {choice.price_s:.3g} s; {choice.runner_up} {choice.runner_up_s:.3g} s" if choice.runner_up else ""
+    price, other = f"{1e3 * choice.price_s:.3g} ms", f"{choice.runner_up} {1e3 * choice.runner_up_s:.3g} ms"
+    why = f", {price}; {other}" if choice.runner_up else ""
     return choice.scheme + why
 
 

@@ -132,6 +132,7 @@ def _layer_table(strategy: StrategyResult) -> dict[str, Any]:
                 for key in keys
             ]
             + [("moved", layer.moved_bytes, moved.text(layer.moved_bytes), _share(layer.moved_bytes, most_bytes))],
+            "exchange": layer.exchange.partition(", "),
         }
         for layer in strategy.layers
     ]
