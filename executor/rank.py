@@ -1,10 +1,8 @@
 """One process of a run: ``python -m executor.rank OPTIONS`` with its place in the environment, as torchrun sets it."""
 
-import os
 import sys
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +11,18 @@ import torch.distributed as dist
 
 from executor.clocks import clock_offset_s
 from executor.devices import Device, device_of
+from executor.launch import threads_of
 from executor.measurement import Measurement, join
 from executor.options import RunOptions, read_options
-from executor.places import Place, place
+from executor.places import Place
+from executor.rank_process import process_group, serve
 from executor.recorder import Measured
 from executor.resume import Checkpoints
 from executor.session import check_program, open_session
-from executor.status import RankState, RankStatus, own_status
-from executor.watch import end_with_parent
+from executor.status import RankState, RankStatus
 from executor.worker import StepResult
 from hwprofiles.catalogue import load_cluster
-from hwprofiles.errors import ConfigError, OrreryError
+from hwprofiles.errors import ConfigError
 from planner.models import load_model
 from planner.plan import Plan, lower_plan
 from planner.plan_file import load_plan
@@ -33,8 +32,6 @@ __all__ = ["MEASUREMENT", "main", "run_rank"]
 
 MEASUREMENT = "measured.npz"
 """What rank 0 writes into the run's folder."""
-_FOREVER = timedelta(days=7)
-"""Waits are watched by the ranks themselves, not by the back end."""
 
 
 def program_of(plan: Plan) -> Program:
@@ -54,21 +51,14 @@ def run_rank(where: Place, options: RunOptions, status: RankStatus) -> Measureme
     Returns:
         What all ranks measured, on rank 0; elsewhere None.
     """
-    cores = len(os.sched_getaffinity(0))
-    torch.set_num_threads(options.threads or max(cores // where.ranks, 1))
+    torch.set_num_threads(threads_of(options.threads, where.ranks))
     device = device_of(options.device, where.local_rank)
     plan = load_plan(Path(options.plan))
     program = program_of(plan)
     check_program(program, where.ranks)
-    dist.init_process_group(
-        device.backend, init_method="env://", rank=where.rank, world_size=where.ranks, timeout=_FOREVER,
-        device_id=device.torch_device if device.backend == "nccl" else None,
-    )  # fmt: skip
-    try:
+    with process_group(where, device):
         _check_same_plan(plan)
         return _train(program, plan, where.rank, options, device, status)
-    finally:
-        dist.destroy_process_group()
 
 
 def _check_same_plan(plan: Plan) -> None:
@@ -131,37 +121,15 @@ def _gathered(
 
 def main(arguments: Sequence[str]) -> int:
     """Run as the process of one rank; returns its exit code."""
-    end_with_parent()
-    where = place()
-    status = own_status(where.rank)
-    try:
+
+    def work(where: Place, status: RankStatus) -> None:
         options = read_options(Path(arguments[0]))
         measurement = run_rank(where, options, status)
         if measurement is not None and options.out:
             Path(options.out).mkdir(parents=True, exist_ok=True)
             measurement.write(Path(options.out) / MEASUREMENT)
-        status.at(-1, RankState.FINISHED)
-        return 0
-    except Exception as error:
-        reason, consequence = _reason(error)
-        status.fail(reason, consequence=consequence)
-        print(f"rank {where.rank}: {reason}", file=sys.stderr, flush=True)
-        # other threads may wait in the back end for ever
-        os._exit(2 if isinstance(error, OrreryError) else 1)
 
-
-def _reason(error: Exception) -> tuple[str, bool]:
-    """What happened, on one line, and whether it only follows from the end of another rank."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text:
-        return f"out of memory: {text}", False
-    if isinstance(error, OrreryError | FloatingPointError):
-        return text, False
-    if isinstance(error, TimeoutError):
-        return text, True
-    if isinstance(error, dist.DistError) or "onnection" in text or "gloo" in text.lower():
-        return text, True
-    return f"{type(error).__name__}: {text}", False
+    return serve(work)
 
 
 if __name__ == "__main__":

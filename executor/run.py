@@ -1,24 +1,19 @@
 """Runs of a plan by local processes: checked first, watched to their end, measured."""
 
 import math
-import os
-import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from executor.data import load_data
 from executor.devices import device_of
+from executor.launch import Hosts, launch, scratch_folder, threads_of
 from executor.measurement import Measurement, read_measurement
 from executor.options import RunOptions, write_options
-from executor.places import free_port, local_environment
 from executor.rank import MEASUREMENT, program_of
 from executor.resume import Checkpoints
 from executor.session import DTYPES, check_program
-from executor.status import RankRow, StatusBoard
-from executor.supervisor import supervise
+from executor.status import RankRow
 from hwprofiles.errors import ConfigError
 from planner.plan import Plan
 from planner.plan_file import load_plan
@@ -27,18 +22,6 @@ from planner.program import Program
 __all__ = ["Hosts", "Run", "run"]
 
 Progress = Callable[[str, int, int], None] | None
-
-
-class Hosts(Protocol):
-    """Where ranks are started, if not here."""
-
-    def command(self, rank: int, command: Sequence[str]) -> Sequence[str]:
-        """The command that runs another on the host of a rank."""
-        ...
-
-    def environment(self, rank: int) -> Mapping[str, str]:
-        """What the back end needs to know there."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,30 +61,24 @@ def run(
         InfeasiblePlanError: The plan does not fit in memory.
         RankFailure: A rank died, hung, ran out of memory or met a loss that is not finite.
     """
-    if processes < 1:
-        raise ConfigError(f"processes must be >= 1, got {processes}")
+    threads = threads_of(options.threads, processes)
     plan = load_plan(Path(options.plan))
     program = program_of(plan)
     check_program(program, processes)
     _check(options, program, processes)
-    threads = options.threads or max(len(os.sched_getaffinity(0)) // processes, 1)
-    with tempfile.TemporaryDirectory(prefix="orrery-", dir=_shared_memory()) as folder:
+    with scratch_folder() as folder:
         out = Path(options.out or folder)
         out.mkdir(parents=True, exist_ok=True)
         (out / MEASUREMENT).unlink(missing_ok=True)
-        written = Path(folder) / "options.json"
+        written = folder / "options.json"
         write_options(replace(options, threads=threads, out=str(out), plan=str(Path(options.plan).resolve())), written)
-        command = [sys.executable, "-m", "executor.rank", str(written)]
-        port = free_port()
-        places = [local_environment(rank, processes, port, threads) for rank in range(processes)]
-        commands: list[Sequence[str]] = [command] * processes
-        if hosts is not None:
-            places = [{**row, **hosts.environment(rank)} for rank, row in enumerate(places)]
-            commands = [hosts.command(rank, command) for rank in range(processes)]
-        supervise(
-            commands,
-            environments=places,
-            board=StatusBoard.create(Path(folder) / "status", processes),
+        launch(
+            "executor.rank",
+            [str(written)],
+            processes=processes,
+            threads=threads,
+            folder=folder,
+            hosts=hosts,
             stall_s=stall_s,
             progress=_reporter(progress, options.steps),
             task_name=program.name,
@@ -121,11 +98,6 @@ def _check(options: RunOptions, program: Program, processes: int) -> None:
         load_data(options.data, program.graph, seed=options.seed, dtype=dtype, device="cpu")
     if options.resume:
         Checkpoints(options, program.graph).latest_step()
-
-
-def _shared_memory() -> str | None:
-    """A folder that no disk is behind, where there is one."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def _reporter(progress: Progress, steps: int) -> Callable[[Sequence[RankRow]], None] | None:

@@ -1,0 +1,67 @@
+"""One process of a job: its process group, and how it ends, well or with the reason on the status board."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from executor.devices import Device
+from executor.places import Place, place
+from executor.status import RankState, RankStatus, own_status
+from executor.watch import end_with_parent
+from hwprofiles.errors import OrreryError
+
+__all__ = ["process_group", "serve"]
+
+_FOREVER = timedelta(days=7)
+"""Waits are watched by the ranks themselves, not by the back end."""
+
+
+@contextmanager
+def process_group(where: Place, device: Device) -> Iterator[None]:
+    """Open the default process group of a device's back end, and close it again."""
+    dist.init_process_group(
+        device.backend, init_method="env://", rank=where.rank, world_size=where.ranks, timeout=_FOREVER,
+        device_id=device.torch_device if device.backend == "nccl" else None,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def serve(work: Callable[[Place, RankStatus], None]) -> int:
+    """Do the work of one rank, in the place that the environment gives it; returns the exit code of its process.
+
+    Does not return after a failure: other threads may wait in the back end for ever.
+    """
+    end_with_parent()
+    where = place()
+    status = own_status(where.rank)
+    try:
+        work(where, status)
+        status.at(-1, RankState.FINISHED)
+        return 0
+    except Exception as error:
+        reason, consequence = _reason(error)
+        status.fail(reason, consequence=consequence)
+        print(f"rank {where.rank}: {reason}", file=sys.stderr, flush=True)
+        os._exit(2 if isinstance(error, OrreryError) else 1)
+
+
+def _reason(error: Exception) -> tuple[str, bool]:
+    """What happened, on one line, and whether it only follows from the end of another rank."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text:
+        return f"out of memory: {text}", False
+    if isinstance(error, OrreryError | FloatingPointError):
+        return text, False
+    if isinstance(error, TimeoutError):
+        return text, True
+    if isinstance(error, dist.DistError) or "onnection" in text or "gloo" in text.lower():
+        return text, True
+    return f"{type(error).__name__}: {text}", False
