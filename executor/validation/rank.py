@@ -1,0 +1,135 @@
+"""One process of a validation: ``python -m executor.validation.rank SPEC`` with its place in the environment.
+
+All plans take turns within one process group, so that whatever changes with time, such as the clock of the
+processor, meets all of them alike.  The receives of a plan are posted ahead, and tags are numbers of tasks: so one
+plan is open at a time, and has no receive left when the next is opened.
+"""
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from executor.clocks import clock_offset_s
+from executor.devices import Device, device_of
+from executor.launch import threads_of
+from executor.measurement import WARM_UP, Measurement, join
+from executor.places import Place
+from executor.rank import program_of
+from executor.rank_process import process_group, serve
+from executor.recorder import Measured
+from executor.session import check_program, open_session
+from executor.status import RankState, RankStatus
+from executor.validation.spec import LEAST_ROUNDS, Spec, measurement_path, order_of, read_spec
+from executor.validation.spread import median_spread
+from planner.plan import Plan
+from planner.plan_file import load_plan
+from planner.program import Program
+
+__all__ = ["main"]
+
+_LEAST_COUNTED, _MOST_COUNTED = 3, 100
+
+
+class _Turns:
+    """The turns of one rank.
+
+    Args:
+        spec: Plans and bounds.
+        where: The rank.
+        status: Where it says what it does.
+        device: Where it computes.
+    """
+
+    def __init__(self, spec: Spec, where: Place, status: RankStatus, device: Device) -> None:
+        self._spec, self._rank, self._status, self._device = spec, where.rank, status, device
+        plans = {name: load_plan(Path(path)) for name, path in spec.plans.items()}
+        self._plans: Mapping[str, tuple[Plan, Program]] = {
+            name: (plan, program_of(plan)) for name, plan in plans.items()
+        }
+        for _, program in self._plans.values():
+            check_program(program, where.ranks)
+        self._counted = dict.fromkeys(self._plans, _LEAST_COUNTED)
+        self._times_s: dict[str, list[float]] = {name: [] for name in self._plans}
+
+    def run(self) -> None:
+        """Take turns until every median is known well enough, or rounds or time are over."""
+        self._offset_s = clock_offset_s(self._device.torch_device)
+        begin, done, turn = time.monotonic(), False, 0
+        while not done:
+            for place, name in enumerate(order_of(self._spec, turn)):
+                self._turn(name, turn, turn * len(self._plans) + place)
+            turn += 1
+            done = self._agreed(turn, time.monotonic() - begin)
+        self._status.at(-1, RankState.WAITING)
+
+    def _turn(self, name: str, turn: int, number: int) -> None:
+        """Some iterations of one plan; the first ones, in which buffers are made, are not counted."""
+        plan, program = self._plans[name]
+        steps = WARM_UP + self._counted[name]
+        session = open_session(
+            program, self._rank, self._spec.run, reduced=plan.batch_norm == "reduced", device=self._device,
+            status=self._status, steps=steps,
+        )  # fmt: skip
+        self._status.step(number)
+        dist.barrier()
+        results = [session.worker.step(step) for step in range(steps)]
+        self._status.at(-1, RankState.WAITING)
+        session.worker.close()
+        measured = [result.measured for result in results]
+        found = self._gathered(program, measured, np.array([result.loss for result in results]))
+        if found is not None:
+            found.write(measurement_path(self._spec, name, turn))
+            self._times_s[name] += found.iterations_s.tolist()
+
+    def _gathered(
+        self, program: Program, measured: list[Measured], losses: "np.ndarray[tuple[int], np.dtype[np.float64]]"
+    ) -> Measurement | None:
+        """Bring what all ranks measured to rank 0."""
+        shift = self._offset_s
+        mine = (
+            [Measured(start_s=m.start_s + shift, end_s=m.end_s + shift, sent_bytes=m.sent_bytes) for m in measured],
+            losses,
+            self._device.peak_memory_bytes(),
+        )
+        rows = [mine] * dist.get_world_size() if self._rank == 0 else None
+        dist.gather_object(mine, rows)
+        if rows is None:
+            return None
+        views, shares, peaks = zip(*rows, strict=True)
+        return join(program, views, np.array(shares), np.array(peaks))
+
+    def _agreed(self, turns: int, elapsed_s: float) -> bool:
+        """Whether it is enough, as rank 0 sees it, and with it how many iterations the next turns have."""
+        spec, counts = self._spec, dict(self._counted)
+        if self._rank == 0:
+            for name, times_s in self._times_s.items():
+                count = round(spec.turn_s / float(np.median(times_s)))
+                counts[name] = min(max(count, _LEAST_COUNTED), _MOST_COUNTED)
+        known = all(median_spread(times_s) <= spec.spread for times_s in self._times_s.values() if times_s)
+        known = known and turns >= LEAST_ROUNDS
+        said = [(known or turns >= spec.rounds or elapsed_s > spec.budget_s, counts)]
+        dist.broadcast_object_list(said, src=0)
+        done, self._counted = said[0]
+        return done
+
+
+def _run(spec: Spec, where: Place, status: RankStatus) -> None:
+    torch.set_num_threads(threads_of(spec.run.threads, where.ranks))
+    device = device_of(spec.run.device, where.local_rank)
+    turns = _Turns(spec, where, status, device)
+    with process_group(where, device):
+        turns.run()
+
+
+def main(path: Path) -> int:
+    """Run as the process of one rank; returns its exit code."""
+    return serve(lambda where, status: _run(read_spec(path), where, status))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

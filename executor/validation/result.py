@@ -1,0 +1,114 @@
+"""What a validation found: for every strategy the predictions, the measurement, and both joined by task."""
+
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+__all__ = ["StrategyValidation", "Validation", "relative_error"]
+
+
+def relative_error(predicted: float, measured: float) -> float:
+    """How much longer the prediction is than the measurement, as a share of it; NaN where that is 0."""
+    return predicted / measured - 1 if measured else float("nan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyValidation:
+    """One strategy, predicted and measured."""
+
+    name: str
+    ladder_s: dict[str, float]
+    """Iteration time under each reading, in order: additive, overlap, contention, and measured."""
+    iterations_s: tuple[float, ...]
+    """Every iteration counted, in the order in which they ran."""
+    rounds: int
+    """Turns in which they ran."""
+    quartiles_s: tuple[float, float]
+    """First and third quartile of the iterations."""
+    interval_s: tuple[float, float]
+    """Holds the median with 95 % confidence; infinite with fewer than 6 iterations."""
+    losses: tuple[float, ...]
+    """Of the first steps, from the same first values and data for every strategy; NaN where nothing is computed."""
+    kinds: pd.DataFrame
+    """One row a kind of task: kind, tasks, predicted_s, measured_s (sums of durations), error."""
+    layers: pd.DataFrame
+    """One row a layer: layer, then predicted_s, measured_s and error of its arithmetic (``compute_``) and of the
+    transfers and exchanges that it owns (``communication_``); sums of durations, over all devices."""
+    edges: pd.DataFrame
+    """One row a tensor that crosses devices: producer, consumer, direction, messages, predicted_bytes,
+    measured_bytes."""
+    tasks: pd.DataFrame
+    """One row a task: id, name, kind, layer, device, predicted_s, measured_s, error (durations; the measured one is
+    the median), predicted_end_s, measured_end_s (from the first task of the iteration)."""
+    simulated: pd.DataFrame
+    """Timeline of a steady simulated iteration, as ``planner.replay.timeline_rows`` makes it."""
+    measured: pd.DataFrame
+    """Timeline of the measured iteration whose time is nearest the median, in the same form."""
+
+    @property
+    def predicted_s(self) -> float:
+        """The full simulation."""
+        return self.ladder_s["contention"]
+
+    @property
+    def measured_s(self) -> float:
+        """Median time of an iteration."""
+        return self.ladder_s["measured"]
+
+    @property
+    def error(self) -> float:
+        """Of the prediction, as a share of the measurement."""
+        return relative_error(self.predicted_s, self.measured_s)
+
+    @property
+    def bytes_equal(self) -> bool:
+        """Whether every tensor moved exactly the bytes that the cost model prices."""
+        return bool((self.edges["predicted_bytes"] == self.edges["measured_bytes"]).all())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """Strategies of one model, predicted and measured on one cluster."""
+
+    model: str
+    batch: int
+    cluster: str
+    devices: tuple[str, ...]
+    stand_in: bool
+    """Whether waits stood in for arithmetic."""
+    lab: bool
+    """Whether messages crossed the network of a lab."""
+    strategies: tuple[StrategyValidation, ...]
+    refused: dict[str, str] = field(default_factory=dict)
+    """Strategies that could not run, with the reason."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Where and when it was measured."""
+    notes: tuple[str, ...] = ()
+    """What was assumed."""
+
+    @property
+    def rank_correlation(self) -> float:
+        """Spearman's, between predicted and measured times; NaN for fewer than two strategies."""
+        predicted, measured = (
+            pd.Series([getattr(s, key) for s in self.strategies]).rank() for key in ("predicted_s", "measured_s")
+        )
+        return float(predicted.corr(measured)) if len(self.strategies) > 1 else float("nan")
+
+    @property
+    def order_right(self) -> bool:
+        """Whether the prediction puts the strategies in their measured order."""
+        predicted, measured = (
+            sorted(self.strategies, key=lambda s: getattr(s, key)) for key in ("predicted_s", "measured_s")
+        )
+        return [s.name for s in predicted] == [s.name for s in measured]
+
+    @property
+    def worst(self) -> StrategyValidation:
+        """The strategy predicted worst."""
+        return max(self.strategies, key=lambda s: abs(s.error))
+
+    @property
+    def loss_difference(self) -> float:
+        """Largest difference between strategies in the loss of one step, as a share; NaN where none is computed."""
+        losses = pd.DataFrame([s.losses for s in self.strategies])
+        return float(((losses.max() - losses.min()) / losses.abs().max()).max(skipna=False))

@@ -1,0 +1,63 @@
+"""What the ranks of a validation are told: plans, and how often each is run in turn."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from executor.options import RunOptions
+from hwprofiles.errors import ConfigError
+
+__all__ = ["LEAST_ROUNDS", "Spec", "measurement_path", "order_of", "read_spec", "write_spec"]
+
+LEAST_ROUNDS = 3
+"""Fewer rounds say nothing of how a strategy's time changes with the state of the machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """Which plans take turns, and when it is enough."""
+
+    plans: dict[str, str]
+    """By strategy, the path of its plan."""
+    run: RunOptions
+    """How each is run; its plan and steps are not read."""
+    rounds: int = 12
+    """At most."""
+    turn_s: float = 2.0
+    """Counted iterations of one strategy in one round last about so long."""
+    spread: float = 0.02
+    """Rounds end when every median is known to this share of itself."""
+    budget_s: float = 300.0
+    """No round begins after so long."""
+    probe: str = ""
+    """Profile to write from samples of the parts of layers, taken between the turns; empty for none."""
+
+    def __post_init__(self) -> None:
+        if not self.plans:
+            raise ConfigError("strategies must name at least one, got none")
+        for name in ("rounds", "turn_s", "spread", "budget_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be > 0, got {getattr(self, name)}")
+
+
+def order_of(spec: Spec, turn: int) -> list[str]:
+    """Strategies in the order of a round: shuffled, so that no strategy always follows the same other."""
+    names = sorted(spec.plans)
+    return [names[i] for i in np.random.default_rng([spec.run.seed, turn]).permutation(len(names))]
+
+
+def measurement_path(spec: Spec, name: str, turn: int) -> Path:
+    """File in which rank 0 leaves what was measured of a strategy in one round."""
+    return Path(spec.run.out) / f"{Path(spec.plans[name]).stem}-{turn}.npz"
+
+
+def write_spec(spec: Spec, path: Path) -> None:
+    """Write a specification for the ranks to read."""
+    path.write_bytes(msgspec.json.encode(spec))
+
+
+def read_spec(path: Path) -> Spec:
+    """Read what ``write_spec`` wrote."""
+    return msgspec.json.decode(path.read_bytes(), type=Spec)

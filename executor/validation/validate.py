@@ -1,0 +1,190 @@
+"""A validation from its question to its answer: plan, run all plans in turns, predict, join."""
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from executor.lab import lab_cluster
+from executor.launch import Hosts, launch, scratch_folder, threads_of
+from executor.measurement import Measurement, read_measurement
+from executor.options import RunOptions
+from executor.session import check_program
+from executor.status import RankRow
+from executor.validation.evaluate import evaluated
+from executor.validation.result import Validation
+from executor.validation.spec import Spec, measurement_path, order_of, write_spec
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.graph import ComputationGraph
+from planner.models import load_model
+from planner.plan import Plan, lower_plan, make_plan
+from planner.plan_file import save_plan
+from planner.program import Program
+
+__all__ = ["validate"]
+
+Progress = Callable[[str, int, int], None] | None
+
+
+def validate(
+    model: str,
+    *,
+    batch: int,
+    strategies: Sequence[str],
+    cluster: str,
+    processes: int,
+    hosts: Hosts | None = None,
+    run: RunOptions | None = None,
+    rounds: int = 12,
+    turn_s: float = 2.0,
+    spread: float = 0.02,
+    budget_s: float = 300.0,
+    progress: Progress = None,
+) -> Validation:
+    """Predict the iteration times of strategies, run them, and compare.
+
+    Args:
+        model: Name and parameters of the model.
+        batch: Samples in a mini-batch.
+        strategies: Names of ``planner.strategies.strategy_names``, or strategy files.
+        cluster: Catalogue entry or file that describes the devices; the wire rates of a lab if there are hosts.
+        processes: Ranks; as many as the cluster has devices.
+        hosts: Hosts of a lab, where the ranks run; here if None.
+        run: How plans are run; its plan, steps and folder are not read.
+        rounds, turn_s, spread, budget_s: As for ``executor.validation.spec.Spec``.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: An unknown name, or processes and devices that are not equally many.
+        InfeasiblePlanError: No strategy fits in memory.
+        RankFailure: A rank has failed.
+    """
+    described = load_cluster(cluster)
+    if processes != len(described.devices):
+        raise ConfigError(f"processes must be the {len(described.devices)} devices of {cluster}, got {processes}")
+    found = described if hosts is None else lab_cluster(described)
+    graph = load_model(model, batch=batch)
+    plans, refused = _plans(graph, found, strategies, progress)
+    programs = {name: lower_plan(plan, graph, found) for name, plan in plans.items()}
+    for program in programs.values():
+        check_program(program, processes)
+    options = replace(run or RunOptions(plan=""), threads=threads_of(run.threads if run else 0, processes))
+    before = _load()
+    with scratch_folder() as folder:
+        spec = Spec(
+            plans=_saved(plans, folder), run=replace(options, out=str(folder)), rounds=rounds, turn_s=turn_s,
+            spread=spread, budget_s=budget_s,
+        )  # fmt: skip
+        measured = _measured(spec, programs, folder, processes, hosts, progress)
+    return Validation(
+        model=graph.name,
+        batch=batch,
+        cluster=cluster,
+        devices=tuple(device.name for device in found.devices),
+        stand_in=options.stand_in,
+        lab=hosts is not None,
+        strategies=tuple(
+            evaluated(name, programs[name], measured[name], computed=not options.stand_in) for name in programs
+        ),
+        refused=refused,
+        environment={**_environment(options), "load average before": before, "load average after": _load()},
+        notes=tuple(dict.fromkeys(note for plan in plans.values() for note in plan.notes)),
+    )
+
+
+def _plans(
+    graph: ComputationGraph, cluster: DeviceGraph, strategies: Sequence[str], progress: Progress
+) -> tuple[dict[str, Plan], dict[str, str]]:
+    plans: dict[str, Plan] = {}
+    refused: dict[str, str] = {}
+    for done, name in enumerate(dict.fromkeys(strategies)):
+        if progress:
+            progress(f"planning {name}", done, len(strategies))
+        try:
+            plans[name] = make_plan(graph, cluster, strategy=name)
+        except InfeasiblePlanError as error:
+            refused[name] = str(error)
+    if not plans:
+        raise InfeasiblePlanError("; ".join(f"{name}: {reason}" for name, reason in refused.items()) or "no strategy")
+    return plans, refused
+
+
+def _saved(plans: dict[str, Plan], folder: Path) -> dict[str, str]:
+    paths = {name: folder / f"plan-{number}.json" for number, name in enumerate(plans)}
+    for name, plan in plans.items():
+        save_plan(plan, paths[name])
+    return {name: str(path) for name, path in paths.items()}
+
+
+def _measured(
+    spec: Spec, programs: dict[str, Program], folder: Path, processes: int, hosts: Hosts | None, progress: Progress
+) -> dict[str, list[Measurement]]:
+    """Run all plans in turns; what was measured, by strategy."""
+    seen = _Seen(spec, programs, progress)
+    write_spec(spec, folder / "spec.json")
+    launch(
+        "executor.validation.rank", [str(folder / "spec.json")], processes=processes, threads=spec.run.threads,
+        folder=folder, hosts=hosts, progress=seen.look, task_name=seen.task_name,
+    )  # fmt: skip
+    paths = {name: [measurement_path(spec, name, turn) for turn in range(spec.rounds)] for name in spec.plans}
+    return {name: [read_measurement(path) for path in rows if path.exists()] for name, rows in paths.items()}
+
+
+@dataclass
+class _Seen:
+    """What the status board says, in the words of the validation: its steps are turns."""
+
+    spec: Spec
+    programs: dict[str, Program]
+    progress: Progress
+    turn: int = 0
+
+    def look(self, rows: Sequence[RankRow]) -> None:
+        """Note which turn it is, and tell."""
+        self.turn = max(0, *(row.step for row in rows))
+        if self.progress:
+            total = self.spec.rounds * len(self.spec.plans)
+            self.progress(f"running {self._name}", self.turn, total)
+
+    @property
+    def _name(self) -> str:
+        turn, place = divmod(self.turn, len(self.spec.plans))
+        return order_of(self.spec, turn)[place]
+
+    def task_name(self, task: int) -> str:
+        """A task of the plan whose turn it is."""
+        return f"{self.programs[self._name].name(task)} of {self._name}"
+
+
+def _load() -> str:
+    return " ".join(f"{load:.2f}" for load in os.getloadavg())
+
+
+def _environment(options: RunOptions) -> dict[str, str]:
+    gpu = options.device != "cpu" and torch.cuda.is_available()
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": torch.cuda.get_device_name() if gpu else _processor(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "threads per process": str(options.threads),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "back end": "nccl" if gpu else "gloo",
+        "seed": str(options.seed),
+    }
+
+
+def _processor() -> str:
+    """Name of the processor, as Linux gives it."""
+    known = Path("/proc/cpuinfo")
+    if not known.exists():
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in known.read_text().splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.machine()
