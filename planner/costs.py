@@ -41,6 +41,8 @@ JOBS = 8
 """Pieces of a large table, handed out to the processor's cores as they get free."""
 PAIRS_PER_JOB = 500
 """Pairs of configurations that are worth a thread: about 0.5 ms of work."""
+TIE = 1e-6
+"""Weight of the shape's distance beside that of the amount of work, both in logarithms."""
 EdgeTable = Callable[[Edge, ConfigSpace, ConfigSpace], Floats]
 
 
@@ -54,6 +56,8 @@ class NodeCosts:
     """t_c: forward and both gradients."""
     exchange_s: Floats
     """t_s without the update's arithmetic; with reduced statistics also their two all-reduces."""
+    statistics_s: Floats
+    """Of ``exchange_s``, what statistics of normalisations take."""
     total_s: Floats
     """t_c + t_s, the update included."""
 
@@ -63,13 +67,15 @@ def kernel_s(
 ) -> Floats:
     """Time of parts of a layer in one phase.
 
-    Where the profile holds a measured row of the layer, the measured time is scaled by the roofline's ratio
-    between the part and what was measured, which had 4-byte elements.  Larger elements add memory traffic;
-    profiles know no peak for them, so arithmetic takes as long as with 4-byte ones.
+    A part that the profile holds takes its measured time.  Others of a measured layer are scaled from the measured
+    part of the same phase that is nearest, by the roofline's ratio between the two: the one closest in the logarithm
+    of FLOP (of bytes, for kernels without arithmetic), among equals the one of the closest shape.  What was measured
+    had 4-byte elements.  Larger ones add memory traffic; profiles know no peak for them, so arithmetic takes as long
+    as with 4-byte ones.
 
     Args:
         profile: The device's compute profile.
-        model: Name of the model without parameters.
+        model: Name of the model with its parameters.
         layer: The layer.
         phase: One of ``PHASES``.
         part: Sizes of the parts by dimension, shape (C,) each.
@@ -79,15 +85,25 @@ def kernel_s(
         Seconds, shape (C,).
     """
     winograd = layer.operation.winograd
-    work = _sized(layer.kernels(phase, part), element_bytes)
-    seconds = profile.time_s(work, phase=phase, winograd=winograd)
-    row = profile.measured(model, layer.name, phase)
-    if row is None:
+    work = layer.kernels(phase, part)
+    seconds = profile.time_s(_sized(work, element_bytes), phase=phase, winograd=winograd)
+    parts = profile.measured_parts(model, layer.name, phase, layer.output.sizes)
+    if parts is None:
         return seconds
-    whole = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
-    whole["sample"] = np.array([float(row.batch)])
-    measured = profile.time_s(layer.kernels(phase, whole), phase=phase, winograd=winograd)
-    return np.asarray(row.time_s * seconds / measured[0])
+    dims, sizes = layer.output.dims, np.array(parts.sizes, dtype=np.float64)
+    known = layer.kernels(phase, dict(zip(dims, sizes.T, strict=True)))
+    distance = np.abs(np.subtract.outer(_log_amount(work), _log_amount(known)))
+    for dim, row in zip(dims, sizes.T, strict=True):
+        distance += TIE * np.abs(np.subtract.outer(np.log(part[dim]), np.log(row)))
+    nearest = distance.argmin(axis=1)
+    roofline = profile.time_s(known, phase=phase, winograd=winograd)[nearest]
+    ratio = np.divide(seconds, roofline, out=np.ones_like(seconds), where=roofline > 0)
+    return np.asarray(np.array(parts.time_s)[nearest] * ratio)
+
+
+def _log_amount(work: Kernels) -> Floats:
+    """Logarithm of the FLOP of kernels, or of their bytes where they have none."""
+    return np.asarray(np.log(np.maximum(np.where(work.flop > 0, work.flop, work.memory_bytes), 1.0)))
 
 
 def _sized(work: Kernels, element_bytes: int) -> Kernels:
@@ -112,7 +128,7 @@ def part_times(model: "CostModel", index: int, space: ConfigSpace) -> dict[str, 
     times = {}
     for phase in PHASES:
         if graph.has_phase(index, phase):
-            rows = [kernel_s(p, graph.family, layer, phase, part, graph.element_bytes) for p in model.profiles]
+            rows = [kernel_s(p, graph.name, layer, phase, part, graph.element_bytes) for p in model.profiles]
             times[phase] = np.column_stack(rows)[np.arange(len(which)), which]
     return times
 
@@ -171,6 +187,7 @@ class CostModel:
     """Pairs of configurations whose transfer was priced so far."""
     _nodes: dict[tuple[object, ...], NodeCosts] = field(init=False, default_factory=dict)
     _tables: dict[tuple[object, ...], Floats] = field(init=False, default_factory=dict)
+    _batches: dict[int, "CostModel"] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.batch_norm not in BATCH_NORMS:
@@ -184,8 +201,20 @@ class CostModel:
     def digest(self) -> str:
         """Hash of what prices arithmetic: the profiles with all their measured rows, not the words about them."""
         priced = [replace(profile, description="", sources=()) for profile in self.profiles]
-        text = repr([(profile, sorted(profile.rows.items())) for profile in priced])  # a profile prints no rows
+        # A profile prints no rows.  Where no parts are measured, hashes stay those of plans made before there were any.
+        text = repr([(profile, sorted(profile.rows.items())) for profile in priced])
+        parts = [sorted(profile.parts.items()) for profile in priced]
+        text += repr(parts) if any(parts) else ""
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def for_batch(self, batch: int) -> "CostModel":
+        """Prices of the same model with another batch."""
+        if batch == self.graph.batch:
+            return self
+        if batch not in self._batches:
+            graph = self.graph.with_batch(batch)
+            self._batches[batch] = CostModel(graph, self.cluster, self.exchange, self.batch_norm)
+        return self._batches[batch]
 
     def offered(self) -> list[ConfigSpace]:
         """The space of every layer: all that divides, on up to all devices."""
@@ -213,8 +242,8 @@ class CostModel:
     def node_costs(self, index: int, space: ConfigSpace) -> NodeCosts:
         """Compute and exchange costs of layer ``index``."""
         layer = self.graph.layers[index]
-        family = self.graph.family
-        measured = any(p.measured(family, layer.name, phase) is not None for p in self.profiles for phase in PHASES)
+        known = (p.measured_parts(self.graph.name, layer.name, phase, ()) for p in self.profiles for phase in PHASES)
+        measured = any(parts is not None for parts in known)
         inner = self.graph.has_phase(index, "activation_gradient")
         key = (layer.operation, layer.input_shapes, inner, space, layer.name if measured else "")
         if key not in self._nodes:
@@ -229,13 +258,15 @@ class CostModel:
             if not graph.has_phase(index, phase):
                 phase_s[phase] = np.zeros(space.size)
                 continue
-            times = [kernel_s(p, graph.family, layer, phase, part, graph.element_bytes) for p in self.profiles]
+            times = [kernel_s(p, graph.name, layer, phase, part, graph.element_bytes) for p in self.profiles]
             phase_s[phase] = np.where(used, np.column_stack(times), 0.0).max(axis=1)
-        exchange = np.zeros(space.size)
+        exchange, statistics = np.zeros(space.size), np.zeros(space.size)
         for size, split, count in self.summed(index):
-            exchange = exchange + count * exchange_s(self.network, self.exchange, space, size, split=split)
+            seconds = count * exchange_s(self.network, self.exchange, space, size, split=split)
+            exchange = exchange + seconds
+            statistics = statistics + (seconds if count > 1 else 0.0)
         compute = phase_s["forward"] + phase_s["activation_gradient"] + phase_s["weight_gradient"]
-        return NodeCosts(phase_s, compute, exchange, compute + exchange + phase_s["update"])
+        return NodeCosts(phase_s, compute, exchange, statistics, compute + exchange + phase_s["update"])
 
     def _profiles_used(self, space: ConfigSpace) -> NDArray[np.bool_]:
         """Shape (C, profiles): whether a device of that profile holds a part."""

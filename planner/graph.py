@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -191,6 +191,19 @@ class ComputationGraph:
         if phase == "activation_gradient":
             return any(self.has_gradient(edge.producer) for edge in self.producers[index])
         return self.layers[index].parameter_count > 0
+
+    def with_batch(self, batch: int) -> "ComputationGraph":
+        """The same network with another number of samples in a mini-batch."""
+        outputs: dict[str, Shape] = {}
+        layers = []
+        for layer in self.layers:
+            shapes = tuple(
+                outputs[source] if source != "input" else Shape(shape.dims, (batch, *shape.sizes[1:]))
+                for source, shape in zip(layer.inputs, layer.input_shapes, strict=True)
+            )
+            outputs[layer.name] = layer.operation.output(shapes)
+            layers.append(replace(layer, input_shapes=shapes, output=outputs[layer.name]))
+        return ComputationGraph(self.name, batch, layers, element_bytes=self.element_bytes)
 
     @property
     def parameter_count(self) -> int:

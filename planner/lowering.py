@@ -6,7 +6,6 @@ Tasks are made a layer at a time, as arrays: a program of millions of tasks take
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +13,12 @@ from numpy.typing import NDArray
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace
 from planner.costs import CostModel, part_times
+from planner.cut import WHOLE, Cut, sub_spaces
 from planner.exchange import chosen, group_rounds, replica_groups
 from planner.graph import Edge
-from planner.program import KINDS, Collective, Program
+from planner.program import Collective, Program
 from planner.regions import Pieces, pieces_of
+from planner.tasks import Rows, Tasks
 from simulator.collectives import ALL_REDUCES, Messages, Round, messages_of
 from simulator.memory_need import check_memory
 
@@ -27,39 +28,10 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _DIMS = 5
 _TASK_BYTES = 400  # of a message with its dependencies, while they are put in order
+_Unit = tuple[int, int]
+"""A layer and a sub-batch."""
 _Add = Callable[..., Ints]
-"""``_Tasks.add`` of one kind and layer."""
-_COLUMNS = {
-    "kind": -1, "layer": -1, "consumer": -1, "slot": -1, "backward": False, "statistics": False, "device": -1,
-    "peer": -1, "part": -1, "group": -1, "size_bytes": 0.0, "work_s": 0.0,
-}  # fmt: skip
-"""What tasks are made of, with what holds where nothing else is said."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """For every part of a layer, or every device that holds one, the tasks after which it has something."""
-
-    start: Ints
-    task: Ints
-    single: bool
-    """Whether none has more than one."""
-
-    @classmethod
-    def of(cls, row: Ints, task: Ints, count: int) -> "_Rows":
-        """Pairs (row, task) by row, of which there are ``count``."""
-        counts = np.bincount(row, minlength=count)
-        start = np.concatenate([[0], np.cumsum(counts)])
-        return cls(start, task[np.argsort(row, kind="stable")], bool(counts.max() == 1))
-
-    def take(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Pairs (place in ``rows``, task); the rows asked for have some."""
-        if self.single:
-            return np.arange(len(rows)), self.task[self.start[rows]]
-        counts = np.diff(self.start)[rows]
-        place = np.repeat(np.arange(len(rows)), counts)
-        shift = self.start[rows] - np.cumsum(counts) + counts
-        return place, self.task[np.arange(len(place)) + shift[place]]
+"""``Tasks.add`` of one kind and layer."""
 
 
 @dataclass
@@ -71,190 +43,221 @@ class _Delivery:
     regions: Pieces
     arrived: tuple[Ints, Ints]
     """Pairs: a device, and a task after which a region is there."""
-    sharers: list[int] = field(default_factory=list)
-    """Layers that read it."""
-
-
-class _Tasks:
-    """Tasks under construction: arrays by column, and pairs (task, what it waits for)."""
-
-    def __init__(self) -> None:
-        self.size, self.group = 0, -1
-        self.rows: list[tuple[slice, dict[str, Ints | Floats | float]]] = []
-        self.task: list[Ints] = []
-        self.after: list[Ints] = []
-
-    def add(self, kind: str, layer: int, count: int, **values: Ints | Floats | float) -> Ints:
-        """Append tasks of the current group; returns their ids, shape (count,)."""
-        rows = slice(self.size, self.size + count)
-        self.rows.append((rows, {"kind": KINDS.index(kind), "layer": layer, "group": self.group, **values}))
-        self.size = rows.stop
-        return np.arange(rows.start, rows.stop)
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """What was given to ``add``, as arrays of shape (size,)."""
-        columns = {name: np.full(self.size, default) for name, default in _COLUMNS.items()}
-        for rows, values in self.rows:
-            for name, value in values.items():
-                columns[name][rows] = value
-        return columns
-
-    def wait(self, task: Ints, after: Ints) -> None:
-        """Let tasks wait for others, pair by pair."""
-        self.task.append(task)
-        self.after.append(after)
-
-    def dependencies(self) -> tuple[Ints, Ints]:
-        """Rows of what each task waits for, each once, in order."""
-        empty = np.empty(0, dtype=np.int64)
-        task, after = np.concatenate([empty, *self.task]), np.concatenate([empty, *self.after])
-        pairs = np.sort(task * self.size + after, kind="stable")
-        task, after = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], max(self.size, 1))
-        return np.concatenate([[0], np.cumsum(np.bincount(task, minlength=self.size))]), after
+    sharers: list[_Unit] = field(default_factory=list)
+    """Those that read it."""
 
 
 class _Lowering:
-    def __init__(self, model: CostModel, spaces: Sequence[ConfigSpace], *, expand: bool) -> None:
-        self.model, self.graph, self.spaces, self.expand = model, model.graph, spaces, expand
-        self.tasks = _Tasks()
+    """Units of work are (layer, sub-batch): sub-batch 0 is all there is before the cut."""
+
+    def __init__(self, model: CostModel, spaces: Sequence[ConfigSpace], cut: Cut, *, expand: bool) -> None:
+        self.graph, self.whole, self.cut, self.expand = model.graph, list(spaces), cut, expand
+        self.model, self.cut_model = model, model.for_batch(model.graph.batch // cut.parts)
+        self.cut_spaces = sub_spaces(self.cut_model.graph, spaces, cut, len(model.cluster.devices))
+        self.tasks = Tasks()
         self.boxes: list[tuple[Ints, Pieces]] = []
         self.collectives: dict[int, Collective] = {}
-        none: list[Ints] = [np.empty(0, dtype=np.int64)] * len(spaces)
-        self.forward, self.gradient = list(none), list(none)  # task of each part, by layer
-        self.made: list[_Rows] = []  # by layer, after which tasks each part of its output is there
-        self.updates: list[tuple[int, Ints, Ints]] = []  # layer, and pairs (part, what its update waits for)
-        self.deliveries: list[dict[int, _Delivery]] = [{} for _ in spaces]  # by producer and layout
+        # tasks of each part, by unit
+        self.forward: dict[_Unit, Ints] = {}
+        self.gradient: dict[_Unit, Ints] = {}
+        self.weight_gradient: dict[_Unit, Ints] = {}
+        self.made: dict[_Unit, Rows] = {}  # after which tasks each part of an output is there
+        self.updates: list[tuple[_Unit, Ints, Ints]] = []  # and pairs (part, what its update waits for)
+        # by producer, sub-batch that consumers read (-1: the whole batch) and layout
+        self.deliveries: dict[_Unit, dict[int, _Delivery]] = {}
         self.delivered_by: dict[Edge, Edge] = {}
-        self.times = [part_times(model, i, space) for i, space in enumerate(spaces)]
+        self.times = [part_times(self._model(i), i, self._space(i)) for i in range(len(spaces))]
+
+    def _model(self, i: int) -> CostModel:
+        """Prices of a layer for as many samples as it takes at once."""
+        return self.cut_model if self.cut.of(i) > 1 else self.model
+
+    def _space(self, i: int) -> ConfigSpace:
+        return self.cut_spaces[i] if self.cut.of(i) > 1 else self.whole[i]
 
     def run(self) -> Program:
         """Forward, backward with the exchanges, updates."""
-        layers = range(len(self.spaces))
-        for i in layers:
-            self._forward(i)
-        for i in reversed(layers):
-            if self.graph.has_gradient(i):
-                self._backward(i)
-        carried = [self._update(*row) for row in self.updates]
-        return self._program(carried)
+        layers = range(len(self.whole))
+        before, after = layers[: self.cut.first], layers[self.cut.first :]
+        if self.cut.parts == 1:
+            before, after = layers, layers[:0]
+        for i in before:
+            self._forward((i, 0))
+        carried: list[Ints] = []
+        for units, last in self._rounds(after):
+            for unit in units:
+                self._forward(unit)
+            for unit in reversed(units):
+                self._backward(unit)
+            if self.cut.update_each:
+                rows = [self._update(*row) for row in self.updates]
+                carried += rows if last else []
+                self.updates.clear()
+        for i in reversed(before):
+            self._backward((i, 0))
+        return self._program([*carried, *(self._update(*row) for row in self.updates)])
 
-    def _compute(self, i: int, phase: str, *, backward: bool) -> Ints:
+    def _rounds(self, layers: Sequence[int]) -> list[tuple[list[_Unit], bool]]:
+        """Units that go forward before they go back, round by round, and whether the round is the last."""
+        if not layers:
+            return []
+        parts = range(self.cut.parts)
+        if self.cut.order == "all":
+            return [([(i, s) for s in parts for i in layers], True)]
+        return [([(i, s) for i in layers], s == parts[-1]) for s in parts]
+
+    def _compute(self, unit: _Unit, phase: str, *, backward: bool) -> Ints:
         """One task a part."""
         self.tasks.group += 1
-        devices = self.spaces[i].devices
+        i, sub_batch = unit
+        devices = self.whole[i].devices
         return self.tasks.add(
             phase, i, len(devices), device=devices, part=np.arange(len(devices)), backward=backward,
-            work_s=self.times[i][phase],
+            work_s=self.times[i][phase], sub_batch=sub_batch,
         )  # fmt: skip
 
     def _by_device(self, i: int, tasks: Ints) -> Ints:
         """Task of a layer on each device; -1 where it has none."""
         table = np.full(len(self.model.cluster.devices), -1, dtype=np.int64)
-        table[self.spaces[i].devices] = tasks
+        table[self.whole[i].devices] = tasks
         return table
 
-    def _forward(self, i: int) -> None:
-        deliveries = [self._deliver(edge) for edge in self.graph.producers[i]]
-        self.forward[i] = tasks = self._compute(i, "forward", backward=False)
+    def _forward(self, unit: _Unit) -> None:
+        i, sub_batch = unit
+        deliveries = [self._deliver(edge, sub_batch) for edge in self.graph.producers[i]]
+        self.forward[unit] = tasks = self._compute(unit, "forward", backward=False)
         table = self._by_device(i, tasks)
         for delivery in deliveries:
             device, arrived = delivery.arrived
             self.tasks.wait(table[device], arrived)
-        self.made.append(_Rows.of(*self._normalised(i, np.arange(len(tasks)), tasks, backward=False), len(tasks)))
+        summed = self._normalised(unit, np.arange(len(tasks)), tasks, backward=False)
+        self.made[unit] = Rows.of(*summed, len(tasks))
 
-    def _deliver(self, edge: Edge) -> _Delivery:
+    def _read(self, u: int, sub_batch: int, v: int) -> tuple[_Unit, _Unit]:
+        """Key of what a consumer reads, and the unit that makes it."""
+        if self.cut.of(v) == 1:
+            return (u, -1), (u, 0)
+        return (u, sub_batch), (u, sub_batch if self.cut.of(u) > 1 else 0)
+
+    def _deliver(self, edge: Edge, sub_batch: int) -> _Delivery:
         """Send what the consumer lacks, unless another consumer of the tensor asked for the same."""
         u, v = edge.producer, edge.consumer
-        layout = int(self.model.layouts(edge, self.spaces[v])[0])
-        delivery = self.deliveries[u].get(layout)
+        model = self._model(v)
+        producer = self.cut_spaces[u] if self.cut.of(v) > 1 else self.whole[u]
+        layout = int(model.layouts(edge, self._space(v))[0])
+        key, unit = self._read(u, sub_batch, v)
+        deliveries = self.deliveries.setdefault(key, {})
+        delivery = deliveries.get(layout)
         if delivery is None:
-            layer, source = self.graph.layers[v], self.graph.layers[u].output
+            layer, source = model.graph.layers[v], model.graph.layers[u].output
             needs = layer.operation.needs(edge.slot, layer.input_shapes)
-            regions = pieces_of(self.spaces[u], self.spaces[v], needs, source, len(self.model.cluster.devices))
-            sources = self.spaces[u].devices[regions.part]
-            at, made = self.made[u].take(regions.part)
+            regions = pieces_of(producer, self._space(v), needs, source, len(self.model.cluster.devices))
+            sources = producer.devices[regions.part]
+            at, made = self.made[unit].take(regions.part)
             away = (sources != regions.device)[at]
             remote = np.flatnonzero(sources != regions.device)
             self.tasks.group += 1
-            sends = self._send(edge, regions.take(remote), sources[remote], regions.device[remote], backward=False)
+            sends = self._send(edge, sub_batch, regions.take(remote), sources[remote], regions.device[remote])
             self.tasks.wait(sends[np.searchsorted(remote, at[away])], made[away])
             arrived = np.concatenate([made[~away], sends])
             device = regions.device[np.concatenate([at[~away], remote])]
-            delivery = self.deliveries[u][layout] = _Delivery(edge, regions, (device, arrived))
-        delivery.sharers.append(v)
+            delivery = deliveries[layout] = _Delivery(edge, regions, (device, arrived))
+        delivery.sharers.append((v, sub_batch))
         self.delivered_by[edge] = delivery.edge
         return delivery
 
-    def _send(self, edge: Edge, regions: Pieces, source: Ints, target: Ints, *, backward: bool) -> Ints:
+    def _send(
+        self, edge: Edge, sub_batch: int, regions: Pieces, source: Ints, target: Ints, *, backward: bool = False
+    ) -> Ints:
         elements = (regions.high - regions.low).prod(axis=1)
         sends = self.tasks.add(
-            "transfer", edge.producer, len(source), consumer=edge.consumer, slot=edge.slot, backward=backward,
-            device=source, peer=target, part=regions.part, size_bytes=elements * float(self.graph.element_bytes),
+            "transfer", edge.producer, len(source), consumer=edge.consumer, slot=edge.slot, sub_batch=sub_batch,
+            backward=backward, device=source, peer=target, part=regions.part,
+            size_bytes=elements * float(self.graph.element_bytes),
         )  # fmt: skip
         self.boxes.append((sends, regions))
         return sends
 
-    def _backward(self, i: int) -> None:
-        part, after = self._normalised(i, *self._gradients(i), backward=True)
+    def _backward(self, unit: _Unit) -> None:
+        i = unit[0]
+        if not self.graph.has_gradient(i):
+            return
+        part, after = self._normalised(unit, *self._gradients(unit), backward=True)
         for phase in ("activation_gradient", "weight_gradient"):
             if not self.graph.has_phase(i, phase):
                 continue
-            tasks = self._compute(i, phase, backward=True)
+            tasks = self._compute(unit, phase, backward=True)
             self.tasks.wait(tasks[part], after)
             if phase == "activation_gradient":
-                self.gradient[i] = tasks
+                self.gradient[unit] = tasks
             else:
-                self.updates.append((i, *self._exchange(i, tasks)))
+                self.weight_gradient[unit] = tasks
+                self._exchange_when_whole(unit)
 
-    def _gradients(self, i: int) -> tuple[Ints, Ints]:
+    def _exchange_when_whole(self, unit: _Unit) -> None:
+        """Exchange the gradients of a sub-batch, or of all of them once the last is there."""
+        together = [unit]
+        if self.cut.of(unit[0]) > 1 and not self.cut.update_each:
+            together = [(unit[0], s) for s in range(self.cut.parts)]
+        if all(other in self.weight_gradient for other in together):
+            rows = np.array([self.weight_gradient[other] for other in together])
+            part = np.tile(np.arange(rows.shape[1]), len(rows))
+            self.updates.append((unit, *self._exchange(unit, part, rows.ravel())))
+
+    def _gradients(self, unit: _Unit) -> tuple[Ints, Ints]:
         """Pairs (part, what its backward tasks wait for): gradients from all consumers, or its output."""
+        i, sub_batch = unit
+        devices = self.whole[i].devices
         parts, waits = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-        for delivery in self.deliveries[i].values():
-            regions = delivery.regions
-            targets = self.spaces[i].devices[regions.part]
-            remote = np.flatnonzero(targets != regions.device)
-            local = np.flatnonzero(targets == regions.device)
-            self.tasks.group += 1
-            sends = self._send(
-                delivery.edge, regions.take(remote), regions.device[remote], targets[remote], backward=True
-            )
-            parts.append(regions.part[remote])
-            waits.append(sends)
-            for sharer in delivery.sharers:
-                ready = self._by_device(sharer, self.gradient[sharer])[regions.device]
-                self.tasks.wait(sends, ready[remote])
-                parts.append(regions.part[local])
-                waits.append(ready[local])
-        unread = np.flatnonzero(np.bincount(np.concatenate(parts), minlength=len(self.forward[i])) == 0)
-        place, made = self.made[i].take(unread)
+        keys = [(i, sub_batch)] if self.cut.of(i) > 1 else [(i, s) for s in range(-1, self.cut.parts)]
+        for key in keys:
+            for delivery in self.deliveries.get(key, {}).values():
+                regions = delivery.regions
+                targets = devices[regions.part]
+                remote = np.flatnonzero(targets != regions.device)
+                local = np.flatnonzero(targets == regions.device)
+                self.tasks.group += 1
+                sends = self._send(
+                    delivery.edge, max(key[1], 0), regions.take(remote), regions.device[remote], targets[remote],
+                    backward=True,
+                )  # fmt: skip
+                parts.append(regions.part[remote])
+                waits.append(sends)
+                for sharer in delivery.sharers:
+                    ready = self._by_device(sharer[0], self.gradient[sharer])[regions.device]
+                    self.tasks.wait(sends, ready[remote])
+                    parts.append(regions.part[local])
+                    waits.append(ready[local])
+        unread = np.flatnonzero(np.bincount(np.concatenate(parts), minlength=len(devices)) == 0)
+        place, made = self.made[unit].take(unread)
         return np.concatenate([*parts, unread[place]]), np.concatenate([*waits, made])
 
-    def _normalised(self, i: int, part: Ints, after: Ints, *, backward: bool) -> tuple[Ints, Ints]:
+    def _normalised(self, unit: _Unit, part: Ints, after: Ints, *, backward: bool) -> tuple[Ints, Ints]:
         """Pairs (part, task), with those of the statistics that are summed once they are done, where there are any."""
-        size = self.model.statistics_bytes(i)
+        size = self.model.statistics_bytes(unit[0])
         if not size:
             return part, after
-        summed = self._all_reduce(i, size, True, part, after, backward=backward, statistics=True)
+        summed = self._all_reduce(unit, size, True, part, after, backward=backward, statistics=True)
         return np.concatenate([part, summed[0]]), np.concatenate([after, summed[1]])
 
-    def _exchange(self, i: int, gradients: Ints) -> tuple[Ints, Ints]:
-        """Exchange a layer's gradients; returns pairs (part, what its update waits for)."""
-        parameters, part = self.graph.layers[i].parameters, np.arange(len(gradients))
+    def _exchange(self, unit: _Unit, part: Ints, gradients: Ints) -> tuple[Ints, Ints]:
+        """Exchange a layer's gradients, pairs (part, task); returns pairs (part, what its update waits for)."""
+        parameters = self.graph.layers[unit[0]].parameters
         parts, waits = [part], [gradients]
         for split in (True, False):
             size = sum(p.elements for p in parameters if p.split is split) * self.graph.element_bytes
-            summed = self._all_reduce(i, size, split, part, gradients, backward=True)
+            summed = self._all_reduce(unit, size, split, part, gradients, backward=True)
             parts.append(summed[0])
             waits.append(summed[1])
         return np.concatenate(parts), np.concatenate(waits)
 
     def _all_reduce(
-        self, i: int, size: float, split: bool, part: Ints, after: Ints, **flags: bool
+        self, unit: _Unit, size: float, split: bool, part: Ints, after: Ints, **flags: bool
     ) -> tuple[Ints, Ints]:
         """Sum a buffer over a layer's replicas.
 
         Args:
-            i: The layer.
+            unit: Whose it is.
             size: Bytes of all shards of the buffer.
             split: Whether a split of the channel dimension splits it.
             part, after: Pairs: a part, and a task after which what it adds is there.
@@ -263,7 +266,7 @@ class _Lowering:
         Returns:
             Pairs (part, what brings its result); none where no part has a replica.
         """
-        space, network, scheme = self.spaces[i], self.model.network, self.model.exchange
+        space, network, scheme = self.whole[unit[0]], self.model.network, self.model.exchange
         before, channel, *rest = space.degrees[0].tolist()
         shape = (before, channel, int(np.prod(rest, dtype=np.int64)))
         groups = replica_groups(network.rank, *shape, space.devices, split)
@@ -272,14 +275,14 @@ class _Lowering:
         if scheme not in ALL_REDUCES:  # to be chosen, or unknown
             scheme = chosen(network, scheme, space, float(size), split=split).scheme
         plans = group_rounds(network, scheme, groups)
-        ready = _Rows.of(space.devices[part], after, network.device_count)
+        ready = Rows.of(space.devices[part], after, network.device_count)
         send = self._messages if self.expand else self._activities
-        add = partial(self.tasks.add, "collective", i, **flags)
+        add = partial(self.tasks.add, "collective", unit[0], sub_batch=unit[1], **flags)
         device, arrived = send(add, groups, plans, ready, size / (channel if split else 1))
-        return self._by_device(i, np.arange(len(space.devices)))[device], arrived
+        return self._by_device(unit[0], np.arange(len(space.devices)))[device], arrived
 
     def _activities(
-        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: _Rows, buffer_bytes: float
+        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: Rows, buffer_bytes: float
     ) -> tuple[Ints, Ints]:
         """One task a round and group; returns pairs (device, what brings its result)."""
         place, after = ready.take(groups.ravel())
@@ -296,7 +299,7 @@ class _Lowering:
         return groups.ravel(), np.repeat(after, groups.shape[1])
 
     def _messages(
-        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: _Rows, buffer_bytes: float
+        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: Rows, buffer_bytes: float
     ) -> tuple[Ints, Ints]:
         """One task a message; returns pairs (device, what brings it a part of its result)."""
         expanded = [_expanded(plan, groups.shape[1]) for plan in plans]
@@ -327,11 +330,11 @@ class _Lowering:
             arrived.append(ids[messages.last[1]])
         return np.concatenate(device), np.concatenate(arrived)
 
-    def _update(self, i: int, part: Ints, after: Ints) -> Ints:
+    def _update(self, unit: _Unit, part: Ints, after: Ints) -> Ints:
         """Update tasks come last in program order: a device's stream runs them after its backward pass."""
-        tasks = self._compute(i, "update", backward=True)
+        tasks = self._compute(unit, "update", backward=True)
         self.tasks.wait(tasks[part], after)
-        return np.column_stack([self.forward[i], tasks])
+        return np.column_stack([self.forward[unit[0], 0], tasks])
 
     def _program(self, carried: list[Ints]) -> Program:
         size = self.tasks.size
@@ -344,7 +347,9 @@ class _Lowering:
         return Program(
             graph=self.graph,
             cluster=self.model.cluster,
-            spaces=tuple(self.spaces),
+            spaces=tuple(self.whole),
+            cut=self.cut,
+            sub_spaces=tuple(self.cut_spaces),
             delivered_by=self.delivered_by,
             box_low=low,
             box_high=high,
@@ -367,12 +372,15 @@ def _expanded(plan: tuple[Round, ...], count: int) -> Messages:
     return messages_of(plan, count)
 
 
-def lower(model: CostModel, spaces: Sequence[ConfigSpace], *, collectives: str = "activity") -> Program:
+def lower(
+    model: CostModel, spaces: Sequence[ConfigSpace], *, cut: Cut = WHOLE, collectives: str = "activity"
+) -> Program:
     """Lower a strategy into the program of one iteration.
 
     Args:
         model: Graph, cluster and exchange scheme, with their prices.
         spaces: For every layer the space that holds its one configuration.
+        cut: Which layers take the mini-batch in sub-batches.
         collectives: ``activity``: each round of an exchange, with its repeats, is one task on all its links;
             ``steps``: each message is a task, which waits for the messages that bring what it carries.
 
@@ -380,9 +388,9 @@ def lower(model: CostModel, spaces: Sequence[ConfigSpace], *, collectives: str =
         The program, tasks in program order: forward, backward with the exchanges, updates.
 
     Raises:
-        ConfigError: ``collectives`` is neither.
+        ConfigError: ``collectives`` is neither, or parts of a sub-batch would not be equal.
         InfeasiblePlanError: There is no memory for so many messages.
     """
     if collectives not in ("activity", "steps"):
         raise ConfigError(f"collectives must be activity or steps, got {collectives!r}")
-    return _Lowering(model, spaces, expand=collectives == "steps").run()
+    return _Lowering(model, spaces, cut, expand=collectives == "steps").run()

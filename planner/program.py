@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.device_graph import DeviceGraph
 from planner.configurations import ConfigSpace
+from planner.cut import Cut
 from planner.graph import ComputationGraph, Edge
 from simulator.collectives import Round
 
@@ -42,6 +43,10 @@ class Program:
     cluster: DeviceGraph
     spaces: tuple[ConfigSpace, ...]
     """By layer, the space that holds its one configuration."""
+    cut: Cut
+    """Which layers take the mini-batch in sub-batches."""
+    sub_spaces: tuple[ConfigSpace, ...]
+    """As ``spaces``, for one sub-batch: of the layers that take them, and of those that they read."""
     delivered_by: Mapping[Edge, Edge]
     """For every edge the one whose transfers bring its tensor: itself, or an earlier consumer's of equal layout."""
     kind: Ints
@@ -51,6 +56,9 @@ class Program:
     """For a transfer the first layer that asked for the region; else -1."""
     slot: Ints
     """For a transfer, the input of the consumer that it brings or takes the gradient of; else -1."""
+    sub_batch: Ints
+    """Which sub-batch; 0 for what is done once for the whole batch.  Regions that layers behind the cut read or give
+    back lie in the tensor of one sub-batch."""
     backward: NDArray[np.bool_]
     """Whether the task belongs to the backward pass."""
     statistics: NDArray[np.bool_]
@@ -99,6 +107,11 @@ class Program:
 
     def name(self, task: int) -> str:
         """Printed name: layer, what is done, where."""
+        text = self._name(task)
+        cut = self.cut.parts > 1 and self.cut.of(max(self.layer[task], self.consumer[task])) > 1
+        return f"{text}, sub-batch {self.sub_batch[task] + 1}" if cut else text
+
+    def _name(self, task: int) -> str:
         layers, kind = self.graph.layers, KINDS[self.kind[task]]
         label = layers[self.layer[task]].name
         if kind == "transfer":

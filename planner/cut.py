@@ -1,0 +1,103 @@
+"""Sub-batches: the last layers of a network take the mini-batch in equal pieces, one after another.
+
+Source:
+    Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016, Sec. 2.4: data parallelism in the
+    convolutional part, then sub-batches through the fully connected part, whose transfers hide one another's
+    arithmetic.  With the whole network cut, these are the micro-batches of gradient accumulation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hwprofiles.errors import ConfigError
+from planner.configurations import ConfigSpace, space_of
+from planner.graph import ComputationGraph
+
+__all__ = ["ORDERS", "WHOLE", "Cut", "cut_of", "sub_spaces"]
+
+ORDERS = ("each", "all")
+"""``each``: a sub-batch goes forward and back before the next; ``all``: all go forward, then all go back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """How the last layers take the mini-batch.
+
+    Every part of a layer before the cut holds samples of its own; sub-batch s is the s-th piece of each of them.
+    """
+
+    parts: int = 1
+    """Number of sub-batches."""
+    first: int = 0
+    """Index of the first layer that takes them; all after it do."""
+    order: str = "each"
+    """One of ``ORDERS``."""
+    update_each: bool = False
+    """Update the parameters of these layers after every sub-batch; else once an iteration."""
+
+    def of(self, layer: int) -> int:
+        """Sub-batches that a layer takes; 1 before the cut."""
+        return self.parts if layer >= self.first else 1
+
+
+WHOLE = Cut()
+"""No cut."""
+
+
+def cut_of(
+    graph: ComputationGraph, parts: int, *, first: str = "", order: str = "each", update_each: bool = False
+) -> Cut:
+    """A cut by the name of its first layer.
+
+    Args:
+        graph: The network.
+        parts: Sub-batches, >= 1; must divide the batch.
+        first: The first layer that takes them; empty: the first fully connected one.
+        order, update_each: As in ``Cut``.
+
+    Raises:
+        ConfigError: A value breaks its rule, or the network has no such layer.
+    """
+    if parts < 1 or graph.batch % parts:
+        raise ConfigError(f"sub_batches must be >= 1 and divide the batch of {graph.batch}, got {parts}")
+    if order not in ORDERS:
+        raise ConfigError(f"sub_batch_order must be {' or '.join(ORDERS)}, got {order!r}")
+    if update_each and order != "each":
+        raise ConfigError("update_each needs sub_batch_order each: a forward pass must not see half an update")
+    if first and first not in graph.index:
+        raise ConfigError(f"sub_batch_from must be a layer of {graph.name}, got {first!r}")
+    linear = next((i for i, layer in enumerate(graph.layers) if layer.operation.kind == "linear"), None)
+    if not first and linear is None:
+        raise ConfigError(f"sub_batch_from must name a layer: {graph.name} has no fully connected ones")
+    index = graph.index[first] if first else linear
+    assert index is not None
+    return Cut(parts=parts, first=index, order=order, update_each=update_each)
+
+
+def sub_spaces(
+    graph: ComputationGraph, spaces: Sequence[ConfigSpace], cut: Cut, device_count: int
+) -> list[ConfigSpace]:
+    """The spaces of all layers for one sub-batch: what a cut layer holds, and pieces of what others hold.
+
+    Args:
+        graph: The network with the batch of one sub-batch.
+        spaces: For the whole batch, one configuration each.
+        cut: The cut.
+        device_count: Devices of the cluster.
+
+    Raises:
+        ConfigError: A layer's parts of a sub-batch would not be equal.
+    """
+    if cut.parts == 1:
+        return list(spaces)
+    touched = {edge.producer for edge in graph.edges if edge.consumer >= cut.first}
+    found = []
+    for i, (layer, whole) in enumerate(zip(graph.layers, spaces, strict=True)):
+        if i < cut.first and i not in touched:
+            found.append(whole)
+            continue
+        try:
+            found.append(space_of(layer, whole.configuration(0), device_count))
+        except ConfigError as error:
+            raise ConfigError(f"sub-batches of {graph.batch} samples: {error}") from None
+    return found

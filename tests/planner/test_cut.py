@@ -1,0 +1,114 @@
+"""Sub-batches: the same bytes and work in pieces, Eq. 1, order and dependencies."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plans import SMALL_MODELS, cluster_of, inception_module, program_of, star
+
+from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.errors import ConfigError
+from planner.additive import additive_s
+from planner.configurations import Configuration, offered
+from planner.costs import CostModel
+from planner.cut import Cut, cut_of
+from planner.lowering import lower
+from planner.models import load_model
+from planner.program import KINDS
+from planner.replay import replay
+from planner.strategies import named_strategy, spaces_of
+from simulator.collectives import ALL_REDUCES
+
+
+def lowered(model, strategy, cut):
+    return lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), cut=cut)
+
+
+@st.composite
+def cut_questions(draw):
+    """A cost model, a random strategy whose parts of a sub-batch are equal, and a cut."""
+    spec = draw(st.sampled_from(cluster_names()))
+    count = draw(st.integers(1, min(6, len(load_cluster(spec).devices))))
+    parts = draw(st.sampled_from([2, 3, 4]))
+    graph = load_model(draw(st.sampled_from(SMALL_MODELS)), batch=parts * draw(st.sampled_from([1, 2, 4])))
+    scheme, norm = draw(st.sampled_from(list(ALL_REDUCES))), draw(st.sampled_from(["local", "reduced"]))
+    model = CostModel(graph, cluster_of(spec, count), scheme, norm)
+    small, rng = graph.with_batch(graph.batch // parts), np.random.default_rng(draw(st.integers(0, 2**32)))
+    strategy = {}
+    for layer in small.layers:
+        space = offered(layer.output, layer.parallel_dims, count)
+        chosen = space.configuration(int(rng.integers(space.size)))
+        strategy[layer.name] = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))
+    order = draw(st.sampled_from(["each", "all"]))
+    first = draw(st.integers(0, len(graph.layers) - 1))
+    update_each = order == "each" and draw(st.booleans())
+    return model, strategy, Cut(parts=parts, first=first, order=order, update_each=update_each)
+
+
+@settings(max_examples=60)
+@given(cut_questions())
+def test_replay_one_after_another_is_eq_1(question):
+    model, strategy, cut = question
+    replayed = replay(lowered(model, strategy, cut), overlap=False, contention=False, iterations=1)
+    assert replayed.iteration_s == pytest.approx(additive_s(model, strategy, cut), rel=1e-9)
+
+
+@settings(max_examples=60)
+@given(cut_questions())
+def test_pieces_add_up_to_the_whole(question):
+    """Every sample is computed once; what is exchanged once is what it was, what is exchanged each time k times it."""
+    model, strategy, cut = question
+    whole, pieces = program_of(model, strategy), lowered(model, strategy, cut)
+    forward = KINDS.index("forward")
+    for i in range(len(model.graph.layers)):
+        mine = (pieces.kind == forward) & (pieces.layer == i)
+        assert mine.sum() == cut.of(i) * ((whole.kind == forward) & (whole.layer == i)).sum()
+    gradients = [(p.kind == KINDS.index("collective")) & ~p.statistics for p in (whole, pieces)]
+    for i in range(len(model.graph.layers)):
+        bytes_of = [
+            p.size_bytes[rows & (p.layer == i)].sum() for p, rows in zip((whole, pieces), gradients, strict=True)
+        ]
+        assert bytes_of[1] == pytest.approx(bytes_of[0] * (cut.of(i) if cut.update_each else 1))
+
+
+def test_transfers_of_one_sub_batch_hide_under_the_arithmetic_of_another():
+    """One-way traffic into one layer: with k sub-batches only the first transfer shows, if the rest is shorter."""
+    graph = load_model("digits", batch=64)
+    model = CostModel(graph, star(4))
+    strategy = named_strategy("owt", graph, 4)
+    uncut = replay(lowered(model, strategy, Cut())).iteration_s
+    cut = replay(lowered(model, strategy, cut_of(graph, 4, order="all"))).iteration_s
+    bound = replay(lowered(model, strategy, cut_of(graph, 4, order="all")), overlap=False).iteration_s
+    assert cut < bound
+    assert uncut > 0
+
+
+def test_layers_behind_the_cut_wait_for_their_own_sub_batch_only():
+    graph = inception_module(batch=8)
+    model = CostModel(graph, star(2))
+    program = lowered(model, named_strategy("data", graph, 2), Cut(parts=4, first=graph.index["fc"], order="all"))
+    late = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    behind = np.array([program.cut.of(i) > 1 for i in program.layer]) & (program.kind != KINDS.index("update"))
+    both = behind[late] & behind[program.after] & (program.kind[late] != KINDS.index("collective"))
+    assert both.any()
+    assert (program.sub_batch[late[both]] == program.sub_batch[program.after[both]]).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"parts": 3}, "sub_batches must be >= 1 and divide the batch of 8, got 3"),
+        ({"parts": 2, "first": "fc9"}, "sub_batch_from must be a layer of lenet5, got 'fc9'"),
+        ({"parts": 2, "order": "some"}, "sub_batch_order must be each or all"),
+        ({"parts": 2, "order": "all", "update_each": True}, "update_each needs"),
+    ],
+)
+def test_bad_cuts_are_refused(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        cut_of(load_model("lenet5", batch=8), **changes)
+
+
+def test_parts_of_a_sub_batch_must_be_equal():
+    graph = load_model("lenet5", batch=8)
+    with pytest.raises(ConfigError, match="sub-batches of 1 samples: configuration of"):
+        lowered(CostModel(graph, star(4)), named_strategy("data", graph, 4), cut_of(graph, 8))
