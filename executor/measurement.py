@@ -4,19 +4,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from executor.recorder import Measured
 from planner.program import Program
 from planner.replay import timeline_rows
+from simulator.chrome_trace import write_trace
 
-__all__ = ["Measurement", "join", "read_measurement"]
+if TYPE_CHECKING:
+    from executor.recorder import Measured
+
+__all__ = ["MEASUREMENT", "Measurement", "join", "read_measurement"]
 
 Floats = NDArray[np.float64]
 
+MEASUREMENT = "measured.npz"
+"""What rank 0 writes into the run's folder."""
 WARM_UP = 2
 """Iterations that are measured but not counted: buffers are made, connections and caches warm up."""
 
@@ -76,6 +82,19 @@ class Measurement:
         origin_s = float(np.nanmin(start_s))
         return timeline_rows(program, start_s - origin_s, end_s - origin_s, iteration=self.shown, origin="measured")
 
+    def write_trace(self, program: Program, path: Path) -> None:
+        """Write the same iteration as a Chrome trace, in the form of a simulated one.
+
+        Raises:
+            ConfigError: The file cannot be written.
+        """
+        rows = self.timeline(program)
+        names = np.array([device.name for device in program.cluster.devices] + ["collectives"])
+        rows["process"] = names[program.device]
+        rows["stream"] = rows["stream"].where(rows["kind"] != "transfer", "send")
+        waits = np.repeat(np.arange(program.size), np.diff(program.after_start))
+        write_trace(path, rows, dependencies=np.column_stack([program.after, waits]))
+
     def write(self, path: Path) -> None:
         """Write everything as one file."""
         partial = path.with_name(f".{path.name}.part")
@@ -94,7 +113,7 @@ def read_measurement(path: Path) -> Measurement:
 
 
 def join(
-    program: Program, ranks: Sequence[Sequence[Measured]], losses: Floats, peak_memory_bytes: Floats
+    program: Program, ranks: Sequence[Sequence["Measured"]], losses: Floats, peak_memory_bytes: Floats
 ) -> Measurement:
     """Join the views of all ranks.
 

@@ -1,46 +1,16 @@
 """Optimizers of one layer on one rank: torch's fused kernels on parameters that any split holds."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from hwprofiles.errors import ConfigError
+from executor.optimizer_spec import OPTIMIZERS, OptimizerSpec
 
 __all__ = ["OPTIMIZERS", "Optimizer", "OptimizerSpec", "make_optimizer"]
-
-OPTIMIZERS = ("sgd", "adam")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerSpec:
-    """Which optimizer, and its settings; the update rules are those of ``torch.optim``.
-
-    Adam runs with betas of 0.9 and 0.999 and eps of 1e-8, and does not read ``momentum``.
-    """
-
-    name: str = "sgd"
-    """One of ``OPTIMIZERS``."""
-    learning_rate: float = 0.01
-    momentum: float = 0.9
-    """Share of the last step that the next one keeps, in [0, 1)."""
-    weight_decay: float = 0.0
-    """What times the parameter is added to its gradient, >= 0."""
-
-    def __post_init__(self) -> None:
-        if self.name not in OPTIMIZERS:
-            raise ConfigError(f"optimizer.name must be one of {', '.join(OPTIMIZERS)}, got {self.name!r}")
-        if not 0 < self.learning_rate < math.inf:  # also rejects NaN
-            raise ConfigError(f"optimizer.learning_rate must be finite and > 0, got {self.learning_rate!r}")
-        if not 0 <= self.momentum < 1:
-            raise ConfigError(f"optimizer.momentum must be >= 0 and < 1, got {self.momentum!r}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ConfigError(f"optimizer.weight_decay must be finite and >= 0, got {self.weight_decay!r}")
 
 
 class Optimizer(ABC):

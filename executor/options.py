@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from executor.optimizers import OptimizerSpec
+from executor.optimizer_spec import OptimizerSpec
 from hwprofiles.errors import ConfigError
 
 __all__ = ["RunOptions", "read_options", "write_options"]

@@ -1,9 +1,11 @@
 """One process of a run: ``python -m executor.rank OPTIONS`` with its place in the environment, as torchrun sets it."""
 
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,53 +14,53 @@ import torch.distributed as dist
 from executor.clocks import clock_offset_s
 from executor.devices import Device, device_of
 from executor.launch import threads_of
-from executor.measurement import Measurement, join
+from executor.lowered import program_of
+from executor.measurement import MEASUREMENT, Measurement, join
 from executor.options import RunOptions, read_options
 from executor.places import Place
 from executor.rank_process import process_group, serve
 from executor.recorder import Measured
-from executor.resume import Checkpoints
-from executor.session import check_program, open_session
+from executor.session import open_session
 from executor.status import RankState, RankStatus
 from executor.worker import StepResult
-from hwprofiles.catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.models import load_model
-from planner.plan import Plan, lower_plan
+from planner.plan import Plan
 from planner.plan_file import load_plan
 from planner.program import Program
 
-__all__ = ["MEASUREMENT", "main", "run_rank"]
+if TYPE_CHECKING:
+    from executor.resume import Checkpoints
 
-MEASUREMENT = "measured.npz"
-"""What rank 0 writes into the run's folder."""
-
-
-def program_of(plan: Plan) -> Program:
-    """Lower a plan as it is run: collectives as activities, on its model and cluster.
-
-    Raises:
-        ConfigError: The plan was made for another model.
-        InfeasiblePlanError: It does not fit in memory.
-    """
-    graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)
-    return lower_plan(plan, graph, load_cluster(plan.cluster))
+__all__ = ["MEASUREMENT", "main", "program_of", "run_rank"]
 
 
-def run_rank(where: Place, options: RunOptions, status: RankStatus) -> Measurement | None:
+def run_rank(
+    where: Place,
+    plan: Plan,
+    program: Program,
+    options: RunOptions,
+    status: RankStatus,
+    progress: Callable[[float, int], None] | None = None,
+) -> Measurement | None:
     """Train as one rank, with the process group that this opens and closes.
+
+    Args:
+        where: Which rank.
+        plan: The same on all ranks.
+        program: Of the plan.
+        options: The rest.
+        status: Where the rank says what it does.
+        progress: Called after each step as ``progress(images_per_s, steps)``.
 
     Returns:
         What all ranks measured, on rank 0; elsewhere None.
     """
-    torch.set_num_threads(threads_of(options.threads, where.ranks))
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", where.ranks))  # set by torchrun
+    torch.set_num_threads(threads_of(options.threads, local_ranks))
     device = device_of(options.device, where.local_rank)
-    plan = load_plan(Path(options.plan))
-    program = program_of(plan)
-    check_program(program, where.ranks)
     with process_group(where, device):
         _check_same_plan(plan)
-        return _train(program, plan, where.rank, options, device, status)
+        return _train(program, plan, where.rank, options, device, status, progress)
 
 
 def _check_same_plan(plan: Plan) -> None:
@@ -70,10 +72,18 @@ def _check_same_plan(plan: Plan) -> None:
 
 
 def _train(
-    program: Program, plan: Plan, rank: int, options: RunOptions, device: Device, status: RankStatus
+    program: Program,
+    plan: Plan,
+    rank: int,
+    options: RunOptions,
+    device: Device,
+    status: RankStatus,
+    progress: Callable[[float, int], None] | None,
 ) -> Measurement | None:
-    checkpoints = Checkpoints(options, program.graph) if options.checkpoint else None
+    checkpoints = _checkpoints(options, program)
     first = checkpoints.latest_step() if checkpoints and options.resume else 0
+    if first >= options.steps:
+        raise ConfigError(f"steps must be more than the {first} that the checkpoint has done, got {options.steps}")
     session = open_session(
         program, rank, options, reduced=plan.batch_norm == "reduced", device=device, status=status,
         steps=options.steps - first,
@@ -83,18 +93,31 @@ def _train(
     offset_s = clock_offset_s(device.torch_device)
     results: list[StepResult] = []
     dist.barrier()
+    status.step(first)
     for number in range(first, options.steps):
         begin = time.perf_counter()
         results.append(session.worker.step(number))
-        taken_s = time.perf_counter() - begin
-        status.step(number + 1, results[-1].loss, program.graph.batch / taken_s)
-        last = number + 1 == options.steps
-        if checkpoints and (last or (options.checkpoint_every and (number + 1) % options.checkpoint_every == 0)):
+        images_per_s = program.graph.batch / (time.perf_counter() - begin)
+        done = number + 1
+        if checkpoints and (
+            done == options.steps or (options.checkpoint_every and done % options.checkpoint_every == 0)
+        ):
             status.at(-1, RankState.SAVING)
-            checkpoints.save(session, number + 1)
+            checkpoints.save(session, done)
+        status.step(done, results[-1].loss, images_per_s)
+        if progress:
+            progress(images_per_s, done)
     status.at(-1, RankState.WAITING)
     session.worker.close()
     return _gathered(program, results, offset_s, device, rank)
+
+
+def _checkpoints(options: RunOptions, program: Program) -> "Checkpoints | None":
+    if not options.checkpoint:
+        return None
+    from executor.resume import Checkpoints  # torch's part of it takes a second to load
+
+    return Checkpoints(options, program.graph)
 
 
 def _gathered(
@@ -113,7 +136,7 @@ def _gathered(
     if rank == 0:
         rows = [mine] * dist.get_world_size()
     dist.gather_object(mine, rows)
-    if rows is None or not results:
+    if rows is None:
         return None
     measured, losses, peaks = zip(*rows, strict=True)
     return join(program, measured, np.array(losses), np.array(peaks))
@@ -124,9 +147,9 @@ def main(arguments: Sequence[str]) -> int:
 
     def work(where: Place, status: RankStatus) -> None:
         options = read_options(Path(arguments[0]))
-        measurement = run_rank(where, options, status)
-        if measurement is not None and options.out:
-            Path(options.out).mkdir(parents=True, exist_ok=True)
+        plan = load_plan(Path(options.plan))
+        measurement = run_rank(where, plan, program_of(plan), options, status)
+        if measurement is not None:
             measurement.write(Path(options.out) / MEASUREMENT)
 
     return serve(work)

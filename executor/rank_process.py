@@ -48,7 +48,7 @@ def serve(work: Callable[[Place, RankStatus], None]) -> int:
         return 0
     except Exception as error:
         reason, consequence = _reason(error)
-        status.fail(reason, consequence=consequence)
+        status.fail(reason, consequence=consequence, refused=isinstance(error, OrreryError))
         print(f"rank {where.rank}: {reason}", file=sys.stderr, flush=True)
         os._exit(2 if isinstance(error, OrreryError) else 1)
 

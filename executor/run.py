@@ -1,30 +1,32 @@
-"""Runs of a plan by local processes: checked first, watched to their end, measured."""
+"""Runs of a plan: by local processes that are started and watched, or by those that torchrun has started."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
-from executor.data import load_data
-from executor.devices import device_of
+import numpy as np
+
 from executor.launch import Hosts, launch, scratch_folder, threads_of
-from executor.measurement import Measurement, read_measurement
+from executor.lowered import check_program, program_of
+from executor.measurement import MEASUREMENT, Measurement, read_measurement
 from executor.options import RunOptions, write_options
-from executor.rank import MEASUREMENT, program_of
-from executor.resume import Checkpoints
-from executor.session import DTYPES, check_program
 from executor.status import RankRow
-from hwprofiles.errors import ConfigError
 from planner.plan import Plan
 from planner.plan_file import load_plan
 from planner.program import Program
+from planner.replay import Replay, replay
 
-__all__ = ["Hosts", "Run", "run"]
+__all__ = ["Hosts", "Run", "default_stall_s", "run"]
 
 Progress = Callable[[str, int, int], None] | None
 
+LEAST_STALL_S = 20.0
+TASKS_IN_STALL = 5
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
     """A plan that was run."""
 
@@ -37,13 +39,24 @@ class Run:
         """Samples a second, from the median iteration."""
         return self.plan.batch / self.measurement.iteration_s
 
+    @cached_property
+    def replayed(self) -> Replay:
+        """The same program on the model of its cluster."""
+        return replay(self.program)
+
+
+def default_stall_s(program: Program) -> float:
+    """Seconds of silence after which a rank is taken to hang: 20, and no less than 5 times the longest predicted task."""
+    schedule = replay(program, iterations=1).schedule
+    return max(LEAST_STALL_S, TASKS_IN_STALL * float(np.max(schedule.end_s - schedule.ready_s)))
+
 
 def run(
     options: RunOptions,
     *,
     processes: int,
     hosts: Hosts | None = None,
-    stall_s: float = 20.0,
+    stall_s: float | None = None,
     progress: Progress = None,
 ) -> Run:
     """Run a plan with one local process a rank.
@@ -52,7 +65,7 @@ def run(
         options: Plan, data, optimizer and the rest.
         processes: Ranks to start; rank r is device r of the plan.
         hosts: Where they are started; here if None.
-        stall_s: Silence after which a rank is taken to hang; longer than any task.
+        stall_s: Silence after which a rank is taken to hang, longer than any task; ``default_stall_s`` if None.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
@@ -65,13 +78,15 @@ def run(
     plan = load_plan(Path(options.plan))
     program = program_of(plan)
     check_program(program, processes)
-    _check(options, program, processes)
+    stall_s = default_stall_s(program) if stall_s is None else stall_s
     with scratch_folder() as folder:
         out = Path(options.out or folder)
         out.mkdir(parents=True, exist_ok=True)
-        (out / MEASUREMENT).unlink(missing_ok=True)
         written = folder / "options.json"
-        write_options(replace(options, threads=threads, out=str(out), plan=str(Path(options.plan).resolve())), written)
+        # The supervisor sees a silent rank first, and who is to blame.
+        timeout_s = max(options.timeout_s, 2 * stall_s)
+        plan_path = str(Path(options.plan).resolve())
+        write_options(replace(options, threads=threads, out=str(out), plan=plan_path, timeout_s=timeout_s), written)
         launch(
             "executor.rank",
             [str(written)],
@@ -84,20 +99,7 @@ def run(
             task_name=program.name,
             log_folder=Path(options.out) / "log" if options.out else None,
         )
-        if not (out / MEASUREMENT).exists():
-            raise ConfigError(f"steps must be more than the checkpoint has behind it, got {options.steps}")
         return Run(plan=plan, program=program, measurement=read_measurement(out / MEASUREMENT))
-
-
-def _check(options: RunOptions, program: Program, processes: int) -> None:
-    """Find here what every rank would stumble over."""
-    if options.device == "cuda":
-        device_of("cuda", processes - 1)
-    if not options.stand_in:
-        dtype = DTYPES[program.graph.element_bytes]
-        load_data(options.data, program.graph, seed=options.seed, dtype=dtype, device="cpu")
-    if options.resume:
-        Checkpoints(options, program.graph).latest_step()
 
 
 def _reporter(progress: Progress, steps: int) -> Callable[[Sequence[RankRow]], None] | None:
@@ -106,11 +108,10 @@ def _reporter(progress: Progress, steps: int) -> Callable[[Sequence[RankRow]], N
     report = progress
 
     def show(rows: Sequence[RankRow]) -> None:
-        done = min(row.step for row in rows)
         losses = [row.loss for row in rows if not math.isnan(row.loss)]
         label = "starting"
-        if done > 0 and losses:
+        if len(losses) == len(rows):
             label = f"loss {sum(losses):.4g}, {min(row.images_per_s for row in rows):.4g} images/s"
-        report(label, max(done, 0), steps)
+        report(label, max(min(row.step for row in rows), 0), steps)
 
     return show

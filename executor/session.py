@@ -11,6 +11,7 @@ from executor.devices import Device
 from executor.initial import initial_parameters
 from executor.layers import PartLayer, parameter_box, part_layer
 from executor.layers.base import Place
+from executor.lowered import check_program
 from executor.optimizers import Optimizer, make_optimizer
 from executor.options import RunOptions
 from executor.rank_program import RankProgram, messages_of
@@ -20,7 +21,6 @@ from executor.stand_in import StandIn
 from executor.status import RankStatus
 from executor.transport import transport_of
 from executor.worker import Worker, data_boxes
-from hwprofiles.errors import ConfigError
 from planner.graph import ComputationGraph
 from planner.operations import Loss
 from planner.program import Program
@@ -43,26 +43,6 @@ class Session:
     """By layer and parameter, the slice that the rank holds."""
     parameters: dict[int, dict[str, Tensor]]
     optimizers: dict[int, Optimizer]
-
-
-def check_program(program: Program, ranks: int) -> None:
-    """Refuse what cannot be run.
-
-    Raises:
-        ConfigError: Fewer ranks than devices in the plan, numbers of a size that is not trained with, or a network
-            that does not end in a loss.
-    """
-    devices = 1 + max(int(space.devices.max()) for space in program.spaces)
-    if devices > ranks:
-        raise ConfigError(f"processes must be at least the plan's {devices} devices, got {ranks}")
-    graph = program.graph
-    if graph.element_bytes not in DTYPES:
-        raise ConfigError(f"element_bytes must be 4 or 8 to be run, got {graph.element_bytes}")
-    for i, layer in enumerate(graph.layers):
-        if not graph.consumers[i] and not isinstance(layer.operation, Loss):
-            raise ConfigError(f"layer {layer.name} of {graph.name} must be read by another or be a loss to be run")
-        if any(not parameter.split for parameter in layer.parameters):
-            raise ConfigError(f"parameters of {layer.name} must be split with its channels to be run")
 
 
 class _NoData:

@@ -24,6 +24,7 @@ _ROW_BYTES = 128 + _REASON_BYTES
 # Words of a row.  Each is stored at once, by its own rank only, so no lock is needed.
 _STATE, _STEP, _TASK, _PEER, _PROGRESS, _PID, _CONSEQUENCE, _REASON_LENGTH = range(8)
 _STARTED_S, _FAILED_S, _LOSS, _IMAGES_PER_S = range(8, 12)
+_REFUSED = 12
 _REASON = 16
 
 
@@ -64,6 +65,8 @@ class RankRow:
     """Why the rank failed; empty if it did not."""
     consequence: bool
     """The failure follows from another rank's, such as a closed connection."""
+    refused: bool
+    """The rank has failed because what it was given cannot be used."""
 
 
 class RankStatus:
@@ -98,19 +101,20 @@ class RankStatus:
         self._count += 1
         self._words[_PROGRESS] = self._count
 
-    def fail(self, reason: str, *, consequence: bool = False) -> None:
+    def fail(self, reason: str, *, consequence: bool = False, refused: bool = False) -> None:
         """Say why the rank ends; the first reason stays.  The task and the step stay those at which it failed.
 
         Args:
             reason: What happened; the first 2048 bytes are kept.
             consequence: Another rank's failure made this one, such as a connection that the other closed.
+            refused: What the user gave cannot be used.
         """
         words = self._words
         if words[_STATE] == RankState.FAILED:
             return
         text = reason.encode(errors="replace")[:_REASON_BYTES]
         self._text[: len(text)] = text
-        words[_REASON_LENGTH], words[_CONSEQUENCE] = len(text), consequence
+        words[_REASON_LENGTH], words[_CONSEQUENCE], words[_REFUSED] = len(text), consequence, refused
         self._numbers[_FAILED_S] = time.monotonic()
         # Last, so that whoever sees the state finds the reason.
         words[_STATE] = RankState.FAILED
@@ -193,6 +197,7 @@ class StatusBoard:
             # The cut may have split the last character.
             reason=bytes(text).decode(errors="ignore"),
             consequence=bool(words[_CONSEQUENCE]),
+            refused=bool(words[_REFUSED]),
         )
 
 

@@ -75,7 +75,8 @@ def supervise(
     Raises:
         RankFailure: A rank has failed; the others have been ended.
         KeyboardInterrupt: A signal has asked for the end.
-        ConfigError: Commands, environments and rows are not equally many, or a time is not > 0.
+        ConfigError: A rank has refused what it was given; commands, environments and rows are not equally many; or a
+            time is not > 0.
         OSError: A command cannot be started.
     """
     if not len(commands) == len(environments) == board.ranks:
@@ -111,7 +112,7 @@ def _watch(
     interrupted: Sequence[int],
     progress: Callable[[Sequence[RankRow]], None] | None,
     task_name: Callable[[int], str],
-) -> RankFailure | None:
+) -> OrreryError | None:
     """Return the first failure, None when all ranks have ended well."""
     endings: list[Ending | None] = [None] * len(processes)
     kills_before = out_of_memory_kills()
@@ -129,6 +130,8 @@ def _watch(
             progress(rows)
         if verdict := judge.look(rows, endings, time.monotonic()):
             step, task = rows[verdict.rank].step, rows[verdict.rank].task
+            if rows[verdict.rank].refused:
+                return ConfigError(verdict.reason)
             name = task_name(task) if task >= 0 else ""
             return RankFailure(rank=verdict.rank, step=step, task=task, task_name=name, reason=verdict.reason)
         if None not in endings and all(row.state == RankState.FINISHED for row in rows):

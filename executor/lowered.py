@@ -1,0 +1,41 @@
+"""Plans lowered as they are run, and which of them can be run."""
+
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.errors import ConfigError
+from planner.models import load_model
+from planner.operations import Loss
+from planner.plan import Plan, lower_plan
+from planner.program import Program
+
+__all__ = ["check_program", "program_of"]
+
+
+def program_of(plan: Plan) -> Program:
+    """Lower a plan as it is run: collectives as activities, on its model and cluster.
+
+    Raises:
+        ConfigError: The plan was made for another model.
+        InfeasiblePlanError: It does not fit in memory.
+    """
+    graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)
+    return lower_plan(plan, graph, load_cluster(plan.cluster))
+
+
+def check_program(program: Program, ranks: int) -> None:
+    """Refuse what cannot be run.
+
+    Raises:
+        ConfigError: Fewer ranks than devices in the plan, numbers of a size that is not trained with, or a network
+            that does not end in a loss.
+    """
+    devices = 1 + max(int(space.devices.max()) for space in program.spaces)
+    if devices > ranks:
+        raise ConfigError(f"processes must be at least the plan's {devices} devices, got {ranks}")
+    graph = program.graph
+    if graph.element_bytes not in (4, 8):
+        raise ConfigError(f"element_bytes must be 4 or 8 to be run, got {graph.element_bytes}")
+    for i, layer in enumerate(graph.layers):
+        if not graph.consumers[i] and not isinstance(layer.operation, Loss):
+            raise ConfigError(f"layer {layer.name} of {graph.name} must be read by another or be a loss to be run")
+        if any(not parameter.split for parameter in layer.parameters):
+            raise ConfigError(f"parameters of {layer.name} must be split with its channels to be run")
