@@ -244,7 +244,9 @@ def compare(
 
 
 @app.command()
-def reproduce(paper: Annotated[Literal["deepa", "layerwise"], typer.Argument()], *, json: Json = False) -> None:
+def reproduce(
+    paper: Annotated[Literal["deepa", "layerwise", "eight-bit"], typer.Argument()], *, json: Json = False
+) -> None:
     """Set the printed results of a paper beside ours."""
     from planner.reproduce import reproduce as reproduce_paper
 
