@@ -1,6 +1,6 @@
 """How long a device takes for kernels of given sizes: a roofline whose roof sinks for small parts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Floats, Kernels
 
-__all__ = ["PHASES", "ComputeProfile", "Efficiency", "MeasuredRow", "load_profile", "profile_names"]
+__all__ = ["PHASES", "ComputeProfile", "Efficiency", "MeasuredParts", "MeasuredRow", "load_profile", "profile_names"]
 
 PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gradient", "update")
 
@@ -21,6 +21,15 @@ class MeasuredRow:
     batch: int
     """Samples that the time is for."""
     time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredParts:
+    """Measured times of parts of one layer in one phase, of 4-byte numbers."""
+
+    sizes: tuple[tuple[int, ...], ...]
+    """Of each part, the box of the output that it makes: samples, channels, positions."""
+    time_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +81,9 @@ class ComputeProfile:
     multiprocessors: int
     efficiency: Efficiency
     rows: Mapping[tuple[str, str, str], MeasuredRow] = field(default_factory=dict, repr=False)
-    """Measured rows by (model, layer, phase)."""
+    """Measured rows of whole layers by (model without parameters, layer, phase)."""
+    parts: Mapping[tuple[str, str, str], MeasuredParts] = field(default_factory=dict, repr=False)
+    """Measured parts by (model with its parameters, layer, phase)."""
 
     def time_s(self, kernels: Kernels, *, phase: str = "forward", winograd: bool | NDArray[np.bool_] = False) -> Floats:
         """Return the seconds of each kernel, alone on the device.
@@ -111,6 +122,24 @@ class ComputeProfile:
     def measured(self, model: str, layer: str, phase: str) -> MeasuredRow | None:
         """Return the published time of one phase of a layer, or None where there is none."""
         return self.rows.get((model, layer, phase))
+
+    def measured_parts(self, model: str, layer: str, phase: str, whole: Sequence[int]) -> MeasuredParts | None:
+        """Return all that is known of one phase of a layer: measured parts, then the published time if there is one.
+
+        Args:
+            model: Name with parameters, such as ``vgg16:classes=10``: parameters may change what a layer reads.
+                Published rows are for a model whatever its parameters.
+            layer, phase: What was measured.
+            whole: Sizes of the layer's output; a published time is for all but its samples.
+        """
+        parts = self.parts.get((model, layer, phase))
+        row = self.rows.get((model.partition(":")[0], layer, phase)) if self.rows else None
+        if row is None:
+            return parts
+        published = MeasuredParts(((row.batch, *whole[1:]),), (row.time_s,))
+        if parts is None:
+            return published
+        return MeasuredParts(parts.sizes + published.sizes, parts.time_s + published.time_s)
 
 
 def load_profile(name: str) -> ComputeProfile:

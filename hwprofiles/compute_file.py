@@ -3,12 +3,12 @@
 import difflib
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hwprofiles.compute import PHASES, ComputeProfile, Efficiency, MeasuredRow
+from hwprofiles.compute import PHASES, ComputeProfile, Efficiency, MeasuredParts, MeasuredRow
 from hwprofiles.errors import ConfigError
 
 __all__ = ["ProfileFile", "catalogue", "find_profile"]
@@ -51,11 +51,19 @@ class _Efficiency(_Section):
 class _Row(_Section):
     model: str
     layer: str
-    batch: Count
+    batch: Count | None = None
+    part: Annotated[tuple[Count, ...], Field(min_length=2, max_length=5)] | None = None
+    spread: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] | None = None
     forward_ms: Positive | None = None
     activation_gradient_ms: Positive | None = None
     weight_gradient_ms: Positive | None = None
     update_ms: Positive | None = None
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if (self.batch is None) == (self.part is None):
+            raise ValueError("needs either batch (of a whole layer) or part (its samples, channels and positions)")
+        return self
 
 
 class ProfileFile(_Section):
@@ -86,6 +94,7 @@ class ProfileFile(_Section):
             multiprocessors=self.multiprocessors,
             efficiency=_efficiency(self.efficiency),
             rows=_rows(self.measured),
+            parts=_parts(self.measured),
         )
 
 
@@ -104,13 +113,28 @@ def _efficiency(section: _Efficiency) -> Efficiency:
     )
 
 
+def _times(row: _Row) -> dict[str, float]:
+    """Seconds by phase."""
+    times = {phase: getattr(row, f"{phase}_ms", None) for phase in PHASES}
+    return {phase: time_ms * MILLI for phase, time_ms in times.items() if time_ms is not None}
+
+
 def _rows(rows: list[_Row]) -> dict[tuple[str, str, str], MeasuredRow]:
-    times = {(row, phase): getattr(row, f"{phase}_ms", None) for row in rows for phase in PHASES}
     return {
-        (row.model, row.layer, phase): MeasuredRow(row.batch, time_ms * MILLI)
-        for (row, phase), time_ms in times.items()
-        if time_ms is not None
+        (row.model, row.layer, phase): MeasuredRow(row.batch, time_s)
+        for row in rows
+        if row.batch is not None
+        for phase, time_s in _times(row).items()
     }
+
+
+def _parts(rows: list[_Row]) -> dict[tuple[str, str, str], MeasuredParts]:
+    found: dict[tuple[str, str, str], dict[tuple[int, ...], float]] = {}
+    for row in rows:
+        if row.part is not None:
+            for phase, time_s in _times(row).items():
+                found.setdefault((row.model, row.layer, phase), {})[row.part] = time_s
+    return {key: MeasuredParts(tuple(times), tuple(times.values())) for key, times in found.items()}
 
 
 @cache
