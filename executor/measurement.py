@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from planner.program import Program
-from planner.replay import timeline_rows
-from simulator.chrome_trace import write_trace
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from executor.recorder import Measured
 
 __all__ = ["MEASUREMENT", "Measurement", "join", "read_measurement"]
@@ -76,8 +75,10 @@ class Measurement:
         first = len(self.ends_s) - len(self.iterations_s)
         return first + int(np.abs(self.iterations_s - self.iteration_s).argmin())
 
-    def timeline(self, program: Program) -> pd.DataFrame:
+    def timeline(self, program: Program) -> "pd.DataFrame":
         """One row a task of a typical iteration, in the form of a simulated one; times from its first task."""
+        from planner.replay import timeline_rows  # not loaded by ranks, whose start it would delay
+
         start_s, end_s = self.start_s[self.shown], self.end_s[self.shown]
         origin_s = float(np.nanmin(start_s))
         return timeline_rows(program, start_s - origin_s, end_s - origin_s, iteration=self.shown, origin="measured")
@@ -88,6 +89,8 @@ class Measurement:
         Raises:
             ConfigError: The file cannot be written.
         """
+        from simulator.chrome_trace import write_trace
+
         rows = self.timeline(program)
         names = np.array([device.name for device in program.cluster.devices] + ["collectives"])
         rows["process"] = names[program.device]

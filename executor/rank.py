@@ -1,6 +1,8 @@
-"""One process of a run: ``python -m executor.rank OPTIONS`` with its place in the environment, as torchrun sets it."""
+"""One process of a run: ``python -m executor.rank OPTIONS PROGRAM`` with its place in the environment."""
 
+import hashlib
 import os
+import pickle
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +16,6 @@ import torch.distributed as dist
 from executor.clocks import clock_offset_s
 from executor.devices import Device, device_of
 from executor.launch import threads_of
-from executor.lowered import program_of
 from executor.measurement import MEASUREMENT, Measurement, join
 from executor.options import RunOptions, read_options
 from executor.places import Place
@@ -24,32 +25,31 @@ from executor.session import open_session
 from executor.status import RankState, RankStatus
 from executor.worker import StepResult
 from hwprofiles.errors import ConfigError
-from planner.plan import Plan
-from planner.plan_file import load_plan
 from planner.program import Program
 
 if TYPE_CHECKING:
     from executor.resume import Checkpoints
 
-__all__ = ["MEASUREMENT", "main", "program_of", "run_rank"]
+__all__ = ["MEASUREMENT", "main", "run_rank"]
 
 
 def run_rank(
     where: Place,
-    plan: Plan,
     program: Program,
     options: RunOptions,
     status: RankStatus,
+    *,
+    reduced: bool,
     progress: Callable[[float, int], None] | None = None,
 ) -> Measurement | None:
     """Train as one rank, with the process group that this opens and closes.
 
     Args:
         where: Which rank.
-        plan: The same on all ranks.
-        program: Of the plan.
-        options: The rest.
+        program: The same on all ranks.
+        options: The rest; the plan file is not read.
         status: Where the rank says what it does.
+        reduced: Whether batch normalisation takes its statistics over the whole batch.
         progress: Called after each step as ``progress(images_per_s, steps)``.
 
     Returns:
@@ -59,25 +59,29 @@ def run_rank(
     torch.set_num_threads(threads_of(options.threads, local_ranks))
     device = device_of(options.device, where.local_rank)
     with process_group(where, device):
-        _check_same_plan(plan)
-        return _train(program, plan, where.rank, options, device, status, progress)
+        _check_same_program(program)
+        return _train(program, where.rank, options, device, status, reduced, progress)
 
 
-def _check_same_plan(plan: Plan) -> None:
-    plans: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(plans, repr((plan.model_digest, sorted(plan.configurations.items(), key=repr))))
-    for other, found in enumerate(plans):
-        if found != plans[0]:
+def _check_same_program(program: Program) -> None:
+    """Machines may have files of their own."""
+    digest = hashlib.sha256(program.graph.digest.encode())
+    for column in (program.kind, program.layer, program.device, program.peer, program.box_low, program.box_high):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    programs: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(programs, digest.hexdigest())
+    for other, found in enumerate(programs):
+        if found != programs[0]:
             raise ConfigError(f"plan must be the same on all ranks: that of rank {other} differs from that of rank 0")
 
 
 def _train(
     program: Program,
-    plan: Plan,
     rank: int,
     options: RunOptions,
     device: Device,
     status: RankStatus,
+    reduced: bool,
     progress: Callable[[float, int], None] | None,
 ) -> Measurement | None:
     checkpoints = _checkpoints(options, program)
@@ -85,8 +89,7 @@ def _train(
     if first >= options.steps:
         raise ConfigError(f"steps must be more than the {first} that the checkpoint has done, got {options.steps}")
     session = open_session(
-        program, rank, options, reduced=plan.batch_norm == "reduced", device=device, status=status,
-        steps=options.steps - first,
+        program, rank, options, reduced=reduced, device=device, status=status, steps=options.steps - first,
     )  # fmt: skip
     if checkpoints and first:
         checkpoints.load(session)
@@ -99,9 +102,8 @@ def _train(
         results.append(session.worker.step(number))
         images_per_s = program.graph.batch / (time.perf_counter() - begin)
         done = number + 1
-        if checkpoints and (
-            done == options.steps or (options.checkpoint_every and done % options.checkpoint_every == 0)
-        ):
+        due = done == options.steps or (options.checkpoint_every and done % options.checkpoint_every == 0)
+        if checkpoints and due:
             status.at(-1, RankState.SAVING)
             checkpoints.save(session, done)
         status.step(done, results[-1].loss, images_per_s)
@@ -147,8 +149,8 @@ def main(arguments: Sequence[str]) -> int:
 
     def work(where: Place, status: RankStatus) -> None:
         options = read_options(Path(arguments[0]))
-        plan = load_plan(Path(options.plan))
-        measurement = run_rank(where, plan, program_of(plan), options, status)
+        program, reduced = pickle.loads(Path(arguments[1]).read_bytes())
+        measurement = run_rank(where, program, options, status, reduced=reduced)
         if measurement is not None:
             measurement.write(Path(options.out) / MEASUREMENT)
 
@@ -156,4 +158,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # taking torch down would take as long as a second

@@ -1,6 +1,7 @@
 """Runs of a plan: by local processes that are started and watched, or by those that torchrun has started."""
 
 import math
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,7 +47,7 @@ class Run:
 
 
 def default_stall_s(program: Program) -> float:
-    """Seconds of silence after which a rank is taken to hang: 20, and no less than 5 times the longest predicted task."""
+    """Seconds of silence after which a rank is taken to hang: 20, or 5 times the longest predicted task if more."""
     schedule = replay(program, iterations=1).schedule
     return max(LEAST_STALL_S, TASKS_IN_STALL * float(np.max(schedule.end_s - schedule.ready_s)))
 
@@ -85,11 +86,13 @@ def run(
         written = folder / "options.json"
         # The supervisor sees a silent rank first, and who is to blame.
         timeout_s = max(options.timeout_s, 2 * stall_s)
-        plan_path = str(Path(options.plan).resolve())
-        write_options(replace(options, threads=threads, out=str(out), plan=plan_path, timeout_s=timeout_s), written)
+        write_options(replace(options, threads=threads, out=str(out), timeout_s=timeout_s), written)
+        # Lowered once: ranks start sooner without the planner.
+        lowered = folder / "program.pickle"
+        lowered.write_bytes(pickle.dumps((program, plan.batch_norm == "reduced")))
         launch(
             "executor.rank",
-            [str(written)],
+            [str(written), str(lowered)],
             processes=processes,
             threads=threads,
             folder=folder,

@@ -11,7 +11,6 @@ from executor.devices import Device
 from executor.initial import initial_parameters
 from executor.layers import PartLayer, parameter_box, part_layer
 from executor.layers.base import Place
-from executor.lowered import check_program
 from executor.optimizers import Optimizer, make_optimizer
 from executor.options import RunOptions
 from executor.rank_program import RankProgram, messages_of
@@ -25,7 +24,7 @@ from planner.graph import ComputationGraph
 from planner.operations import Loss
 from planner.program import Program
 
-__all__ = ["DTYPES", "Session", "check_program", "open_session"]
+__all__ = ["DTYPES", "Session", "open_session"]
 
 DTYPES = {4: torch.float32, 8: torch.float64}
 """By bytes of an element."""

@@ -17,12 +17,12 @@ import torch.distributed as dist
 from executor.clocks import clock_offset_s
 from executor.devices import Device, device_of
 from executor.launch import threads_of
+from executor.lowered import check_program, program_of
 from executor.measurement import WARM_UP, Measurement, join
 from executor.places import Place
-from executor.rank import program_of
 from executor.rank_process import process_group, serve
 from executor.recorder import Measured
-from executor.session import check_program, open_session
+from executor.session import open_session
 from executor.status import RankState, RankStatus
 from executor.validation.spec import LEAST_ROUNDS, Spec, measurement_path, order_of, read_spec
 from executor.validation.spread import median_spread
@@ -119,6 +119,9 @@ class _Turns:
 
 
 def _run(spec: Spec, where: Place, status: RankStatus) -> None:
+    import os
+    if os.environ.get("SWITCH"): sys.setswitchinterval(float(os.environ["SWITCH"]))
+    if os.environ.get("SLACK"): Path("/proc/self/timerslack_ns").write_text("1")
     torch.set_num_threads(threads_of(spec.run.threads, where.ranks))
     device = device_of(spec.run.device, where.local_rank)
     turns = _Turns(spec, where, status, device)

@@ -11,9 +11,9 @@ import torch
 
 from executor.lab import lab_cluster
 from executor.launch import Hosts, launch, scratch_folder, threads_of
+from executor.lowered import check_program
 from executor.measurement import Measurement, read_measurement
 from executor.options import RunOptions
-from executor.session import check_program
 from executor.status import RankRow
 from executor.validation.evaluate import evaluated
 from executor.validation.result import Validation
