@@ -9,6 +9,7 @@ import typer
 from orrery.errors import run
 from orrery.output import print_json, to_json, whole_file
 from orrery.progress import progress_bar
+from orrery.run_command import run as run_plan
 from orrery.views import (
     cluster_row,
     comparison_values,
@@ -89,20 +90,36 @@ def plan(
         typer.Option(help="Normalise by the statistics of each part, or of the whole batch, summed over the parts."),
     ] = "local",
     dtype: Annotated[Literal["float32", "float64"], typer.Option(help="Numbers of the tensors.")] = "float32",
+    sub_batches: Annotated[
+        int, typer.Option(parser=_whole_number, metavar="K", help="Sub-batches of the last layers, one by one.")
+    ] = 1,
+    sub_batch_from: Annotated[
+        str, typer.Option(metavar="LAYER", help="First layer that takes sub-batches; else the first fully connected.")
+    ] = "",
+    sub_batch_order: Annotated[
+        Literal["each", "all"], typer.Option(help="Each forward and back before the next, or all forward, then back.")
+    ] = "each",
+    update_each: Annotated[
+        bool, typer.Option("--update-each", help="Update after every sub-batch, not once an iteration.")
+    ] = False,
     refine: Refine = 0,
     json: Json = False,
 ) -> None:
     """Find how every layer is split, and write the plan."""
     from hwprofiles.catalogue import load_cluster
+    from planner.cut import WHOLE, cut_of
     from planner.models import load_model
     from planner.plan import make_plan
     from planner.plan_file import save_plan
 
     with whole_file(out) as file, progress_bar("planning") as progress:
         graph = load_model(model, batch=batch, element_bytes=int(dtype.removeprefix("float")) // 8)
+        cut = WHOLE
+        if sub_batches > 1:
+            cut = cut_of(graph, sub_batches, first=sub_batch_from, order=sub_batch_order, update_each=update_each)
         found = make_plan(
-            graph, load_cluster(cluster), strategy=strategy, exchange=exchange, batch_norm=batch_norm, refine=refine,
-            progress=progress,
+            graph, load_cluster(cluster), strategy=strategy, exchange=exchange, batch_norm=batch_norm, cut=cut,
+            refine=refine, progress=progress,
         )  # fmt: skip
         save_plan(found, file)
     values = {"model": model, "cluster": cluster, "batch": batch, "strategy": strategy, **plan_values(found)}
@@ -253,6 +270,9 @@ def reproduce(
     with progress_bar(paper) as progress:
         rows = row_values(reproduce_paper(paper, progress=progress))
     print_json({"rows": rows}) if json else print_table(rows)
+
+
+app.command("run")(run_plan)
 
 
 def main() -> None:

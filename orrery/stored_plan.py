@@ -32,9 +32,10 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
         InfeasiblePlanError: The plan does not fit in memory.
     """
     from hwprofiles.catalogue import load_cluster
+    from planner.additive import additive_s
     from planner.costs import CostModel
     from planner.models import load_model
-    from planner.plan import additive_s, lower_plan
+    from planner.plan import lower_plan
     from planner.plan_file import load_plan
 
     plan = load_plan(path)
@@ -42,7 +43,7 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     cluster = load_cluster(plan.cluster)
     program = lower_plan(plan, graph, cluster, collectives=collectives)
     model = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
-    priced_s = additive_s(model, plan.configurations)
+    priced_s = additive_s(model, plan.configurations, plan.cut)
     inputs = {
         f"cluster {plan.cluster}": (plan.cluster_digest, cluster.digest),
         f"compute profile {', '.join(p.name for p in model.profiles)}": (plan.costs_digest, model.digest),

@@ -1,9 +1,8 @@
 """Eq. 1 of a strategy, from the cost tables: layers, exchanges and transfers, one after another."""
 
-import numpy as np
-
 from planner.costs import CostModel
 from planner.cut import WHOLE, Cut, sub_spaces
+from planner.edge_prices import edge_prices
 from planner.search.problem import evaluate
 from planner.strategies import Strategy, spaces_of
 
@@ -24,10 +23,10 @@ def additive_s(model: CostModel, strategy: Strategy, cut: Cut = WHOLE) -> float:
     count = len(model.cluster.devices)
     spaces = spaces_of(model.graph, strategy, count)
     if cut.parts == 1:
-        return evaluate(model.problem(spaces, model.transfer_table), [0] * len(spaces))
+        return evaluate(model.problem(spaces, edge_prices(model)), [0] * len(spaces))
     part = model.for_batch(model.graph.batch // cut.parts)
     pieces = sub_spaces(part.graph, spaces, cut, count)
-    total_s, only = 0.0, np.zeros(1, dtype=np.int64)
+    total_s = 0.0
     for i in range(len(spaces)):
         if cut.of(i) == 1:
             total_s += float(model.node_costs(i, spaces[i]).total_s[0])
@@ -44,7 +43,6 @@ def additive_s(model: CostModel, strategy: Strategy, cut: Cut = WHOLE) -> float:
             layout = (behind, int(used.layouts(edge, rows[edge.consumer])[0]))
             if layout not in paid:
                 paid.add(layout)
-                total_s += (cut.parts if behind else 1) * float(
-                    used.transfer_s(edge, rows[edge.producer], rows[edge.consumer], only, only)[0]
-                )
+                price_s = edge_prices(used)(edge, rows[edge.producer], rows[edge.consumer])[0, 0]
+                total_s += (cut.parts if behind else 1) * float(price_s)
     return total_s

@@ -7,6 +7,7 @@ import pandas as pd
 
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.additive import additive_s
 from planner.comparison import Comparison, LayerResult, StrategyResult
 from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
@@ -16,7 +17,7 @@ from planner.graph import ComputationGraph
 from planner.lower_bound import iteration_bound
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import replay_that_fits
-from planner.plan import Progress, additive_s, layerwise, lowered, refined
+from planner.plan import Progress, layerwise, lowered, refined
 from planner.program import KINDS, Program
 from planner.replay import replay
 from planner.strategies import Strategy, named_strategy, spaces_of

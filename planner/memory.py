@@ -24,20 +24,19 @@ def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
     """
     graph, count = program.graph, len(program.cluster.devices)
     parameters, outputs = np.zeros(count), np.zeros((len(graph.layers), count))
-    forward = np.flatnonzero(program.kind == KINDS.index("forward"))
-    for i, layer in enumerate(graph.layers):
-        devices = program.device[forward[program.layer[forward] == i]]
-        outputs[i, devices] = layer.output.elements * graph.element_bytes / len(devices)
-    updates = np.flatnonzero(program.kind == KINDS.index("update"))
-    for i in np.unique(program.layer[updates]).tolist():
-        tasks = updates[program.layer[updates] == i]
-        parameters[program.device[tasks]] += parameter_bytes(program, i) * _COPIES_OF_PARAMETERS
+    # of a layer that takes sub-batches one by one, one is alive
+    alive = [1 / program.cut.of(i) if program.cut.order == "each" else 1.0 for i in range(len(graph.layers))]
+    for i, (layer, space) in enumerate(zip(graph.layers, program.spaces, strict=True)):
+        outputs[i, space.devices] = layer.output.elements * graph.element_bytes * alive[i] / len(space.devices)
+        if graph.has_phase(i, "update"):
+            parameters[space.devices] += parameter_bytes(program, i) * _COPIES_OF_PARAMETERS
     kept = outputs.copy()
     transfer = program.kind == KINDS.index("transfer")
     received = np.flatnonzero(transfer & ~program.backward)
-    np.add.at(kept, (program.consumer[received], program.peer[received]), program.size_bytes[received])
-    alive = np.cumsum(kept, axis=0) + _gradients(program, outputs) + _pending(program, outputs)
-    peak: NDArray[np.float64] = parameters + alive.max(axis=0)
+    sizes = program.size_bytes[received] * np.array(alive)[program.consumer[received]]
+    np.add.at(kept, (program.consumer[received], program.peer[received]), sizes)
+    total = np.cumsum(kept, axis=0) + _gradients(program, outputs) + _pending(program, outputs)
+    peak: NDArray[np.float64] = parameters + total.max(axis=0)
     return peak
 
 

@@ -173,16 +173,19 @@ class _Lives:
         # pairs (task, what it waits for) of one iteration
         self.task = np.repeat(np.arange(program.size), np.diff(program.after_start))
         self.after = program.after
-        # a layer has one part a device at most: cells number the pairs (layer, device)
-        self.cell = np.where(program.device >= 0, program.layer * len(program.cluster.devices) + program.device, -1)
-        self.cells = len(graph.layers) * len(program.cluster.devices)
+        # a layer has one part a device at most: places number the pairs (layer, device), cells those with sub-batches
+        devices, pieces = len(program.cluster.devices), program.cut.parts
+        self.place = np.where(program.device >= 0, program.layer * devices + program.device, -1)
+        self.cell = np.where(program.device >= 0, self.place * pieces + program.sub_batch, -1)
+        self.cells = len(graph.layers) * devices * pieces
 
     def _columns(self, kind: str, tasks: Ints, device: Ints, size: Floats, birth: Floats, death: Floats) -> _Columns:
         return device, self.program.layer[tasks], np.full(len(tasks), BUFFERS.index(kind)), size, birth, death
 
     def kept(self) -> _Columns:
         """Parameters and momentum of every trained part."""
-        tasks, program = self.updates, self.program
+        program, first = self.program, np.unique(self.place[self.updates], return_index=True)[1]
+        tasks = self.updates[np.sort(first)]
         size, born, never = self.held_bytes[program.layer[tasks]], np.zeros(len(tasks)), np.full(len(tasks), np.inf)
         rows = [
             self._columns(kind, tasks, program.device[tasks], size, born, never) for kind in ("parameters", "momentum")
@@ -210,11 +213,12 @@ class _Lives:
 
     def _parameter_gradients(self, start_s: Floats, end_s: Floats) -> _Columns:
         program = self.program
+        summed = self.cell if program.cut.update_each else self.place  # sub-batches add to one gradient
         born = np.full(self.cells, np.inf)
         gradients = np.flatnonzero(program.kind == _WEIGHT_GRADIENT)
-        born[self.cell[gradients]] = start_s[gradients]
+        np.minimum.at(born, summed[gradients], start_s[gradients])
         tasks = self.updates
-        size, birth = self.held_bytes[program.layer[tasks]], born[self.cell[tasks]]
+        size, birth = self.held_bytes[program.layer[tasks]], born[summed[tasks]]
         return self._columns("parameter gradients", tasks, program.device[tasks], size, birth, end_s[tasks])
 
     def _activations(self, start_s: Floats, end_s: Floats, backward_s: Floats) -> tuple[_Columns, _Columns]:
@@ -245,7 +249,7 @@ class _Lives:
         born = np.full(self.cells, np.inf)
         np.minimum.at(born, self.cell[self.task[writes]], start_s[self.after[writes]])
         cells = np.flatnonzero(np.isfinite(born))
-        layer, device = np.divmod(cells, len(program.cluster.devices))
+        layer, device = np.divmod(cells // program.cut.parts, len(program.cluster.devices))
         kinds = np.full(len(cells), BUFFERS.index("activation gradients"))
         return device, layer, kinds, self.part_bytes[layer], born[cells], backward_s[cells]
 

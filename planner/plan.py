@@ -8,9 +8,11 @@ import numpy as np
 
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.additive import additive_s
 from planner.configurations import Configuration
 from planner.costs import CostModel, part_times
-from planner.edge_prices import check_messages, edge_prices
+from planner.cut import WHOLE, Cut
+from planner.edge_prices import check_messages
 from planner.exchange import AUTO, Choice, layer_choice
 from planner.graph import ComputationGraph
 from planner.layerwise import Found, find
@@ -20,13 +22,11 @@ from planner.memory_curve import replay_that_fits
 from planner.near_best import near_best
 from planner.program import Program
 from planner.refine import Refined, refine
-from planner.search.problem import evaluate
 from planner.strategies import NAMED, Strategy, named_strategy, spaces_of
 
 __all__ = [
     "Plan",
     "Progress",
-    "additive_s",
     "arithmetic_s",
     "exchange_choices",
     "layerwise",
@@ -58,6 +58,8 @@ class Plan:
     """Whose statistics normalise: one of ``planner.costs.BATCH_NORMS``."""
     element_bytes: int = 4
     """Size of a number: 4 or 8."""
+    cut: Cut = WHOLE
+    """Which layers take the mini-batch in sub-batches."""
     configurations: Mapping[str, Configuration]
     model_digest: str
     cluster_digest: str
@@ -89,12 +91,6 @@ class Plan:
         return self.simulated_s / self.lower_bound_s - 1
 
 
-def additive_s(model: CostModel, strategy: Strategy) -> float:
-    """Eq. 1 of a strategy, from the cost tables of ``edge_prices``; tensors in one layout are paid once."""
-    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
-    return evaluate(model.problem(spaces, edge_prices(model)), [0] * len(spaces))
-
-
 def exchange_choices(model: CostModel, strategy: Strategy) -> dict[str, Choice]:
     """How every layer that exchanges gradients does so, where that was left to its size and place."""
     if model.exchange != AUTO:
@@ -107,15 +103,16 @@ def exchange_choices(model: CostModel, strategy: Strategy) -> dict[str, Choice]:
     return {name: choice for name, choice in found.items() if choice}
 
 
-def lowered(model: CostModel, strategy: Strategy, *, collectives: str = "activity") -> Program:
-    """The program of one iteration of a strategy that fits in memory; ``collectives`` as for ``lower``.
+def lowered(model: CostModel, strategy: Strategy, *, cut: Cut = WHOLE, collectives: str = "activity") -> Program:
+    """The program of one iteration of a strategy that fits in memory; arguments as for ``lower``.
 
     Raises:
+        ConfigError: Parts of a sub-batch would not be equal.
         InfeasiblePlanError: It does not fit, or this machine has no memory for so many transfers.
     """
     spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
     check_messages(model, spaces)
-    program = lower(model, spaces, collectives=collectives)
+    program = lower(model, spaces, cut=cut, collectives=collectives)
     check_memory(program, peak_memory_bytes(program))
     return program
 
@@ -133,7 +130,7 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
             f"its model_digest is {plan.model_digest}, this model has {graph.digest}; make the plan again"
         )
     model = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
-    return lowered(model, plan.configurations, collectives=collectives)
+    return lowered(model, plan.configurations, cut=plan.cut, collectives=collectives)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +237,7 @@ def make_plan(
     strategy: str = "layerwise",
     exchange: str = "ring",
     batch_norm: str = "local",
+    cut: Cut = WHOLE,
     refine: int = 0,
     progress: Progress = None,
 ) -> Plan:
@@ -251,12 +249,13 @@ def make_plan(
         strategy: A name of ``planner.strategies.strategy_names`` or a strategy file.
         exchange: One of ``planner.exchange.EXCHANGES``.
         batch_norm: One of ``planner.costs.BATCH_NORMS``.
+        cut: Which layers take the mini-batch in sub-batches (``planner.cut.cut_of``); none for ``layerwise``.
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
-        ConfigError: An unknown name, a strategy that this batch and cluster cannot have, or ``refine`` < 0 or for
-            another strategy.
+        ConfigError: An unknown name, a strategy that this batch and cluster cannot have, a cut for ``layerwise``, or
+            ``refine`` < 0 or for another strategy.
         InfeasiblePlanError: The plan does not fit in memory.
     """
     if refine < 0 or (refine and strategy != "layerwise"):
@@ -264,7 +263,9 @@ def make_plan(
             f"refine must be >= 0, and 0 for strategies other than layerwise, got {refine} for {strategy}"
         )
     model = CostModel(graph, cluster, exchange, batch_norm)
-    chosen, found = _found(model, strategy, refine, progress)
+    if strategy == "layerwise" and cut.parts > 1:
+        raise ConfigError(f"sub_batches must be 1 for layerwise, whose search does not know them, got {cut.parts}")
+    chosen, found = _found(model, strategy, cut, refine, progress)
     return Plan(
         model=graph.name,
         cluster=cluster.spec,
@@ -273,21 +274,24 @@ def make_plan(
         exchange=exchange,
         batch_norm=batch_norm,
         element_bytes=graph.element_bytes,
+        cut=cut,
         configurations=dict(chosen),
         model_digest=graph.digest,
         cluster_digest=cluster.digest,
         costs_digest=model.digest,
-        additive_s=additive_s(model, chosen),
+        additive_s=additive_s(model, chosen, cut),
         exchanges=exchange_choices(model, chosen),
         **found,
     )
 
 
-def _found(model: CostModel, strategy: str, plans: int, progress: Progress) -> tuple[Strategy, dict[str, Any]]:
+def _found(
+    model: CostModel, strategy: str, cut: Cut, plans: int, progress: Progress
+) -> tuple[Strategy, dict[str, Any]]:
     """A strategy, and the fields of ``Plan`` that say how it was found."""
     if strategy != "layerwise":
         chosen = named_strategy(strategy, model.graph, len(model.cluster.devices))
-        return chosen, {"simulated_s": replay_that_fits(lowered(model, chosen)).iteration_s}
+        return chosen, {"simulated_s": replay_that_fits(lowered(model, chosen, cut=cut)).iteration_s}
     if plans:
         found, best, notes = refined(model, plans, progress=progress)
         refinement = {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hwprofiles.errors import ConfigError
 from planner.configurations import Configuration
+from planner.cut import Cut
 from planner.exchange import Choice
 from planner.plan import Plan
 
@@ -35,6 +36,15 @@ class _Choice(BaseModel):
     runner_up_s: float
 
 
+class _Cut(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    parts: int = Field(default=1, ge=1)
+    first: int = Field(default=0, ge=0)
+    order: Literal["each", "all"] = "each"
+    update_each: bool = False
+
+
 class _File(BaseModel):
     """What a plan file must hold; names as in ``Plan``."""
 
@@ -48,6 +58,7 @@ class _File(BaseModel):
     exchange: str
     batch_norm: Literal["local", "reduced"] = "local"
     element_bytes: Literal[4, 8] = 4
+    cut: _Cut = _Cut()
     configurations: dict[str, _Configuration]
     model_digest: str
     cluster_digest: str
@@ -105,12 +116,13 @@ def load_plan(path: Path) -> Plan:
         checked = _File.model_validate(content)
     except ValidationError as error:
         raise ConfigError(f"plan file {path}: {_reasons(error)}") from error
-    values = checked.model_dump(exclude={"version", "configurations", "exchanges", "notes"})
+    values = checked.model_dump(exclude={"version", "configurations", "cut", "exchanges", "notes"})
     configurations = {
         layer: Configuration(row.degrees, tuple(row.devices)) for layer, row in checked.configurations.items()
     }
     exchanges = {layer: Choice(**row.model_dump()) for layer, row in checked.exchanges.items()}
-    return Plan(configurations=configurations, exchanges=exchanges, notes=tuple(checked.notes), **values)
+    cut = Cut(**checked.cut.model_dump())
+    return Plan(configurations=configurations, cut=cut, exchanges=exchanges, notes=tuple(checked.notes), **values)
 
 
 def _reasons(error: ValidationError) -> str:

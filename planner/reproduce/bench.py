@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from planner.additive import additive_s
 from planner.costs import CostModel
 from planner.layerwise import find
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.plan import additive_s
 from planner.program import KINDS, Program
 from planner.replay import replay
 from planner.reproduce.clusters import cluster_of

@@ -14,10 +14,10 @@ from itertools import accumulate
 from operator import mul
 from time import perf_counter
 
+from planner.additive import additive_s
 from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.layerwise import find
-from planner.plan import additive_s
 from planner.reproduce.bench import Bench, Case, Outcome
 from planner.reproduce.rows import Row, Value, row, spread, stored
 from planner.search import SearchProblem, depth_first, eliminate

@@ -9,12 +9,13 @@ from scipy.stats import spearmanr
 
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.additive import additive_s
 from planner.compare import compare
 from planner.costs import CostModel
 from planner.lower_bound import iteration_bound
 from planner.memory import peak_memory_bytes
 from planner.models import load_model
-from planner.plan import additive_s, lowered, make_plan
+from planner.plan import lowered, make_plan
 from planner.plan_file import save_plan
 from planner.replay import replay
 from planner.strategies import NAMED, named_strategy

@@ -9,9 +9,10 @@ from plans import cluster_of, program_of, questions
 
 from hwprofiles.errors import InfeasiblePlanError
 from planner import edge_prices, network
+from planner.additive import additive_s
 from planner.costs import CostModel
 from planner.models import load_model
-from planner.plan import additive_s, lowered
+from planner.plan import lowered
 from planner.program import KINDS
 from planner.strategies import named_strategy, spaces_of
 from simulator import memory_need

@@ -8,12 +8,13 @@ from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, star
 
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.errors import ConfigError
+from planner.additive import additive_s
 from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.exchange import EXCHANGES, chosen, exchange_s
 from planner.lowering import lower
 from planner.models import ModelBuilder, load_model
-from planner.plan import additive_s, make_plan
+from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan
 from planner.replay import replay
 from planner.strategies import named_strategy, spaces_of

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import cluster_of, inception_module, program_of, random_strategy, residual_block, small_graphs
 
+from planner.additive import additive_s
 from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.graph import Parameter
 from planner.models import ModelBuilder
 from planner.operations import BatchNorm
-from planner.plan import additive_s
 from planner.program import KINDS
 from planner.replay import replay
 from planner.strategies import named_strategy

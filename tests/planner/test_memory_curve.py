@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import cluster_of, program_of, questions, random_strategy
+from plans import cluster_of, program_of, questions, random_strategy, star
 
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import InfeasiblePlanError
 from planner.costs import CostModel
+from planner.cut import Cut
+from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import BUFFERS, memory_curve, replay_that_fits
 from planner.models import ModelBuilder, load_model
 from planner.replay import replay
-from planner.strategies import named_strategy
+from planner.strategies import named_strategy, spaces_of
 
 
 def counted():
@@ -138,3 +140,22 @@ def test_a_plan_that_only_the_replay_shows_too_large_is_refused():
     check_memory(dataclasses.replace(program, cluster=small), peak_memory_bytes(program))
     with pytest.raises(InfeasiblePlanError, match=f"needs {held / 2**30:.2f} GiB"):
         replay_that_fits(dataclasses.replace(program, cluster=small))
+
+
+def test_sub_batches_hold_less_where_they_go_one_by_one():
+    """On one device: layers behind the cut hold one sub-batch at a time, or all of them, and gradients once."""
+    graph = load_model("lenet5", batch=64)
+    model = CostModel(graph, star(1))
+    spaces = spaces_of(graph, named_strategy("data", graph, 1), 1)
+    peaks, statics = {}, {}
+    for name, cut in {
+        "whole": Cut(), "each": Cut(parts=4, first=0), "all": Cut(parts=4, first=0, order="all"),
+    }.items():  # fmt: skip
+        program = lower(model, spaces, cut=cut)
+        peaks[name] = memory_curve(replay(program, iterations=1)).peak_bytes[0]
+        statics[name] = peak_memory_bytes(program)[0]
+    parameters = 3 * 4 * graph.parameter_count
+    assert peaks["each"] - parameters < 0.3 * (peaks["whole"] - parameters)
+    assert peaks["each"] < peaks["all"] <= peaks["whole"]
+    for name, peak in peaks.items():
+        assert peak <= statics[name] * (1 + 1e-9)

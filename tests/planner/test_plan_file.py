@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from plans import cluster_of
 
 from hwprofiles.errors import ConfigError
+from planner.cut import Cut, cut_of
 from planner.models import load_model
 from planner.plan import Plan, lower_plan, make_plan
 from planner.plan_file import VERSION, load_plan, save_plan
@@ -160,3 +161,13 @@ def test_edited_configurations_are_checked_when_lowered(plan, content, tmp_path)
     (tmp_path / "edited.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="configuration of conv1: degrees multiply to 8 parts"):
         lower_plan(load_plan(tmp_path / "edited.json"), load_model("lenet5", batch=8), cluster_of("titanx-4", 4))
+
+
+def test_sub_batches_are_kept(tmp_path):
+    graph, cluster = load_model("lenet5", batch=8), cluster_of("titanx-4", 2)
+    cut = cut_of(graph, 4, order="each", update_each=True)
+    plan = make_plan(graph, cluster, strategy="data", cut=Cut(parts=2, first=cut.first, order="all"))
+    save_plan(plan, tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json").cut == plan.cut
+    with pytest.raises(ConfigError, match="sub_batches must be 1 for layerwise"):
+        make_plan(graph, cluster, cut=cut)

@@ -9,6 +9,7 @@ from plans import cluster_of, inception_module, program_of, questions, random_st
 
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.additive import additive_s
 from planner.compare import compare
 from planner.configurations import Configuration
 from planner.costs import CostModel
@@ -18,7 +19,7 @@ from planner.lower_bound import iteration_bound
 from planner.models import ModelBuilder, load_model
 from planner.moves import Moves
 from planner.near_best import near_best
-from planner.plan import additive_s, layerwise, make_plan, refined
+from planner.plan import layerwise, make_plan, refined
 from planner.readings import read
 from planner.refine import refine
 from planner.replay import replay

@@ -11,9 +11,9 @@ from plans import cluster_of, inception_module, program_of, questions, random_st
 
 from hwprofiles.catalogue import cluster_names
 from hwprofiles.errors import ConfigError
+from planner.additive import additive_s
 from planner.costs import CostModel
 from planner.models import load_model, model_names
-from planner.plan import additive_s
 from planner.replay import replay
 from planner.strategies import NAMED, named_strategy
 from simulator.collectives import ALL_REDUCES

@@ -13,6 +13,7 @@ from hwprofiles.catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
+from planner.additive import additive_s
 from planner.configurations import Configuration
 from planner.costs import BATCH_NORMS, CostModel, part_times
 from planner.exchange import EXCHANGES
@@ -23,7 +24,7 @@ from planner.memory import peak_memory_bytes
 from planner.memory_curve import buffers
 from planner.models import ModelBuilder, load_model
 from planner.moves import Moves
-from planner.plan import additive_s, make_plan
+from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan
 from planner.program import KINDS
 from planner.readings import read
