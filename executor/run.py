@@ -55,7 +55,7 @@ def default_stall_s(program: Program) -> float:
 def run(
     options: RunOptions,
     *,
-    processes: int,
+    processes: int | None = None,
     hosts: Hosts | None = None,
     stall_s: float | None = None,
     progress: Progress = None,
@@ -64,7 +64,7 @@ def run(
 
     Args:
         options: Plan, data, optimizer and the rest.
-        processes: Ranks to start; rank r is device r of the plan.
+        processes: Ranks to start; rank r is device r of the plan, and None starts as many as it has.
         hosts: Where they are started; here if None.
         stall_s: Silence after which a rank is taken to hang, longer than any task; ``default_stall_s`` if None.
         progress: Called as ``progress(label, done, total)``.
@@ -75,9 +75,11 @@ def run(
         InfeasiblePlanError: The plan does not fit in memory.
         RankFailure: A rank died, hung, ran out of memory or met a loss that is not finite.
     """
-    threads = threads_of(options.threads, processes)
     plan = load_plan(Path(options.plan))
     program = program_of(plan)
+    if processes is None:
+        processes = 1 + max(int(space.devices.max()) for space in program.spaces)
+    threads = threads_of(options.threads, processes)
     check_program(program, processes)
     stall_s = default_stall_s(program) if stall_s is None else stall_s
     with scratch_folder() as folder:

@@ -1,0 +1,199 @@
+"""``orrery run``: a plan run for real, by processes that it starts or as one of those that torchrun has started."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from orrery.output import print_json, to_json, whole_file
+from orrery.progress import progress_bar
+from orrery.views import print_pairs
+
+if TYPE_CHECKING:
+    from executor.options import RunOptions
+    from executor.places import Place
+    from executor.run import Run
+    from executor.status import RankStatus
+
+__all__ = ["run"]
+
+
+def run(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")],
+    *,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Ranks to start here; as many as the plan has devices if not given."),
+    ] = None,
+    steps: Annotated[int, typer.Option(metavar="K", help="Training steps in all, with those before a resume.")] = 10,
+    data: Annotated[
+        str,
+        typer.Option(metavar="D", help="generated, generated:N, FILE.npz, INPUTS.npy,TARGETS.npy or an image folder."),
+    ] = "generated",
+    optimizer: Annotated[Literal["sgd", "adam"], typer.Option(help="Rule of the update.")] = "sgd",
+    learning_rate: Annotated[float, typer.Option(metavar="R")] = 0.01,
+    momentum: Annotated[float, typer.Option(metavar="M", help="Of sgd, in [0, 1).")] = 0.9,
+    weight_decay: Annotated[float, typer.Option(metavar="W")] = 0.0,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of first values, data and dropout.")] = 0,
+    overlap: Annotated[bool, typer.Option(help="Send beside arithmetic, or wait for every message.")] = True,
+    stand_in_compute: Annotated[
+        bool, typer.Option("--stand-in-compute", help="Wait for the predicted time instead of computing.")
+    ] = False,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: a GPU a rank where there is one.")] = (
+        "auto"
+    ),
+    threads: Annotated[int, typer.Option(metavar="T", help="Of each rank; 0: the cores, shared equally.")] = 0,
+    checkpoint: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for checkpoints.")] = None,
+    checkpoint_every: Annotated[
+        int, typer.Option(metavar="K", help="Steps between checkpoints; 0: only after the last.")
+    ] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for timeline.csv, losses.csv, run.json, measured.npz and logs."),
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Chrome trace to write, for Perfetto.")] = None,
+    stall_timeout: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="Silence that ends the run: 20 s, or 5 times the longest predicted task."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")] = False,
+) -> None:
+    """Train by a plan with real processes, and measure every task.
+
+    Without --processes, and with the variables of torchrun in the environment, it is one rank of a larger run.
+    """
+    from importlib.util import find_spec
+
+    from executor.optimizer_spec import OptimizerSpec
+    from executor.options import RunOptions
+    from hwprofiles.errors import ConfigError
+
+    if find_spec("torch") is None:
+        raise ConfigError("run must have torch, which the extra orrery[executor] brings")
+    options = RunOptions(
+        plan=str(plan_file),
+        steps=steps,
+        seed=seed,
+        data=data,
+        optimizer=OptimizerSpec(
+            name=optimizer, learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay
+        ),
+        overlap=overlap,
+        stand_in=stand_in_compute,
+        device=device,
+        threads=threads,
+        checkpoint=str(checkpoint or ""),
+        checkpoint_every=checkpoint_every,
+        resume=resume,
+        out=str(out or ""),
+    )
+    report = _Report(out=out, trace=trace, json=json)
+    if processes is None and {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+        raise typer.Exit(_take_place(options, report, stall_timeout))
+    from executor.run import run as run_here
+
+    with report.files() as files, progress_bar("starting") as progress:
+        ran = run_here(options, processes=processes, stall_s=stall_timeout, progress=progress)
+        values = report.write(ran, options, files)
+    report.show(values)
+
+
+def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None) -> int:
+    """Be the rank that the environment says; rank 0 writes and prints.  Returns the exit code."""
+    from executor.lowered import check_program, program_of
+    from executor.rank import run_rank
+    from executor.rank_process import serve
+    from executor.run import Run, default_stall_s
+    from planner.plan_file import load_plan
+
+    def work(where: "Place", status: "RankStatus") -> None:
+        plan = load_plan(Path(options.plan))
+        program = program_of(plan)
+        check_program(program, where.ranks)
+        timed = replace(options, timeout_s=default_stall_s(program) if stall_s is None else stall_s)
+        reduced = plan.batch_norm == "reduced"
+        if where.rank > 0:
+            run_rank(where, program, timed, status, reduced=reduced)
+            return
+        with report.files() as files, progress_bar("starting") as bar:
+
+            def show(images_per_s: float, done: int) -> None:
+                if bar:
+                    bar(f"{images_per_s:.4g} images/s", done, options.steps)
+
+            measurement = run_rank(where, program, timed, status, reduced=reduced, progress=show)
+            assert measurement is not None
+            values = report.write(Run(plan=plan, program=program, measurement=measurement), options, files)
+        report.show(values)
+
+    return serve(work)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    """What a run leaves behind and prints."""
+
+    out: Path | None
+    trace: Path | None
+    json: bool
+
+    @contextmanager
+    def files(self) -> Iterator[Mapping[str, Path]]:
+        """Open what will be written, by its name in the folder, before the long work begins."""
+        from executor.measurement import MEASUREMENT
+
+        wanted = {"trace": self.trace} if self.trace else {}
+        if self.out:
+            wanted |= {name: self.out / name for name in ("timeline.csv", "losses.csv", "run.json", MEASUREMENT)}
+        with ExitStack() as stack:
+            yield {name: stack.enter_context(whole_file(path)) for name, path in wanted.items()}
+
+    def write(self, run: "Run", options: "RunOptions", files: Mapping[str, Path]) -> dict[str, Any]:
+        """Write the files; returns what ``show`` prints."""
+        from executor.measurement import MEASUREMENT
+
+        measured, values = run.measurement, _values(run, options)
+        if self.trace:
+            measured.write_trace(run.program, files["trace"])
+        if self.out:
+            measured.timeline(run.program).to_csv(files["timeline.csv"], index=False)
+            first = options.steps - len(measured.loss)
+            rows = [f"{first + step},{loss!r}\n" for step, loss in enumerate(measured.loss.tolist())]
+            files["losses.csv"].write_text("".join(["step,loss\n", *rows]))
+            files["run.json"].write_bytes(to_json({**values, "options": options}))
+            measured.write(files[MEASUREMENT])
+        return values
+
+    def show(self, values: Mapping[str, Any]) -> None:
+        """Print the answer."""
+        if self.json:
+            return print_json(values)
+        peaks = [f"{peak / 2**20:.0f} MiB" for peak in values["peak_memory_bytes"]]
+        told = {name: value for name, value in values.items() if name not in ("iterations_s", "peak_memory_bytes")}
+        told["images/s"] = told.pop("images_per_s")
+        print_pairs({**told, "peak memory by rank": peaks})
+
+
+def _values(run: "Run", options: "RunOptions") -> dict[str, Any]:
+    """Loss, times beside the simulated one, memory."""
+    measured, losses = run.measurement, run.measurement.loss.tolist()
+    return {
+        "model": run.plan.model,
+        "strategy": run.plan.strategy,
+        "processes": len(measured.peak_memory_bytes),
+        "steps": options.steps,
+        "loss_first": losses[0],
+        "loss_last": losses[-1],
+        "iteration_s": measured.iteration_s,
+        "spread_s": measured.spread_s,
+        "simulated_s": run.replayed.iteration_s,
+        "cluster": run.plan.cluster,
+        "images_per_s": run.images_per_s,
+        "peak_memory_bytes": measured.peak_memory_bytes.tolist(),
+        "iterations_s": measured.iterations_s.tolist(),
+    }
