@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from orrery.errors import run
+from orrery.lab_command import lab
 from orrery.output import print_json, to_json, whole_file
 from orrery.progress import progress_bar
 from orrery.run_command import run as run_plan
@@ -273,6 +274,7 @@ def reproduce(
 
 
 app.command("run")(run_plan)
+app.add_typer(lab, name="lab")
 
 
 def main() -> None:
