@@ -13,7 +13,7 @@ from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace, space_of
 from planner.graph import ComputationGraph
 
-__all__ = ["ORDERS", "WHOLE", "Cut", "cut_of", "sub_spaces"]
+__all__ = ["ORDERS", "WHOLE", "Cut", "cut_of", "interleaved", "sub_spaces"]
 
 ORDERS = ("each", "all")
 """``each``: a sub-batch goes forward and back before the next; ``all``: all go forward, then all go back."""
@@ -86,10 +86,12 @@ def sub_spaces(
         device_count: Devices of the cluster.
 
     Raises:
-        ConfigError: A layer's parts of a sub-batch would not be equal.
+        ConfigError: A layer's parts of a sub-batch would not be equal, or layers before the cut would not give the
+            same samples to a sub-batch.
     """
     if cut.parts == 1:
         return list(spaces)
+    interleaved(graph, spaces, cut)
     touched = {edge.producer for edge in graph.edges if edge.consumer >= cut.first}
     found = []
     for i, (layer, whole) in enumerate(zip(graph.layers, spaces, strict=True)):
@@ -101,3 +103,25 @@ def sub_spaces(
         except ConfigError as error:
             raise ConfigError(f"sub-batches of {graph.batch} samples: {error}") from None
     return found
+
+
+def interleaved(graph: ComputationGraph, spaces: Sequence[ConfigSpace], cut: Cut) -> int:
+    """Pieces of the mini-batch of each of which a sub-batch takes its share.
+
+    Sub-batch s of k holds, for each of P pieces of the mini-batch, the s-th of its k shares, one after another: what
+    every part of the layers before the cut gives from its own samples.  P is their degree in the sample dimension; 1
+    where the cut layers read the data alone.
+
+    Args:
+        graph: The network, with any batch.
+        spaces: For every layer the space that holds its one configuration.
+        cut: The cut.
+
+    Raises:
+        ConfigError: The layers read across the cut differ in that degree.
+    """
+    read = sorted({e.producer for e in graph.edges if e.producer < cut.first <= e.consumer}) if cut.parts > 1 else []
+    degrees = {graph.layers[i].name: int(spaces[i].degrees[0, 0]) for i in read}
+    if len(set(degrees.values())) > 1:
+        raise ConfigError(f"layers read across the cut must have one degree in samples, got {degrees}")
+    return next(iter(degrees.values()), 1)

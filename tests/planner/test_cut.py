@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import SMALL_MODELS, cluster_of, inception_module, program_of, star
+from plans import SMALL_MODELS, cluster_of, inception_module, program_of, residual_block, star
 
 from hwprofiles.catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
@@ -34,13 +34,16 @@ def cut_questions(draw):
     scheme, norm = draw(st.sampled_from(list(ALL_REDUCES))), draw(st.sampled_from(["local", "reduced"]))
     model = CostModel(graph, cluster_of(spec, count), scheme, norm)
     small, rng = graph.with_batch(graph.batch // parts), np.random.default_rng(draw(st.integers(0, 2**32)))
+    first = draw(st.integers(0, len(graph.layers) - 1))
+    samples = draw(st.sampled_from([n for n in range(1, count + 1) if small.batch % n == 0]))
     strategy = {}
     for layer in small.layers:
         space = offered(layer.output, layer.parallel_dims, count)
-        chosen = space.configuration(int(rng.integers(space.size)))
+        read = any(e.producer < first <= e.consumer for e in graph.consumers[graph.index[layer.name]])
+        fits = [c for c in range(space.size) if not read or space.degrees[c, 0] == samples]
+        chosen = space.configuration(int(rng.choice(fits)))
         strategy[layer.name] = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))
     order = draw(st.sampled_from(["each", "all"]))
-    first = draw(st.integers(0, len(graph.layers) - 1))
     update_each = order == "each" and draw(st.booleans())
     return model, strategy, Cut(parts=parts, first=first, order=order, update_each=update_each)
 
@@ -112,3 +115,13 @@ def test_parts_of_a_sub_batch_must_be_equal():
     graph = load_model("lenet5", batch=8)
     with pytest.raises(ConfigError, match="sub-batches of 1 samples: configuration of"):
         lowered(CostModel(graph, star(4)), named_strategy("data", graph, 4), cut_of(graph, 8))
+
+
+def test_a_sub_batch_holds_the_same_samples_everywhere():
+    graph = residual_block(batch=8)
+    strategy = dict(named_strategy("data", graph, 2))
+    cut = Cut(parts=2, first=graph.index["sum"])
+    assert lowered(CostModel(graph, star(2)), strategy, cut).size
+    strategy["second"] = Configuration({"channel": 2}, (0, 1))
+    with pytest.raises(ConfigError, match="layers read across the cut must have one degree in samples"):
+        lowered(CostModel(graph, star(2)), strategy, cut)
