@@ -189,7 +189,9 @@ def _check_scaling(name: str, values: Mapping[str, float]) -> None:
     if "normalised" not in values:
         return
     if values["normalised"] and values["offset"]:
-        raise ConfigError(f"{name}:offset must be 0 with normalised=1: the maximum sets the exponent, got {values['offset']}")
+        raise ConfigError(
+            f"{name}:offset must be 0 with normalised=1: the maximum sets the exponent, got {values['offset']}"
+        )
     if not values["normalised"] and values["block"]:
         raise ConfigError(f"{name}:block must be 0 with normalised=0: nothing is scaled, got {values['block']}")
 

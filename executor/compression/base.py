@@ -1,0 +1,133 @@
+"""What every data type of messages can do: a tensor in, a flat run of bytes out, and back."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from executor.compression import cpu_kernels, torch_kernels
+from hwprofiles.errors import ConfigError
+from planner.compression import Compression
+
+__all__ = ["DataType", "Encoded", "check_finite"]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An encoded tensor."""
+
+    message: Tensor
+    """Shape (bytes,), uint8, on the tensor's device: all that the other side needs beside type and shape."""
+    shape: torch.Size
+
+
+class DataType(ABC):
+    """A way to write tensors with fewer bytes.
+
+    Args:
+        spec: Name and parameters.
+    """
+
+    def __init__(self, spec: Compression) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.feedback = spec.feedback
+        """Whether ``encode`` needs a residual: what earlier messages left out."""
+
+    def encoded_bytes(self, elements: int) -> int:
+        """Size of the message of so many numbers, in bytes; it depends on nothing else."""
+        return self.spec.encoded_bytes(elements)
+
+    def bytes_per_element(self, elements: int) -> float:
+        """The same for one of so many numbers, scales included."""
+        return self.encoded_bytes(elements) / elements
+
+    def encode(self, tensor: Tensor, residual: Tensor | None = None) -> Encoded:
+        """Encode a tensor.
+
+        Args:
+            tensor: Floating point, any shape; read as float32.
+            residual: float32, of the tensor's shape, contiguous: added to the tensor before it is encoded, then
+                overwritten with what decoding will miss.  Any type takes one, those with ``feedback`` need it.
+
+        Raises:
+            ConfigError: The tensor is not floating point or holds NaN or infinities, or the residual is missing or
+                of another kind; the residual is then as it was.
+        """
+        if not tensor.is_floating_point():
+            raise ConfigError(f"{self.name}: tensor must be floating point, got {tensor.dtype}")
+        self._check_residual(tensor, residual)
+        values = tensor.detach().to(torch.float32).contiguous().view(-1)
+        if residual is not None:
+            values = values + residual.view(-1)
+        message = torch.empty(self.encoded_bytes(len(values)), dtype=torch.uint8, device=values.device)
+        self._encode(values, message)
+        if residual is not None:
+            torch.sub(values, self._decoded(message, len(values)), out=residual.view(-1))
+        return Encoded(message, tensor.shape)
+
+    def decode(self, message: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        """The tensor that a message stands for.
+
+        Args:
+            message: As ``encode`` made it.
+            shape: Of the tensor.
+            dtype: Of the result; what it cannot hold is rounded as torch rounds.
+
+        Raises:
+            ConfigError: The message is not of this type and size.
+        """
+        count = torch.Size(shape).numel()
+        size = self.encoded_bytes(count)
+        if message.dtype != torch.uint8 or message.shape != (size,):
+            raise ConfigError(
+                f"{self.name}: message must be {size} bytes in a row for {count} numbers, "
+                f"got {message.dtype} of shape {tuple(message.shape)}"
+            )
+        values: Tensor = self._decoded(message, count).view(torch.Size(shape))
+        return values if dtype == torch.float32 else values.to(dtype)
+
+    @abstractmethod
+    def _encode(self, values: Tensor, message: Tensor) -> None:
+        """Write the message of float32 ``values``, shape (n,)."""
+
+    @abstractmethod
+    def _decoded(self, message: Tensor, count: int) -> Tensor:
+        """The float32 values of a message, shape (count,)."""
+
+    def _check_residual(self, tensor: Tensor, residual: Tensor | None) -> None:
+        if residual is None:
+            if self.feedback:
+                raise ConfigError(f"{self.name}: residual must be given, zeros at first, got none")
+        elif residual.dtype != torch.float32 or residual.shape != tensor.shape or not residual.is_contiguous():
+            raise ConfigError(
+                f"{self.name}: residual must be contiguous float32 of shape {tuple(tensor.shape)}, "
+                f"got {residual.dtype} of shape {tuple(residual.shape)}"
+            )
+
+
+def check_finite(name: str, values: Tensor, block: int = 0) -> Tensor:
+    """Refuse what is not finite.
+
+    Args:
+        name: Of the type, for the message.
+        values: Shape (n,), float32.
+        block: Numbers in a block; 0: all.
+
+    Returns:
+        Largest magnitude of every block, shape (blocks,); one 0 for all where there are no numbers.
+
+    Raises:
+        ConfigError: A number is infinite or NaN; the first is named.
+    """
+    if not len(values):
+        return values.new_zeros(0 if block else 1)
+    kernels = cpu_kernels if values.device.type == "cpu" else torch_kernels
+    maxima = kernels.absolute_maxima(values, block or len(values))
+    if not bool(torch.isfinite(maxima).all()):
+        first = int(torch.nonzero(~torch.isfinite(values))[0])
+        kind = "NaN" if bool(values[first].isnan()) else f"{float(values[first]):+}inity"
+        raise ConfigError(f"{name}: tensor must be finite, got {kind} at element {first} of {len(values)}")
+    return maxima
