@@ -20,6 +20,7 @@ Pays = Callable[[Floats], NDArray[np.bool_]]
 _POINTS = 513
 """Points of the first look at a continuous range; two thresholds closer than a step may be missed."""
 _HALVINGS = 60
+_VARIED = ("bytes_per_s", "sub_batch", "machines")
 _MOST_MACHINES = 1_000_000
 
 
@@ -54,8 +55,11 @@ def crossover(
         reading: See ``Reading``.
 
     Raises:
-        ConfigError: The range is empty or holds no value that is allowed, or the closed form refuses a value.
+        ConfigError: Nothing of that name is varied, the range is empty or holds no value that is allowed, or the
+            closed form refuses a value.
     """
+    if over not in _VARIED:
+        raise ConfigError(f"over must be one of {', '.join(_VARIED)}, got {over!r}")
     if not 0 < low < high < np.inf:
         raise ConfigError(f"low and high must be 0 < low < high, got {low} and {high}")
 

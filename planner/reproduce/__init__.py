@@ -1,15 +1,16 @@
-"""Set what two papers print beside what this project computes."""
+"""Set what three papers print beside what this project computes."""
 
 from collections.abc import Callable
 
 from hwprofiles.errors import ConfigError
 from planner.reproduce.deepa import deepa_rows
+from planner.reproduce.eight_bit import eight_bit_rows
 from planner.reproduce.layerwise import layerwise_rows
 from planner.reproduce.rows import Row
 
 __all__ = ["Row", "reproduce"]
 
-PAPERS = {"deepa": deepa_rows, "layerwise": layerwise_rows}
+PAPERS = {"deepa": deepa_rows, "layerwise": layerwise_rows, "eight-bit": eight_bit_rows}
 
 
 def reproduce(paper: str, progress: Callable[[str, int, int], None] | None = None) -> list[Row]:
@@ -18,7 +19,7 @@ def reproduce(paper: str, progress: Callable[[str, int, int], None] | None = Non
     Left out is what needs one: Table 4 of the layer-wise paper, the error of Eq. 1 against measured iterations.
 
     Args:
-        paper: ``deepa`` or ``layerwise``.
+        paper: ``deepa``, ``layerwise`` or ``eight-bit``.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
