@@ -8,6 +8,7 @@ plan is open at a time, and has no receive left when the next is opened.
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,14 @@ from executor.launch import threads_of
 from executor.lowered import check_program, program_of
 from executor.measurement import WARM_UP, Measurement, join
 from executor.places import Place
+from executor.probe.layers import LayerProbe
+from executor.probe.parts import parts_of
+from executor.probe.rows import ProbeRow, over_ranks
 from executor.rank_process import process_group, serve
 from executor.recorder import Measured
 from executor.session import open_session
 from executor.status import RankState, RankStatus
-from executor.validation.spec import LEAST_ROUNDS, Spec, measurement_path, order_of, read_spec
+from executor.validation.spec import LEAST_ROUNDS, Spec, measurement_path, order_of, read_spec, write_samples
 from executor.validation.spread import median_spread
 from planner.plan import Plan
 from planner.plan_file import load_plan
@@ -33,6 +37,8 @@ from planner.program import Program
 __all__ = ["main"]
 
 _LEAST_COUNTED, _MOST_COUNTED = 3, 100
+_SAMPLES = 2
+"""Of every part of a layer, after every turn."""
 
 
 class _Turns:
@@ -55,17 +61,45 @@ class _Turns:
             check_program(program, where.ranks)
         self._counted = dict.fromkeys(self._plans, _LEAST_COUNTED)
         self._times_s: dict[str, list[float]] = {name: [] for name in self._plans}
+        self._probe = None if spec.run.stand_in else self._new_probe()
+
+    def _new_probe(self) -> LayerProbe:
+        """Of the parts that the plans use, in the same optimizer's hands, which is not to move anything here."""
+        spec, programs = self._spec, [program for _, program in self._plans.values()]
+        graph = programs[0].graph
+        still = replace(spec.run.optimizer, learning_rate=1e-12)
+        return LayerProbe(graph, parts_of(graph, [p.spaces for p in programs]), self._device, optimizer=still)
 
     def run(self) -> None:
         """Take turns until every median is known well enough, or rounds or time are over."""
         self._offset_s = clock_offset_s(self._device.torch_device)
         begin, done, turn = time.monotonic(), False, 0
+        if self._probe:
+            self._probe.warm_up()
         while not done:
             for place, name in enumerate(order_of(self._spec, turn)):
                 self._turn(name, turn, turn * len(self._plans) + place)
+                self._sample()
             turn += 1
             done = self._agreed(turn, time.monotonic() - begin)
         self._status.at(-1, RankState.WAITING)
+        if self._probe:
+            self._keep_samples(self._probe)
+
+    def _sample(self) -> None:
+        """Time parts of layers, on all ranks at once: they share caches and memory as in training."""
+        if self._probe:
+            dist.barrier()
+            for _ in range(_SAMPLES):
+                self._status.at(-1, RankState.COMPUTING)
+                self._probe.sample()
+
+    def _keep_samples(self, probe: LayerProbe) -> None:
+        mine = probe.rows()
+        rows: list[list[ProbeRow]] | None = [mine] * dist.get_world_size() if self._rank == 0 else None
+        dist.gather_object(mine, rows)
+        if rows is not None:
+            write_samples(self._spec, over_ranks(rows))
 
     def _turn(self, name: str, turn: int, number: int) -> None:
         """Some iterations of one plan; the first ones, in which buffers are made, are not counted."""
@@ -119,9 +153,6 @@ class _Turns:
 
 
 def _run(spec: Spec, where: Place, status: RankStatus) -> None:
-    import os
-    if os.environ.get("SWITCH"): sys.setswitchinterval(float(os.environ["SWITCH"]))
-    if os.environ.get("SLACK"): Path("/proc/self/timerslack_ns").write_text("1")
     torch.set_num_threads(threads_of(spec.run.threads, where.ranks))
     device = device_of(spec.run.device, where.local_rank)
     turns = _Turns(spec, where, status, device)

@@ -1,5 +1,6 @@
 """What the ranks of a validation are told: plans, and how often each is run in turn."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,9 +8,19 @@ import msgspec
 import numpy as np
 
 from executor.options import RunOptions
+from executor.probe.rows import ProbeRow
 from hwprofiles.errors import ConfigError
 
-__all__ = ["LEAST_ROUNDS", "Spec", "measurement_path", "order_of", "read_spec", "write_spec"]
+__all__ = [
+    "LEAST_ROUNDS",
+    "Spec",
+    "measurement_path",
+    "order_of",
+    "read_samples",
+    "read_spec",
+    "write_samples",
+    "write_spec",
+]
 
 LEAST_ROUNDS = 3
 """Fewer rounds say nothing of how a strategy's time changes with the state of the machine."""
@@ -31,8 +42,6 @@ class Spec:
     """Rounds end when every median is known to this share of itself."""
     budget_s: float = 300.0
     """No round begins after so long."""
-    probe: str = ""
-    """Profile to write from samples of the parts of layers, taken between the turns; empty for none."""
 
     def __post_init__(self) -> None:
         if not self.plans:
@@ -61,3 +70,18 @@ def write_spec(spec: Spec, path: Path) -> None:
 def read_spec(path: Path) -> Spec:
     """Read what ``write_spec`` wrote."""
     return msgspec.json.decode(path.read_bytes(), type=Spec)
+
+
+def write_samples(spec: Spec, rows: Sequence[ProbeRow]) -> None:
+    """Write the times of parts of layers that were sampled between the turns."""
+    _samples_path(spec).write_bytes(msgspec.json.encode(rows))
+
+
+def read_samples(spec: Spec) -> list[ProbeRow]:
+    """Read what ``write_samples`` wrote; nothing where arithmetic was stood in for."""
+    path = _samples_path(spec)
+    return msgspec.json.decode(path.read_bytes(), type=list[ProbeRow]) if path.exists() else []
+
+
+def _samples_path(spec: Spec) -> Path:
+    return Path(spec.run.out) / "samples.json"

@@ -16,8 +16,9 @@ from executor.measurement import Measurement, read_measurement
 from executor.options import RunOptions
 from executor.status import RankRow
 from executor.validation.evaluate import evaluated
+from executor.validation.prediction import with_samples
 from executor.validation.result import Validation
-from executor.validation.spec import Spec, measurement_path, order_of, write_spec
+from executor.validation.spec import Spec, measurement_path, order_of, read_samples, write_spec
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
@@ -82,6 +83,7 @@ def validate(
             spread=spread, budget_s=budget_s,
         )  # fmt: skip
         measured = _measured(spec, programs, folder, processes, hosts, progress)
+        programs = {name: with_samples(program, read_samples(spec)) for name, program in programs.items()}
     return Validation(
         model=graph.name,
         batch=batch,
