@@ -1,6 +1,8 @@
 """Parts that compute nothing: for runs in which only the messages are real."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -8,7 +10,13 @@ from typing_extensions import override
 
 from executor.layers.base import PartLayer, Place, Step
 
-__all__ = ["StandIn"]
+__all__ = ["StandIn", "wake_in_time"]
+
+
+def wake_in_time() -> None:
+    """Let this thread's waits end within some 20 microseconds; Linux adds 50 of its own to each, to save power."""
+    with suppress(OSError):  # no Linux: waits are as exact as they are
+        Path("/proc/self/timerslack_ns").write_text("1")
 
 
 class StandIn(PartLayer):

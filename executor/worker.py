@@ -17,6 +17,7 @@ from executor.optimizers import Optimizer
 from executor.rank_program import Input, Message, RankProgram
 from executor.recorder import Measured, Recorder
 from executor.reduction import Chain, GradientExchange, Reducer, chains_of
+from executor.stand_in import wake_in_time
 from executor.status import RankState, RankStatus
 from executor.transport import Transport
 from planner.graph import Edge
@@ -100,6 +101,8 @@ class Worker:
         }
         self._read_order()
         self._clear()
+        if stand_in:
+            wake_in_time()
 
     def _read_order(self) -> None:
         """Who reads what last, so that nothing is kept longer."""
@@ -419,7 +422,8 @@ class Worker:
         parameters = self._parameters[layer]
 
         def work() -> None:
-            self._optimizers[layer].step([gradients[name] for name in parameters])
+            if not self._stand_in:
+                self._optimizers[layer].step([gradients[name] for name in parameters])
 
         self._timed(task, layer, work)
 
