@@ -1,0 +1,209 @@
+"""Times of messages between the processes, and of sums over them."""
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from executor.devices import Device
+from executor.probe.rows import Samples
+
+__all__ = ["MESSAGE_BYTES", "SUM_BYTES", "Links", "MessageRow", "RingRow", "SumRow", "machine", "measure_links"]
+
+MESSAGE_BYTES = (4, 64, 1024, 8 * 1024, 64 * 1024, 256 * 1024, 2**20, 8 * 2**20, 32 * 2**20)
+SUM_BYTES = (4, 64 * 1024, 2**20, 8 * 2**20, 32 * 2**20)
+_PAIRS = 3
+"""Of each class; a row is the median over them."""
+_LONG_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRow:
+    """One way between two ranks, nothing else on the way."""
+
+    between: bool
+    """Ranks on two machines; else on one."""
+    size_bytes: int
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingRow:
+    """All ranks send to the next at the same time."""
+
+    size_bytes: int
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumRow:
+    """The back end's all-reduce over the first ranks."""
+
+    ranks: int
+    size_bytes: int
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Everything measured between processes."""
+
+    machines: tuple[str, ...]
+    """By rank."""
+    messages: tuple[MessageRow, ...] = ()
+    rings: tuple[RingRow, ...] = ()
+    sums: tuple[SumRow, ...] = ()
+
+
+def machine() -> str:
+    """What processes of one host have in common: its name, and the network that it is in."""
+    network = Path("/proc/self/ns/net")
+    return f"{socket.gethostname()} {network.readlink() if network.exists() else ''}".strip()
+
+
+def measure_links(device: Device, *, watch: Callable[[], None] = lambda: None) -> Links:
+    """Measure all kinds of links; all ranks must call it together.
+
+    Receives are posted before anything is sent, which gloo rewards.  Messages go back and forth between two ranks
+    while the others are silent; a sample is half a round trip.
+
+    Args:
+        device: Of this rank.
+        watch: Called as each size begins.
+    """
+    ranks = dist.get_world_size()
+    machines = [""] * ranks
+    dist.all_gather_object(machines, machine())
+    if ranks == 1:
+        return Links(machines=tuple(machines))
+    messages = []
+    for between in (False, True):
+        pairs = _pairs(machines, between=between)
+        for size in MESSAGE_BYTES if pairs else ():
+            watch()
+            found = [_one_way(device, pair, size) for pair in pairs]
+            messages.append(MessageRow(between=between, size_bytes=size, samples=_joined(found)))
+    rings = []
+    for size in MESSAGE_BYTES[-3:]:
+        watch()
+        rings.append(RingRow(size_bytes=size, samples=_slowest(_ring(device, size))))
+    sums = []
+    for count in sorted({2**k for k in range(1, ranks.bit_length()) if 2**k <= ranks} | {ranks}):
+        group = dist.new_group(list(range(count)))
+        for size in SUM_BYTES:
+            watch()
+            sums.append(SumRow(ranks=count, size_bytes=size, samples=_slowest(_sum(device, group, count, size))))
+    return Links(machines=tuple(machines), messages=tuple(messages), rings=tuple(rings), sums=tuple(sums))
+
+
+def _pairs(machines: Sequence[str], *, between: bool) -> list[tuple[int, int]]:
+    """The first pairs of a class."""
+    pairs = [(a, b) for a, b in combinations(range(len(machines)), 2) if (machines[a] != machines[b]) == between]
+    return pairs[:_PAIRS]
+
+
+def _repetitions(size_bytes: int) -> int:
+    return 5 if size_bytes > _LONG_BYTES else 20
+
+
+def _buffer(device: Device, size_bytes: int) -> torch.Tensor:
+    return torch.zeros(size_bytes // 4, device=device.torch_device)
+
+
+def _one_way(device: Device, pair: tuple[int, int], size_bytes: int) -> list[float]:
+    """Half round trips, as the first of the pair sees them; on every rank."""
+    rank, times = dist.get_rank(), list[float]()
+    dist.barrier()
+    if rank in pair:
+        other = pair[1 - pair.index(rank)]
+        times = _ping(device, other, size_bytes) if rank == pair[0] else _pong(device, other, size_bytes)
+    rows: list[list[float]] = [[]] * dist.get_world_size()
+    dist.all_gather_object(rows, times)
+    return rows[pair[0]]
+
+
+def _posted(device: Device, tensor: torch.Tensor, source: int) -> Callable[[], object]:
+    """Expect a message; NCCL would hold up what is sent after on the same stream, so there it is posted when asked."""
+    if device.backend == "nccl":
+        return lambda: _received(device, tensor, source)
+    work = dist.irecv(tensor, source)
+    assert work is not None
+    return work.wait
+
+
+def _received(device: Device, tensor: torch.Tensor, source: int) -> None:
+    dist.recv(tensor, source)
+    device.synchronize()
+
+
+def _ping(device: Device, other: int, size_bytes: int) -> list[float]:
+    there, back = _buffer(device, size_bytes), _buffer(device, size_bytes)
+    times = []
+    for _ in range(_repetitions(size_bytes) + 1):
+        arrival = _posted(device, back, other)
+        begin = time.perf_counter()
+        dist.send(there, other)
+        arrival()
+        times.append((time.perf_counter() - begin) / 2)
+    return times[1:]
+
+
+def _pong(device: Device, other: int, size_bytes: int) -> list[float]:
+    there, back = _buffer(device, size_bytes), _buffer(device, size_bytes)
+    arrival = _posted(device, there, other)
+    for number in range(_repetitions(size_bytes) + 1):
+        arrival()
+        if number < _repetitions(size_bytes):
+            arrival = _posted(device, there, other)
+        dist.send(back, other)
+    device.synchronize()
+    return []
+
+
+def _ring(device: Device, size_bytes: int) -> list[float]:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    out, into = _buffer(device, size_bytes), _buffer(device, size_bytes)
+
+    def work() -> None:
+        receive = dist.P2POp(dist.irecv, into, (rank - 1) % ranks)
+        send = dist.P2POp(dist.isend, out, (rank + 1) % ranks)
+        for request in dist.batch_isend_irecv([receive, send]):
+            request.wait()
+
+    return _together(device, work, size_bytes)
+
+
+def _sum(device: Device, group: dist.ProcessGroup, count: int, size_bytes: int) -> list[float]:
+    content = _buffer(device, size_bytes)
+    if dist.get_rank() >= count:
+        return _together(device, lambda: None, size_bytes)
+    return _together(device, lambda: dist.all_reduce(content, group=group), size_bytes)
+
+
+def _together(device: Device, work: Callable[[], object], size_bytes: int) -> list[float]:
+    """Times of work that all ranks start at once."""
+    times = []
+    for _ in range(_repetitions(size_bytes) // 2 + 2):
+        dist.barrier()
+        device.synchronize()
+        begin = time.perf_counter()
+        work()
+        device.synchronize()
+        times.append(time.perf_counter() - begin)
+    return times[1:]
+
+
+def _slowest(times: list[float]) -> Samples:
+    """Each sample as the slowest rank saw it."""
+    rows: list[list[float]] = [[]] * dist.get_world_size()
+    dist.all_gather_object(rows, times)
+    return Samples(tuple(max(row) for row in zip(*rows, strict=True)))
+
+
+def _joined(pairs: Sequence[Sequence[float]]) -> Samples:
+    return Samples(tuple(time for row in pairs for time in row))

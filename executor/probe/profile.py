@@ -1,0 +1,89 @@
+"""Writes what was measured as a compute profile that ``hwprofiles.compute.load_profile`` reads."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from executor.probe.device import DeviceFacts
+from executor.probe.rows import ProbeRow
+from hwprofiles.compute import PHASES
+
+__all__ = ["write_profile", "write_yaml"]
+
+_PRODUCT_PHASES = PHASES[:3]
+TERA, GIGA, GIB, MILLI, MICRO = 1e12, 1e9, 2.0**30, 1e-3, 1e-6
+
+
+def write_profile(rows: Sequence[ProbeRow], path: Path, *, device: DeviceFacts, note: str = "") -> None:
+    """Write a compute profile; a file that is there is replaced whole.
+
+    Measured parts price themselves, and scale to other parts of their layers.  Layers that were not measured get the
+    roofline: peak, bandwidth and launch overhead are measured, the ceiling of each phase is the median share of the
+    peak that the measured products reach (1 where there are none), and everything else is neutral: half sizes of
+    about one element, no gain by Winograd's algorithm, all of the copy's bandwidth.
+
+    Args:
+        rows: From ``LayerProbe.rows``, of any number of models; ``over_ranks`` makes one list of several ranks'.
+        path: Of the profile, ending in .yaml; planners find it by this path.
+        device: From ``measure_device``.
+        note: What else readers should know, such as how many processes were busy.
+    """
+    reached = {phase: _rates(rows, phase, device) for phase in _PRODUCT_PHASES}
+    peak = max([device.peak_flop_per_s, *(rate for rates in reached.values() for rate in rates)])
+    ceilings = {phase: float(np.median(rates)) / peak if rates else 1.0 for phase, rates in reached.items()}
+    write_yaml(
+        path,
+        f"Measured by orrery probe on {device.measured}; planners read it by this file's path.",
+        {
+            "description": f"{device.label}; float32; measured here",
+            "sources": [line for line in (f"Measured {device.measured} with {device.software}", note) if line],
+            "arithmetic": device.arithmetic,
+            "peak_tflop_per_s": peak / TERA,
+            "memory_bandwidth_gbyte_per_s": device.memory_bytes_per_s / GIGA,
+            "memory_gib": device.memory_bytes / GIB,
+            "launch_overhead_us": device.launch_overhead_s / MICRO,
+            "multiprocessors": device.multiprocessors,
+            "efficiency": {
+                "ceiling": ceilings,
+                "winograd_speedup": 1,
+                "half_sizes": {
+                    "rows": 1, "columns": 1, "depth": 1, "output_elements": 1, "samples": 0.1, "positions": 1,
+                },
+                "memory": 1.0,
+            },
+            "measured": _measured(rows),
+        },
+    )  # fmt: skip
+
+
+def _rates(rows: Sequence[ProbeRow], phase: str, device: DeviceFacts) -> list[float]:
+    """FLOP/s of the measured products of a phase, less the start of a kernel."""
+    return [
+        row.flop / max(row.samples.median_s - device.launch_overhead_s, row.samples.median_s / 2)
+        for row in rows
+        if row.phase == phase and row.flop > 0
+    ]
+
+
+def _measured(rows: Sequence[ProbeRow]) -> list[dict[str, Any]]:
+    """One entry a layer and part, with all its phases; spread is the largest among them."""
+    entries: dict[tuple[object, ...], dict[str, Any]] = {}
+    for row in rows:
+        for layer in row.layers:
+            new: dict[str, Any] = {"model": row.model, "layer": layer, "part": list(row.sizes), "spread": 0.0}
+            entry = entries.setdefault((row.model, layer, row.sizes), new)
+            entry[f"{row.phase}_ms"] = row.samples.median_s / MILLI
+            entry["spread"] = max(entry["spread"], round(row.samples.spread, 4))
+    return list(entries.values())
+
+
+def write_yaml(path: Path, comment: str, content: dict[str, Any]) -> None:
+    """Write a YAML file beside the place, then put it there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.part")
+    text = yaml.safe_dump(content, sort_keys=False, width=120, default_flow_style=None, allow_unicode=True)
+    partial.write_text(f"# {comment}\n{text}", encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,82 @@
+"""One process of a probe: ``python -m executor.probe.rank REQUEST`` with its place in the environment."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from executor.devices import Device, device_of
+from executor.launch import threads_of
+from executor.places import Place
+from executor.probe.device import DeviceFacts, measure_device
+from executor.probe.layers import LayerProbe
+from executor.probe.links import Links, machine, measure_links
+from executor.probe.request import ANSWER, Answer, Portion, Request, portions_of, read_request, write
+from executor.probe.rows import ProbeRow, over_ranks
+from executor.rank_process import process_group, serve
+from executor.status import RankState, RankStatus
+
+__all__ = ["main", "measure"]
+
+
+def measure(request: Request, where: Place, status: RankStatus) -> Answer | None:
+    """Measure as one rank; all ranks compute the same parts at the same time.
+
+    Returns:
+        What all measured, on rank 0; elsewhere None.
+    """
+    torch.set_num_threads(threads_of(request.threads, where.ranks))
+    device = device_of(request.device, where.local_rank)
+    work = portions_of(request)
+    with process_group(where, device):
+        machines = [""] * where.ranks
+        dist.all_gather_object(machines, machine())
+        dist.barrier()
+        facts = measure_device(device, processes=machines.count(machine()))
+        rows: list[ProbeRow] = []
+        for number, portion in enumerate(work):
+            status.step(number)
+            rows += _rows(portion, request, device, status)
+        status.step(len(work))
+        links = measure_links(device, watch=lambda: status.at(-1, RankState.COMPUTING))
+        return _joined(rows, facts, links, where.rank)
+
+
+def _rows(portion: Portion, request: Request, device: Device, status: RankStatus) -> list[ProbeRow]:
+    """Samples of a portion until all ranks know its time well enough."""
+    status.at(portion.first, RankState.COMPUTING)
+    probe = LayerProbe(portion.graph, portion.parts, device)
+    probe.warm_up()
+    for number in range(request.most):
+        status.at(-1, RankState.WAITING)
+        dist.barrier()
+        probe.sample(lambda part: status.at(portion.first + part, RankState.COMPUTING))
+        worst = torch.tensor(probe.sums_s.uncertainty, device=device.torch_device)
+        dist.all_reduce(worst, dist.ReduceOp.MAX)
+        if number + 1 >= request.least and float(worst) < request.uncertainty:
+            break
+    return probe.rows()
+
+
+def _joined(rows: list[ProbeRow], facts: DeviceFacts, links: Links, rank: int) -> Answer | None:
+    ranks: list[list[ProbeRow]] | None = [rows] * dist.get_world_size() if rank == 0 else None
+    dist.gather_object(rows, ranks)
+    return Answer(rows=tuple(over_ranks(ranks)), device=facts, links=links) if ranks else None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run as the process of one rank; returns its exit code."""
+    path = Path(arguments[0])
+
+    def work(where: Place, status: RankStatus) -> None:
+        answer = measure(read_request(path), where, status)
+        if answer is not None:
+            write(answer, path.with_name(ANSWER))
+
+    return serve(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

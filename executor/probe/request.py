@@ -1,0 +1,103 @@
+"""What the ranks of a probe are asked, and what rank 0 answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from executor.probe.device import DeviceFacts
+from executor.probe.links import Links
+from executor.probe.parts import ProbePart, portions, strategy_parts
+from executor.probe.rows import ProbeRow
+from hwprofiles.errors import ConfigError
+from planner.graph import ComputationGraph
+from planner.models import load_model
+
+__all__ = ["ANSWER", "Answer", "Portion", "Request", "portions_of", "read_answer", "read_request", "write"]
+
+ANSWER = "answer.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is measured, and how."""
+
+    models: tuple[str, ...]
+    batch: int
+    strategies: tuple[str, ...]
+    """Names or files; ``all``: every configuration that divides."""
+    processes: int
+    device: str
+    threads: int
+    least: int
+    """Samples of every part, at least."""
+    most: int
+    """Samples of every part, at most."""
+    uncertainty: float
+    """Enough samples are taken once the standard error of the median of their sums is so small a share of it."""
+    max_parts: int
+    """Of one model."""
+    portion_bytes: float
+    """Of the tensors of parts that are measured in turns with each other."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "processes", "least", "max_parts"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if self.most < self.least:
+            raise ConfigError(f"repetitions must be at least {self.least}, got {self.most}")
+        if not self.models or not self.strategies:
+            raise ConfigError("models and strategies must each name at least one, got none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What all ranks measured together."""
+
+    rows: tuple[ProbeRow, ...]
+    device: DeviceFacts
+    links: Links
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Parts of one model that take turns."""
+
+    graph: ComputationGraph
+    parts: Sequence[ProbePart]
+    first: int
+    """Number of the first part among all of the request."""
+
+
+def portions_of(request: Request) -> list[Portion]:
+    """All that is to be measured, in order.
+
+    Raises:
+        ConfigError: A model or strategy is unknown or cannot be had, or there are too many parts.
+    """
+    found, first = [], 0
+    for name in request.models:
+        graph = load_model(name, batch=request.batch)
+        parts = strategy_parts(graph, request.strategies, request.processes, most=request.max_parts)
+        for portion in portions(graph, parts, request.portion_bytes):
+            found.append(Portion(graph, portion, first))
+            first += len(portion)
+    return found
+
+
+def write(value: Request | Answer, path: Path) -> None:
+    """Write one of the two for the other side to read."""
+    partial = path.with_name(f".{path.name}.part")
+    partial.write_bytes(msgspec.json.encode(value))
+    partial.replace(path)
+
+
+def read_request(path: Path) -> Request:
+    """Read what the ranks are asked."""
+    return msgspec.json.decode(path.read_bytes(), type=Request)
+
+
+def read_answer(path: Path) -> Answer:
+    """Read what rank 0 answered."""
+    return msgspec.json.decode(path.read_bytes(), type=Answer)
