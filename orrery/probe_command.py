@@ -1,0 +1,139 @@
+"""``orrery probe``: measure this machine, and write what planners need to know of it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from orrery.output import print_json, to_json, whole_file
+from orrery.progress import progress_bar
+from orrery.views import print_pairs, print_table
+
+if TYPE_CHECKING:
+    from executor.probe import Probed, Samples
+
+__all__ = ["add_probe"]
+
+_SHOWN_BYTES = (4, 2**20, 32 * 2**20)
+
+
+def add_probe(app: typer.Typer) -> None:
+    """Register the command ``probe``."""
+    app.command("probe")(_probe)
+
+
+def _probe(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Models whose layers are measured.")],
+    *,
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a mini-batch, all processes.")],
+    processes: Annotated[int, typer.Option(min=1, metavar="N", help="Processes that compute at the same time.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for cluster.yaml and profile.yaml.")],
+    strategies: Annotated[
+        str, typer.Option(metavar="S,S,...", help="Strategies whose parts are measured; all: whatever divides.")
+    ] = "data,model,owt,spatial",
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")] = "auto",
+    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads a process; 0: cores, shared.")] = 0,
+    repetitions: Annotated[int, typer.Option(min=1, metavar="N", help="Samples of every part at most.")] = 25,
+    max_parts: Annotated[int, typer.Option(min=1, metavar="N", help="Most parts of one model.")] = 400,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")
+    ] = False,
+) -> None:
+    """Measure layers and links on this machine; write a cluster file and a compute profile."""
+    from executor.probe import probe
+
+    names = list(dict.fromkeys(name.strip() for name in strategies.split(",")))
+    # A folder that cannot be written is known before the work.
+    with whole_file(out / "probe.json") as file, progress_bar("probing") as progress:
+        probed = probe(
+            models, batch=batch, processes=processes, out=out, strategies=names, device=device, threads=threads,
+            repetitions=repetitions, max_parts=max_parts, progress=progress,
+        )  # fmt: skip
+        values = _values(probed)
+        file.write_bytes(to_json(values))
+    print_json(values) if json else _print(values, probed)
+
+
+def _values(probed: "Probed") -> dict[str, Any]:
+    """All medians and spreads; seconds, bytes."""
+    answer = probed.summary
+    links = answer.links
+    return {
+        "device": answer.device,
+        "processes": len(links.machines),
+        "machines": len(set(links.machines)),
+        "layers": [
+            {"model": row.model, "layers": row.layers, "part": row.sizes, "phase": row.phase, **_spread(row.samples)}
+            for row in answer.rows
+        ],
+        "messages": [
+            {"between_machines": row.between, "size_bytes": row.size_bytes, **_spread(row.samples)}
+            for row in links.messages
+        ],
+        "rings": [{"size_bytes": row.size_bytes, **_spread(row.samples)} for row in links.rings],
+        "all_reduces": [
+            {"ranks": row.ranks, "size_bytes": row.size_bytes, **_spread(row.samples)} for row in links.sums
+        ],
+        "cluster_file": str(probed.cluster_file),
+        "profile_file": str(probed.profile_file),
+    }
+
+
+def _spread(samples: "Samples") -> dict[str, Any]:
+    return {"median_s": samples.median_s, "spread": samples.spread, "samples": len(samples.seconds)}
+
+
+def _print(values: dict[str, Any], probed: "Probed") -> None:
+    """Tables for people: layers, messages, and the device with the files."""
+    print_table(_layer_rows(values["layers"]))
+    if values["messages"]:
+        print_table(_link_rows(values))
+    facts = probed.summary.device
+    print_pairs(
+        {
+            "device": facts.label,
+            "software": facts.software,
+            "processes": values["processes"],
+            "machines": values["machines"],
+            "peak (GFLOP/s)": facts.peak_flop_per_s / 1e9,
+            "memory (GB/s)": facts.memory_bytes_per_s / 1e9,
+            "launch_overhead_s": facts.launch_overhead_s,
+            "parts measured": len({(row["model"], row["layers"], row["part"]) for row in values["layers"]}),
+            "cluster file": values["cluster_file"],
+            "compute profile": values["profile_file"],
+        }
+    )
+
+
+def _layer_rows(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row a part, its phases side by side in milliseconds, with the largest spread among them."""
+    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    phases = ("forward", "activation_gradient", "weight_gradient", "update")
+    for row in layers:
+        key = (row["model"], row["layers"], row["part"])
+        more = f" and {len(row['layers']) - 1} like it" if len(row["layers"]) > 1 else ""
+        new = {"model": row["model"], "layer": row["layers"][0] + more, "part": " x ".join(map(str, row["part"]))}
+        entry = found.setdefault(key, new | {f"{phase} (ms)": "" for phase in phases} | {"spread": 0.0})
+        entry[f"{row['phase']} (ms)"] = f"{row['median_s'] * 1e3:.4g}"
+        entry["spread"] = max(entry["spread"], row["spread"])
+    return [entry | {"spread": f"{entry['spread']:.1%}"} for entry in found.values()]
+
+
+def _link_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Messages and sums of a few sizes."""
+    rows = []
+    for key, what in (("messages", "message"), ("rings", "all send to the next"), ("all_reduces", "all-reduce")):
+        for row in values[key]:
+            if row["size_bytes"] in _SHOWN_BYTES:
+                where = f"{what} between machines" if row.get("between_machines") else what
+                where += f" over {row['ranks']}" if "ranks" in row else ""
+                rows.append(
+                    {
+                        "what": where,
+                        "size_bytes": row["size_bytes"],
+                        "median (ms)": row["median_s"] * 1e3,
+                        "spread": f"{row['spread']:.1%}",
+                        "GB/s": row["size_bytes"] / row["median_s"] / 1e9,
+                    }
+                )
+    return rows
