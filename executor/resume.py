@@ -42,8 +42,13 @@ class Checkpoints:
 
         Raises:
             ConfigError: It cannot be written.
+            FloatingPointError: A number is not finite, so that nobody could go on from it.
         """
-        save_checkpoint(self._folder, step=step, identity={**self._identity, **self._about}, tensors=_tensors(session))
+        tensors = _tensors(session)
+        for name, part in tensors.items():
+            if not bool(part.tensor.isfinite().all()):
+                raise FloatingPointError(f"{name} is not finite after {step} steps, which is not saved")
+        save_checkpoint(self._folder, step=step, identity={**self._identity, **self._about}, tensors=tensors)
 
     def load(self, session: Session) -> None:
         """Take up the newest checkpoint; all ranks call it together.
