@@ -8,9 +8,11 @@ import typer
 
 from orrery.errors import run
 from orrery.lab_command import lab
+from orrery.oracle_command import oracle
 from orrery.output import print_json, to_json, whole_file
 from orrery.progress import progress_bar
 from orrery.run_command import run as run_plan
+from orrery.validate_command import validate
 from orrery.views import (
     cluster_row,
     comparison_values,
@@ -274,6 +276,8 @@ def reproduce(
 
 
 app.command("run")(run_plan)
+app.command("oracle")(oracle)
+app.command("validate")(validate)
 app.add_typer(lab, name="lab")
 
 

@@ -1,0 +1,90 @@
+"""``orrery oracle``: which strategy, on how many devices, by the closed forms of ParaDL."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orrery.output import print_json, to_json, whole_file
+from orrery.progress import progress_bar
+from orrery.views import print_rich
+
+if TYPE_CHECKING:
+    from planner.oracle import OracleTable
+
+__all__ = ["oracle"]
+
+BATCH_PER_GPU = 32
+"""Samples a device where no batch is given."""
+
+
+def oracle(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as resnet50 or cosmoflow:size=256.")],
+    *,
+    cluster: Annotated[str, typer.Option(metavar="C", help="Cluster, such as abci-v100:nodes=256, or file.")],
+    dataset: Annotated[str, typer.Option(metavar="D", help="imagenet, cifar10, cosmoflow, or a number of samples.")],
+    gpus: Annotated[
+        str, typer.Option(metavar="P", help="Devices: 64, a list 4,16,64, or 16..1024 by doubling.")
+    ] = "1..16",
+    strategies: Annotated[str, typer.Option(metavar="S,S,...", help="Strategies; all if not given.")] = "",
+    batch_per_gpu: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="B", help="Weak scaling: strategies that split samples take B a device."),
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, metavar="B", help="Strong scaling: one mini-batch, whatever the devices.")
+    ] = None,
+    segments: Annotated[
+        int | None, typer.Option(min=1, metavar="S", help="Micro-batches of the pipeline; must divide its batch.")
+    ] = None,
+    group: Annotated[
+        int | None, typer.Option(min=1, metavar="P2", help="Devices of a group in hybrids; else those of a node.")
+    ] = None,
+    memory_reuse: Annotated[
+        float | None, typer.Option(metavar="GAMMA", help="Share of the counted activations alive at once.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, metavar="E", help="Epochs that the budget is for.")] = 1,
+    budget_gpu_hours: Annotated[
+        float | None, typer.Option(metavar="H", help="Device hours for all epochs together.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")] = (
+        False
+    ),
+) -> None:
+    """Project every strategy from few devices to many: time, memory, limits, and the winner, without simulating."""
+    from contextlib import ExitStack
+
+    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.errors import ConfigError
+    from planner.models import load_model
+    from planner.oracle import OracleOptions, device_counts, strategy_list
+    from planner.oracle import oracle as project
+    from reports.oracle_page import write_oracle_page
+
+    if batch is not None and batch_per_gpu is not None:
+        raise ConfigError("batch must be given for all devices or a device, got both --batch and --batch-per-gpu")
+    per_device = batch_per_gpu or (None if batch else BATCH_PER_GPU)
+    options = OracleOptions(segments=segments, group=group, memory_reuse=memory_reuse)
+    with ExitStack() as stack:
+        page = stack.enter_context(whole_file(out / "index.html")) if out else None
+        numbers = stack.enter_context(whole_file(out / "oracle.json")) if out else None
+        stack.enter_context(progress_bar(model))
+        table = project(
+            load_model(model, batch=batch or per_device or 1), load_cluster(cluster), dataset=dataset,
+            devices=device_counts(gpus), strategies=strategy_list(strategies), batch_per_device=per_device,
+            options=options, epochs=epochs, budget_gpu_hours=budget_gpu_hours,
+        )  # fmt: skip
+        values = table.values()
+        if page and numbers:
+            write_oracle_page(table, page)
+            numbers.write_bytes(to_json(values))
+    print_json(values) if json else _show(table, out)
+
+
+def _show(table: "OracleTable", out: Path | None) -> None:
+    from reports.oracle_tables import headline, limit_lines, oracle_table
+
+    print_rich(oracle_table(table))
+    lines: list[Any] = [headline(table), *limit_lines(table), *table.notes]
+    print("\n".join([*lines, f"page: {out / 'index.html'}"] if out else lines))
