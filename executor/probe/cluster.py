@@ -113,16 +113,11 @@ def gpu_topology(device: DeviceFacts, profile: str, ranks: int) -> DeviceGraph |
 def topology_content(graph: DeviceGraph, links: Links, device: DeviceFacts, name: str) -> dict[str, Any]:
     """A file's content: the device graph with the rate and latency that were measured between the first two ranks.
 
-    The class of links that bounds their route gets the measured bandwidth; all links' latencies change by one factor,
-    so that the route has the measured one.
+    The class of links that bounds their route gets the measured bandwidth, and no class on the way has less.  Classes
+    off the route have no more, or the route would be another.  All latencies change by one factor.
     """
     fit = _fit_of(links, between=False)
-    rates, factor = {link.link_class: 1.0 for link in graph.links}, 1.0
-    if fit:
-        route = [graph.links[i] for i in graph.route(0, 1)]
-        slowest = min(route, key=lambda link: link.bandwidth_bytes_per_s)
-        rates[slowest.link_class] = fit.bandwidth_bytes_per_s / slowest.bandwidth_bytes_per_s
-        factor = fit.latency.seconds[0] / sum(link.latency.seconds[0] for link in route)
+    rates, factor = _measured_rates(graph, fit) if fit else ({}, 1.0)
     classes: dict[str, Any] = {}
     known: dict[tuple[str, float], str] = {}
     rules = []
@@ -134,7 +129,7 @@ def topology_content(graph: DeviceGraph, links: Links, device: DeviceFacts, name
             same = sum(kind == link.link_class for kind, _ in known)
             known[key] = f"{link.link_class}-{same}" if same else link.link_class
             classes[known[key]] = {
-                "bandwidth_gbyte_per_s": link.bandwidth_bytes_per_s * rates[link.link_class] / GIGA,
+                "bandwidth_gbyte_per_s": link.bandwidth_bytes_per_s * rates.get(link.link_class, 1.0) / GIGA,
                 "latency_us": link.latency.seconds[0] * factor / MICRO,
             }
         rules.append({"between": [graph.vertices[link.source], graph.vertices[link.target]], "class": known[key]})
@@ -144,6 +139,20 @@ def topology_content(graph: DeviceGraph, links: Links, device: DeviceFacts, name
     switches = [{"name": vertex} for vertex in graph.vertices[len(graph.devices) :]]
     level = {"name": "machine", "devices": devices, "switches": switches, "links": rules}
     return _file(name, device, classes, [level])
+
+
+def _measured_rates(graph: DeviceGraph, fit: LinkFit) -> tuple[dict[str, float], float]:
+    """By class of links what bandwidths, and for all classes what latencies, are to be multiplied with."""
+    route = [graph.links[i] for i in graph.route(0, 1)]
+    slowest = min(route, key=lambda link: link.bandwidth_bytes_per_s)
+    fastest: dict[str, float] = {}
+    for link in graph.links:
+        fastest[link.link_class] = max(fastest.get(link.link_class, 0.0), link.bandwidth_bytes_per_s)
+    rates = {kind: min(fit.bandwidth_bytes_per_s / most, 1.0) for kind, most in fastest.items()}
+    for link in route:
+        rates[link.link_class] = max(fit.bandwidth_bytes_per_s / link.bandwidth_bytes_per_s, 1.0)
+    rates[slowest.link_class] = fit.bandwidth_bytes_per_s / slowest.bandwidth_bytes_per_s
+    return rates, fit.latency.seconds[0] / sum(link.latency.seconds[0] for link in route)
 
 
 def _file(name: str, device: DeviceFacts, classes: dict[str, Any], levels: list[dict[str, Any]]) -> dict[str, Any]:

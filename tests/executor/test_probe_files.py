@@ -1,0 +1,156 @@
+"""Links as cluster files: the times that were measured come back from the device graph that is read."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_probe import FACTS
+
+from executor.probe import Links, Samples, probe
+from executor.probe.cluster import cluster_content, fitted, topology_content, write_cluster
+from executor.probe.links import MESSAGE_BYTES, MessageRow
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.compute import load_profile
+from hwprofiles.errors import ConfigError
+from hwprofiles.topology import read_topo
+from planner.costs import CostModel
+from planner.models import load_model
+from planner.plan import lowered, make_plan
+from planner.replay import replay
+
+TOPOLOGIES = sorted((Path(__file__).parents[1] / "hwprofiles" / "data" / "topo").glob("*.txt"))
+
+
+def rows(latency_s, bytes_per_s, between=False):
+    """Messages of a link with a constant latency."""
+    return tuple(
+        MessageRow(between=between, size_bytes=size, samples=Samples((latency_s + size / bytes_per_s,)))
+        for size in MESSAGE_BYTES
+    )
+
+
+def travel_s(cluster, source, target, size):
+    """Of a message that nobody meets."""
+    slowest = min(cluster.links[i].bandwidth_bytes_per_s for i in cluster.route(source, target))
+    return cluster.latency_s(source, target, size) + size / slowest
+
+
+def written(tmp_path, content):
+    path = tmp_path / "cluster.yaml"
+    write_cluster(path, content)
+    return load_cluster(str(path))
+
+
+@given(latency_s=st.floats(1e-6, 1e-2), bytes_per_s=st.floats(1e7, 1e11))
+def test_a_link_of_constant_latency_is_found(latency_s, bytes_per_s):
+    fit = fitted(rows(latency_s, bytes_per_s))
+
+    assert fit.bandwidth_bytes_per_s == pytest.approx(bytes_per_s, rel=1e-3)
+    for row in rows(latency_s, bytes_per_s):
+        assert fit.time_s(row.size_bytes) == pytest.approx(row.samples.median_s, rel=1e-3)
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=len(MESSAGE_BYTES), max_size=len(MESSAGE_BYTES)))
+def test_any_times_make_a_link_that_is_no_faster_than_measured(times):
+    measured = [MessageRow(between=False, size_bytes=size, samples=Samples((time,)))
+                for size, time in zip(MESSAGE_BYTES, times, strict=True)]  # fmt: skip
+    fit = fitted(measured)
+
+    assert fit.bandwidth_bytes_per_s > 0
+    assert all(fit.time_s(row.size_bytes) >= row.samples.median_s * (1 - 1e-9) for row in measured)
+
+
+def test_messages_of_one_machine_take_the_measured_times(tmp_path):
+    measured = rows(80e-6, 2e9)
+    content = cluster_content(Links(machines=("a",) * 3, messages=measured), "p100", FACTS, "here")
+    cluster = written(tmp_path, content)
+
+    assert [device.name for device in cluster.devices] == ["rank0", "rank1", "rank2"]
+    assert (cluster.node_count, cluster.devices[0].memory_bytes) == (1, FACTS.memory_bytes)
+    for row in measured:
+        assert travel_s(cluster, 0, 2, row.size_bytes) == pytest.approx(row.samples.median_s, rel=1e-6)
+
+
+def test_messages_between_machines_take_theirs(tmp_path):
+    measured = rows(80e-6, 2e9), rows(300e-6, 25e6, between=True)
+    links = Links(machines=("a", "a", "b", "b"), messages=sum(measured, ()))
+    cluster = written(tmp_path, cluster_content(links, "p100", FACTS, "here"))
+
+    assert [device.node for device in cluster.devices] == [0, 0, 1, 1]
+    for pair, same in (((2, 3), measured[0]), ((1, 2), measured[1]), ((3, 0), measured[1])):
+        for row in same:
+            assert travel_s(cluster, *pair, row.size_bytes) == pytest.approx(row.samples.median_s, rel=1e-6)
+
+
+def test_ranks_alone_on_their_machines_meet_over_the_network(tmp_path):
+    measured = rows(300e-6, 25e6, between=True)
+    links = Links(machines=("a", "b", "c"), messages=measured)
+    cluster = written(tmp_path, cluster_content(links, "p100", FACTS, "here"))
+
+    assert cluster.node_count == 3
+    for row in measured:
+        assert travel_s(cluster, 0, 2, row.size_bytes) == pytest.approx(row.samples.median_s, rel=1e-6)
+
+
+def test_one_rank_needs_no_links(tmp_path):
+    cluster = written(tmp_path, cluster_content(Links(machines=("a",)), "p100", FACTS, "here"))
+    assert (len(cluster.devices), cluster.links) == (1, ())
+
+
+@pytest.mark.parametrize("bytes_per_s", [4e9, 40e9])
+@pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: path.stem)
+def test_topologies_survive_the_file_and_take_the_measured_rate(tmp_path, path, bytes_per_s):
+    graph = read_topo(path.read_text(), profile="p100", memory_bytes=16e9)
+    measured = rows(20e-6, bytes_per_s)
+    links = Links(machines=("a",) * len(graph.devices), messages=measured)
+    same = written(tmp_path, topology_content(graph, Links(machines=links.machines), FACTS, "here"))
+    cluster = written(tmp_path, topology_content(graph, links, FACTS, "here"))
+    pairs = [(a, b) for a in range(len(graph.devices)) for b in range(len(graph.devices)) if a != b]
+
+    assert same.vertices == graph.vertices
+    for a, b in pairs:
+        assert travel_s(same, a, b, 1e7) == pytest.approx(travel_s(graph, a, b, 1e7))
+    if len(graph.devices) > 1:
+        assert travel_s(cluster, 0, 1, 32 * 2**20) == pytest.approx(measured[-1].samples.median_s, rel=1e-3)
+
+
+@pytest.mark.timeout(240)
+def test_two_processes_probe_and_a_plan_is_made_and_replayed_from_it(tmp_path):
+    found = probe(["lenet5"], batch=4, processes=2, out=tmp_path / "here", strategies=["data"], repetitions=3)
+    cluster = load_cluster(str(found.cluster_file))
+    profile, answer = load_profile(cluster.devices[0].profile), found.summary
+    graph = load_model("lenet5", batch=4)
+    plan = make_plan(graph, cluster, strategy="data")
+
+    assert (len(cluster.devices), cluster.node_count) == (2, 1)
+    assert {row.sizes[0] for row in answer.rows} == {2}
+    assert {name for row in answer.rows for name in row.layers} == {layer.name for layer in graph.layers}
+    assert all(len(row.samples.seconds) == 3 for row in answer.rows)
+    assert {row.size_bytes for row in answer.links.messages} == set(MESSAGE_BYTES)
+    assert profile.memory_bytes * 2 > 2**28
+    assert "gloo" in profile.sources[0]
+    arithmetic_s = sum(row.samples.median_s * len(row.layers) for row in answer.rows)
+    program = lowered(CostModel(graph, cluster), plan.configurations)
+    assert program.work_s.sum() / 2 == pytest.approx(arithmetic_s, rel=1e-6)
+    assert replay(program).iteration_s >= arithmetic_s
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"processes": 0}, "processes must be >= 1, got 0"),
+        ({"batch": 3}, "batch must be a multiple of the 2 devices"),
+        ({"strategies": ["dta"]}, "strategy must be one of .*'dta'"),
+        ({"models": ["lenet"]}, "model must be one of .*'lenet'"),
+        ({"models": []}, "models and strategies must each name at least one"),
+        ({"max_parts": 3}, "max_parts must be at least the"),
+        ({"repetitions": 0}, "least must be >= 1, got 0"),
+        ({"device": "tpu"}, "device must be auto, cpu or cuda, got 'tpu'"),
+    ],
+)
+def test_bad_questions_are_refused_before_anything_starts(tmp_path, changes, message):
+    arguments = {"models": ["lenet5"], "batch": 4, "processes": 2, "strategies": ["data"], **changes}
+    with pytest.raises(ConfigError, match=message):
+        probe(arguments.pop("models"), out=tmp_path / "here", **arguments)
+    assert not (tmp_path / "here").exists()
