@@ -16,6 +16,7 @@ from executor.options import RunOptions
 from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
 from executor.reduction import GradientExchange, chains_of
+from executor.samples import Samples
 from executor.stand_in import StandIn
 from executor.status import RankStatus
 from executor.transport import transport_of
@@ -146,7 +147,7 @@ def _parts(
             data[i][slot] if source == "input" else inputs[i, slot] for slot, source in enumerate(layer.inputs)
         )
         parts[i] = StandIn(
-            Place(layer, i, box, needs),
+            Place(layer, i, box, needs, Samples(batch=graph.batch)),
             {name: row.shape for name, row in boxes[i].items()},
             reduced_channels=box.shape[1] if i in statistics else 0,
             is_loss=isinstance(layer.operation, Loss),

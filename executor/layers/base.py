@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from executor.boxes import Box
+from executor.samples import Samples
 from planner.graph import Layer
 
 __all__ = ["PartLayer", "Place", "Step"]
@@ -32,6 +33,8 @@ class Place:
     """Index of the layer in its graph."""
     held: Box
     inputs: tuple[Box, ...]
+    samples: Samples
+    """Of the layer's tensors."""
 
 
 class PartLayer(ABC):
@@ -51,6 +54,7 @@ class PartLayer(ABC):
         self.index = place.index
         self.held = place.held
         """The box of the layer's output that the part makes."""
+        self.samples = place.samples
         self.inputs = place.inputs
         """By slot, the box of the input that ``forward`` gets; empty where the part needs none of it."""
         self.loss: Tensor | None = None

@@ -12,6 +12,7 @@ from executor.layers.local_response import LocalResponseNormPart
 from executor.layers.losses import LossPart
 from executor.layers.normaliser import Normaliser
 from executor.layers.pooling import GlobalPoolingPart, PoolingPart
+from executor.samples import Samples
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace
 from planner.graph import ComputationGraph, Parameter
@@ -39,6 +40,7 @@ def part_layer(
     part: int,
     *,
     reduced: bool = False,
+    samples: Samples | None = None,
     dtype: torch.dtype,
     device: torch.device | str,
 ) -> PartLayer:
@@ -51,6 +53,7 @@ def part_layer(
         part: Which part of it.
         reduced: Whether batch normalisation takes its statistics over the whole batch, all parts of the same
             channels together; else each part over its own values.
+        samples: Which samples the graph's tensors hold; all of its batch if None.
         dtype, device: Of the running statistics of batch normalisation.
 
     Raises:
@@ -59,7 +62,7 @@ def part_layer(
     layer = graph.layers[index]
     operation, shapes = layer.operation, layer.input_shapes
     given = [_box(needed(space, operation.needs(slot, shapes), shape), part) for slot, shape in enumerate(shapes)]
-    place = Place(layer, index, _box(held(space), part), tuple(given))
+    place = Place(layer, index, _box(held(space), part), tuple(given), samples or Samples(batch=graph.batch))
 
     def normaliser() -> Normaliser:
         count = layer.output.elements // layer.output.size("channel") if reduced else None
@@ -83,7 +86,7 @@ def part_layer(
         case LocalResponseNorm():
             return LocalResponseNormPart(place, operation)
         case Loss():
-            return LossPart(place, operation, graph.batch)
+            return LossPart(place, operation)
     raise ConfigError(f"layer {layer.name!r} must be of a kind of planner.operations, got {operation.kind}")
 
 

@@ -29,8 +29,9 @@ class LinearPart(EpiloguePart):
         if not share:
             return output
         key = key_of(step.seed, step.number, self.index)
-        sizes = self.layer.output.sizes
-        kept = uniform(key, self.held, sizes, dtype=output.dtype, device=output.device) >= share
+        whole = (self.samples.batch, *self.layer.output.sizes[1:])
+        rows = [uniform(key, b, whole, dtype=output.dtype, device=output.device) for b in self.samples.boxes(self.held)]
+        kept = torch.cat(rows) >= share
         self._saved["factor"] = kept.to(output.dtype).mul_(1 / (1 - share))
         return output * self._saved["factor"]
 

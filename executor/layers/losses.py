@@ -19,10 +19,10 @@ class LossPart(PartLayer):
     scaled once for all.  The output is the probabilities, or the errors.
     """
 
-    def __init__(self, place: Place, operation: Loss, batch: int) -> None:
+    def __init__(self, place: Place, operation: Loss) -> None:
         super().__init__(place)
         self._softmax = operation.function == "softmax"
-        self._batch = batch
+        self._batch = place.samples.batch
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
         """Set the loss and return what its gradient starts from.
