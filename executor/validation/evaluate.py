@@ -11,6 +11,7 @@ from executor.validation.result import StrategyValidation
 from executor.validation.spread import median_interval
 from planner.program import KINDS, Program
 from planner.replay import replay, timeline_rows
+from simulator.timeline import union
 
 __all__ = ["evaluated"]
 
@@ -49,7 +50,7 @@ def evaluated(
         quartiles_s=(low, high),
         interval_s=median_interval(iterations_s),
         losses=tuple(turns[0].loss.tolist() if computed else [float("nan")]),
-        kinds=_kinds(tasks),
+        kinds=_kinds(tasks, simulated, measured),
         layers=_layers(program, tasks),
         edges=_edges(program, sent),
         tasks=tasks,
@@ -83,11 +84,18 @@ def _errors(predicted: pd.Series, measured: pd.Series) -> pd.Series:
     return (predicted / measured - 1).where(measured > 0)
 
 
-def _kinds(tasks: pd.DataFrame) -> pd.DataFrame:
+def _kinds(tasks: pd.DataFrame, simulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    """Sums of durations; of collectives the time in which any runs, for they may run side by side or in turn."""
     rows = tasks.groupby("kind").agg(
         tasks=("id", "size"), predicted_s=("predicted_s", "sum"), measured_s=("measured_s", "sum")
     )
-    rows = rows.reindex([kind for kind in KINDS if kind in rows.index]).reset_index()
+    rows = rows.reindex([kind for kind in KINDS if kind in rows.index])
+    if "collective" in rows.index:
+        for key, timeline in (("predicted_s", simulated), ("measured_s", measured)):
+            mine = timeline[timeline["kind"] == "collective"]
+            starts, ends = union(mine["start_s"].to_numpy(), mine["end_s"].to_numpy())
+            rows.loc["collective", key] = (ends - starts).sum()
+    rows = rows.reset_index()
     rows["error"] = _errors(rows["predicted_s"], rows["measured_s"])
     return rows
 

@@ -21,9 +21,7 @@ from executor.launch import threads_of
 from executor.lowered import check_program, program_of
 from executor.measurement import WARM_UP, Measurement, join
 from executor.places import Place
-from executor.probe.layers import LayerProbe
-from executor.probe.parts import parts_of
-from executor.probe.rows import ProbeRow, over_ranks
+from executor.probe import LayerProbe, ProbeRow, over_ranks, parts_of
 from executor.rank_process import process_group, serve
 from executor.recorder import Measured
 from executor.session import open_session

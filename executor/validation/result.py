@@ -30,7 +30,8 @@ class StrategyValidation:
     losses: tuple[float, ...]
     """Of the first steps, from the same first values and data for every strategy; NaN where nothing is computed."""
     kinds: pd.DataFrame
-    """One row a kind of task: kind, tasks, predicted_s, measured_s (sums of durations), error."""
+    """One row a kind of task: kind, tasks, predicted_s, measured_s, error.  Sums of durations over all devices; of
+    collectives the time in which any runs."""
     layers: pd.DataFrame
     """One row a layer: layer, then predicted_s, measured_s and error of its arithmetic (``compute_``) and of the
     transfers and exchanges that it owns (``communication_``); sums of durations, over all devices."""

@@ -14,6 +14,8 @@ from executor.launch import Hosts, launch, scratch_folder, threads_of
 from executor.lowered import check_program
 from executor.measurement import Measurement, read_measurement
 from executor.options import RunOptions
+from executor.probe import probe
+from executor.run import default_stall_s
 from executor.status import RankRow
 from executor.validation.evaluate import evaluated
 from executor.validation.prediction import with_samples
@@ -38,14 +40,15 @@ def validate(
     *,
     batch: int,
     strategies: Sequence[str],
-    cluster: str,
     processes: int,
+    cluster: str | None = None,
     hosts: Hosts | None = None,
     run: RunOptions | None = None,
     rounds: int = 12,
     turn_s: float = 2.0,
     spread: float = 0.02,
     budget_s: float = 300.0,
+    out: Path | None = None,
     progress: Progress = None,
 ) -> Validation:
     """Predict the iteration times of strategies, run them, and compare.
@@ -54,40 +57,46 @@ def validate(
         model: Name and parameters of the model.
         batch: Samples in a mini-batch.
         strategies: Names of ``planner.strategies.strategy_names``, or strategy files.
-        cluster: Catalogue entry or file that describes the devices; the wire rates of a lab if there are hosts.
         processes: Ranks; as many as the cluster has devices.
+        cluster: Catalogue entry or file that describes the devices; the wire rates of a lab if there are hosts.  Probed
+            if None.
         hosts: Hosts of a lab, where the ranks run; here if None.
         run: How plans are run; its plan, steps and folder are not read.
         rounds, turn_s, spread, budget_s: As for ``executor.validation.spec.Spec``.
+        out: Folder in which a probed cluster is kept; made if missing.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
-        ConfigError: An unknown name, or processes and devices that are not equally many.
+        ConfigError: An unknown name, processes and devices that are not equally many, or waits to stand in for
+            arithmetic without a cluster that says how long they are.
         InfeasiblePlanError: No strategy fits in memory.
         RankFailure: A rank has failed.
     """
-    described = load_cluster(cluster)
-    if processes != len(described.devices):
-        raise ConfigError(f"processes must be the {len(described.devices)} devices of {cluster}, got {processes}")
-    found = described if hosts is None else lab_cluster(described)
-    graph = load_model(model, batch=batch)
-    plans, refused = _plans(graph, found, strategies, progress)
-    programs = {name: lower_plan(plan, graph, found) for name, plan in plans.items()}
-    for program in programs.values():
-        check_program(program, processes)
-    options = replace(run or RunOptions(plan=""), threads=threads_of(run.threads if run else 0, processes))
-    before = _load()
+    options = run or RunOptions(plan="")
+    options = replace(options, threads=threads_of(options.threads, processes))
+    graph, before = load_model(model, batch=batch), _load()
     with scratch_folder() as folder:
+        if cluster is None:
+            cluster = _probed(model, batch, strategies, processes, options, out or folder, progress)
+        described = load_cluster(cluster)
+        if processes != len(described.devices):
+            raise ConfigError(f"processes must be the {len(described.devices)} devices of {cluster}, got {processes}")
+        found = described if hosts is None else lab_cluster(described)
+        plans, refused = _plans(graph, found, strategies, progress)
+        programs = {name: lower_plan(plan, graph, found) for name, plan in plans.items()}
+        for program in programs.values():
+            check_program(program, processes)
+        stall_s = max(default_stall_s(program) for program in programs.values())
+        options = replace(options, out=str(folder), timeout_s=max(options.timeout_s, 2 * stall_s))
         spec = Spec(
-            plans=_saved(plans, folder), run=replace(options, out=str(folder)), rounds=rounds, turn_s=turn_s,
-            spread=spread, budget_s=budget_s,
-        )  # fmt: skip
-        measured = _measured(spec, programs, folder, processes, hosts, progress)
+            plans=_saved(plans, folder), run=options, rounds=rounds, turn_s=turn_s, spread=spread, budget_s=budget_s
+        )
+        measured = _measured(spec, programs, folder, processes, hosts, stall_s, progress)
         programs = {name: with_samples(program, read_samples(spec)) for name, program in programs.items()}
     return Validation(
         model=graph.name,
         batch=batch,
-        cluster=cluster,
+        cluster=found.name,
         devices=tuple(device.name for device in found.devices),
         stand_in=options.stand_in,
         lab=hosts is not None,
@@ -98,6 +107,22 @@ def validate(
         environment={**_environment(options), "load average before": before, "load average after": _load()},
         notes=tuple(dict.fromkeys(note for plan in plans.values() for note in plan.notes)),
     )
+
+
+def _probed(
+    model: str, batch: int, strategies: Sequence[str], processes: int, options: RunOptions, out: Path,
+    progress: Progress,
+) -> str:  # fmt: skip
+    """Measure this machine; returns the cluster file."""
+    if options.stand_in:
+        raise ConfigError("cluster must be given where waits stand in for arithmetic: it says how long they are")
+    known = [name for name in strategies if name != "layerwise"] or ["data"]
+    return str(
+        probe(
+            [model], batch=batch, processes=processes, out=out, strategies=known, device=options.device,
+            threads=options.threads, progress=progress,
+        ).cluster_file
+    )  # fmt: skip
 
 
 def _plans(
@@ -125,14 +150,20 @@ def _saved(plans: dict[str, Plan], folder: Path) -> dict[str, str]:
 
 
 def _measured(
-    spec: Spec, programs: dict[str, Program], folder: Path, processes: int, hosts: Hosts | None, progress: Progress
+    spec: Spec,
+    programs: dict[str, Program],
+    folder: Path,
+    processes: int,
+    hosts: Hosts | None,
+    stall_s: float,
+    progress: Progress,
 ) -> dict[str, list[Measurement]]:
     """Run all plans in turns; what was measured, by strategy."""
     seen = _Seen(spec, programs, progress)
     write_spec(spec, folder / "spec.json")
     launch(
         "executor.validation.rank", [str(folder / "spec.json")], processes=processes, threads=spec.run.threads,
-        folder=folder, hosts=hosts, progress=seen.look, task_name=seen.task_name,
+        folder=folder, hosts=hosts, stall_s=stall_s, progress=seen.look, task_name=seen.task_name,
     )  # fmt: skip
     paths = {name: [measurement_path(spec, name, turn) for turn in range(spec.rounds)] for name in spec.plans}
     return {name: [read_measurement(path) for path in rows if path.exists()] for name, rows in paths.items()}

@@ -1,0 +1,137 @@
+"""``orrery validate``: predict strategies, run them, and set both side by side."""
+
+import sys
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from orrery.output import print_json, to_json, whole_file
+from orrery.progress import progress_bar
+from orrery.views import print_table
+
+if TYPE_CHECKING:
+    from executor.validation.result import Validation
+
+__all__ = ["validate"]
+
+TABLES = ("kinds", "layers", "edges", "tasks")
+
+
+def validate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as vgg11-cifar.")],
+    *,
+    processes: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Ranks; as many as the lab has hosts if not given.")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a mini-batch, all ranks.")],
+    strategies: Annotated[
+        str, typer.Option(metavar="S,S,...", help="Strategies, separated by commas.")
+    ] = "data,model,owt,spatial,layerwise",
+    cluster: Annotated[
+        str | None, typer.Option(metavar="C", help="Cluster to predict with; this machine is probed if not given.")
+    ] = None,
+    lab: Annotated[
+        str | None, typer.Option(metavar="C", help="Cluster to make of network namespaces, and to run in.")
+    ] = None,
+    stand_in_compute: Annotated[
+        bool, typer.Option("--stand-in-compute", help="Wait for the predicted time instead of computing.")
+    ] = False,
+    rounds: Annotated[int, typer.Option(min=1, metavar="R", help="Turns of each strategy at most.")] = 12,
+    spread: Annotated[
+        float, typer.Option(min=0.0, metavar="S", help="Share to which medians are to be known; ends the rounds.")
+    ] = 0.02,
+    budget: Annotated[float, typer.Option(min=0.0, metavar="S", help="No round begins after so many seconds.")] = 300.0,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: a GPU a rank where there is one.")] = (
+        "auto"
+    ),
+    threads: Annotated[int, typer.Option(min=0, metavar="T", help="Of each rank; 0: the cores, shared equally.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of first values, data, dropout and order of turns.")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")
+    ] = False,
+) -> None:
+    """Probe, plan, simulate, run and compare: how far predictions can be trusted here."""
+    from importlib.util import find_spec
+
+    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.errors import ConfigError
+
+    if find_spec("torch") is None:
+        raise ConfigError("validate must have torch, which the extra orrery[executor] brings")
+    if lab and cluster:
+        raise ConfigError(f"cluster must be left out with a lab, which is the cluster, got {cluster!r}")
+    if lab:
+        processes = processes or len(load_cluster(lab).devices)
+        from executor.lab import is_inside, run_inside
+
+        if not is_inside():  # the same command again, where hosts can be made
+            raise typer.Exit(run_inside([sys.executable, "-m", "orrery", *sys.argv[1:]]))
+    if processes is None:
+        raise ConfigError("processes must be given where there is no lab, got none")
+    from executor.lab import lab_hosts
+    from executor.options import RunOptions
+    from executor.validation.validate import validate as validate_strategies
+    from reports.validation_page import write_validation_page
+
+    names = list(dict.fromkeys(name.strip() for name in strategies.split(",")))
+    options = RunOptions(plan="", stand_in=stand_in_compute, device=device, threads=threads, seed=seed)
+    page = whole_file(out / "index.html") if out else nullcontext()
+    numbers = whole_file(out / "validation.json") if out else nullcontext()
+    hosts = lab_hosts(load_cluster(lab)) if lab else nullcontext()
+    with page as page_file, numbers as numbers_file, progress_bar(model) as progress, hosts as where:
+        found = validate_strategies(
+            model, batch=batch, strategies=names, processes=processes, cluster=lab or cluster, hosts=where, run=options,
+            rounds=rounds, spread=spread, budget_s=budget, out=out, progress=progress,
+        )  # fmt: skip
+        values = validation_values(found)
+        if page_file and numbers_file:
+            write_validation_page(found, page_file)
+            numbers_file.write_bytes(to_json(values))
+    if json:
+        return print_json(values)
+    _print(found)
+    if out:
+        print(f"page: {out / 'index.html'}")
+
+
+def validation_values(found: "Validation") -> dict[str, Any]:
+    """Everything that was found, in SI units; tables as lists of rows."""
+    values = {field: getattr(found, field) for field in ("model", "batch", "cluster", "devices", "stand_in", "lab")}
+    values |= {field: getattr(found, field) for field in ("rank_correlation", "order_right", "loss_difference")}
+    rows = []
+    for strategy in found.strategies:
+        row = {key: value for key, value in asdict(strategy).items() if key not in (*TABLES, "simulated", "measured")}
+        row |= {key: getattr(strategy, key) for key in ("predicted_s", "measured_s", "error", "bytes_equal")}
+        rows.append(row | {key: getattr(strategy, key).to_dict("records") for key in TABLES})
+    return {
+        **values,
+        "strategies": rows,
+        "refused": found.refused,
+        "environment": found.environment,
+        "notes": found.notes,
+    }
+
+
+def _print(found: "Validation") -> None:
+    """A table for people, and the answer."""
+    from reports.validation_page import validation_headline
+
+    print_table(
+        [
+            {
+                "strategy": s.name,
+                **{f"{reading} (ms)": f"{time_s * 1e3:.4g}" for reading, time_s in s.ladder_s.items()},
+                "quartiles (ms)": f"{s.quartiles_s[0] * 1e3:.4g} to {s.quartiles_s[1] * 1e3:.4g}",
+                "iterations": len(s.iterations_s),
+                "error": f"{s.error:+.1%}",
+                "bytes": "equal" if s.bytes_equal else "differ",
+            }
+            for s in found.strategies
+        ]
+    )
+    refused = [f"{name} was refused: {reason}" for name, reason in found.refused.items()]
+    print("\n".join([validation_headline(found), *refused, *found.notes]))

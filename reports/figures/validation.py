@@ -1,0 +1,110 @@
+"""Predicted against measured: iteration times under every reading, and durations of single tasks."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import plotly.graph_objects as go
+
+from reports.figures.look import log_ticks, styled
+from reports.palette import COMMUNICATION, IDLE, RUNGS, kind_colours
+from reports.units import time_unit
+
+if TYPE_CHECKING:
+    from executor.validation.result import StrategyValidation
+
+__all__ = ["measured_ladder_figure", "task_figure"]
+
+BAND = 0.1
+"""Half width of the band in which a task counts as predicted well."""
+
+
+def measured_ladder_figure(strategies: "Sequence[StrategyValidation]") -> go.Figure:
+    """Draw, for each strategy, one bar a reading and last the measurement, with its quartiles."""
+    unit = time_unit([value for s in strategies for value in s.ladder_s.values()])
+    names, figure = [s.name for s in strategies], go.Figure()
+    readings = list(strategies[0].ladder_s)
+    for reading, colour in zip(readings, [*RUNGS[: len(readings) - 1], COMMUNICATION], strict=True):
+        values_s = [s.ladder_s[reading] for s in strategies]
+        spread = None
+        if reading == "measured":
+            low, high = zip(*(s.quartiles_s for s in strategies), strict=True)
+            spread = {
+                "type": "data",
+                "symmetric": False,
+                "array": [(end - value) / unit.factor for end, value in zip(high, values_s, strict=True)],
+                "arrayminus": [(value - end) / unit.factor for end, value in zip(low, values_s, strict=True)],
+                "thickness": 1.5,
+            }
+        figure.add_bar(
+            y=names,
+            x=[value / unit.factor for value in values_s],
+            name=reading,
+            orientation="h",
+            marker={"color": colour, "line": {"width": 0.5, "color": RUNGS[3]}},
+            error_x=spread,
+            customdata=[unit.full(value) for value in values_s],
+            hovertemplate=f"%{{y}}: {reading} %{{customdata}}<extra></extra>",
+        )
+    for s in strategies:
+        figure.add_annotation(
+            x=max(s.ladder_s["measured"], s.quartiles_s[1], s.ladder_s["contention"]) / unit.factor,
+            y=s.name,
+            text=f"<b>{s.error:+.1%}</b>".replace("-", "−"),
+            showarrow=False,
+            xanchor="left",
+            xshift=10,
+            yshift=-14,
+        )
+    longest = max(value for s in strategies for value in s.ladder_s.values()) / unit.factor
+    return styled(
+        figure,
+        barmode="group",
+        bargap=0.25,
+        height=110 + (16 * len(readings) + 16) * len(strategies),
+        xaxis={"title": f"time of one iteration [{unit.name}]", "range": [0, 1.12 * longest], "automargin": True},
+        yaxis={"autorange": "reversed", "automargin": True, "ticksuffix": "  "},
+    )
+
+
+def task_figure(strategy: "StrategyValidation") -> go.Figure:
+    """Draw the duration of every task, predicted over measured, with a band of 10 % about equality."""
+    tasks = strategy.tasks[(strategy.tasks["predicted_s"] > 0) & (strategy.tasks["measured_s"] > 0)]
+    times_s = np.concatenate([tasks["predicted_s"], tasks["measured_s"]])
+    unit, figure = time_unit([float(np.median(times_s)) if len(times_s) else 1.0]), go.Figure()
+    low, high = ((times_s.min() / 1.5, times_s.max() * 1.5) if len(times_s) else (1.0, 10.0)) / np.array(unit.factor)
+    ends = np.array([low, high])
+    band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+    figure.add_scatter(x=ends, y=ends * (1 - BAND), showlegend=False, **band)
+    figure.add_scatter(
+        x=ends,
+        y=ends * (1 + BAND),
+        fill="tonexty",
+        fillcolor="rgba(154,163,173,.25)",
+        name=f"within {BAND:.0%}",
+        **band,
+    )
+    style = {"width": 1.5, "dash": "dash", "color": IDLE}
+    figure.add_scatter(x=ends, y=ends, mode="lines", line=style, name="equal", hoverinfo="skip")
+    for kind, colour in kind_colours(str(kind) for kind in tasks["kind"].unique()).items():
+        mine = tasks[tasks["kind"] == kind]
+        figure.add_scatter(
+            x=mine["measured_s"] / unit.factor,
+            y=mine["predicted_s"] / unit.factor,
+            mode="markers",
+            marker={"color": colour, "size": 7, "opacity": 0.75, "line": {"width": 0.5, "color": RUNGS[4]}},
+            name=kind.replace("_", " "),
+            text=mine["name"],
+            customdata=[f"{error:+.1%}" for error in mine["error"]],
+            hovertemplate="%{text}<br>predicted %{y:.4~g}, measured %{x:.4~g} "
+            + unit.name
+            + "<br>%{customdata}<extra></extra>",
+        )
+    axis = {"type": "log", "automargin": True, "zeroline": False, **log_ticks(float(low), float(high))}
+    powers = np.log10(ends).tolist()
+    return styled(
+        figure,
+        height=420,
+        xaxis={"title": f"measured, median [{unit.name}]", "range": powers, **axis},
+        yaxis={"title": f"predicted [{unit.name}]", "range": powers, **axis},
+    )
