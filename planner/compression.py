@@ -111,7 +111,7 @@ class Compression:
     def text(self) -> str:
         """As ``compression`` reads it: the name, and the parameters that are not at their defaults."""
         fields = COMPRESSIONS[self.name].fields
-        given = ",".join(f"{key}={value:.17g}" for key, value in self.parameters if value != fields[key].default)
+        given = ",".join(f"{key}={value}" for key, value in self.parameters if value != fields[key].default)
         return f"{self.name}:{given}" if given else self.name
 
     @property

@@ -86,8 +86,7 @@ class DataType(ABC):
                 f"{self.name}: message must be {size} bytes in a row for {count} numbers, "
                 f"got {message.dtype} of shape {tuple(message.shape)}"
             )
-        values: Tensor = self._decoded(message, count).view(torch.Size(shape))
-        return values if dtype == torch.float32 else values.to(dtype)
+        return self._decoded(message, count).view(torch.Size(shape)).to(dtype)
 
     @abstractmethod
     def _encode(self, values: Tensor, message: Tensor) -> None:
@@ -125,7 +124,7 @@ def check_finite(name: str, values: Tensor, block: int = 0) -> Tensor:
     if not len(values):
         return values.new_zeros(0 if block else 1)
     kernels = cpu_kernels if values.device.type == "cpu" else torch_kernels
-    maxima = kernels.absolute_maxima(values, block or len(values))
+    maxima: Tensor = kernels.absolute_maxima(values, block or len(values))
     if not bool(torch.isfinite(maxima).all()):
         first = int(torch.nonzero(~torch.isfinite(values))[0])
         kind = "NaN" if bool(values[first].isnan()) else f"{float(values[first]):+}inity"

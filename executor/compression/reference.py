@@ -40,7 +40,7 @@ def decode(spec: Compression, message: Bytes, count: int) -> Floats:
     if spec.name in ("float16", "float32"):
         return message.view(spec.name).astype(np.float32)
     scales, codes = np.split(message, [spec.scales(count) * 4])
-    factors = np.repeat(scales.view(np.float32), _block(spec, codes))[:count] if len(scales) else np.float32(1)
+    factors = np.repeat(scales.view(np.float32), _block(spec, codes))[:count] if spec["normalised"] else np.float32(1)
     return values_of(spec).signed[codes] * factors
 
 

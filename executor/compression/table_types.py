@@ -56,8 +56,9 @@ class TableType(DataType):
     def _parts(self, message: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The scales and the codes in a message; a scale of 1 where it holds none."""
         head = self.spec.scales(count) * SCALE_BYTES
-        scales = message[:head].view(torch.float32) if head else torch.ones(1, device=message.device)
-        return scales, message[head:]
+        if not self.spec["normalised"]:
+            return torch.ones(1, device=message.device), message
+        return message[:head].view(torch.float32), message[head:]
 
 
 @cache

@@ -37,9 +37,8 @@ def _launch(kernel: Any, tensors: tuple[Tensor, ...], count: int, scales: Tensor
     if not count:
         return
     shift = block.bit_length() - 1 if len(scales) > 1 else 62  # one scale: every number shifts to 0
-    device = tensors[0].device
-    with torch.cuda.device(device if device.type == "cuda" else None):
-        grid = (triton.cdiv(count, _PER_PROGRAM),)
+    grid = (triton.cdiv(count, _PER_PROGRAM),)
+    with torch.cuda.device_of(tensors[0]):
         kernel[grid](*tensors, count, SHIFT=shift, SIZE=_PER_PROGRAM, num_warps=_WARPS)
 
 
