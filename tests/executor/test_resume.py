@@ -118,8 +118,9 @@ def test_the_state_of_the_optimizer_matters(ranks, tmp_path):
     """What the test above could not see if it were lost: without its momentum the training is another."""
     graph, spec = network(), OPTIMIZERS[0]
     common = {"optimizer": spec, "seed": 5}
-    only, plain = options(steps=STEPS, **common), options(
-        steps=STEPS, seed=5, optimizer=OptimizerSpec(learning_rate=0.05, momentum=0.0, weight_decay=1e-3)
+    only, plain = (
+        options(steps=STEPS, **common),
+        options(steps=STEPS, seed=5, optimizer=OptimizerSpec(learning_rate=0.05, momentum=0.0, weight_decay=1e-3)),
     )
     with_state, without = (
         sum(row[0][-1] for row in ranks.run(train, program(graph, 1), chosen, True)) for chosen in (only, plain)
