@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from executor.clocks import clock_offset_s
 from executor.devices import Device, device_of
 from executor.launch import threads_of
-from executor.lowered import check_program, program_of
+from executor.lowered import program_of
 from executor.measurement import WARM_UP, Measurement, join
 from executor.places import Place
 from executor.probe import LayerProbe, ProbeRow, over_ranks, parts_of
@@ -33,6 +34,8 @@ from planner.plan_file import load_plan
 from planner.program import Program
 
 __all__ = ["main"]
+
+Floats = NDArray[np.float64]
 
 _LEAST_COUNTED, _MOST_COUNTED = 3, 100
 _SAMPLES = 2
@@ -55,8 +58,6 @@ class _Turns:
         self._plans: Mapping[str, tuple[Plan, Program]] = {
             name: (plan, program_of(plan)) for name, plan in plans.items()
         }
-        for _, program in self._plans.values():
-            check_program(program, where.ranks)
         self._counted = dict.fromkeys(self._plans, _LEAST_COUNTED)
         self._times_s: dict[str, list[float]] = {name: [] for name in self._plans}
         self._probe = None if spec.run.stand_in else self._new_probe()
@@ -89,8 +90,7 @@ class _Turns:
         if self._probe:
             dist.barrier()
             for _ in range(_SAMPLES):
-                self._status.at(-1, RankState.COMPUTING)
-                self._probe.sample()
+                self._probe.sample(lambda _part: self._status.at(-1, RankState.COMPUTING))
 
     def _keep_samples(self, probe: LayerProbe) -> None:
         mine = probe.rows()
@@ -118,9 +118,7 @@ class _Turns:
             found.write(measurement_path(self._spec, name, turn))
             self._times_s[name] += found.iterations_s.tolist()
 
-    def _gathered(
-        self, program: Program, measured: list[Measured], losses: "np.ndarray[tuple[int], np.dtype[np.float64]]"
-    ) -> Measurement | None:
+    def _gathered(self, program: Program, measured: list[Measured], losses: Floats) -> Measurement | None:
         """Bring what all ranks measured to rank 0."""
         shift = self._offset_s
         mine = (
@@ -137,14 +135,12 @@ class _Turns:
 
     def _agreed(self, turns: int, elapsed_s: float) -> bool:
         """Whether it is enough, as rank 0 sees it, and with it how many iterations the next turns have."""
-        spec, counts = self._spec, dict(self._counted)
+        spec, said = self._spec, [(False, self._counted)]
         if self._rank == 0:
-            for name, times_s in self._times_s.items():
-                count = round(spec.turn_s / float(np.median(times_s)))
-                counts[name] = min(max(count, _LEAST_COUNTED), _MOST_COUNTED)
-        known = all(median_spread(times_s) <= spec.spread for times_s in self._times_s.values() if times_s)
-        known = known and turns >= LEAST_ROUNDS
-        said = [(known or turns >= spec.rounds or elapsed_s > spec.budget_s, counts)]
+            known = all(median_spread(times_s) <= spec.spread for times_s in self._times_s.values())
+            counts = {name: round(spec.turn_s / float(np.median(times_s))) for name, times_s in self._times_s.items()}
+            done = (known and turns >= LEAST_ROUNDS) or turns >= spec.rounds or elapsed_s > spec.budget_s
+            said = [(done, {name: min(max(count, _LEAST_COUNTED), _MOST_COUNTED) for name, count in counts.items()})]
         dist.broadcast_object_list(said, src=0)
         done, self._counted = said[0]
         return done

@@ -180,13 +180,22 @@ def test_bad_questions_are_refused_on_one_line(capsys, words, reason):
     assert reason in printed.err
 
 
-def test_the_command_writes_the_page_and_its_numbers(capsys, tmp_path):
-    words = ["--processes", "2", "--batch", "8", "--cluster", CLUSTER, "--strategies", "data,model", "--rounds", "1"]
-    words += ["--budget", "1", "--out", str(tmp_path), "--json", "--device", "cpu"]
-    assert run(app, ["validate", "lenet5", *words]) == 0
+def test_the_command_writes_the_page_and_its_numbers(capsys, tmp_path, monkeypatch, found):
+    asked = {}
+
+    def answer(model, **changes):
+        asked.update(changes, model=model)
+        return found
+
+    monkeypatch.setattr("executor.validation.validate.validate", answer)
+    words = ["lenet5", "--processes", "2", "--batch", "8", "--cluster", CLUSTER, "--strategies", "data, model,data"]
+    assert run(app, ["validate", *words, "--rounds", "4", "--out", str(tmp_path), "--json", "--threads", "1"]) == 0
+    assert (asked["model"], asked["processes"], asked["batch"], asked["cluster"]) == ("lenet5", 2, 8, CLUSTER)
+    assert (asked["strategies"], asked["rounds"], asked["hosts"]) == (["data", "model"], 4, None)
+    assert (asked["run"].stand_in, asked["run"].threads) == (False, 1)
     values = json.loads(capsys.readouterr().out)
     assert values == json.loads((tmp_path / "validation.json").read_text())
-    assert [row["name"] for row in values["strategies"]] == ["data", "model"]
+    assert [row["name"] for row in values["strategies"]] == [s.name for s in found.strategies]
     for row in values["strategies"]:
         tasks = pd.DataFrame(row["tasks"])
         assert {"id", "name", "kind", "layer", "predicted_s", "measured_s", "error"} <= set(tasks)
