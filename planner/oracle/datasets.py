@@ -1,0 +1,34 @@
+"""Data sets by name: how many samples an epoch has."""
+
+import difflib
+
+from hwprofiles.errors import ConfigError
+
+__all__ = ["DATASETS", "samples_of"]
+
+DATASETS = {"imagenet": 1_281_167, "cifar10": 50_000, "cosmoflow": 99_456}
+"""Training samples.
+
+Sources: Russakovsky et al., "ImageNet large scale visual recognition challenge", IJCV 2015, Table 2; Krizhevsky,
+"Learning multiple layers of features from tiny images", 2009; Mathuriya et al., "CosmoFlow", SC 2018: eight
+sub-volumes of each of 12,632 simulations, without 1,600 for validation and test.
+"""
+
+
+def samples_of(dataset: str | int) -> int:
+    """Samples of a data set.
+
+    Args:
+        dataset: A name of ``DATASETS``, or a number of samples >= 1 (also as text).
+
+    Raises:
+        ConfigError: Neither.
+    """
+    if isinstance(dataset, str) and dataset in DATASETS:
+        return DATASETS[dataset]
+    text = str(dataset)
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    near = difflib.get_close_matches(text, DATASETS, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"dataset must be one of {', '.join(DATASETS)} or a number of samples >= 1, got {text!r}{hint}")

@@ -1,0 +1,270 @@
+"""From a model, a cluster and a data set to the table: cases, times of all of them at once, forms."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from planner.configurations import Configuration
+from planner.costs import CostModel
+from planner.graph import ComputationGraph
+from planner.lowering import lower
+from planner.memory import parameter_bytes, peak_memory_bytes
+from planner.network import Network, network_of
+from planner.oracle import forms, wires
+from planner.oracle.cases import SAMPLED, Case, Question, case_of, limits_of
+from planner.oracle.costs import communication_s, held_bytes, stage_costs
+from planner.oracle.datasets import samples_of
+from planner.oracle.options import STRATEGIES, OracleOptions, check_strategy
+from planner.oracle.sizes import Sizes
+from planner.oracle.splits import Split, layer_times
+from planner.oracle.stages import balanced
+from planner.oracle.table import Limit, OracleRow, OracleTable, WireRow
+from planner.strategies import spaces_of
+
+__all__ = ["memory_reuse", "oracle"]
+
+Floats = NDArray[np.float64]
+HOUR_S = 3600.0
+LEVEL_BYTES = 2**20
+"""Message whose alpha the levels print."""
+
+
+def oracle(
+    graph: ComputationGraph,
+    cluster: DeviceGraph,
+    *,
+    dataset: str | int,
+    devices: Sequence[int],
+    strategies: Sequence[str] | None = None,
+    batch_per_device: int | None = None,
+    options: OracleOptions | None = None,
+    epochs: int = 1,
+    budget_gpu_hours: float | None = None,
+) -> OracleTable:
+    """Project every strategy on every number of devices by the closed forms of ParaDL, Table 1.
+
+    Args:
+        graph: The model; its batch is the mini-batch of all devices, unless ``batch_per_device`` is given.
+        cluster: Device graph; p devices are its first p.
+        dataset: A name of ``DATASETS``, or a number of samples.
+        devices: Numbers of devices, each at least 1 and at most the cluster's.
+        strategies: Of ``STRATEGIES``; None for all.
+        batch_per_device: Weak scaling: strategies that split samples take so many a device, and the others keep it
+            as their whole batch, as in the paper's Figure 1.
+        options: Parameters, and how the table is read.
+        epochs, budget_gpu_hours: A row is within the budget if p devices for so many epochs are.
+
+    Raises:
+        ConfigError: A number is out of range, a name is unknown, the data set is smaller than a mini-batch, the
+            segments do not divide, or a strategy that was named has none of the numbers of devices.
+    """
+    options = options or OracleOptions()
+    question = _question(graph, cluster, dataset, batch_per_device, options)
+    _check(cluster, devices, epochs, budget_gpu_hours)
+    for name in strategies or ():
+        check_strategy(name)
+    cases, limits = _cases(question, strategies or STRATEGIES, sorted(set(devices)), named=strategies is not None)
+    gamma = options.memory_reuse if options.memory_reuse is not None else memory_reuse(graph, cluster)
+    model = CostModel(graph, cluster)
+    hours = budget_gpu_hours if budget_gpu_hours is not None else np.inf
+    rows = _rows(model, question, cases, {limit.strategy: limit for limit in limits}, gamma, epochs, hours)
+    return OracleTable(
+        model=graph.name,
+        cluster=cluster.name,
+        dataset=str(dataset),
+        samples=question.samples,
+        scaling="weak" if question.weak else "strong",
+        batch=question.batch,
+        epochs=epochs,
+        budget_gpu_hours=budget_gpu_hours,
+        gamma=gamma,
+        delta_bytes=graph.element_bytes,
+        device_memory_bytes=min(device.memory_bytes for device in cluster.devices[: max(devices)]),
+        wires=_levels(model.network, max(devices)),
+        rows=tuple(rows),
+        limits=tuple(limits),
+        winners=_winners(rows),
+        notes=_notes(question),
+    )
+
+
+def _question(
+    graph: ComputationGraph, cluster: DeviceGraph, dataset: str | int, per_device: int | None, options: OracleOptions
+) -> Question:
+    samples, weak = samples_of(dataset), per_device is not None
+    if per_device is not None and (type(per_device) is not int or per_device < 1):
+        raise ConfigError(f"batch_per_device must be a whole number >= 1, got {per_device!r}")
+    batch = per_device if per_device is not None else graph.batch
+    if batch > samples:
+        raise ConfigError(f"batch must be at most the {samples:,} samples of the data set, got {batch:,}")
+    node = int(np.bincount([device.node for device in cluster.devices]).max())
+    return Question(
+        sizes=Sizes(graph), samples=samples, batch=batch, weak=weak, node_devices=node, options=options
+    )  # fmt: skip
+
+
+def _check(cluster: DeviceGraph, devices: Sequence[int], epochs: int, budget: float | None) -> None:
+    if not devices or any(type(p) is not int or p < 1 for p in devices):
+        raise ConfigError(f"devices must be whole numbers >= 1, got {list(devices)!r}")
+    if max(devices) > len(cluster.devices):
+        raise ConfigError(
+            f"devices must be at most the {len(cluster.devices)} of {cluster.name}, got {max(devices)}; "
+            f"clusters of the catalogue grow by a parameter, such as {cluster.name.partition(':')[0]}:nodes=N"
+        )
+    if type(epochs) is not int or epochs < 1:
+        raise ConfigError(f"epochs must be a whole number >= 1, got {epochs!r}")
+    if budget is not None and not 0 < budget < np.inf:
+        raise ConfigError(f"budget_gpu_hours must be a finite number > 0, got {budget!r}")
+
+
+def _cases(
+    question: Question, strategies: Sequence[str], devices: Sequence[int], *, named: bool
+) -> tuple[list[Case], list[Limit]]:
+    cases: list[Case] = []
+    limits: list[Limit] = []
+    for name in strategies:
+        found = {p: case_of(question, name, p) for p in ([1] if name == "serial" else devices)}
+        had = [case for case in found.values() if isinstance(case, Case)]
+        refused = {p: case for p, case in found.items() if isinstance(case, str)}
+        if named and not had:
+            p, reason = next(iter(refused.items()))
+            raise ConfigError(f"devices must suit {name} on {question.sizes.graph.name}, got {p}: {reason}")
+        cases += had
+        limits.append(limits_of(question, name, refused))
+    return cases, limits
+
+
+def memory_reuse(graph: ComputationGraph, cluster: DeviceGraph) -> float:
+    """Gamma of a model: what ``planner.memory`` keeps of activations at the peak, over 2 sum(|x| + |y|) of the table.
+
+    On one device without a split, where nothing but activations, their gradients and parameters is kept.
+    """
+    alone = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in graph.layers}
+    model = CostModel(graph, cluster.take(1))
+    program = lower(model, spaces_of(graph, alone, 1))
+    held = 3 * sum(parameter_bytes(program, i) for i in range(len(graph.layers)) if graph.has_phase(i, "update"))
+    counted = 2 * sum(
+        layer.output.elements + sum(shape.elements for shape in layer.input_shapes) for layer in graph.layers
+    )
+    return (float(peak_memory_bytes(program)[0]) - held) / (counted * graph.element_bytes)
+
+
+def _rows(
+    model: CostModel, question: Question, cases: Sequence[Case], limits: dict[str, Limit], gamma: float, epochs: int,
+    budget_gpu_hours: float,
+) -> list[OracleRow]:  # fmt: skip
+    sizes, options = question.sizes, question.options
+    times = layer_times(model, sizes, [_timed(case, options) for case in cases])
+    rows = []
+    for c, case in enumerate(cases):
+        fw, bw, wu = _shares(case, options, {phase: row[c] for phase, row in times.items()}, sizes)
+        parts = {"gradient_exchange_s": 0.0, "activations_s": 0.0, "halo_s": 0.0, "pipeline_s": 0.0}
+        bounds = None
+        if case.strategy == "layer":
+            bounds = balanced(fw + bw, case.p)
+            stages = [np.add.reduceat(row, bounds[:-1]) for row in (fw, bw, wu)]
+            update_s = float(stages[2].max())
+            compute_s = float(forms.pipeline_computation_s(*stages, case.segments))
+            parts["pipeline_s"] = stage_costs(model.network, sizes, case, bounds)
+        else:
+            update_s, compute_s = float(wu.sum()), float(forms.computation_s(fw, bw, wu))
+            parts |= communication_s(model.network, sizes, case, options)
+        memory = held_bytes(sizes, case, options, gamma, bounds)
+        rows.append(
+            _row(model.cluster, question, case, parts, (compute_s, update_s, memory), limits[case.strategy],
+                 epochs, budget_gpu_hours)
+        )  # fmt: skip
+    return rows
+
+
+def _timed(case: Case, options: OracleOptions) -> Split:
+    """The part whose times are asked for: of ideal scaling that of one device."""
+    if options.compute == "parts":
+        return case.split
+    return Split(devices=case.p, samples=case.batch)
+
+
+def _shares(case: Case, options: OracleOptions, times: dict[str, Floats], sizes: Sizes) -> tuple[Floats, ...]:
+    """FW, BW and WU of what a device computes, shape (G,) each; of a micro-batch in a pipeline."""
+    fw, wu = times["forward"], times["update"]
+    bw = times["activation_gradient"] + times["weight_gradient"]
+    if options.compute == "ideal":
+        over = case.segments if case.strategy == "layer" else case.p
+        fw, bw = fw / over, bw / over
+        if case.strategy in ("filter", "channel", "data+filter"):
+            wu = wu / case.p2
+        elif case.grid:
+            wu = wu / np.where(sizes.flat, case.p2, 1)
+    return fw, bw, wu
+
+
+def _row(
+    cluster: DeviceGraph, question: Question, case: Case, parts: dict[str, float],
+    costs: tuple[float, float, float], limit: Limit, epochs: int, budget_gpu_hours: float,
+) -> OracleRow:  # fmt: skip
+    compute_s, update_s, memory_bytes = costs
+    communication = sum(parts.values())
+    iteration_s = compute_s + communication
+    epoch_s = question.samples / case.batch * iteration_s
+    gpu_hours = case.p * epoch_s * epochs / HOUR_S
+    return OracleRow(
+        strategy=case.strategy,
+        devices=case.p,
+        degrees=case.degrees,
+        batch=case.batch,
+        forward_backward_s=compute_s - update_s,
+        update_s=update_s,
+        gradient_exchange_s=parts["gradient_exchange_s"],
+        activations_s=parts["activations_s"],
+        halo_s=parts["halo_s"],
+        pipeline_s=parts["pipeline_s"],
+        compute_s=compute_s,
+        communication_s=communication,
+        iteration_s=iteration_s,
+        epoch_s=epoch_s,
+        samples_per_s=case.batch / iteration_s,
+        memory_bytes=memory_bytes,
+        fits=memory_bytes <= min(device.memory_bytes for device in cluster.devices[: case.p]),
+        limit=limit.devices,
+        limit_reason=limit.reason,
+        gpu_hours=gpu_hours,
+        within_budget=gpu_hours <= budget_gpu_hours,
+    )
+
+
+def _winners(rows: Sequence[OracleRow]) -> dict[int, str]:
+    winners: dict[int, OracleRow] = {}
+    for row in rows:
+        best = winners.get(row.devices)
+        if row.fits and (best is None or row.epoch_s < best.epoch_s):
+            winners[row.devices] = row
+    return {p: winners[p].strategy for p in sorted(winners)}
+
+
+def _levels(network: Network, devices: int) -> tuple[WireRow, ...]:
+    """Alpha and beta of a ring in a node, and of one over all devices."""
+    first = network.node[:devices] == network.node[0]
+    groups = {"inside a node": np.flatnonzero(first)[None, :]}
+    if not first.all():
+        groups["between nodes"] = wires.rows(devices, devices)
+    found = [(level, wires.ring(network, members)) for level, members in groups.items() if members.shape[1] > 1]
+    return tuple(
+        WireRow(
+            level=level,
+            alpha_s=float(wire.alpha_s(np.array([float(LEVEL_BYTES)]))[0]),
+            beta_s_per_byte=wire.beta_s_per_byte,
+        )
+        for level, wire in found
+    )
+
+
+def _notes(question: Question) -> tuple[str, ...]:
+    if question.weak:
+        return (
+            f"weak scaling: {', '.join(SAMPLED)} take {question.batch} samples a device; the others split no samples "
+            f"and keep a mini-batch of {question.batch}",
+        )
+    return (f"strong scaling: every strategy has a mini-batch of {question.batch}",)

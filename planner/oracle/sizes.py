@@ -1,0 +1,155 @@
+"""Sizes of a network's layers in the symbols of Table 1, and which of its tensors each strategy moves."""
+
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.configurations import part_bounds
+from planner.graph import ComputationGraph, Edge, Layer
+from planner.shapes import Need
+
+__all__ = ["Sizes", "is_flat"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Grid = tuple[int, ...]
+
+
+def is_flat(layer: Layer) -> bool:
+    """Whether a layer has no positions to split: fully connected ones, and pooling over all positions."""
+    return int(np.prod(layer.output.positions)) == 1 or not set(layer.parallel_dims) - {"sample", "channel"}
+
+
+def _mixes(layer: Layer) -> bool:
+    """Whether an output channel is a sum over input channels with weights: F filters of C channels."""
+    need = layer.operation.needs(0, layer.input_shapes)[1]
+    return layer.parameter_count > 0 and (need.dim is None or need.group_in > 1 or need.group_out > 1)
+
+
+class Sizes:
+    """Sizes a sample of every layer, shape (G,), and halos.
+
+    Args:
+        graph: The network; its batch does not matter.
+    """
+
+    def __init__(self, graph: ComputationGraph) -> None:
+        self.graph = graph
+        layers = graph.layers
+        self.flat: Bools = np.array([is_flat(layer) for layer in layers])
+        self.mixing: Bools = np.array([_mixes(layer) for layer in layers])
+        self.first: Bools = self.mixing & np.array(
+            [not graph.has_phase(i, "activation_gradient") for i in range(len(layers))]
+        )
+        """Layers with weights that read the data."""
+        self.y: Floats = np.array([layer.output.elements / graph.batch for layer in layers])
+        self.x: Floats = np.array([sum(s.elements for s in layer.input_shapes) / graph.batch for layer in layers])
+        self.b: Floats = np.array(
+            [sum(p.elements for p in layer.parameters if p.name == "bias") for layer in layers], dtype=np.float64
+        )
+        self.w: Floats = np.array([float(layer.parameter_count) for layer in layers]) - self.b
+        """Trained numbers but biases: scale and shift of a normalisation are among them."""
+
+    @cached_property
+    def gathered(self) -> Bools:
+        """Outputs that filters of another layer read: what Filter gathers between layers."""
+        return self._read_by(self.mixing)
+
+    @cached_property
+    def gathered_flat(self) -> Bools:
+        """Outputs that a fully connected layer reads: what Spatial gathers."""
+        return self._read_by(self.mixing & self.flat)
+
+    @cached_property
+    def regrouped(self) -> Bools:
+        """Outputs with positions that a layer without them reads channel by channel: pooling over all positions."""
+        trained_or_pooled = np.array(["channel" in layer.parallel_dims for layer in self.graph.layers])
+        return self._read_by(self.flat & ~self.mixing & trained_or_pooled) & ~self.flat
+
+    def _read_by(self, consumers: Bools) -> Bools:
+        return np.array([any(consumers[edge.consumer] for edge in edges) for edges in self.graph.consumers])
+
+    @cached_property
+    def crossing(self) -> Floats:
+        """Elements a sample that layers after layer i read of those up to it, shape (G - 1,): |y_G| of a boundary."""
+        crossing = np.zeros(len(self.y) - 1)
+        for i, edges in enumerate(self.graph.consumers):
+            if edges:
+                crossing[i : max(edge.consumer for edge in edges)] += self.y[i]
+        return crossing
+
+    @cached_property
+    def positions(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Name and position sizes of the layers that Spatial splits."""
+        rows = zip(self.graph.layers, self.flat, strict=True)
+        return [(layer.name, layer.output.positions) for layer, flat in rows if not flat]
+
+    def grid(self, parts: int) -> Grid | None:
+        """Degrees of a grid of parts, as near to a cube as goes; None where some layer has too few positions."""
+        if not self.positions:
+            return None
+        most = [min(sizes) for sizes in zip(*(sizes for _, sizes in self.positions), strict=True)]
+        divisors = [d for d in range(1, parts + 1) if parts % d == 0]
+        grids = [
+            grid
+            for grid in product(*([d for d in divisors if d <= size] for size in most))
+            if int(np.prod(grid)) == parts
+        ]
+        return min(grids, key=lambda grid: (max(grid), tuple(-degree for degree in grid)), default=None)
+
+    def halos(self, grid: Grid) -> tuple[Floats, Floats]:
+        """Elements a sample that the part with the largest halo receives: of x forward, of dL/dy backward, (G,) each.
+
+        The loader delivers each part of the data with its halo, and the data needs no gradient.
+        """
+        forward, backward = np.zeros(len(self.y)), np.zeros(len(self.y))
+        for edge in self.graph.edges:
+            if not (self.flat[edge.consumer] or self.flat[edge.producer]):
+                forward[edge.consumer] += self._halo_x(edge, grid)
+                if self.graph.has_gradient(edge.producer):
+                    backward[edge.consumer] += self._halo_dy(edge, grid)
+        return forward, backward
+
+    def _halo_x(self, edge: Edge, grid: Grid) -> float:
+        needed, own = [], []
+        for need, in_size, out_size, degree in self._dims(edge, grid):
+            parts, held = part_bounds(out_size, degree), part_bounds(in_size, degree)
+            low, high = need.interval(parts[:-1], parts[1:], in_size)
+            needed.append(high - low)
+            own.append(_overlap(low, high, held))
+        return self.graph.layers[edge.producer].output.size("channel") * _largest(needed, own)
+
+    def _halo_dy(self, edge: Edge, grid: Grid) -> float:
+        """Outputs that read a part's inputs: for window k, stride s, from (low + pad - d (k - 1)) / s on."""
+        needed, own = [], []
+        for need, in_size, out_size, degree in self._dims(edge, grid):
+            parts, held = part_bounds(out_size, degree), part_bounds(in_size, degree)
+            reach = need.dilation * (need.kernel - 1)
+            low = np.clip(-(-(held[:-1] + need.pad - reach) // need.stride), 0, out_size)
+            high = np.clip((held[1:] - 1 + need.pad) // need.stride + 1, 0, out_size)
+            needed.append(np.maximum(high - low, 0))
+            own.append(_overlap(low, high, parts))
+        return self.graph.layers[edge.consumer].output.size("channel") * _largest(needed, own)
+
+    def _dims(self, edge: Edge, grid: Grid) -> list[tuple[Need, int, int, int]]:
+        """Need, input size, output size and degree of every position dimension."""
+        layer = self.graph.layers[edge.consumer]
+        needs = layer.operation.needs(edge.slot, layer.input_shapes)[2:]
+        sizes = layer.input_shapes[edge.slot].positions
+        return list(zip(needs, sizes, layer.output.positions, grid, strict=True))
+
+
+def _overlap(low: Ints, high: Ints, bounds: Ints) -> Ints:
+    """Length of what each part needs and holds itself."""
+    return np.asarray(np.maximum(np.minimum(high, bounds[1:]) - np.maximum(low, bounds[:-1]), 0))
+
+
+def _largest(needed: list[Ints], own: list[Ints]) -> float:
+    """Most positions that a part of the grid needs and does not hold."""
+    whole, mine = np.ones(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+    for need, have in zip(needed, own, strict=True):
+        whole, mine = np.multiply.outer(whole, need), np.multiply.outer(mine, have)
+    return float((whole - mine).max())
