@@ -147,7 +147,8 @@ def _no_grid(question: Question, p: int) -> str:
 def _segments(question: Question, p: int, batch: int) -> int:
     given = question.options.segments
     if given is None:
-        return next(s for s in range(min(4 * p, batch), 0, -1) if batch % s == 0)
+        most = min(4 * p, batch) if p > 1 else 1
+        return next(s for s in range(most, 0, -1) if batch % s == 0)
     if batch % given:
         raise ConfigError(f"segments must divide the batch of the pipeline, {batch}, got {given}")
     return given
@@ -160,7 +161,7 @@ def _hybrid(question: Question, strategy: str, p: int, batch: int) -> Case | str
     given = question.options.group
     usual = [d for d in range(1, p) if p % d == 0 and 1 < d <= limit]
     inside = [d for d in reversed(usual) if d <= question.node_devices]
-    why = f"{p} devices make no groups of 2 or more that are less than all"
+    why = f"p = {p} makes no groups of 2 or more devices that are less than all"
     for group in [given] if given else inside + [d for d in usual if d not in inside]:
         if p % group:
             return f"groups of {group} devices do not divide {p}"

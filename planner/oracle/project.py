@@ -1,6 +1,7 @@
 """From a model, a cluster and a data set to the table: cases, times of all of them at once, forms."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,7 +144,7 @@ def memory_reuse(graph: ComputationGraph, cluster: DeviceGraph) -> float:
     On one device without a split, where nothing but activations, their gradients and parameters is kept.
     """
     alone = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in graph.layers}
-    model = CostModel(graph, cluster.take(1))
+    model = CostModel(graph, DeviceGraph(cluster.name, [replace(cluster.devices[0], node=0)], (), ()))
     program = lower(model, spaces_of(graph, alone, 1))
     held = 3 * sum(parameter_bytes(program, i) for i in range(len(graph.layers)) if graph.has_phase(i, "update"))
     counted = 2 * sum(
@@ -266,5 +267,6 @@ def _notes(question: Question) -> tuple[str, ...]:
         return (
             f"weak scaling: {', '.join(SAMPLED)} take {question.batch} samples a device; the others split no samples "
             f"and keep a mini-batch of {question.batch}",
+            "epochs are taken to be worth the same whatever the mini-batch; very large ones may need more of them",
         )
     return (f"strong scaling: every strategy has a mini-batch of {question.batch}",)

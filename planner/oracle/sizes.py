@@ -38,6 +38,7 @@ class Sizes:
 
     def __init__(self, graph: ComputationGraph) -> None:
         self.graph = graph
+        self._halos: dict[Grid, tuple[Floats, Floats]] = {}
         layers = graph.layers
         self.flat: Bools = np.array([is_flat(layer) for layer in layers])
         self.mixing: Bools = np.array([_mixes(layer) for layer in layers])
@@ -105,6 +106,11 @@ class Sizes:
 
         The loader delivers each part of the data with its halo, and the data needs no gradient.
         """
+        if grid not in self._halos:
+            self._halos[grid] = self._halo_sums(grid)
+        return self._halos[grid]
+
+    def _halo_sums(self, grid: Grid) -> tuple[Floats, Floats]:
         forward, backward = np.zeros(len(self.y)), np.zeros(len(self.y))
         for edge in self.graph.edges:
             if not (self.flat[edge.consumer] or self.flat[edge.producer]):

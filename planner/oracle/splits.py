@@ -88,17 +88,16 @@ def _reduced(model: CostModel, i: int, sizes: Sizes, splits: Sequence[Split], ti
     cases = [c for c, split in enumerate(splits) if split.channels > 1]
     if not cases or not sizes.mixing[i] or sizes.first[i]:
         return
-    for c in cases:
-        narrow = _narrow(layer, splits[c].channels)
-        whole = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
-        whole["sample"] = np.array([np.ceil(splits[c].samples)])
-        profile = model.profiles[int(model.profile_of[0])]
-        for phase, seconds in times.items():
-            part, all_of_it = (
-                float(profile.time_s(shape.kernels(phase, whole), phase=phase, winograd=shape.operation.winograd)[0])
-                for shape in (narrow, layer)
-            )
-            seconds[c, i] *= part / all_of_it if all_of_it > 0 else 1.0
+    part = {dim: np.full(len(cases), float(size)) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
+    part["sample"] = np.ceil([splits[c].samples for c in cases])
+    profile = model.profiles[int(model.profile_of[0])]
+    for phase, seconds in times.items():
+        whole = profile.time_s(layer.kernels(phase, part), phase=phase, winograd=layer.operation.winograd)
+        for k, c in enumerate(cases):
+            one = {dim: sizes_of[k : k + 1] for dim, sizes_of in part.items()}
+            narrow = _narrow(layer, splits[c].channels).kernels(phase, one)
+            share = float(profile.time_s(narrow, phase=phase, winograd=layer.operation.winograd)[0])
+            seconds[c, i] *= share / whole[k] if whole[k] > 0 else 1.0
 
 
 def _narrow(layer: Layer, degree: int) -> Layer:

@@ -18,7 +18,7 @@ __all__ = ["Wire", "boundaries", "columns", "direct", "neighbours", "ring", "row
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ALL = 64
+_ALL = 16
 """Devices up to which every message of a pattern is looked at."""
 
 
@@ -54,13 +54,13 @@ def _wire(network: Network, source: Ints, target: Ints, weight: float = 1.0) -> 
 def _representative(network: Network, source: Ints, target: Ints) -> NDArray[np.bool_]:
     """Which messages to look at: of large patterns those that touch a few nodes, the others being wired alike.
 
-    The first two nodes, the last, and those on both sides of the first rack's edge; every message that crosses the
-    links of these nodes is among them, and every one that leaves the first rack in a ring.
+    The first two nodes, and those on both sides of the first rack's edge: every message over the links of these nodes
+    is among them, and every one of a ring that leaves the first rack or comes back to it.
     """
     nodes = np.unique(network.node[np.concatenate([source, target])])
     if len(np.unique(np.concatenate([source, target]))) <= _ALL:
         return np.ones(len(source), dtype=bool)
-    chosen = {int(nodes[0]), int(nodes[1 % len(nodes)]), int(nodes[-1])}
+    chosen = {int(nodes[0]), int(nodes[1 % len(nodes)])}
     rack = {int(node): int(network.rack[np.argmax(network.node == node)]) for node in nodes}
     edge = next((k for k in range(1, len(nodes)) if rack[int(nodes[k])] != rack[int(nodes[0])]), None)
     if edge is not None:

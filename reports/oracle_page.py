@@ -1,0 +1,118 @@
+"""The oracle's answer as one HTML file that needs nothing else."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from plotly.offline import get_plotlyjs
+
+from planner.oracle import OracleRow, OracleTable
+from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
+from reports.oracle_tables import headline, oracle_columns, ordered
+from reports.page_file import write_page
+from reports.units import memory_unit, plain_unit, time_unit
+
+__all__ = ["oracle_html", "write_oracle_page"]
+
+
+def write_oracle_page(table: OracleTable, path: Path) -> None:
+    """Write the page; a reader of ``path`` sees the old file or the whole new one.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written.
+    """
+    write_page(oracle_html(table), path)
+
+
+def oracle_html(table: OracleTable) -> str:
+    """Render the page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    rows = ordered(table)
+    drawn = {"iterations": iteration_figure, "epochs": epoch_figure, "memory": oracle_memory_figure}
+    return environment.get_template("oracle.html").render(
+        table=table,
+        headline=headline(table),
+        tiles=_tiles(table),
+        rows=rows,
+        columns=oracle_columns(rows),
+        winners=_winners(table),
+        parameters=_parameters(table),
+        figures={name: json.loads(draw(table).to_json()) for name, draw in drawn.items()},
+        plotly=get_plotlyjs(),
+    )
+
+
+def _template(name: str) -> str:
+    return files("reports").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _tiles(table: OracleTable) -> list[tuple[str, str, str]]:
+    """Key numbers of the row to book: label, number, unit."""
+    row = table.affordable or table.fastest
+    if row is None:
+        return []
+    iteration, epoch, memory = time_unit([row.iteration_s]), time_unit([row.epoch_s]), memory_unit([row.memory_bytes])
+    return [
+        ("strategy", row.strategy, row.degrees),
+        ("devices", f"{row.devices:,}", ""),
+        ("iteration", iteration.text(row.iteration_s), iteration.name),
+        ("epoch", epoch.text(row.epoch_s), epoch.name),
+        ("communication", f"{100 * row.communication_s / row.iteration_s:.1f}", "%"),
+        ("device hours", plain_unit([row.gpu_hours]).text(row.gpu_hours), f"{table.epochs:,} epochs"),
+        ("memory", memory.text(row.memory_bytes), memory.name),
+    ]
+
+
+def _winners(table: OracleTable) -> list[dict[str, Any]]:
+    """For every number of devices the winner, its lead over the next, and what it waits for."""
+    found = []
+    for p in table.counts:
+        fitting = sorted((row for row in table.rows if row.devices == p and row.fits), key=lambda row: row.epoch_s)
+        if not fitting:
+            found.append({"devices": p, "row": None, "next": "", "bound": "nothing fits in memory", "epoch": "–"})
+            continue
+        best = next(row for row in fitting if row.strategy == table.winners[p])
+        other = next((row for row in fitting if row is not best), None)
+        found.append(
+            {
+                "devices": p,
+                "row": best,
+                "epoch": time_unit([best.epoch_s]).full(best.epoch_s),
+                "next": f"{other.epoch_s / best.epoch_s:.2f}× as fast as {other.strategy}" if other else "alone",
+                "bound": _bound(best),
+            }
+        )
+    return found
+
+
+def _bound(row: OracleRow) -> str:
+    """The largest part of an iteration."""
+    words = {
+        "forward_backward_s": "arithmetic",
+        "update_s": "updates",
+        "gradient_exchange_s": "the exchange of gradients",
+        "activations_s": "activations between layers",
+        "halo_s": "halos",
+        "pipeline_s": "transfers between stages",
+    }
+    largest = max(words, key=lambda name: float(getattr(row, name)))
+    return f"{words[largest]}, {100 * getattr(row, largest) / row.iteration_s:.0f} %"
+
+
+def _parameters(table: OracleTable) -> list[tuple[str, str, str]]:
+    """Symbol, value and meaning."""
+    rows = [
+        ("γ", f"{table.gamma:.3g}", "memory reuse: share of 2 Σ (|x| + |y|) alive at once"),
+        ("δ", f"{table.delta_bytes} B", "size of a number"),
+    ]
+    for wire in table.wires:
+        alpha = time_unit([wire.alpha_s]).full(wire.alpha_s)
+        rate = 1e-9 / wire.beta_s_per_byte
+        rows.append(
+            (f"α, β {wire.level}", f"{alpha}, 1 / {rate:.3g} GB/s", "a round of a ring, busiest link; message of 1 MiB")
+        )
+    return rows

@@ -1,0 +1,103 @@
+"""What the oracle says, in words and columns; the terminal and the page print the same."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from planner.oracle import OracleRow, OracleTable
+from reports.summary import Column
+from reports.units import Unit, memory_unit, plain_unit, time_unit
+
+__all__ = ["headline", "limit_lines", "oracle_columns", "oracle_table", "ordered"]
+
+
+def headline(table: OracleTable) -> str:
+    """Answer the question in one sentence or two."""
+    counts = f"{min(table.counts):,} to {max(table.counts):,} devices" if len(table.counts) > 1 else "one choice"
+    question = f"{table.model} on {table.cluster}, {table.samples:,} samples an epoch"
+    best = table.fastest
+    if best is None:
+        return f"No strategy fits in memory: {question}, {counts}."
+    answer = f"{_spoken(best)} is the fastest projected way to train {question}: {_time(best.epoch_s)} an epoch"
+    if table.budget_gpu_hours is None:
+        return f"{answer}."
+    affordable = table.affordable
+    words = f"within {table.budget_gpu_hours:,g} device hours for {table.epochs:,} epoch{'s' * (table.epochs > 1)}"
+    if affordable is None:
+        return f"{answer}; no row is {words}."
+    if affordable is best:
+        return f"{answer}, {words} ({best.gpu_hours:,.3g})."
+    return f"{answer}; {words} it is {_spoken(affordable)}: {_time(affordable.epoch_s)} an epoch."
+
+
+def _spoken(row: OracleRow) -> str:
+    return f"{row.strategy} on {row.devices:,} device{'s' * (row.devices > 1)}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 3600:.3g} h" if seconds >= 3600 else time_unit([seconds]).full(seconds)
+
+
+def limit_lines(table: OracleTable) -> list[str]:
+    """How far each strategy scales, and why."""
+    return [f"{limit.strategy}: at most {limit.devices:,}, {limit.reason}" for limit in table.limits]
+
+
+def ordered(table: OracleTable) -> list[OracleRow]:
+    """Rows by number of devices, then by time of an epoch."""
+    return sorted(table.rows, key=lambda row: (row.devices, row.epoch_s))
+
+
+def oracle_columns(rows: Sequence[OracleRow]) -> tuple[Column, ...]:
+    """Columns of numbers, each in one unit."""
+    iteration = time_unit([row.iteration_s for row in rows])
+
+    def same(_: Sequence[float]) -> Unit:
+        return iteration
+
+    def column(title: str, meaning: str, choose: Callable[[Sequence[float]], Unit], name: str) -> Column:
+        values = tuple(float(getattr(row, name)) for row in rows)
+        return Column(title=title, meaning=meaning, unit=choose(values), values=values)
+
+    return (
+        column("compute", "forward, backward and update on a device", same, "compute_s"),
+        column("gradients", "exchange of the gradients", same, "gradient_exchange_s"),
+        column("activations", "gathered and summed between layers", same, "activations_s"),
+        column("halo", "edges of the neighbours' parts", same, "halo_s"),
+        column("stages", "between the stages of a pipeline", same, "pipeline_s"),
+        column("iteration", "sum of all parts: nothing overlaps", same, "iteration_s"),
+        column("epoch", "all samples once", _wide_time_unit, "epoch_s"),
+        column("device h", "devices x time of all epochs", plain_unit, "gpu_hours"),
+        column("memory", "of the fullest device", memory_unit, "memory_bytes"),
+    )
+
+
+def _wide_time_unit(values_s: Sequence[float]) -> Unit:
+    """A unit for times that span orders of magnitude: three digits for the shortest."""
+    unit = time_unit(values_s)
+    shortest = min(values_s, default=unit.factor) / unit.factor
+    return Unit(unit.name, unit.factor, decimals=min(max(2 - math.floor(math.log10(shortest)), 0), 3))
+
+
+def oracle_table(table: OracleTable) -> Table:
+    """Lay out one row a strategy and number of devices, the winner of each number marked."""
+    rows = ordered(table)
+    columns = oracle_columns(rows)
+    kind = "a device" if table.scaling == "weak" else "for all"
+    shown = Table(title=f"{table.model} on {table.cluster}, {table.dataset}, batch {table.batch:,} {kind}")
+    shown.add_column("devices", justify="right")
+    shown.add_column("strategy", no_wrap=True)
+    shown.add_column("degrees", no_wrap=True)
+    shown.add_column("batch", justify="right")
+    for column in columns:
+        shown.add_column(Text(column.header), justify="right")
+    for i, row in enumerate(rows):
+        won = table.winners.get(row.devices) == row.strategy
+        name = f"{'★' if won else ' '} {row.strategy}{'' if row.fits else ' (does not fit)'}"
+        cells = [f"{row.devices:,}", name, row.degrees, f"{row.batch:,}", *(column.texts[i] for column in columns)]
+        last = i + 1 == len(rows) or rows[i + 1].devices != row.devices
+        style = "bold" if won else "" if row.fits else "dim"
+        shown.add_row(*(Text(cell) for cell in cells), style=style, end_section=last)
+    return shown
