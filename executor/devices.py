@@ -4,11 +4,13 @@ One code path serves both.  Work that runs beside the arithmetic goes to a lane:
 stream on a GPU; either takes its work in order.
 """
 
+import ctypes
 import queue
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -16,10 +18,14 @@ from typing_extensions import override
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["CpuDevice", "CudaDevice", "Device", "Handle", "Lane", "Mark", "device_of"]
+__all__ = ["DTYPES", "CpuDevice", "CudaDevice", "Device", "Handle", "Lane", "Mark", "device_of"]
 
 Mark = float | torch.cuda.Event
 """A moment: of the host's clock, or of a stream."""
+
+
+DTYPES = {4: torch.float32, 8: torch.float64}
+"""By bytes of an element."""
 
 
 class Handle(ABC):
@@ -117,11 +123,30 @@ class _Thread(Lane):
         self._jobs.put(None)
 
 
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+"""Parameters of glibc's ``mallopt``."""
+
+
+def _keep_freed_memory() -> None:
+    """Let freed memory stay with the process, where the C library is glibc.
+
+    It would give tensors of some megabytes back and fetch them, page by page, again: convolutions of small images
+    with few channels then take more than twice as long.
+    """
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, value in ((_MMAP_THRESHOLD, 2**30), (_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 64 * 2**20)):
+            mallopt(parameter, value)
+
+
 class CpuDevice(Device):
     """A processor; marks are times of the host's clock."""
 
     torch_device = torch.device("cpu")
     backend = "gloo"
+
+    def __init__(self) -> None:
+        _keep_freed_memory()
 
     @override
     def mark(self) -> Mark:
@@ -157,7 +182,7 @@ class _Queued(Handle):
 
 class _Stream(Lane):
     def __init__(self) -> None:
-        self._stream = torch.cuda.Stream()
+        self._stream = torch.cuda.Stream(priority=-1)  # messages before arithmetic: others wait for them
 
     def submit(self, work: Callable[[], None]) -> Handle:
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -182,11 +207,7 @@ class CudaDevice(Device):
     def __init__(self, index: int) -> None:
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
-        self._origin = torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
-        self._origin.record()
-        torch.cuda.synchronize()
-        self._origin_s = time.perf_counter()
+        self._origin = self._next_origin = self._moment()
 
     @override
     def mark(self) -> Mark:
@@ -197,11 +218,21 @@ class CudaDevice(Device):
     @override
     def seconds(self, mark: Mark) -> float:
         assert isinstance(mark, torch.cuda.Event)
-        return self._origin_s + float(self._origin.elapsed_time(mark)) * 1e-3
+        event, event_s = self._origin
+        return event_s + float(event.elapsed_time(mark)) * 1e-3
 
     @override
     def synchronize(self) -> None:
+        # An origin for every iteration: clocks drift, and times between events have only 24 bits.
+        self._origin, self._next_origin = self._next_origin, self._moment()
+
+    def _moment(self) -> tuple[torch.cuda.Event, float]:
+        """An event with its time on the host's clock, once all work is done."""
         torch.cuda.synchronize()
+        event, begin_s = torch.cuda.Event(enable_timing=True), time.perf_counter()
+        event.record()
+        event.synchronize()
+        return event, (begin_s + time.perf_counter()) / 2
 
     @override
     def lane(self, name: str) -> Lane:
@@ -212,12 +243,13 @@ class CudaDevice(Device):
         return float(torch.cuda.max_memory_allocated())
 
 
-def device_of(name: str, local_rank: int) -> Device:
+def device_of(name: str, local_rank: int, *, local_ranks: int = 1) -> Device:
     """The device of a rank.
 
     Args:
-        name: ``cpu``, ``cuda``, or ``auto``: CUDA where there is a GPU for this rank.
+        name: ``cpu``, ``cuda``, or ``auto``: CUDA where there is a GPU for every rank of the machine.
         local_rank: Place of the rank on its machine.
+        local_ranks: Ranks on its machine.
 
     Raises:
         ConfigError: ``cuda`` where there is no GPU for this rank, or an unknown name.
@@ -225,7 +257,7 @@ def device_of(name: str, local_rank: int) -> Device:
     if name not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device must be auto, cpu or cuda, got {name!r}")
     count = torch.cuda.device_count() if name != "cpu" and torch.cuda.is_available() else 0
-    if local_rank < count:
+    if local_rank < count and (name == "cuda" or local_ranks <= count):
         return CudaDevice(local_rank)
     if name == "cuda":
         raise ConfigError(f"device cuda must have a GPU for each local rank: rank {local_rank}, {count} GPUs here")

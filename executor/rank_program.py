@@ -139,10 +139,16 @@ class RankProgram:
 
     def held(self, layer: int) -> Box:
         """Region of a layer's output that the rank holds; empty where it holds no part."""
-        if self.part[layer] < 0:
-            zeros = (0,) * len(self.program.graph.layers[layer].output.sizes)
-            return Box(zeros, zeros)
-        return part_box(self.program.spaces[layer], self.part[layer])
+        return self._held[layer]
+
+    @cached_property
+    def _held(self) -> list[Box]:
+        program = self.program
+        nothing = [Box(zeros, zeros) for zeros in ((0,) * len(row.output.sizes) for row in program.graph.layers)]
+        return [
+            part_box(space, part) if part >= 0 else empty
+            for space, part, empty in zip(program.spaces, self.part, nothing, strict=True)
+        ]
 
     @cached_property
     def inputs(self) -> dict[Edge, Input]:

@@ -1,7 +1,8 @@
 """Sums over replicas: gradients and batch-norm statistics, by the rounds of the program or the back end's own ring."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices import Device, Handle
+from executor.devices import DTYPES, Device, Handle
+from executor.layers import parameter_box
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
 from planner.program import Collective
@@ -61,13 +63,16 @@ class Reducer:
 
     def __init__(self, view: RankProgram, recorder: Recorder, *, statistics: bool) -> None:
         self._program, self._rank, self._recorder = view.program, view.rank, recorder
-        self._everyone = dist.new_group()  # rounds send point to point beside the messages of the program
-        rings = {
-            collective.devices
+        collectives = [
+            collective
             for task, collective in view.program.collectives.items()
-            if view.program.statistics[task] == statistics and is_ring(collective.round)
-        }
+            if view.program.statistics[task] == statistics
+        ]
+        rings = {collective.devices for collective in collectives if is_ring(collective.round)}
         self._groups = {devices: dist.new_group(list(devices)) for devices in sorted(rings)}
+        self._everyone: dist.ProcessGroup | None = None
+        if not all(is_ring(collective.round) for collective in collectives):
+            self._everyone = dist.new_group()  # rounds send point to point beside the messages of the program
 
     def sum(self, chain: Chain, content: Tensor) -> None:
         """Sum a flat buffer over the devices of a chain, in place; waits until it is done."""
@@ -81,8 +86,8 @@ class Reducer:
 
     def close(self) -> None:
         """Give the connections back; all ranks must call it together."""
-        for group in (self._everyone, *self._groups.values()):
-            if group is not dist.GroupMember.NON_GROUP_MEMBER:
+        for group in (*self._groups.values(), self._everyone):
+            if group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER:
                 dist.destroy_process_group(group)
 
     def _run(self, task: int, collective: Collective, content: Tensor) -> None:
@@ -96,6 +101,8 @@ class Reducer:
             taken: dict[tuple[int, int], list[tuple[int, Tensor]]] = {}
             for m in mine.tolist():
                 piece = slice(int(bounds[first[m]]), int(bounds[first[m] + steps.width]))
+                if piece.start == piece.stop:  # fewer numbers than pieces
+                    continue
                 tag = self._program.size + task
                 if steps.target[m] == self._rank:
                     source, arriving = int(steps.source[m]), torch.empty_like(content[piece])
@@ -122,13 +129,31 @@ def _total(terms: Sequence[tuple[int, Tensor]]) -> Tensor:
 
 @dataclass(slots=True)
 class _Bucket:
-    """Gradients of one or several layers that are summed as one buffer."""
+    """Gradients of one or several layers that are summed as one buffer, which all iterations use."""
 
     chains: list[Chain]
-    sizes: dict[str, torch.Size] = field(default_factory=dict)
-    flat: dict[int, Tensor] = field(default_factory=dict)
-    """By layer, its gradients, one after another."""
+    flat: Tensor
+    views: dict[int, dict[str, Tensor]]
+    """By layer and parameter, where its gradient lies in the buffer."""
+    missing: int
+    """Layers whose gradients of this iteration are not there yet."""
     handle: Handle | None = None
+
+
+def _bucket(view: RankProgram, chains: list[Chain], device: torch.device) -> _Bucket:
+    graph = view.program.graph
+    shapes = {
+        chain.layer: {
+            parameter.name: parameter_box(parameter, view.held(chain.layer), graph.layers[chain.layer].output).shape
+            for parameter in graph.layers[chain.layer].parameters
+        }
+        for chain in chains
+    }
+    sizes = [math.prod(shape) for rows in shapes.values() for shape in rows.values()]
+    flat = torch.zeros(sum(sizes), dtype=DTYPES[graph.element_bytes], device=device)
+    pieces = iter(flat.split(sizes))
+    views = {layer: {name: next(pieces).view(shape) for name, shape in rows.items()} for layer, rows in shapes.items()}
+    return _Bucket(chains, flat, views, len(chains))
 
 
 class GradientExchange:
@@ -153,21 +178,24 @@ class GradientExchange:
         timeout_s: float,
         join_bytes: float = JOIN_BYTES,
     ) -> None:
-        self._device, self._recorder, self._overlap, self._timeout_s = device, recorder, overlap, timeout_s
+        self._recorder, self._overlap, self._timeout_s = recorder, overlap, timeout_s
         self._reducer = Reducer(view, recorder, statistics=False)
         self._lane = device.lane("gradients")
         self._bucket: dict[int, _Bucket] = {}
-        self._shapes: dict[int, dict[str, torch.Size]] = {}
-        open_buckets: dict[tuple[int, ...], tuple[_Bucket, float]] = {}
+        joined: dict[tuple[int, ...], tuple[list[Chain], float]] = {}
+        groups: list[list[Chain]] = []
         for chain in chains_of(view, statistics=False):
             size = view.program.collectives[chain.tasks[0]].buffer_bytes
-            bucket, total = open_buckets.get(chain.devices, (_Bucket([]), join_bytes))
+            chains, total = joined.get(chain.devices, ([], join_bytes))
             if not chain.native or total + size > join_bytes:
-                bucket, total = _Bucket([]), 0.0
-            bucket.chains.append(chain)
-            self._bucket[chain.layer] = bucket
+                chains, total = [], 0.0
+                groups.append(chains)
+            chains.append(chain)
             if chain.native:
-                open_buckets[chain.devices] = (bucket, total + size)
+                joined[chain.devices] = (chains, total + size)
+        for chains in groups:
+            bucket = _bucket(view, chains, device.torch_device)
+            self._bucket |= {chain.layer: bucket for chain in chains}
 
     def submit(self, layer: int, gradients: Mapping[str, Tensor]) -> bool:
         """Sum a layer's gradients, as soon as those that travel with them exist too.
@@ -175,21 +203,17 @@ class GradientExchange:
         Returns:
             False where the layer has no replicas: its gradients are whole as they are.
         """
-        if layer not in self._bucket:
+        bucket = self._bucket.get(layer)
+        if bucket is None:
             return False
-        self._shapes[layer] = {name: gradient.shape for name, gradient in gradients.items()}
-        bucket = self._bucket[layer]
-        bucket.flat[layer] = torch.cat([gradient.reshape(-1) for gradient in gradients.values()])
-        if len(bucket.flat) < len(bucket.chains):
-            return True
-        layers = [chain.layer for chain in bucket.chains]
-        content = bucket.flat[layer] if len(layers) == 1 else torch.cat([bucket.flat[i] for i in layers])
-        pieces = content.split([bucket.flat[i].numel() for i in layers])
-        bucket.flat = dict(zip(layers, pieces, strict=True))
-        bucket.handle = self._lane.submit(lambda: self._sum(bucket.chains, content))
-        self._lane.keep(content)
-        if not self._overlap:
-            bucket.handle.wait(self._timeout_s)
+        for name, place in bucket.views[layer].items():
+            place.copy_(gradients[name])
+        bucket.missing -= 1
+        if bucket.missing == 0:
+            bucket.missing = len(bucket.chains)
+            bucket.handle = self._lane.submit(lambda: self._sum(bucket.chains, bucket.flat))
+            if not self._overlap:
+                bucket.handle.wait(self._timeout_s)
         return True
 
     def _sum(self, chains: Sequence[Chain], content: Tensor) -> None:
@@ -201,7 +225,7 @@ class GradientExchange:
             self._recorder.end(task)
 
     def wait(self, layer: int) -> dict[str, Tensor]:
-        """A layer's gradients, once they are summed.
+        """A layer's gradients, once they are summed; to be read before the next iteration's exist.
 
         Raises:
             TimeoutError: They are not summed in time.
@@ -210,9 +234,7 @@ class GradientExchange:
         bucket = self._bucket[layer]
         assert bucket.handle is not None
         bucket.handle.wait(self._timeout_s)
-        shapes, flat = self._shapes[layer], bucket.flat.pop(layer)
-        pieces = flat.split([shape.numel() for shape in shapes.values()])
-        return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+        return bucket.views[layer]
 
     def close(self) -> None:
         """End what runs beside; all ranks must call it together."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from executor.boxes import Box
 from executor.data import Dataset
-from executor.devices import Device
+from executor.devices import DTYPES, Device
 from executor.layers import PartLayer, Step
 from executor.optimizers import Optimizer
 from executor.rank_program import Input, Message, RankProgram
@@ -20,6 +20,7 @@ from executor.reduction import Chain, GradientExchange, Reducer, chains_of
 from executor.stand_in import wake_in_time
 from executor.status import RankState, RankStatus
 from executor.transport import Transport
+from hwprofiles.errors import ConfigError
 from planner.graph import Edge
 from planner.operations import Loss
 from planner.program import KINDS
@@ -62,6 +63,9 @@ class Worker:
         device, transport, exchange, recorder, status: What the rank works with.
         seed: Keys dropout's masks.
         stand_in: Let every task of arithmetic last as long as the program says, by waiting.
+
+    Raises:
+        ConfigError: Arithmetic on a GPU is to be stood in for.
     """
 
     def __init__(
@@ -86,13 +90,15 @@ class Worker:
         self._device, self._transport, self._exchange = device, transport, exchange
         self._recorder, self._status = recorder, status
         self._seed, self._overlap, self._stand_in = seed, overlap, stand_in
+        if stand_in and device.torch_device.type != "cpu":
+            raise ConfigError(f"device must be cpu with stand_in: the host waits, got {device.torch_device.type}")
         self._data_boxes = data_boxes(view)
         self._statistics = Reducer(view, recorder, statistics=True)
         self._chains: dict[tuple[int, bool], Chain] = {
             (chain.layer, bool(view.program.backward[chain.tasks[0]])): chain
             for chain in chains_of(view, statistics=True)
         }
-        self._dtype = {4: torch.float32, 8: torch.float64}[self._graph.element_bytes]
+        self._dtype = DTYPES[self._graph.element_bytes]
         self._run: dict[str, Callable[[int, int], None]] = {
             "forward": self._forward,
             "activation_gradient": self._activation_gradient,
@@ -171,7 +177,10 @@ class Worker:
         self._status.at(-1, RankState.WAITING)
         self._transport.end_iteration()
         self._device.synchronize()
-        loss = sum(float(part.loss) for part in self._parts.values() if part.loss is not None)
+        losses = {layer: part.loss for layer, part in self._parts.items() if part.loss is not None}
+        for layer, value in losses.items():
+            self._check(layer, value)
+        loss = sum(map(float, losses.values()))
         self._clear()
         return StepResult(loss=loss, measured=self._recorder.finish())
 
@@ -285,8 +294,8 @@ class Worker:
             output[0] = part.finish_forward()
         self._forget_inputs(layer)
         self._keep(layer, output[0])
-        if part.loss is not None and not bool(torch.isfinite(part.loss)):
-            raise FloatingPointError(self._fault(layer))
+        if part.loss is not None and self._device.torch_device.type == "cpu":  # on a GPU the host would wait for it
+            self._check(layer, part.loss)
 
     def _targets(self, layer: int) -> Tensor | None:
         if not isinstance(self._graph.layers[layer].operation, Loss):
@@ -368,15 +377,20 @@ class Worker:
 
     def _gradient(self, layer: int) -> Tensor:
         """Gradient of the rank's part of an output: what all its readers here and elsewhere say of it, summed."""
-        held = self._view.held(layer)
-        local = [row for row in self._taken_by[layer] if row.own.elements]
-        messages = self._gradients_in[layer]
-        if len(local) == 1 and not messages and local[0].own == held:
-            row = local[0]
-            return self._edge_gradients.pop(row.edge)[held.within(row.box)]
-        whole = torch.zeros(held.shape, dtype=self._dtype, device=self._device.torch_device)
-        for row in local:
-            whole[row.own.within(held)] += self._edge_gradients.pop(row.edge)[row.own.within(row.box)]
+        held, messages = self._view.held(layer), self._gradients_in[layer]
+        local = sorted((row for row in self._taken_by[layer] if row.own.elements), key=lambda row: row.own != held)
+        pieces = [self._edge_gradients.pop(row.edge)[row.own.within(row.box)] for row in local]
+        covering = sum(row.own == held for row in local)
+        if covering == 1 and len(local) == 1 and not messages:
+            return pieces[0]
+        if covering > 1:
+            whole, added = pieces[0] + pieces[1], 2
+        elif covering:
+            whole, added = pieces[0].clone(), 1
+        else:
+            whole, added = torch.zeros(held.shape, dtype=self._dtype, device=self._device.torch_device), 0
+        for row, piece in zip(local[added:], pieces[added:], strict=True):
+            whole[row.own.within(held)] += piece
         for message in messages:
             for task, box in zip(message.tasks, message.boxes, strict=True):
                 whole[box.within(held)] += self._region(task)
@@ -426,6 +440,10 @@ class Worker:
                 self._optimizers[layer].step([gradients[name] for name in parameters])
 
         self._timed(task, layer, work)
+
+    def _check(self, layer: int, loss: Tensor) -> None:
+        if not bool(torch.isfinite(loss)):
+            raise FloatingPointError(self._fault(layer))
 
     def _fault(self, layer: int) -> str:
         """Say where a loss that is not finite comes from, as far as this rank can see."""
