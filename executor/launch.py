@@ -13,7 +13,11 @@ from executor.status import RankRow, StatusBoard
 from executor.supervisor import supervise
 from hwprofiles.errors import ConfigError
 
-__all__ = ["Hosts", "launch", "scratch_folder", "threads_of"]
+__all__ = ["KEPT_MEMORY", "Hosts", "launch", "scratch_folder", "threads_of"]
+
+KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(2 * 2**30)}
+"""Lets glibc keep what tensors give back for the next step.  By default it returns large blocks to the system, which
+clears every page again: filling 32 MB of new tensors on one core took 26 ms, in kept memory 3 ms."""
 
 
 class Hosts(Protocol):
@@ -76,7 +80,7 @@ def launch(
     """
     command = [sys.executable, "-m", module, *arguments]
     port = free_port()
-    places = [local_environment(rank, processes, port, threads) for rank in range(processes)]
+    places = [KEPT_MEMORY | local_environment(rank, processes, port, threads) for rank in range(processes)]
     commands: list[Sequence[str]] = [command] * processes
     if hosts is not None:
         places = [{**row, **hosts.environment(rank)} for rank, row in enumerate(places)]

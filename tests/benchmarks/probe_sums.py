@@ -1,8 +1,9 @@
 """The sum of probed parts against the iteration that they make up, one process, samples in turns.
 
-Run as ``python tests/benchmarks/probe_sums.py [iterations] [model:batch ...]``; prints a table, on the GPU where
-there is one.  ``iteration`` is the time of a whole step, data read from memory; ``tasks`` the sum of its measured
-tasks; ``probed`` the sum of the medians of the layers' parts.  Spreads are half the distance between the quartiles.
+Run as ``python tests/benchmarks/probe_sums.py [--own-time] [iterations] [model:batch ...]``; prints a table, on the
+GPU where there is one.  ``iteration`` is the time of a whole step, data read from memory; ``tasks`` the sum of its
+measured tasks; ``probed`` the sum of the medians of the layers' parts.  Spreads are half the distance between the
+quartiles.  With ``--own-time`` all clocks run only while this thread does: for machines where others compute too.
 """
 
 import os
@@ -15,7 +16,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from executor.devices import device_of
+from executor.devices import CpuDevice, device_of
+from executor.launch import KEPT_MEMORY
 from executor.options import RunOptions
 from executor.places import free_port
 from executor.probe import LayerProbe, Samples, parts_of
@@ -30,6 +32,13 @@ from planner.strategies import named_strategy, spaces_of
 CASES = ("lenet5:64", "alexnet-cifar:32", "vgg11-cifar:16", "resnet-cifar:16")
 
 
+class OwnTime(CpuDevice):
+    """A processor whose clock stands while others have it."""
+
+    def mark(self):
+        return time.thread_time()
+
+
 def samples_of_one_epoch(graph, folder):
     """A data set in a file that costs next to nothing to read."""
     shape = graph.layers[0].input_shapes[0].sizes
@@ -41,7 +50,7 @@ def samples_of_one_epoch(graph, folder):
     return str(path)
 
 
-def measured(name, batch, iterations, device, folder):
+def measured(name, batch, iterations, device, clock, folder):
     """Iterations, sums of tasks, and rows of the probe."""
     graph = load_model(name, batch=batch)
     spaces = spaces_of(graph, named_strategy("data", graph, 1), 1)
@@ -54,9 +63,9 @@ def measured(name, batch, iterations, device, folder):
     steps, tasks = [], []
     for number in range(iterations + 2):
         device.synchronize()
-        begin = time.perf_counter()
+        begin = clock()
         found = session.worker.step(number).measured
-        steps.append(time.perf_counter() - begin)
+        steps.append(clock() - begin)
         tasks.append(float(np.nansum(found.end_s - found.start_s)))
         if number >= 2:
             probe.sample()
@@ -64,19 +73,22 @@ def measured(name, batch, iterations, device, folder):
     return Samples(tuple(steps[2:])), Samples(tuple(tasks[2:])), probe.rows()
 
 
-def main(iterations="30", *cases):
+def main(*words):
     """Print one line a model."""
     torch.set_num_threads(1)
-    device = device_of("auto", 0)
+    own = "--own-time" in words
+    iterations, *cases = [word for word in words if word != "--own-time"] or ["30"]
+    device, clock = (OwnTime(), time.thread_time) if own else (device_of("auto", 0), time.perf_counter)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     dist.init_process_group(device.backend, rank=0, world_size=1)
-    print(f"{device.torch_device}, one thread, {iterations} samples each; load before {os.getloadavg()[0]:.1f}")
+    how = f"{device.torch_device}, one thread, {iterations} samples each" + ", own time" * own
+    print(f"{how}; load before {os.getloadavg()[0]:.1f}")
     print(f"{'model':<16}{'batch':>6}{'iteration':>12}{'spread':>8}{'tasks':>11}{'probed':>11}{'spread':>8}"
           f"{'probed/iteration':>18}{'probed/tasks':>14}{'load':>6}")  # fmt: skip
     for case in cases or CASES:
         name, _, batch = case.rpartition(":")
         with tempfile.TemporaryDirectory() as folder:
-            steps, tasks, rows = measured(name, int(batch), int(iterations), device, folder)
+            steps, tasks, rows = measured(name, int(batch), int(iterations), device, clock, folder)
         probed_s = sum(row.samples.median_s * len(row.layers) for row in rows)
         sums = Samples(tuple(sum(np.array(row.samples.seconds) * len(row.layers) for row in rows).tolist()))
         print(f"{name:<16}{batch:>6}{steps.median_s * 1e3:>9.2f} ms{steps.spread:>8.1%}{tasks.median_s * 1e3:>8.2f} ms"
@@ -86,4 +98,6 @@ def main(iterations="30", *cases):
 
 
 if __name__ == "__main__":
+    if not KEPT_MEMORY.items() <= os.environ.items():  # as ranks are started
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | KEPT_MEMORY)
     main(*sys.argv[1:])
