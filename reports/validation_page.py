@@ -171,7 +171,8 @@ def _notes(validation: "Validation") -> list[str]:
         "simulation runs them side by side: their sums of durations differ, their ends need not.",
         "Arithmetic was stood in for by waits of the predicted length: only messages were real."
         if validation.stand_in
-        else "Arithmetic is predicted by samples of the parts of layers, taken between the turns on all ranks at once.",
+        else "Arithmetic is predicted by samples of the parts of layers, taken between the turns by the ranks that "
+        "hold them, at once.",
     ]
     if all(s.bytes_equal for s in validation.strategies):
         notes.append("Every tensor moved exactly the bytes that the cost model prices; exchanges by the back end's own "

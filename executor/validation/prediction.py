@@ -1,5 +1,6 @@
 """Programs priced by the times of parts of layers that were sampled while they ran."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,11 +18,15 @@ def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
 
     Args:
         program: Lowered on any profile.
-        rows: Samples of every part of its layers; where there are none, it stays as it is.
+        rows: Samples of every part of its layers, by one rank or several; where there are none, it stays as it is.
     """
     if not rows:
         return program
-    known = {(layer, row.sizes, row.phase): row.samples.median_s for row in rows for layer in row.layers}
+    samples: dict[tuple[str, tuple[int, ...], str], list[float]] = defaultdict(list)
+    for row in rows:
+        for layer in row.layers:
+            samples[layer, row.sizes, row.phase] += row.samples.seconds
+    known = {key: float(np.median(seconds)) for key, seconds in samples.items()}
     layers, boxes = program.graph.layers, [held(space) for space in program.spaces]
     work_s = program.work_s.copy()
     for task in np.flatnonzero(program.is_compute).tolist():

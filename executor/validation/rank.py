@@ -22,7 +22,7 @@ from executor.launch import threads_of
 from executor.lowered import program_of
 from executor.measurement import WARM_UP, Measurement, join
 from executor.places import Place
-from executor.probe import LayerProbe, ProbeRow, over_ranks, parts_of
+from executor.probe import LayerProbe, ProbeRow, parts_of
 from executor.rank_process import process_group, serve
 from executor.recorder import Measured
 from executor.session import open_session
@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 _LEAST_COUNTED, _MOST_COUNTED = 3, 100
 _SAMPLES = 2
-"""Of every part of a layer, after every turn."""
+"""Of every part of a plan, after every turn of it."""
 
 
 class _Turns:
@@ -60,44 +60,49 @@ class _Turns:
         }
         self._counted = dict.fromkeys(self._plans, _LEAST_COUNTED)
         self._times_s: dict[str, list[float]] = {name: [] for name in self._plans}
-        self._probe = None if spec.run.stand_in else self._new_probe()
+        self._probes = {} if spec.run.stand_in else {name: self._probe(row) for name, (_, row) in self._plans.items()}
 
-    def _new_probe(self) -> LayerProbe:
-        """Of the parts that the plans use, in the same optimizer's hands, which is not to move anything here."""
-        spec, programs = self._spec, [program for _, program in self._plans.values()]
-        graph = programs[0].graph
-        still = replace(spec.run.optimizer, learning_rate=1e-12)
-        return LayerProbe(graph, parts_of(graph, [p.spaces for p in programs]), self._device, optimizer=still)
+    def _probe(self, program: Program) -> LayerProbe:
+        """Of the parts of which this rank holds one: ranks that a plan leaves idle are so for the others' samples."""
+        mine = [set(space.devices.ravel().tolist()) for space in program.spaces]
+        graph, index = program.graph, program.graph.index
+        parts = [
+            part
+            for part in parts_of(graph, [program.spaces])
+            if any(self._rank in mine[index[name]] for name in part.layers)
+        ]
+        still = replace(self._spec.run.optimizer, learning_rate=1e-12)
+        return LayerProbe(graph, parts, self._device, optimizer=still)
 
     def run(self) -> None:
         """Take turns until every median is known well enough, or rounds or time are over."""
         self._offset_s = clock_offset_s(self._device.torch_device)
         begin, done, turn = time.monotonic(), False, 0
-        if self._probe:
-            self._probe.warm_up()
+        for probe in self._probes.values():
+            probe.warm_up()
         while not done:
             for place, name in enumerate(order_of(self._spec, turn)):
                 self._turn(name, turn, turn * len(self._plans) + place)
-                self._sample()
+                self._sample(name)
             turn += 1
             done = self._agreed(turn, time.monotonic() - begin)
         self._status.at(-1, RankState.WAITING)
-        if self._probe:
-            self._keep_samples(self._probe)
+        for name, probe in self._probes.items():
+            self._keep_samples(name, probe)
 
-    def _sample(self) -> None:
-        """Time parts of layers, on all ranks at once: they share caches and memory as in training."""
-        if self._probe:
+    def _sample(self, name: str) -> None:
+        """Time the parts of a plan, on all its ranks at once: they share caches and memory as in training."""
+        if name in self._probes:
             dist.barrier()
             for _ in range(_SAMPLES):
-                self._probe.sample(lambda _part: self._status.at(-1, RankState.COMPUTING))
+                self._probes[name].sample(lambda _part: self._status.at(-1, RankState.COMPUTING))
 
-    def _keep_samples(self, probe: LayerProbe) -> None:
+    def _keep_samples(self, name: str, probe: LayerProbe) -> None:
         mine = probe.rows()
-        rows: list[list[ProbeRow]] | None = [mine] * dist.get_world_size() if self._rank == 0 else None
-        dist.gather_object(mine, rows)
-        if rows is not None:
-            write_samples(self._spec, over_ranks(rows))
+        ranks: list[list[ProbeRow]] | None = [mine] * dist.get_world_size() if self._rank == 0 else None
+        dist.gather_object(mine, ranks)
+        if ranks is not None:
+            write_samples(self._spec, name, [row for rows in ranks for row in rows])
 
     def _turn(self, name: str, turn: int, number: int) -> None:
         """Some iterations of one plan; the first ones, in which buffers are made, are not counted."""

@@ -72,16 +72,16 @@ def read_spec(path: Path) -> Spec:
     return msgspec.json.decode(path.read_bytes(), type=Spec)
 
 
-def write_samples(spec: Spec, rows: Sequence[ProbeRow]) -> None:
-    """Write the times of parts of layers that were sampled between the turns."""
-    _samples_path(spec).write_bytes(msgspec.json.encode(rows))
+def write_samples(spec: Spec, name: str, rows: Sequence[ProbeRow]) -> None:
+    """Write the times of a plan's parts, sampled between the turns by all ranks that hold them."""
+    _samples_path(spec, name).write_bytes(msgspec.json.encode(rows))
 
 
-def read_samples(spec: Spec) -> list[ProbeRow]:
+def read_samples(spec: Spec, name: str) -> list[ProbeRow]:
     """Read what ``write_samples`` wrote; nothing where arithmetic was stood in for."""
-    path = _samples_path(spec)
+    path = _samples_path(spec, name)
     return msgspec.json.decode(path.read_bytes(), type=list[ProbeRow]) if path.exists() else []
 
 
-def _samples_path(spec: Spec) -> Path:
-    return Path(spec.run.out) / "samples.json"
+def _samples_path(spec: Spec, name: str) -> Path:
+    return Path(spec.run.out) / f"{Path(spec.plans[name]).stem}-samples.json"

@@ -92,7 +92,7 @@ def validate(
             plans=_saved(plans, folder), run=options, rounds=rounds, turn_s=turn_s, spread=spread, budget_s=budget_s
         )
         measured = _measured(spec, programs, folder, processes, hosts, stall_s, progress)
-        programs = {name: with_samples(program, read_samples(spec)) for name, program in programs.items()}
+        programs = {name: with_samples(program, read_samples(spec, name)) for name, program in programs.items()}
     return Validation(
         model=graph.name,
         batch=batch,

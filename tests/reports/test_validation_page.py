@@ -130,7 +130,7 @@ def test_every_task_of_both_timelines_is_on_the_page(html):
 def test_notes_say_what_was_assumed(validation, html):
     assert "spatial was refused: needs <more> memory" in parse(html).texts["remarks"]
     notes = parse(html).texts["notes"]
-    for words in ("taken between the turns", "exactly the bytes", "network namespaces", "losses differ", "a note"):
+    for words in ("taken between the turns by", "exactly the bytes", "network namespaces", "losses differ", "a note"):
         assert words in notes
     changed = replace(validation.strategies[0], edges=pd.DataFrame({"predicted_bytes": [1e6], "measured_bytes": [2e6]}))
     other = parse(validation_html(replace(validation, stand_in=True, lab=False, strategies=(changed,)))).texts["notes"]
