@@ -62,9 +62,13 @@ def _tiles(table: OracleTable) -> list[tuple[str, str, str]]:
         ("iteration", iteration.text(row.iteration_s), iteration.name),
         ("epoch", epoch.text(row.epoch_s), epoch.name),
         ("communication", f"{100 * row.communication_s / row.iteration_s:.1f}", "%"),
-        ("device hours", plain_unit([row.gpu_hours]).text(row.gpu_hours), f"{table.epochs:,} epochs"),
+        (f"device hours, {_epochs(table)}", plain_unit([row.gpu_hours]).text(row.gpu_hours), ""),
         ("memory", memory.text(row.memory_bytes), memory.name),
     ]
+
+
+def _epochs(table: OracleTable) -> str:
+    return f"{table.epochs:,} epoch{'s' * (table.epochs > 1)}"
 
 
 def _winners(table: OracleTable) -> list[dict[str, Any]]:
@@ -100,7 +104,7 @@ def _bound(row: OracleRow) -> str:
         "pipeline_s": "transfers between stages",
     }
     largest = max(words, key=lambda name: float(getattr(row, name)))
-    return f"{words[largest]}, {100 * getattr(row, largest) / row.iteration_s:.0f} %"
+    return f"{words[largest]}, {100 * getattr(row, largest) / row.iteration_s:.0f}\u00a0%"
 
 
 def _parameters(table: OracleTable) -> list[tuple[str, str, str]]:

@@ -72,7 +72,10 @@ def _add_part(
         name=label,
         legendgroup=label,
         showlegend=legend,
-        marker={"color": colour, "pattern": {"shape": shape, "size": 5, "solidity": 0.2, "fgcolor": "#fff"}},
+        marker={
+            "color": colour,
+            "pattern": {"shape": shape, "size": 5, "solidity": 0.2, "bgcolor": colour, "fgcolor": "#fff"},
+        },
         customdata=[
             [f"{row.strategy} on {row.devices:,}", unit.full(value), unit.full(row.iteration_s)]
             for row, value in zip(rows, values_s, strict=True)
