@@ -1,0 +1,243 @@
+"""Failures of a run, each by really doing it: the reason is told, the last checkpoint stays, no process is left.
+
+The cases run side by side, for most of their time is spent on starting and on waiting.
+"""
+
+import os
+import resource
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pytest
+import torch
+
+from executor.boxes import whole_box
+from executor.data import load_data
+from executor.lowered import program_of
+from executor.options import RunOptions
+from executor.resume import Checkpoints
+from executor.run import run
+from executor.supervisor import RankFailure
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.errors import ConfigError, OrreryError
+from planner.models import load_model
+from planner.plan import make_plan
+from planner.plan_file import load_plan, save_plan
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
+]
+CLUSTER = "titanx-4"
+FOREVER = 1_000_000
+MARK = "ORRERY_TEST_RUN"
+SAMPLES, BATCH = 96, 16
+PAGES_BYTES = 2**16
+TOLD_S = 30
+"""Within which a failure must have ended the run."""
+
+
+class Marked:
+    """Ranks that write down their process ids, and that can be found by a variable of their environment."""
+
+    def __init__(self, folder):
+        self.folder, self.mark = folder, uuid4().hex
+
+    def command(self, rank, command):
+        return ["sh", "-c", f'echo $$ > "{self.folder}/pid-{rank}"; exec "$@"', "sh", *command]
+
+    def environment(self, rank):
+        # The C library then takes every tensor from new pages, and gives them back: see ``starve``.
+        return {MARK: self.mark, "MALLOC_MMAP_THRESHOLD_": str(PAGES_BYTES), "MALLOC_TRIM_THRESHOLD_": str(PAGES_BYTES)}
+
+    def pid(self, rank):
+        return int((self.folder / f"pid-{rank}").read_text())
+
+    def left(self):
+        """Processes that still live."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if self.mark.encode() in path.read_bytes():
+                    found.append(path.parent.name)
+            except OSError:
+                continue
+        return found
+
+
+@dataclass
+class Outcome:
+    """How a run ended, and how long after the deed."""
+
+    error: OrreryError | None
+    told_s: float
+    left: list[str]
+    folder: Path
+
+    @property
+    def checkpoint(self):
+        return self.folder / "checkpoint"
+
+
+def undo(folder, processes, deed, *, steps=FOREVER, batch=BATCH, **changes):
+    """Run until the deed, done to a rank after two steps, has its consequence."""
+    folder.mkdir()
+    plan = folder / "plan.json"
+    graph, cluster = load_model("lenet5", batch=batch), load_cluster(CLUSTER).take(processes)
+    save_plan(replace(make_plan(graph, cluster, strategy="data"), cluster=CLUSTER), plan)
+    hosts, done_s = Marked(folder), []
+
+    def progress(_, done, __):
+        if deed and done >= 2 and not done_s:
+            done_s.append(time.monotonic())
+            deed(hosts.pid(1))
+
+    options = RunOptions(plan=str(plan), steps=steps, device="cpu", threads=1)
+    changes = {name: value.format(folder=folder) if name == "checkpoint" else value for name, value in changes.items()}
+    error = None
+    begin_s = time.monotonic()
+    try:
+        run(replace(options, **changes), processes=processes, hosts=hosts, progress=progress)
+    except OrreryError as caught:
+        error = caught
+    return Outcome(error, time.monotonic() - (done_s or [begin_s])[0], hosts.left(), folder)
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
+
+
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)
+
+
+def starve(pid):
+    """No new page from now on: its tensors are larger than any gap that the start has left in the heap."""
+    resource.prlimit(pid, resource.RLIMIT_AS, (1, 1))
+
+
+def write_data(path, side=28):
+    """Digits, one of which is so bright that its convolution overflows."""
+    inputs = np.random.default_rng(0).normal(size=(SAMPLES, 1, side, side)).astype(np.float32)
+    inputs[40] = 3e38
+    np.savez(path, inputs=inputs, targets=np.arange(SAMPLES) % 10)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """All runs, by name."""
+    base = tmp_path_factory.mktemp("failures")
+    bright, wide = write_data(base / "bright.npz"), write_data(base / "wide.npz", 27)
+    saved = {"checkpoint": "{folder}/checkpoint", "checkpoint_every": 1}
+    cases = {
+        "stopped": partial(undo, processes=3, batch=24, deed=stop, **saved),
+        "killed": partial(undo, processes=2, deed=kill, **saved),
+        "starved": partial(undo, processes=2, batch=2048, deed=starve, **saved),
+        "bright": partial(undo, processes=2, deed=None, steps=SAMPLES // BATCH, data=bright, **saved),
+        "wide": partial(undo, processes=1, deed=None, data=wide),
+        "nothing to resume": partial(undo, processes=1, deed=None, resume=True, checkpoint="{folder}/checkpoint"),
+        "no cuda": partial(undo, processes=1, deed=None, device="cuda"),
+    }
+    with ThreadPoolExecutor(3) as pool:
+        runs = {name: pool.submit(case, base / name.replace(" ", "-")) for name, case in cases.items()}
+
+    return {name: future.result() for name, future in runs.items()}
+
+
+def check_failure(outcome, rank, reason):
+    """A failed rank, in time, with nothing left and a checkpoint that can be read."""
+    error = outcome.error
+    assert isinstance(error, RankFailure)
+    assert error.exit_code == 1
+    assert error.rank == rank
+    assert reason in error.reason
+    assert "\n" not in str(error)
+    assert outcome.told_s < TOLD_S
+    assert outcome.left == []
+    plan = load_plan(outcome.folder / "plan.json")
+    options = RunOptions(plan="", checkpoint=str(outcome.checkpoint))
+    step = Checkpoints(options, program_of(plan).graph).latest_step()
+    assert step <= error.step + 1
+    return step
+
+
+def check_refusal(outcome, words):
+    """Bad input that only the ranks see is the user's mistake, not a failed rank."""
+    assert type(outcome.error) is ConfigError
+    assert words in str(outcome.error)
+    assert "\n" not in str(outcome.error)
+    assert outcome.left == []
+
+
+def test_a_killed_rank(outcomes):
+    assert check_failure(outcomes["killed"], 1, "killed by signal 9") >= 2
+
+
+def test_a_stopped_rank_is_told_by_default_within_30_s(outcomes):
+    outcome = outcomes["stopped"]
+    assert check_failure(outcome, 1, "hangs: a signal has stopped it") >= 2
+    assert outcome.told_s > 15  # so the default is what was measured
+
+
+def test_a_rank_out_of_memory(outcomes):
+    outcome = outcomes["starved"]
+    assert check_failure(outcome, 1, "out of memory: ") >= 2
+    assert outcome.error.task >= 0
+
+
+def test_a_loss_that_is_not_finite(outcomes):
+    """Step and layer are named; the checkpoint is of the step before."""
+    outcome = outcomes["bright"]
+    plan = load_plan(outcome.folder / "plan.json")
+    graph = program_of(plan).graph
+    data = load_data(str(outcome.folder.parent / "bright.npz"), graph, seed=0, dtype=torch.float32, device="cpu")
+    box = whole_box((BATCH, 1, 28, 28))
+    step = next(step for step in range(SAMPLES // BATCH) if data.inputs(step, box).max() > 1e38)
+    sample = int(data.inputs(step, box).amax((1, 2, 3)).argmax())
+
+    reason = f"loss is not finite at step {step}: conv1 is the first layer with such outputs"
+    assert check_failure(outcome, sample // (BATCH // 2), reason) == step
+    assert outcome.error.step == step
+
+
+def test_data_of_the_wrong_shape(outcomes):
+    check_refusal(outcomes["wide"], "samples must be 1 x 28 x 28 as lenet5 reads them, got 1 x 27 x 27")
+
+
+def test_no_checkpoint_to_resume(outcomes):
+    check_refusal(outcomes["nothing to resume"], "holds no checkpoint")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_no_cuda(outcomes):
+    check_refusal(outcomes["no cuda"], "device cuda must have a GPU for each local rank")
+
+
+@pytest.fixture
+def plan_file(tmp_path):
+    path = tmp_path / "plan.json"
+    save_plan(
+        replace(make_plan(load_model("lenet5", batch=16), load_cluster(CLUSTER), strategy="data"), cluster=CLUSTER),
+        path,
+    )
+    return path
+
+
+def test_a_plan_for_more_devices_than_processes(plan_file):
+    with pytest.raises(ConfigError, match="processes must be at least the plan's 4 devices, got 3"):
+        run(RunOptions(plan=str(plan_file)), processes=3)
+
+
+def test_a_plan_of_another_model(plan_file):
+    digest = load_plan(plan_file).model_digest
+    plan_file.write_text(plan_file.read_text().replace(digest, digest[::-1]))
+
+    with pytest.raises(ConfigError, match="plan was made for another lenet5"):
+        run(RunOptions(plan=str(plan_file)), processes=4)

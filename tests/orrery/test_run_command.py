@@ -1,0 +1,144 @@
+"""``orrery run`` as users meet it: files, exit codes, torchrun, Ctrl-C."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from orrery.cli import app
+from orrery.errors import run
+
+pytestmark = pytest.mark.timeout(200)
+STEPS = "4"
+KEYS = {
+    "model", "strategy", "processes", "steps", "loss_first", "loss_last", "iteration_s", "spread_s", "simulated_s",
+    "cluster", "images_per_s", "peak_memory_bytes", "iterations_s",
+}  # fmt: skip
+FILES = ["losses.csv", "measured.npz", "run.json", "timeline.csv"]
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    question = ["lenet5", "--cluster", "lab-4:nodes=2", "--batch", "16", "--strategy", "data", "--out", str(path)]
+    assert run(app, ["plan", *question]) == 0
+    return str(path)
+
+
+def read(folder):
+    """Losses and timeline of a run."""
+    with (folder / "losses.csv").open() as losses, (folder / "timeline.csv").open() as timeline:
+        return list(csv.DictReader(losses)), list(csv.DictReader(timeline))
+
+
+def check(answer, folder):
+    """The answer and the files say the same."""
+    assert answer.keys() == KEYS
+    assert (answer["processes"], answer["steps"]) == (2, int(STEPS))
+    losses, timeline = read(folder)
+    assert [row["step"] for row in losses] == ["0", "1", "2", "3"]
+    assert [float(losses[i]["loss"]) for i in (0, -1)] == [answer["loss_first"], answer["loss_last"]]
+    assert {row["device"] for row in timeline} == {"0", "1", "-1"}
+    assert {row["origin"] for row in timeline} == {"measured"}
+    kept = json.loads((folder / "run.json").read_text())
+    assert {key: kept[key] for key in KEYS} == answer
+    assert kept["options"]["seed"] == 0
+    return losses
+
+
+def test_local_ranks_and_torchrun_train_alike(plan_file, tmp_path, capsys):
+    """One JSON value either way, the same files, and the same losses to the last bit; a trace where asked for."""
+    here, there, trace = tmp_path / "here", tmp_path / "there", tmp_path / "trace.json"
+    words = ["run", plan_file, "--steps", STEPS, "--device", "cpu", "--threads", "1", "--json"]
+
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    under = subprocess.Popen(
+        [*torchrun, "-m", "orrery", *words, "--out", str(there)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert run(app, [*words, "--processes", "2", "--out", str(here), "--trace", str(trace)]) == 0
+    printed, _ = under.communicate()
+
+    assert under.returncode == 0
+    assert check(json.loads(capsys.readouterr().out), here) == check(json.loads(printed), there)
+    assert sorted(os.listdir(there)) == FILES
+    assert sorted(os.listdir(here)) == sorted([*FILES, "log"])
+    assert {"X", "M"} <= {event["ph"] for event in json.loads(trace.read_text())["traceEvents"]}
+
+
+def test_people_get_a_table(plan_file, capsys):
+    """Without --processes as many ranks as the plan has devices; the simulated time stands beside the measured."""
+    assert run(app, ["run", plan_file, "--steps", "3", "--stand-in-compute", "--device", "cpu"]) == 0
+
+    printed = capsys.readouterr().out
+    for words in ("iteration (s)", "simulated (s)", "images/s", "peak memory by rank", "MiB; "):
+        assert words in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--processes", "1"], "processes must be at least the plan's 2 devices, got 1"),
+        (["--learning-rate", "nan"], "optimizer.learning_rate must be finite and > 0, got nan"),
+        (["--stall-timeout", "-1"], "stall_s must be finite and > 0 s, got -1.0"),
+        (["--resume"], "checkpoint must name a folder where resume or checkpoint_every is given, got none"),
+        (["--steps", "0"], "steps must be >= 1, got 0"),
+        (["--out", "/proc/none"], "output path must be writable"),
+    ],
+)
+def test_bad_input_is_one_line(plan_file, capsys, words, message):
+    assert run(app, ["run", plan_file, *words]) == 2
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("orrery: ")
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def marked(mark):
+    """Processes with a word in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+def test_ctrl_c_ends_all_and_keeps_the_checkpoint(plan_file, tmp_path, capsys):
+    """Exit code 130, one line, no process and no half-written file; the run can go on."""
+    checkpoint, out, mark = tmp_path / "checkpoint", tmp_path / "out", f"orrery-{tmp_path}"
+    words = ["run", plan_file, "--device", "cpu", "--checkpoint", str(checkpoint), "--checkpoint-every", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orrery", *words, "--steps", "1000000", "--out", str(out)],
+        env={**os.environ, "ORRERY_TEST_RUN": mark},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline_s = time.monotonic() + 100
+    while not (checkpoint / "latest").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=20)
+
+    assert process.returncode == 130
+    assert error == "orrery: interrupted\n"
+    assert marked(mark) == []
+    assert not out.exists() or sorted(os.listdir(out)) == ["log"]
+    done = int((checkpoint / "latest").read_text().split()[0].split("-")[1])
+    assert done >= 1
+    assert run(app, [*words, "--resume", "--steps", str(done + 2), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["iterations_s"]) >= 1
+    assert run(app, [*words, "--resume", "--steps", str(done + 2)]) == 2
+    assert f"steps must be more than the {done + 2} that the checkpoint has done" in capsys.readouterr().err
