@@ -42,11 +42,11 @@ class Request:
     """Of the tensors of parts that are measured in turns with each other."""
 
     def __post_init__(self) -> None:
-        for name in ("batch", "processes", "least", "max_parts"):
+        for name in ("batch", "processes", "max_parts"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if self.most < self.least:
-            raise ConfigError(f"repetitions must be at least {self.least}, got {self.most}")
+        if self.most < 1:
+            raise ConfigError(f"repetitions must be >= 1, got {self.most}")
         if not self.models or not self.strategies:
             raise ConfigError("models and strategies must each name at least one, got none")
 

@@ -145,7 +145,7 @@ def test_two_processes_probe_and_a_plan_is_made_and_replayed_from_it(tmp_path):
         ({"models": ["lenet"]}, "model must be one of .*'lenet'"),
         ({"models": []}, "models and strategies must each name at least one"),
         ({"max_parts": 3}, "max_parts must be at least the"),
-        ({"repetitions": 0}, "least must be >= 1, got 0"),
+        ({"repetitions": 0}, "repetitions must be >= 1, got 0"),
         ({"device": "tpu"}, "device must be auto, cpu or cuda, got 'tpu'"),
     ],
 )
