@@ -128,7 +128,7 @@ def _print(found: "Validation") -> None:
                 "quartiles (ms)": f"{s.quartiles_s[0] * 1e3:.4g} to {s.quartiles_s[1] * 1e3:.4g}",
                 "iterations": len(s.iterations_s),
                 "error": f"{s.error:+.1%}",
-                "bytes": "equal" if s.bytes_equal else "differ",
+                "moved": "as priced" if s.bytes_equal else "differs",
             }
             for s in found.strategies
         ]
