@@ -12,17 +12,12 @@ from orrery.views import print_pairs, print_table
 if TYPE_CHECKING:
     from executor.probe import Probed, Samples
 
-__all__ = ["add_probe"]
+__all__ = ["probe"]
 
 _SHOWN_BYTES = (4, 2**20, 32 * 2**20)
 
 
-def add_probe(app: typer.Typer) -> None:
-    """Register the command ``probe``."""
-    app.command("probe")(_probe)
-
-
-def _probe(
+def probe(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Models whose layers are measured.")],
     *,
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a mini-batch, all processes.")],
@@ -40,12 +35,12 @@ def _probe(
     ] = False,
 ) -> None:
     """Measure layers and links on this machine; write a cluster file and a compute profile."""
-    from executor.probe import probe
+    from executor.probe import probe as probe_machine
 
     names = list(dict.fromkeys(name.strip() for name in strategies.split(",")))
     # A folder that cannot be written is known before the work.
     with whole_file(out / "probe.json") as file, progress_bar("probing") as progress:
-        probed = probe(
+        probed = probe_machine(
             models, batch=batch, processes=processes, out=out, strategies=names, device=device, threads=threads,
             repetitions=repetitions, max_parts=max_parts, progress=progress,
         )  # fmt: skip

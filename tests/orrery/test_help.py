@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
-COMMANDS = ("models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "reproduce")
+COMMANDS = (
+    "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "reproduce", "run", "probe", "validate",
+    "oracle", "lab",
+)  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "planner", "reports", "simulator")
 
 
