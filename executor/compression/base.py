@@ -44,17 +44,18 @@ class DataType(ABC):
         """The same for one of so many numbers, scales included."""
         return self.encoded_bytes(elements) / elements
 
-    def encode(self, tensor: Tensor, residual: Tensor | None = None) -> Encoded:
+    def encode(self, tensor: Tensor, residual: Tensor | None = None, *, out: Tensor | None = None) -> Encoded:
         """Encode a tensor.
 
         Args:
             tensor: Floating point, any shape; read as float32.
             residual: float32, of the tensor's shape, contiguous: added to the tensor before it is encoded, then
                 overwritten with what decoding will miss.  Any type takes one, those with ``feedback`` need it.
+            out: Where the message is written: uint8, of its size, contiguous.
 
         Raises:
             ConfigError: The tensor is not floating point or holds NaN or infinities, or the residual is missing or
-                of another kind; the residual is then as it was.
+                of another kind, or ``out`` is; the residual is then as it was.
         """
         if not tensor.is_floating_point():
             raise ConfigError(f"{self.name}: tensor must be floating point, got {tensor.dtype}")
@@ -62,48 +63,66 @@ class DataType(ABC):
         values = tensor.detach().to(torch.float32).contiguous().view(-1)
         if residual is not None:
             values = values + residual.view(-1)
-        message = torch.empty(self.encoded_bytes(len(values)), dtype=torch.uint8, device=values.device)
-        self._encode(values, message)
+        if out is None:
+            out = torch.empty(self.encoded_bytes(len(values)), dtype=torch.uint8, device=values.device)
+        self._check_message(out, len(values))
+        self._encode(values, out)
         if residual is not None:
-            torch.sub(values, self._decoded(message, len(values)), out=residual.view(-1))
-        return Encoded(message, tensor.shape)
+            decoded = torch.empty_like(values)
+            self._decode(out, decoded)
+            torch.sub(values, decoded, out=residual.view(-1))
+        return Encoded(out, tensor.shape)
 
-    def decode(self, message: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+    def decode(
+        self, message: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32, *, out: Tensor | None = None
+    ) -> Tensor:
         """The tensor that a message stands for.
 
         Args:
             message: As ``encode`` made it.
             shape: Of the tensor.
             dtype: Of the result; what it cannot hold is rounded as torch rounds.
+            out: Where the numbers are written: float32, of this shape, contiguous.
 
         Raises:
-            ConfigError: The message is not of this type and size.
+            ConfigError: The message is not of this type and size, or ``out`` is of another kind.
         """
         count = torch.Size(shape).numel()
-        size = self.encoded_bytes(count)
-        if message.dtype != torch.uint8 or message.shape != (size,):
-            raise ConfigError(
-                f"{self.name}: message must be {size} bytes in a row for {count} numbers, "
-                f"got {message.dtype} of shape {tuple(message.shape)}"
-            )
-        return self._decoded(message, count).view(torch.Size(shape)).to(dtype)
+        self._check_message(message, count)
+        if out is None:
+            out = torch.empty(torch.Size(shape), dtype=torch.float32, device=message.device)
+        self._check_numbers("out", out, torch.Size(shape))
+        self._decode(message, out.view(-1))
+        return out.to(dtype)
 
     @abstractmethod
     def _encode(self, values: Tensor, message: Tensor) -> None:
         """Write the message of float32 ``values``, shape (n,)."""
 
     @abstractmethod
-    def _decoded(self, message: Tensor, count: int) -> Tensor:
-        """The float32 values of a message, shape (count,)."""
+    def _decode(self, message: Tensor, values: Tensor) -> None:
+        """Write the float32 ``values`` of a message, shape (n,)."""
+
+    def _check_message(self, message: Tensor, count: int) -> None:
+        size = self.encoded_bytes(count)
+        if message.dtype != torch.uint8 or message.shape != (size,) or not message.is_contiguous():
+            raise ConfigError(
+                f"{self.name}: message must be {size} bytes in a row for {count} numbers, "
+                f"got {message.dtype} of shape {tuple(message.shape)}"
+            )
 
     def _check_residual(self, tensor: Tensor, residual: Tensor | None) -> None:
         if residual is None:
             if self.feedback:
                 raise ConfigError(f"{self.name}: residual must be given, zeros at first, got none")
-        elif residual.dtype != torch.float32 or residual.shape != tensor.shape or not residual.is_contiguous():
+        else:
+            self._check_numbers("residual", residual, tensor.shape)
+
+    def _check_numbers(self, field: str, numbers: Tensor, shape: torch.Size) -> None:
+        if numbers.dtype != torch.float32 or numbers.shape != shape or not numbers.is_contiguous():
             raise ConfigError(
-                f"{self.name}: residual must be contiguous float32 of shape {tuple(tensor.shape)}, "
-                f"got {residual.dtype} of shape {tuple(residual.shape)}"
+                f"{self.name}: {field} must be contiguous float32 of shape {tuple(shape)}, "
+                f"got {numbers.dtype} of shape {tuple(numbers.shape)}"
             )
 
 

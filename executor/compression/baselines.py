@@ -1,11 +1,13 @@
 """The types that the 8-bit ones are compared with: one bit, a threshold, and plain floats."""
 
+from types import ModuleType
+
 import torch
 from torch import Tensor
 from typing_extensions import override
 
+from executor.compression import cpu_kernels, torch_kernels
 from executor.compression.base import DataType, check_finite
-from executor.compression.torch_kernels import blocks_of
 from hwprofiles.errors import ConfigError
 from planner.compression import SCALE_BYTES, Compression
 
@@ -32,46 +34,20 @@ class OneBit(DataType):
     def _encode(self, values: Tensor, message: Tensor) -> None:
         check_finite(self.name, values)
         means, packed = self._parts(message, len(values))
-        positive = values >= 0
-        for side, chosen in enumerate((~positive, positive)):
-            rows = _rows(torch.where(chosen, values, 0.0).double(), self._block)
-            count = _rows(chosen, self._block).sum(dim=1)
-            means[:, side] = (halving_sum(rows) / count.clamp(min=1)).float()
-        bits = torch.zeros(len(packed) * 8, dtype=torch.uint8, device=values.device)
-        bits[: len(values)] = positive
-        packed.copy_((bits.view(-1, 8) << _shifts(values.device)).sum(dim=1))
+        _kernels(values).encode_signs(values, self._block or max(len(values), 1), means, packed)
 
     @override
-    def _decoded(self, message: Tensor, count: int) -> Tensor:
-        means, packed = self._parts(message, count)
-        bits = ((packed[:, None] >> _shifts(message.device)) & 1).view(-1)[:count].bool()
-        low, high = (blocks_of(means[:, side], self._block, count) for side in (0, 1))
-        return torch.where(bits, high, low)
+    def _decode(self, message: Tensor, values: Tensor) -> None:
+        means, packed = self._parts(message, len(values))
+        _kernels(values).decode_signs(means, packed, self._block or max(len(values), 1), values)
 
     def _parts(self, message: Tensor, count: int) -> tuple[Tensor, Tensor]:
         head = self.spec.scales(count) * 2 * SCALE_BYTES
         return message[:head].view(torch.float32).view(-1, 2), message[head:]
 
 
-def halving_sum(rows: Tensor) -> Tensor:
-    """Sum of every row, shape (R, n) to (R,), adding halves: in the same order, to the same bits, on every device."""
-    while rows.shape[1] > 1:
-        if rows.shape[1] % 2:
-            rows = torch.nn.functional.pad(rows, (0, 1))
-        half = rows.shape[1] // 2
-        rows = rows[:, :half] + rows[:, half:]
-    return rows.sum(dim=1)  # of one, or none
-
-
-def _rows(values: Tensor, block: int) -> Tensor:
-    """One row a block, filled up with zeros."""
-    if not block:
-        return values.view(1, -1)
-    return torch.nn.functional.pad(values, (0, -len(values) % block)).view(-1, block)
-
-
-def _shifts(device: torch.device) -> Tensor:
-    return torch.arange(8, dtype=torch.uint8, device=device)
+def _kernels(values: Tensor) -> ModuleType:
+    return cpu_kernels if values.device.type == "cpu" else torch_kernels
 
 
 class Threshold(DataType):
@@ -99,20 +75,21 @@ class Threshold(DataType):
         room = len(words) - 1
         place = torch.nonzero(values.abs() >= self._threshold).view(-1)
         if len(place) > room:
-            order = torch.sort(values[place].abs(), descending=True, stable=True).indices
-            place = place[order[:room]].sort().values
+            size = values[place].abs()
+            least = torch.topk(size, room).values[-1]
+            above, equal = place[size > least], place[size == least]
+            place = torch.cat([above, equal[: room - len(above)]]).sort().values
         sign = torch.where(values[place] < 0, _SIGN, 0)
         words[0] = len(place)
         words[1 : 1 + len(place)] = (place | sign).int()
 
     @override
-    def _decoded(self, message: Tensor, count: int) -> Tensor:
+    def _decode(self, message: Tensor, values: Tensor) -> None:
         words = message.view(torch.int32)
         sent = torch.arange(1, len(words), device=message.device) <= words[0]
         size = torch.where(words[1:] < 0, -self._threshold, self._threshold)
-        values = torch.zeros(count, device=message.device)
         # what was not sent adds zero to the first number: no need to ask the device for the count
-        return values.index_add_(0, words[1:] & ~_SIGN, torch.where(sent, size, 0.0))
+        values.zero_().index_add_(0, words[1:] & ~_SIGN, torch.where(sent, size, 0.0))
 
 
 class FloatType(DataType):
@@ -125,8 +102,8 @@ class FloatType(DataType):
         message.view(self._dtype).copy_(values.clamp(-largest, largest))
 
     @override
-    def _decoded(self, message: Tensor, count: int) -> Tensor:
-        return message.view(self._dtype).to(torch.float32, copy=True)
+    def _decode(self, message: Tensor, values: Tensor) -> None:
+        values.copy_(message.view(self._dtype))
 
     @property
     def _dtype(self) -> torch.dtype:

@@ -78,7 +78,7 @@ def _halving_sum(values: NDArray[np.float64]) -> float:
     while len(values) > 1:
         half = -(-len(values) // 2)
         values = values[:half] + np.pad(values[half:], (0, 2 * half - len(values)))
-    return float(values.sum())
+    return float(values[0]) + 0.0  # no minus zero
 
 
 def _decode_signs(spec: Compression, message: Bytes, count: int) -> Floats:

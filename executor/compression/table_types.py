@@ -46,12 +46,10 @@ class TableType(DataType):
         _kernels(values.device, self.table).encode(values, scales, block, self.table, codes)
 
     @override
-    def _decoded(self, message: Tensor, count: int) -> Tensor:
-        scales, codes = self._parts(message, count)
-        values = torch.empty(count, device=message.device)
-        block = self._block or max(count, 1)
+    def _decode(self, message: Tensor, values: Tensor) -> None:
+        scales, codes = self._parts(message, len(values))
+        block = self._block or max(len(values), 1)
         _kernels(message.device, self.table).decode(codes, scales, block, self.table, values)
-        return values
 
     def _parts(self, message: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The scales and the codes in a message; a scale of 1 where it holds none."""

@@ -1,4 +1,4 @@
-"""The table types in plain torch operations, on any device: what runs where no compiled kernel does."""
+"""The table types and one bit in plain torch operations, on any device: what runs where no compiled kernel does."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from executor.compression.tables import POSITIVE, Table
 
-__all__ = ["absolute_maxima", "blocks_of", "decode", "encode", "on_device"]
+__all__ = ["absolute_maxima", "blocks_of", "decode", "decode_signs", "encode", "encode_signs", "on_device"]
 
 
 def absolute_maxima(values: Tensor, block: int) -> Tensor:
@@ -46,6 +46,50 @@ def encode(values: Tensor, scales: Tensor, block: int, table: Table, codes: Tens
 def decode(codes: Tensor, scales: Tensor, block: int, table: Table, values: Tensor) -> None:
     """Write the value of every code times its scale; arguments as for ``encode``, but that ``values`` is written."""
     torch.mul(on_device(table, "signed", codes.device)[codes.int()], blocks_of(scales, block, len(codes)), out=values)
+
+
+def encode_signs(values: Tensor, block: int, means: Tensor, packed: Tensor) -> None:
+    """Write the signs, and the means of what has either sign in every block.
+
+    Args:
+        values: Shape (n,), float32, finite.
+        block: Numbers that share two means.
+        means: Shape (blocks, 2), float32, written: of the negative numbers, and of the others; 0 of none.
+        packed: Shape (ceil(n / 8),), uint8, written: a bit a number, 1 for >= 0, from the lowest bit up.
+    """
+    positive = values >= 0
+    for side, chosen in enumerate((~positive, positive)):
+        rows = _rows(torch.where(chosen, values, 0.0).double(), block, len(means))
+        count = _rows(chosen, block, len(means)).sum(dim=1)
+        means[:, side] = (_halving_sum(rows) / count.clamp(min=1)).float()
+    bits = torch.zeros(len(packed) * 8, dtype=torch.uint8, device=values.device)
+    bits[: len(values)] = positive
+    packed.copy_((bits.view(-1, 8) << _shifts(values.device)).sum(dim=1))
+
+
+def decode_signs(means: Tensor, packed: Tensor, block: int, values: Tensor) -> None:
+    """Write the mean that every sign stands for; arguments as for ``encode_signs``, but that ``values`` is written."""
+    bits = ((packed[:, None] >> _shifts(values.device)) & 1).view(-1)[: len(values)].bool()
+    low, high = (blocks_of(means[:, side], block, len(values)) for side in (0, 1))
+    torch.where(bits, high, low, out=values)
+
+
+def _halving_sum(rows: Tensor) -> Tensor:
+    """Sum of every row, shape (R, n) to (R,), adding halves: in the same order, to the same bits, on every device."""
+    while rows.shape[1] > 1:
+        rows = torch.nn.functional.pad(rows, (0, rows.shape[1] % 2))
+        half = rows.shape[1] // 2
+        rows = rows[:, :half] + rows[:, half:]
+    return rows[:, 0] + 0.0  # no minus zero
+
+
+def _rows(values: Tensor, block: int, count: int) -> Tensor:
+    """One row a block, filled up with zeros."""
+    return torch.nn.functional.pad(values, (0, count * block - len(values))).view(count, block)
+
+
+def _shifts(device: torch.device) -> Tensor:
+    return torch.arange(8, dtype=torch.uint8, device=device)
 
 
 def blocks_of(scales: Tensor, block: int, count: int) -> Tensor:

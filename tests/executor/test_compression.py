@@ -72,6 +72,22 @@ def test_compiled_kernels_equal_the_plain_ones(spec, array, block):
     assert_same_bits(results[0][2], results[1][2])
 
 
+@FEW
+@given(array=tensors(low=1), block=st.sampled_from([1, 3, 64, 1000]))
+def test_compiled_signs_equal_the_plain_ones(array, block):
+    values, count = torch.from_numpy(array), len(array)
+    results = []
+    for kernels in (compiled, plain):
+        means = torch.empty(-(-count // block), 2)
+        packed, decoded = torch.empty(-(-count // 8), dtype=torch.uint8), torch.empty(count)
+        kernels.encode_signs(values, block, means, packed)
+        kernels.decode_signs(means, packed, block, decoded)
+        results.append((means.numpy(), packed.numpy(), decoded.numpy()))
+    assert_same_bits(results[0][0], results[1][0])
+    np.testing.assert_array_equal(results[0][1], results[1][1])
+    assert_same_bits(results[0][2], results[1][2])
+
+
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 def test_triton_kernels_equal_the_compiled_ones():
     """On a processor, by Triton's interpreter, which must be asked for before Triton is imported."""
@@ -296,6 +312,18 @@ def test_other_floats_are_read_as_float32_and_given_back(dtype):
     assert torch.equal(decoded, kind.decode(expected, (5, 6)).to(dtype))
 
 
+@pytest.mark.parametrize("spec", ALL_TYPES)
+def test_buffers_can_be_used_again(spec):
+    kind, array = data_type(spec), np.linspace(-2, 1, 150, dtype=np.float32)
+    message, numbers = torch.full((kind.encoded_bytes(150),), 255, dtype=torch.uint8), torch.full((10, 15), 9.0)
+    residual = torch.zeros(150) if kind.feedback else None
+
+    assert kind.encode(torch.from_numpy(array), residual, out=message).message is message
+    assert torch.equal(message, encode(kind, array))
+    assert kind.decode(message, (10, 15), out=numbers) is numbers
+    assert_same_bits(numbers.numpy().ravel(), round_trip(spec, array))
+
+
 def test_table_too_fine_for_the_lookup_is_searched():
     spec = compression("linear", normalised=0)
     fine = 1e-3 * np.arange(128) + [0, *[1] * 127]
@@ -336,6 +364,11 @@ def test_what_is_not_finite_is_refused_by_name(spec, value, name):
             lambda: data_type("linear").decode(torch.zeros(3, dtype=torch.uint8), (3,)),
             r"linear: message must be 7 bytes in a row for 3 numbers, got torch.uint8 of shape \(3,\)",
         ),
+        (
+            lambda: data_type("linear").decode(torch.zeros(7, dtype=torch.uint8), (3,), out=torch.zeros(4)),
+            "linear: out",
+        ),
+        (lambda: data_type("linear").encode(torch.ones(3), out=torch.zeros(7)), "message must be 7 bytes in a row"),
         (lambda: data_type("dynamic_tre"), "got 'dynamic_tre'; did you mean 'dynamic-tree'"),
         (lambda: data_type("float8"), "data type must be one of dynamic-tree, .*, got 'float8'; did you mean 'float"),
         (lambda: data_type("static-tree", offset=38), "static-tree:offset must be an integer from -28 to 37, got 38"),

@@ -5,10 +5,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from compression_cases import TABLE_TYPES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from executor.compression import cpu_kernels, torch_kernels
 from executor.compression.errors import Distribution, error_table
 from executor.compression.tables import table_of, values_of
 from hwprofiles.errors import ConfigError
@@ -106,16 +108,14 @@ def test_cutoffs_find_the_nearest_value_and_half_way_goes_down(spec, data):
 
 
 @pytest.mark.parametrize("spec", TABLE_TYPES)
-def test_lookup_agrees_with_the_cutoffs_on_both_sides_of_every_one(spec):
+def test_kernels_agree_with_the_cutoffs_on_both_sides_of_every_one(spec):
     table = values_of(compression(spec))
     below = np.nextafter(table.cutoffs, np.float32(0))
     numbers = np.concatenate([table.cutoffs, below, table.values, np.float32([0, 1e-45, 3e38])])
-    bits = numbers.view(np.int32)
-    entry = table.lookup[bits >> 16]
-
-    code = (entry >> 17) + ((bits & 0xFFFF) >= (entry & 0x1FFFF))
-
-    np.testing.assert_array_equal(code, np.searchsorted(table.cutoffs, numbers, side="right"))
+    for kernels in (cpu_kernels, torch_kernels):
+        codes = torch.empty(len(numbers), dtype=torch.uint8)
+        kernels.encode(torch.from_numpy(numbers), torch.ones(1), len(numbers), table, codes)
+        np.testing.assert_array_equal(codes, np.searchsorted(table.cutoffs, numbers, side="right"))
 
 
 @pytest.mark.parametrize(
