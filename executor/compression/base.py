@@ -51,7 +51,7 @@ class DataType(ABC):
             tensor: Floating point, any shape; read as float32.
             residual: float32, of the tensor's shape, contiguous: added to the tensor before it is encoded, then
                 overwritten with what decoding will miss.  Any type takes one, those with ``feedback`` need it.
-            out: Where the message is written: uint8, of its size, contiguous.
+            out: Where the message is written: uint8, of its size, contiguous, at a multiple of four bytes.
 
         Raises:
             ConfigError: The tensor is not floating point or holds NaN or infinities, or the residual is missing or
@@ -66,6 +66,8 @@ class DataType(ABC):
         if out is None:
             out = torch.empty(self.encoded_bytes(len(values)), dtype=torch.uint8, device=values.device)
         self._check_message(out, len(values))
+        if out.storage_offset() % 4:
+            raise ConfigError(f"{self.name}: out must begin at a multiple of 4 bytes, got {out.storage_offset()}")
         self._encode(values, out)
         if residual is not None:
             decoded = torch.empty_like(values)
@@ -92,7 +94,8 @@ class DataType(ABC):
         if out is None:
             out = torch.empty(torch.Size(shape), dtype=torch.float32, device=message.device)
         self._check_numbers("out", out, torch.Size(shape))
-        self._decode(message, out.view(-1))
+        aligned = message.clone() if message.storage_offset() % 4 else message
+        self._decode(aligned, out.view(-1))
         return out.to(dtype)
 
     @abstractmethod

@@ -323,6 +323,11 @@ def test_buffers_can_be_used_again(spec):
     assert kind.decode(message, (10, 15), out=numbers) is numbers
     assert_same_bits(numbers.numpy().ravel(), round_trip(spec, array))
 
+    inside = torch.cat([torch.zeros(1, dtype=torch.uint8), message])[1:]
+    assert torch.equal(kind.decode(inside, (10, 15)), numbers)
+    with pytest.raises(ConfigError, match="out must begin at a multiple of 4 bytes, got 1"):
+        kind.encode(torch.from_numpy(array), residual, out=inside)
+
 
 def test_table_too_fine_for_the_lookup_is_searched():
     spec = compression("linear", normalised=0)
