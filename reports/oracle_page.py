@@ -73,7 +73,7 @@ def _epochs(table: OracleTable) -> str:
 
 def _winners(table: OracleTable) -> list[dict[str, Any]]:
     """For every number of devices the winner, its lead over the next, and what it waits for."""
-    found = []
+    found: list[dict[str, Any]] = []
     for p in table.counts:
         fitting = sorted((row for row in table.rows if row.devices == p and row.fits), key=lambda row: row.epoch_s)
         if not fitting:

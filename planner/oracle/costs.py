@@ -94,9 +94,9 @@ def _halos(
     wire = wires.neighbours(network, groups, grid)
     if options.activations == "rings":
         # halo() is for one of two neighbours, and beta for the one after the other
-        size = forward / 2 * sample_bytes, backward / 2 * sample_bytes
-        alpha = wire.alpha_s(np.maximum(*size))
-        return float(forms.halo_exchange_s(*size, alpha, wire.beta_s_per_byte))
+        halo_x, halo_dy = forward / 2 * sample_bytes, backward / 2 * sample_bytes
+        alpha = wire.alpha_s(np.maximum(halo_x, halo_dy))
+        return float(forms.halo_exchange_s(halo_x, halo_dy, alpha, wire.beta_s_per_byte))
     trained = np.array([sizes.graph.has_phase(i, "activation_gradient") for i in range(len(sizes.y))])
     size = forward * sample_bytes
     once = np.where(size > 0, wire.alpha_s(size / 2) + size * wire.beta_s_per_byte, 0.0)

@@ -11,8 +11,10 @@ Source:
     Networks", Table 1.
 """
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 __all__ = [
     "activation_exchange_s",
@@ -25,13 +27,14 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
+Numbers = NDArray[Any] | float
 
 
-def _array(values: ArrayLike) -> Floats:
+def _array(values: Numbers) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 
-def computation_s(forward_s: ArrayLike, backward_s: ArrayLike, update_s: ArrayLike) -> Floats:
+def computation_s(forward_s: Numbers, backward_s: Numbers, update_s: Numbers) -> Floats:
     """Sum of FW + BW + WU over the layers: all rows but Layer, for what one device computes in an iteration.
 
     Rows Serial to Data + Filter print D/p sum(FW + BW) + D/B sum(WU) an epoch, FW and BW of one sample.  A device's
@@ -40,9 +43,7 @@ def computation_s(forward_s: ArrayLike, backward_s: ArrayLike, update_s: ArrayLi
     return np.asarray((_array(forward_s) + backward_s + update_s).sum(axis=-1))
 
 
-def pipeline_computation_s(
-    forward_s: ArrayLike, backward_s: ArrayLike, update_s: ArrayLike, segments: ArrayLike
-) -> Floats:
+def pipeline_computation_s(forward_s: Numbers, backward_s: Numbers, update_s: Numbers, segments: Numbers) -> Floats:
     """Row Layer: (p + S - 1) (max FW_G + max BW_G) + max WU_G, with FW_G and BW_G of one micro-batch.
 
     The row prints max WU_G inside the bracket that D (p + S - 1) / S multiplies; WU is not a time of a sample, and all
@@ -58,7 +59,7 @@ def pipeline_computation_s(
     return np.asarray(steps * (forward.max(axis=-1) + backward.max(axis=-1)) + update.max(axis=-1))
 
 
-def gradient_exchange_s(p: ArrayLike, message_bytes: ArrayLike, alpha_s: ArrayLike, beta: ArrayLike) -> Floats:
+def gradient_exchange_s(p: Numbers, message_bytes: Numbers, alpha_s: Numbers, beta: Numbers) -> Floats:
     """Row Data: 2 (p - 1) (alpha + sum |w| / p delta beta), a ring all-reduce.
 
     With one message for all layers it is the row; with a message a layer every one has its own alpha.
@@ -75,7 +76,7 @@ def gradient_exchange_s(p: ArrayLike, message_bytes: ArrayLike, alpha_s: ArrayLi
 
 
 def activation_exchange_s(
-    p: ArrayLike, tensor_bytes: ArrayLike, alpha_s: ArrayLike, beta: ArrayLike, *, passes: int = 3
+    p: Numbers, tensor_bytes: Numbers, alpha_s: Numbers, beta: Numbers, *, passes: int = 3
 ) -> Floats:
     """Rows Filter and Channel: 3 (p - 1) sum(alpha + B |y| / p delta beta) over the tensors between layers.
 
@@ -95,7 +96,7 @@ def activation_exchange_s(
     return np.asarray(passes * (_array(p) - 1) * each.sum(axis=-1))
 
 
-def halo_exchange_s(halo_x_bytes: ArrayLike, halo_dy_bytes: ArrayLike, alpha_s: ArrayLike, beta: ArrayLike) -> Floats:
+def halo_exchange_s(halo_x_bytes: Numbers, halo_dy_bytes: Numbers, alpha_s: Numbers, beta: Numbers) -> Floats:
     """Row Spatial: 2 sum(2 alpha + B (halo(x) + halo(dL/dy)) delta beta).
 
     Read as: with each of 2 neighbours, one message forward, halo(x), and one backward, halo(dL/dy).  A layer whose
@@ -112,7 +113,7 @@ def halo_exchange_s(halo_x_bytes: ArrayLike, halo_dy_bytes: ArrayLike, alpha_s: 
 
 
 def pipeline_transfer_s(
-    p: ArrayLike, segments: ArrayLike, boundary_bytes: ArrayLike, alpha_s: ArrayLike, beta: ArrayLike
+    p: Numbers, segments: Numbers, boundary_bytes: Numbers, alpha_s: Numbers, beta: Numbers
 ) -> Floats:
     """Row Layer: 2 (p + S - 2) max(alpha + B/S |y_G| delta beta) over the p - 1 boundaries; 0 where there is none.
 
@@ -127,9 +128,9 @@ def pipeline_transfer_s(
 
 
 def memory_bytes(
-    activations: ArrayLike,
-    weights: ArrayLike,
-    biases: ArrayLike,
+    activations: Numbers,
+    weights: Numbers,
+    biases: Numbers,
     *,
     gamma: float,
     delta: float,

@@ -13,7 +13,7 @@ from planner.costs import CostModel
 from planner.graph import ComputationGraph
 from planner.lowering import lower
 from planner.memory import parameter_bytes, peak_memory_bytes
-from planner.network import Network, network_of
+from planner.network import Network
 from planner.oracle import forms, wires
 from planner.oracle.cases import SAMPLED, Case, Question, case_of, limits_of
 from planner.oracle.costs import communication_s, held_bytes, stage_costs
@@ -166,9 +166,9 @@ def _rows(
         bounds = None
         if case.strategy == "layer":
             bounds = balanced(fw + bw, case.p)
-            stages = [np.add.reduceat(row, bounds[:-1]) for row in (fw, bw, wu)]
-            update_s = float(stages[2].max())
-            compute_s = float(forms.pipeline_computation_s(*stages, case.segments))
+            stage_fw, stage_bw, stage_wu = (np.add.reduceat(row, bounds[:-1]) for row in (fw, bw, wu))
+            update_s = float(stage_wu.max())
+            compute_s = float(forms.pipeline_computation_s(stage_fw, stage_bw, stage_wu, case.segments))
             parts["pipeline_s"] = stage_costs(model.network, sizes, case, bounds)
         else:
             update_s, compute_s = float(wu.sum()), float(forms.computation_s(fw, bw, wu))

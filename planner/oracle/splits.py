@@ -88,7 +88,9 @@ def _reduced(model: CostModel, i: int, sizes: Sizes, splits: Sequence[Split], ti
     cases = [c for c, split in enumerate(splits) if split.channels > 1]
     if not cases or not sizes.mixing[i] or sizes.first[i]:
         return
-    part = {dim: np.full(len(cases), float(size)) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
+    part = {
+        dim: np.full(len(cases), float(size)) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)
+    }
     part["sample"] = np.ceil([splits[c].samples for c in cases])
     profile = model.profiles[int(model.profile_of[0])]
     for phase, seconds in times.items():

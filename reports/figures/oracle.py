@@ -134,7 +134,8 @@ def _lines(table: OracleTable, value: Callable[[OracleRow], float], unit: Unit) 
             customdata=[
                 [unit.full(value(row)), row.degrees or "whole", "" if row.fits else "<br>does not fit"] for row in rows
             ],
-            hovertemplate=f"{name} on %{{x:,}} (%{{customdata[1]}}): %{{customdata[0]}}%{{customdata[2]}}<extra></extra>",
+            hovertemplate=f"{name} on %{{x:,}} (%{{customdata[1]}}): "
+            "%{customdata[0]}%{customdata[2]}<extra></extra>",
         )
     return figure
 

@@ -1,0 +1,87 @@
+"""The oracle's page: what it says, that it needs nothing, and that a browser shows it."""
+
+import re
+import shutil
+
+import pytest
+
+from hwprofiles.catalogue import load_cluster
+from planner.models import load_model
+from planner.oracle import oracle
+from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
+from reports.oracle_page import oracle_html, write_oracle_page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+
+
+@pytest.fixture(scope="module")
+def table():
+    return oracle(
+        load_model("alexnet", batch=32), load_cluster("abci-v100"), dataset="imagenet", devices=[1, 2, 4, 8, 16],
+        batch_per_device=32, epochs=3, budget_gpu_hours=0.5,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def html(table):
+    return oracle_html(table)
+
+
+def test_every_row_is_on_the_page_with_its_numbers(table, html):
+    body = html[html.index('<table id="rows">') :]
+    values = [float(text) for text in re.findall(r'data-value="([^"]+)"', body)]
+
+    assert len(values) % len(table.rows) == 0
+    for row in table.rows:
+        assert {row.iteration_s, row.epoch_s, row.memory_bytes} <= set(values)
+    assert all(limit.reason.replace("<", "&lt;") in html for limit in table.limits)
+
+
+def test_bars_add_up_to_the_iterations(table):
+    bars = [trace for trace in iteration_figure(table).data if trace.type == "bar"]
+    drawn = sum(sum(trace.y) for trace in bars)
+    shown_s = sum(row.iteration_s for row in table.rows)
+
+    assert drawn == pytest.approx(shown_s, rel=1e-9) or drawn == pytest.approx(1e3 * shown_s, rel=1e-9)
+
+
+def test_lines_have_a_point_a_row_and_stars_the_winners(table):
+    for figure in (epoch_figure(table), oracle_memory_figure(table)):
+        points = sum(len(trace.x) for trace in figure.data if trace.mode == "lines+markers")
+        assert points == len(table.rows)
+    (stars,) = [trace for trace in epoch_figure(table).data if trace.name == "winner"]
+    assert list(stars.x) == list(table.winners)
+
+
+def test_a_question_that_nothing_fits_has_a_page(table):
+    found = oracle(
+        load_model("cosmoflow:size=512", batch=64), load_cluster("titanx-4"), dataset="cosmoflow", devices=[1]
+    )
+
+    assert "No strategy fits in memory" in oracle_html(found)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found")
+def test_a_browser_draws_it_without_a_request(table, tmp_path):
+    sync_api = pytest.importorskip("playwright.sync_api")
+    path = tmp_path / "oracle.html"
+    write_oracle_page(table, path)
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 420, "height": 900})
+        problems, requests = [], []
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector("body[data-ready]")
+
+        assert page.locator("#iterations .barlayer .point").count() > 50
+        assert page.locator("#epochs .scatterlayer .trace").count() >= 8
+        assert page.evaluate("document.documentElement.scrollWidth") == 420
+        assert problems == []
+        assert requests == [path.as_uri()]
+        browser.close()
