@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from reports.figures.look import log_ticks, styled
-from reports.palette import COMMUNICATION, IDLE, RUNGS, kind_colours
+from reports.palette import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours
 from reports.units import time_unit
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def measured_ladder_figure(strategies: "Sequence[StrategyValidation]") -> go.Fig
                 "array": [(end - value) / unit.factor for end, value in zip(high, values_s, strict=True)],
                 "arrayminus": [(value - end) / unit.factor for end, value in zip(low, values_s, strict=True)],
                 "thickness": 1.5,
+                "color": MARK,
             }
         figure.add_bar(
             y=names,
