@@ -4,7 +4,6 @@ The cases run side by side, for most of their time is spent on starting and on w
 """
 
 import os
-import resource
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +37,6 @@ CLUSTER = "titanx-4"
 FOREVER = 1_000_000
 MARK = "ORRERY_TEST_RUN"
 SAMPLES, BATCH = 96, 16
-PAGES_BYTES = 2**16
 TOLD_S = 30
 """Within which a failure must have ended the run."""
 
@@ -46,15 +44,16 @@ TOLD_S = 30
 class Marked:
     """Ranks that write down their process ids, and that can be found by a variable of their environment."""
 
-    def __init__(self, folder):
-        self.folder, self.mark = folder, uuid4().hex
+    def __init__(self, folder, program):
+        self.folder, self.program, self.mark = folder, program, uuid4().hex
 
     def command(self, rank, command):
+        if self.program:
+            command = [command[0], "-c", self.program, *command[3:]]
         return ["sh", "-c", f'echo $$ > "{self.folder}/pid-{rank}"; exec "$@"', "sh", *command]
 
     def environment(self, rank):
-        # The C library then takes every tensor from new pages, and gives them back: see ``starve``.
-        return {MARK: self.mark, "MALLOC_MMAP_THRESHOLD_": str(PAGES_BYTES), "MALLOC_TRIM_THRESHOLD_": str(PAGES_BYTES)}
+        return {MARK: self.mark}
 
     def pid(self, rank):
         return int((self.folder / f"pid-{rank}").read_text())
@@ -73,7 +72,7 @@ class Marked:
 
 @dataclass
 class Outcome:
-    """How a run ended, and how long after the deed."""
+    """How a run ended, and how long after the deed, where there was one."""
 
     error: OrreryError | None
     told_s: float
@@ -85,13 +84,15 @@ class Outcome:
         return self.folder / "checkpoint"
 
 
-def undo(folder, processes, deed, *, steps=FOREVER, batch=BATCH, **changes):
+def undo(
+    folder, processes, deed=None, *, steps=FOREVER, batch=BATCH, cluster=CLUSTER, devices=0, program="", **changes
+):
     """Run until the deed, done to a rank after two steps, has its consequence."""
     folder.mkdir()
     plan = folder / "plan.json"
-    graph, cluster = load_model("lenet5", batch=batch), load_cluster(CLUSTER).take(processes)
-    save_plan(replace(make_plan(graph, cluster, strategy="data"), cluster=CLUSTER), plan)
-    hosts, done_s = Marked(folder), []
+    graph, machines = load_model("lenet5", batch=batch), load_cluster(cluster).take(devices or processes)
+    save_plan(replace(make_plan(graph, machines, strategy="data"), cluster=cluster), plan)
+    hosts, done_s = Marked(folder, program), []
 
     def progress(_, done, __):
         if deed and done >= 2 and not done_s:
@@ -101,12 +102,11 @@ def undo(folder, processes, deed, *, steps=FOREVER, batch=BATCH, **changes):
     options = RunOptions(plan=str(plan), steps=steps, device="cpu", threads=1)
     changes = {name: value.format(folder=folder) if name == "checkpoint" else value for name, value in changes.items()}
     error = None
-    begin_s = time.monotonic()
     try:
         run(replace(options, **changes), processes=processes, hosts=hosts, progress=progress)
     except OrreryError as caught:
         error = caught
-    return Outcome(error, time.monotonic() - (done_s or [begin_s])[0], hosts.left(), folder)
+    return Outcome(error, time.monotonic() - done_s[0] if done_s else 0.0, hosts.left(), folder)
 
 
 def kill(pid):
@@ -117,9 +117,16 @@ def stop(pid):
     os.kill(pid, signal.SIGSTOP)
 
 
-def starve(pid):
-    """No new page from now on: its tensors are larger than any gap that the start has left in the heap."""
-    resource.prlimit(pid, resource.RLIMIT_AS, (1, 1))
+STARVED = """
+import os, resource, sys
+from executor.rank import main
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**31,) * 2)
+os._exit(main(sys.argv[1:]))
+"""
+"""A rank with 2 GiB from its start on."""
+LARGE_BATCH = 2**16
+"""The first convolution of LeNet-5 then gives 3 GB."""
 
 
 def write_data(path, side=28):
@@ -139,11 +146,13 @@ def outcomes(tmp_path_factory):
     cases = {
         "stopped": partial(undo, processes=3, batch=24, deed=stop, **saved),
         "killed": partial(undo, processes=2, deed=kill, **saved),
-        "starved": partial(undo, processes=2, batch=2048, deed=starve, **saved),
-        "bright": partial(undo, processes=2, deed=None, steps=SAMPLES // BATCH, data=bright, **saved),
-        "wide": partial(undo, processes=1, deed=None, data=wide),
-        "nothing to resume": partial(undo, processes=1, deed=None, resume=True, checkpoint="{folder}/checkpoint"),
-        "no cuda": partial(undo, processes=1, deed=None, device="cuda"),
+        "starved": partial(
+            undo, processes=2, devices=1, batch=LARGE_BATCH, cluster="dgx-h100", program=STARVED, **saved
+        ),
+        "bright": partial(undo, processes=2, steps=SAMPLES // BATCH, data=bright, **saved),
+        "wide": partial(undo, processes=1, data=wide),
+        "nothing to resume": partial(undo, processes=1, resume=True, checkpoint="{folder}/checkpoint"),
+        "no cuda": partial(undo, processes=1, device="cuda"),
     }
     with ThreadPoolExecutor(3) as pool:
         runs = {name: pool.submit(case, base / name.replace(" ", "-")) for name, case in cases.items()}
@@ -152,7 +161,7 @@ def outcomes(tmp_path_factory):
 
 
 def check_failure(outcome, rank, reason):
-    """A failed rank, in time, with nothing left and a checkpoint that can be read."""
+    """A failed rank, in time, with nothing left."""
     error = outcome.error
     assert isinstance(error, RankFailure)
     assert error.exit_code == 1
@@ -161,10 +170,14 @@ def check_failure(outcome, rank, reason):
     assert "\n" not in str(error)
     assert outcome.told_s < TOLD_S
     assert outcome.left == []
+
+
+def checkpoint_of(outcome):
+    """Steps behind the last checkpoint, which can be read and is of a step that was done."""
     plan = load_plan(outcome.folder / "plan.json")
     options = RunOptions(plan="", checkpoint=str(outcome.checkpoint))
     step = Checkpoints(options, program_of(plan).graph).latest_step()
-    assert step <= error.step + 1
+    assert step <= outcome.error.step + 1
     return step
 
 
@@ -177,19 +190,21 @@ def check_refusal(outcome, words):
 
 
 def test_a_killed_rank(outcomes):
-    assert check_failure(outcomes["killed"], 1, "killed by signal 9") >= 2
+    check_failure(outcomes["killed"], 1, "killed by signal 9")
+    assert checkpoint_of(outcomes["killed"]) >= 2
 
 
 def test_a_stopped_rank_is_told_by_default_within_30_s(outcomes):
     outcome = outcomes["stopped"]
-    assert check_failure(outcome, 1, "hangs: a signal has stopped it") >= 2
+    check_failure(outcome, 1, "hangs: a signal has stopped it")
+    assert checkpoint_of(outcome) >= 2
     assert outcome.told_s > 15  # so the default is what was measured
 
 
 def test_a_rank_out_of_memory(outcomes):
-    outcome = outcomes["starved"]
-    assert check_failure(outcome, 1, "out of memory: ") >= 2
-    assert outcome.error.task >= 0
+    """Its task is named; the other rank, which has nothing to do in this plan, is ended as well."""
+    check_failure(outcomes["starved"], 0, "out of memory: ")
+    assert "step 0, task 0 (conv1 forward [0])" in str(outcomes["starved"].error)
 
 
 def test_a_loss_that_is_not_finite(outcomes):
@@ -203,7 +218,8 @@ def test_a_loss_that_is_not_finite(outcomes):
     sample = int(data.inputs(step, box).amax((1, 2, 3)).argmax())
 
     reason = f"loss is not finite at step {step}: conv1 is the first layer with such outputs"
-    assert check_failure(outcome, sample // (BATCH // 2), reason) == step
+    check_failure(outcome, sample // (BATCH // 2), reason)
+    assert checkpoint_of(outcome) == step
     assert outcome.error.step == step
 
 
