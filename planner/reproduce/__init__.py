@@ -1,4 +1,4 @@
-"""Set what three papers print beside what this project computes."""
+"""Set what four papers print beside what this project computes."""
 
 from collections.abc import Callable
 
@@ -6,20 +6,22 @@ from hwprofiles.errors import ConfigError
 from planner.reproduce.deepa import deepa_rows
 from planner.reproduce.eight_bit import eight_bit_rows
 from planner.reproduce.layerwise import layerwise_rows
+from planner.reproduce.paradl import paradl_rows
 from planner.reproduce.rows import Row
 
 __all__ = ["Row", "reproduce"]
 
-PAPERS = {"deepa": deepa_rows, "layerwise": layerwise_rows, "eight-bit": eight_bit_rows}
+PAPERS = {"deepa": deepa_rows, "layerwise": layerwise_rows, "eight-bit": eight_bit_rows, "paradl": paradl_rows}
 
 
 def reproduce(paper: str, progress: Callable[[str, int, int], None] | None = None) -> list[Row]:
     """Recompute every printed value of a paper that needs no real device.
 
-    Left out is what needs one: Table 4 of the layer-wise paper, the error of Eq. 1 against measured iterations.
+    Left out is what needs one: Table 4 of the layer-wise paper, the error of Eq. 1 against measured iterations;
+    and ParaDL's accuracies but that of data parallelism.
 
     Args:
-        paper: ``deepa``, ``layerwise`` or ``eight-bit``.
+        paper: ``deepa``, ``layerwise``, ``eight-bit`` or ``paradl``.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
