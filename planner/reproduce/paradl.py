@@ -65,8 +65,8 @@ def _accuracy() -> Answer:
         profile.append(_agreement(projected.iteration_s, measured_s))
         alone.append(_agreement(one_s + projected.communication_s, measured_s))
     return 100 * mean(alone), (
-        f"{len(alone)} other runs: Inception-v3 and AlexNet on 2 to 8 K80 of one machine, arithmetic as measured on one "
-        f"GPU like the paper's FW and BW; with our profile's arithmetic {100 * mean(profile):.1f}"
+        f"{len(alone)} other runs, Inception-v3 and AlexNet on 2 to 8 K80 of one machine; arithmetic as measured on "
+        f"one GPU like the paper's FW and BW; with our profile's arithmetic {100 * mean(profile):.1f}"
     )
 
 
