@@ -265,7 +265,7 @@ def compare(
 
 @app.command()
 def reproduce(
-    paper: Annotated[Literal["deepa", "layerwise", "eight-bit"], typer.Argument()], *, json: Json = False
+    paper: Annotated[Literal["deepa", "layerwise", "eight-bit", "paradl"], typer.Argument()], *, json: Json = False
 ) -> None:
     """Set the printed results of a paper beside ours."""
     from planner.reproduce import reproduce as reproduce_paper
