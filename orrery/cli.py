@@ -10,6 +10,7 @@ from orrery.errors import run
 from orrery.lab_command import lab
 from orrery.oracle_command import oracle
 from orrery.output import print_json, to_json, whole_file
+from orrery.probe_command import probe
 from orrery.progress import progress_bar
 from orrery.run_command import run as run_plan
 from orrery.validate_command import validate
@@ -105,11 +106,21 @@ def plan(
     update_each: Annotated[
         bool, typer.Option("--update-each", help="Update after every sub-batch, not once an iteration.")
     ] = False,
+    compress_gradients: Annotated[
+        str, typer.Option(metavar="TYPE", help="Data type of gradients in their exchange, such as dynamic-tree.")
+    ] = "",
+    compress_activations: Annotated[
+        str, typer.Option(metavar="TYPE", help="Data type of tensors between layers, and of their gradients.")
+    ] = "",
+    compress_where: Annotated[
+        Literal["all", "pays"], typer.Option(help="Compress all of them, or what shortens the simulated iteration.")
+    ] = "all",
     refine: Refine = 0,
     json: Json = False,
 ) -> None:
     """Find how every layer is split, and write the plan."""
     from hwprofiles.catalogue import load_cluster
+    from planner.compressed import compressed_of
     from planner.cut import WHOLE, cut_of
     from planner.models import load_model
     from planner.plan import make_plan
@@ -120,8 +131,10 @@ def plan(
         cut = WHOLE
         if sub_batches > 1:
             cut = cut_of(graph, sub_batches, first=sub_batch_from, order=sub_batch_order, update_each=update_each)
+        types = {"gradients": compress_gradients, "activations": compress_activations}
         found = make_plan(
             graph, load_cluster(cluster), strategy=strategy, exchange=exchange, batch_norm=batch_norm, cut=cut,
+            compressed=compressed_of(graph, exchange, **types), where_it_pays=compress_where == "pays",
             refine=refine, progress=progress,
         )  # fmt: skip
         save_plan(found, file)
@@ -276,8 +289,9 @@ def reproduce(
 
 
 app.command("run")(run_plan)
-app.command("oracle")(oracle)
+app.command("probe")(probe)
 app.command("validate")(validate)
+app.command("oracle")(oracle)
 app.add_typer(lab, name="lab")
 
 

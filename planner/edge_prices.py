@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.coding import coding_s, decoding_of, encoding_of
+from planner.compressed import PLAIN, Compressed
+from planner.compression import Compression
 from planner.configurations import ConfigSpace
 from planner.costs import CostModel, EdgeTable
 from planner.graph import Edge
@@ -25,28 +28,41 @@ _FEW = 1_000_000
 """Pairs of parts whose messages are not worth counting."""
 
 
-def edge_prices(model: CostModel) -> EdgeTable:
+def edge_prices(model: CostModel, compressed: Compressed = PLAIN) -> EdgeTable:
     """t_x of one configuration of the producer and one of the consumer, as a table of one entry.
 
     The tables want the routes between all devices, in the number of devices squared.  Where there are too many for
-    that, the messages of the two configurations are priced one by one, over their own routes only.
+    that, the messages of the two configurations are priced one by one, over their own routes only; and so are
+    compressed ones, whose sizes need not grow with their numbers in proportion.
     """
-    return model.transfer_table if model.network.has_tables else lambda *pair: _by_message(model, *pair)
+
+    def price(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
+        kind = compressed.activation(model.graph, edge.producer)
+        if kind is None and model.network.has_tables:
+            return model.transfer_table(edge, producer, consumer)
+        return _by_message(model, kind, edge, producer, consumer)
+
+    return price
 
 
-def _by_message(model: CostModel, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
+def _by_message(
+    model: CostModel, kind: Compression | None, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace
+) -> Floats:
     network, layer = model.network, model.graph.layers[edge.consumer]
     needs, tensor = layer.operation.needs(edge.slot, layer.input_shapes), model.graph.layers[edge.producer].output
     pieces = pieces_of(producer, consumer, needs, tensor, network.device_count)
-    giver, taker = producer.devices[pieces.part], pieces.device
-    size = (pieces.high - pieces.low).prod(axis=1) * float(model.graph.element_bytes)
-    moves = np.flatnonzero(giver != taker)
+    pieces = pieces.take(producer.devices[pieces.part] != pieces.device)
+    ends = producer.devices[pieces.part], pieces.device
+    elements = (pieces.high - pieces.low).prod(axis=1)
+    size = elements * float(model.graph.element_bytes) if kind is None else kind.encoded_bytes(elements) * 1.0
     seconds = 0.0
-    if len(moves):
-        ends, size = (giver[moves], taker[moves]), size[moves]
+    if len(elements):
         for source, target in (ends, ends[::-1])[: 1 + model.graph.has_gradient(edge.producer)]:
             busiest_s = (network.link_loads(source, target, size) * network.seconds_per_byte).max()
             seconds += float(busiest_s + network.latencies_s(source, target, size).max())
+            if kind is not None:
+                for work in (encoding_of(kind, source, pieces), decoding_of(kind, target, pieces)):
+                    seconds += float(coding_s(model, kind, *work).max())
     return np.array([[seconds]])
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "EXCHANGES",
     "Choice",
     "chosen",
+    "considered",
     "exchange_s",
     "group_rounds",
     "layer_choice",
@@ -152,7 +153,7 @@ def exchange_s(
     if scheme not in EXCHANGES:
         raise ConfigError(f"exchange must be one of {', '.join(EXCHANGES)}, got {scheme!r}")
     if scheme == AUTO:
-        rows = [exchange_s(network, s, space, parameter_bytes, split=split) for s in _considered(network, space)]
+        rows = [exchange_s(network, s, space, parameter_bytes, split=split) for s in considered(network, space)]
         return np.asarray(np.min(rows, axis=0))
     if parameter_bytes == 0:
         return np.zeros(space.size)
@@ -166,7 +167,7 @@ def exchange_s(
     return np.asarray(np.bincount(pack.configuration, seconds, minlength=space.size), dtype=np.float64)
 
 
-def _considered(network: Network, space: ConfigSpace) -> list[str]:
+def considered(network: Network, space: ConfigSpace) -> list[str]:
     """Schemes among which ``auto`` chooses: without those that this cluster's levels make equal to others."""
     left_out = set(_ALL_PAIRS) if space.parts.max() > _MOST_PAIRS else set()
     left_out |= {"hierarchical"} if not network.node.any() else set()
@@ -193,7 +194,7 @@ def chosen(network: Network, exchange: str, space: ConfigSpace, parameter_bytes:
     """
     prices = {
         scheme: float(exchange_s(network, scheme, space, parameter_bytes, split=split)[0])
-        for scheme in (_considered(network, space) if exchange == AUTO else [exchange])
+        for scheme in (considered(network, space) if exchange == AUTO else [exchange])
     }
     least = min(prices.values())
     scheme = next(name for name, price in prices.items() if price <= least * (1 + _EQUAL))

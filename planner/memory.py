@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from hwprofiles.errors import InfeasiblePlanError
 from planner.program import KINDS, Program
 
-__all__ = ["check_memory", "parameter_bytes", "peak_memory_bytes"]
+__all__ = ["check_memory", "parameter_bytes", "peak_memory_bytes", "residuals"]
 
 _COPIES_OF_PARAMETERS = 3
 """Value, gradient and momentum of every trained number."""
@@ -18,6 +18,7 @@ def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
     Parameters with gradient and momentum, always.  While a layer computes backward: the output parts of it and of
     the layers before it, and the regions received for them, kept until then; its gradients in hand (of its output
     and its inputs, and what it sends back); and the gradients of earlier outputs that other branches have left.
+    Codes of a tensor's gradient are there with it; those of parameters' gradients, and residuals, always.
 
     Returns:
         Shape (devices,).
@@ -30,14 +31,29 @@ def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
         outputs[i, space.devices] = layer.output.elements * graph.element_bytes * alive[i] / len(space.devices)
         if graph.has_phase(i, "update"):
             parameters[space.devices] += parameter_bytes(program, i) * _COPIES_OF_PARAMETERS
-    kept = outputs.copy()
+    kept, regions = outputs.copy(), program.region_bytes
     transfer = program.kind == KINDS.index("transfer")
     received = np.flatnonzero(transfer & ~program.backward)
-    sizes = program.size_bytes[received] * np.array(alive)[program.consumer[received]]
+    sizes = regions[received] * np.array(alive)[program.consumer[received]]
     np.add.at(kept, (program.consumer[received], program.peer[received]), sizes)
     total = np.cumsum(kept, axis=0) + _gradients(program, outputs) + _pending(program, outputs)
+    tensor, codes = program.consumer >= 0, program.made_bytes + program.taken_bytes
+    coded = np.flatnonzero(program.is_coding & tensor & program.backward)
+    np.add.at(total, (program.consumer[coded], program.device[coded]), codes[coded])
+    coded = np.flatnonzero(program.is_coding & ~tensor)
+    np.add.at(parameters, program.device[coded], codes[coded])
+    for i, device in residuals(program):
+        parameters[device] += parameter_bytes(program, i)
     peak: NDArray[np.float64] = parameters + total.max(axis=0)
     return peak
+
+
+def residuals(program: Program) -> list[tuple[int, int]]:
+    """Pairs (layer, device) that keep what codes of the layer's gradients leave out: a number for every gradient."""
+    coded = np.flatnonzero(program.is_coding & (program.consumer < 0))
+    pairs = sorted(set(zip(program.layer[coded].tolist(), program.device[coded].tolist(), strict=True)))
+    kinds = {i: program.compressed.gradient(program.graph, i) for i, _ in pairs}
+    return [(i, device) for i, device in pairs if (kind := kinds[i]) is not None and kind.feedback]
 
 
 def _pending(program: Program, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -66,7 +82,7 @@ def _gradients(program: Program, outputs: NDArray[np.float64]) -> NDArray[np.flo
     for edge in program.graph.edges:
         gradients[edge.consumer] += outputs[edge.producer]
     sent = np.flatnonzero((program.kind == KINDS.index("transfer")) & program.backward)
-    np.add.at(gradients, (program.consumer[sent], program.device[sent]), program.size_bytes[sent])
+    np.add.at(gradients, (program.consumer[sent], program.device[sent]), program.region_bytes[sent])
     return gradients
 
 

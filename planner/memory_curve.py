@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from planner.memory import check_memory, parameter_bytes
+from planner.memory import check_memory, parameter_bytes, residuals
 from planner.program import KINDS, Program
 from planner.replay import Replay, replay
 
@@ -24,11 +24,14 @@ BUFFERS = (
     "received activations",
     "activation gradients",
     "gradients to send",
+    "codes",
+    "residuals",
 )
 """Kinds of buffers; ``Buffers.kind`` holds indices into this tuple."""
-_FORWARD, _ACTIVATION_GRADIENT, _WEIGHT_GRADIENT, _UPDATE, _TRANSFER = (
-    KINDS.index(kind) for kind in ("forward", "activation_gradient", "weight_gradient", "update", "transfer")
+_FORWARD, _ACTIVATION_GRADIENT, _WEIGHT_GRADIENT, _UPDATE = (
+    KINDS.index(kind) for kind in ("forward", "activation_gradient", "weight_gradient", "update")
 )
+_COMPRESS, _DECOMPRESS, _TRANSFER = (KINDS.index(kind) for kind in ("compress", "decompress", "transfer"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,8 +44,11 @@ class Buffers:
     backward tasks of consumers on the device, sends from it, and the layer's own backward tasks.  The gradient
     of an output part, into which arriving regions are summed, lives from the start of the first task that
     writes to it to the end of the layer's backward tasks; a gradient for another device from the start of the
-    task that computes it to the end of the transfer.  The data itself, the few statistics of normalisations
-    and the libraries' workspace are left out.
+    task that computes it to the end of the transfer.  Where a tensor travels as codes, what is received begins with
+    its decoding, and what is to be sent ends with its encoding; codes live from the start of the task that makes them
+    to the end of the last that sends or reads them, and where they arrive from the start of the first message to the
+    end of decoding.  Residuals of gradients are always there.  The data itself, the few statistics of normalisations,
+    buffers of exchanges of plain gradients and the libraries' workspace are left out.
     """
 
     device: Ints
@@ -173,6 +179,14 @@ class _Lives:
         # pairs (task, what it waits for) of one iteration
         self.task = np.repeat(np.arange(program.size), np.diff(program.after_start))
         self.after = program.after
+        # of a transfer, the task before which its region is whole at the source, and from which on it is at the target
+        self.leaves, self.arrives = np.arange(program.size), np.arange(program.size)
+        for end, kind, rows, others in (
+            (self.leaves, _COMPRESS, self.task, self.after),
+            (self.arrives, _DECOMPRESS, self.after, self.task),
+        ):
+            pairs = (program.kind[rows] == _TRANSFER) & (program.kind[others] == kind)
+            end[rows[pairs]] = others[pairs]
         # a layer has one part a device at most: places number the pairs (layer, device), cells those with sub-batches
         devices, pieces = len(program.cluster.devices), program.cut.parts
         self.place = np.where(program.device >= 0, program.layer * devices + program.device, -1)
@@ -190,6 +204,12 @@ class _Lives:
         rows = [
             self._columns(kind, tasks, program.device[tasks], size, born, never) for kind in ("parameters", "momentum")
         ]
+        pairs = set(residuals(program))
+        places = zip(program.layer[tasks].tolist(), program.device[tasks].tolist(), strict=True)
+        kept = np.array([place in pairs for place in places], dtype=bool)
+        rows.append(
+            self._columns("residuals", tasks[kept], program.device[tasks[kept]], size[kept], born[kept], never[kept])
+        )
         return _joined(rows)
 
     def passing(self, start_s: Floats, end_s: Floats) -> _Columns:
@@ -200,6 +220,7 @@ class _Lives:
             *self._activations(start_s, end_s, backward_s),
             self._activation_gradients(start_s, backward_s),
             self._gradients_to_send(start_s, end_s),
+            *self._codes(start_s, end_s),
         ]
         return _joined(rows)
 
@@ -235,8 +256,9 @@ class _Lives:
             start_s[tasks], death_s[tasks],
         )  # fmt: skip
         sent = np.flatnonzero((program.kind == _TRANSFER) & ~program.backward)
+        there = self.arrives[sent]
         received = self._columns(
-            "received activations", sent, program.peer[sent], program.size_bytes[sent], start_s[sent], death_s[sent]
+            "received activations", sent, program.peer[sent], program.region_bytes[sent], start_s[there], death_s[there]
         )
         return made, received
 
@@ -245,7 +267,8 @@ class _Lives:
         program = self.program
         kind = program.kind
         own = (kind == _ACTIVATION_GRADIENT) | (kind == _WEIGHT_GRADIENT)
-        writes = own[self.task] & ((kind == _ACTIVATION_GRADIENT) | (kind == _TRANSFER))[self.after]
+        writing = (kind == _ACTIVATION_GRADIENT) | (kind == _TRANSFER) | (kind == _DECOMPRESS)
+        writes = own[self.task] & writing[self.after]
         born = np.full(self.cells, np.inf)
         np.minimum.at(born, self.cell[self.task[writes]], start_s[self.after[writes]])
         cells = np.flatnonzero(np.isfinite(born))
@@ -255,14 +278,27 @@ class _Lives:
 
     def _gradients_to_send(self, start_s: Floats, end_s: Floats) -> _Columns:
         program = self.program
-        sends = (program.kind == _TRANSFER) & program.backward
-        born = np.full(program.size, np.inf)
-        pairs = sends[self.task]
-        np.minimum.at(born, self.task[pairs], start_s[self.after[pairs]])
-        tasks = np.flatnonzero(sends)
+        tasks = np.flatnonzero((program.kind == _TRANSFER) & program.backward)
+        leaves, born = self.leaves[tasks], np.full(program.size, np.inf)
+        np.minimum.at(born, self.task, start_s[self.after])
         return self._columns(
-            "gradients to send", tasks, program.device[tasks], program.size_bytes[tasks], born[tasks], end_s[tasks]
+            "gradients to send", tasks, program.device[tasks], program.region_bytes[tasks], born[leaves], end_s[leaves]
         )
+
+    def _codes(self, start_s: Floats, end_s: Floats) -> tuple[_Columns, _Columns]:
+        """Codes where they are made, and where they arrive."""
+        program, read_s, came_s = self.program, end_s.copy(), start_s.copy()
+        np.maximum.at(read_s, self.after, end_s[self.task])
+        moves = ~program.is_compute[self.after]
+        np.minimum.at(came_s, self.task[moves], start_s[self.after[moves]])
+        makes, takes = np.flatnonzero(program.made_bytes), np.flatnonzero(program.taken_bytes)
+        made = self._columns(
+            "codes", makes, program.device[makes], program.made_bytes[makes], start_s[makes], read_s[makes]
+        )
+        taken = self._columns(
+            "codes", takes, program.device[takes], program.taken_bytes[takes], came_s[takes], end_s[takes]
+        )
+        return made, taken
 
 
 def _joined(rows: list[_Columns]) -> _Columns:

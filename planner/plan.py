@@ -1,7 +1,7 @@
 """A plan: one strategy for one model, batch and cluster, with what it was priced at and how it was found."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,9 @@ import numpy as np
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
+from planner.coded_exchange import coded_choices
+from planner.compressed import PLAIN, Compressed, compressed_of
+from planner.compression_choice import pays
 from planner.configurations import Configuration
 from planner.costs import CostModel, part_times
 from planner.cut import WHOLE, Cut
@@ -60,6 +63,8 @@ class Plan:
     """Size of a number: 4 or 8."""
     cut: Cut = WHOLE
     """Which layers take the mini-batch in sub-batches."""
+    compressed: Compressed = PLAIN
+    """Which tensors and gradients travel as codes."""
     configurations: Mapping[str, Configuration]
     model_digest: str
     cluster_digest: str
@@ -91,28 +96,36 @@ class Plan:
         return self.simulated_s / self.lower_bound_s - 1
 
 
-def exchange_choices(model: CostModel, strategy: Strategy) -> dict[str, Choice]:
+def exchange_choices(model: CostModel, strategy: Strategy, compressed: Compressed = PLAIN) -> dict[str, Choice]:
     """How every layer that exchanges gradients does so, where that was left to its size and place."""
     if model.exchange != AUTO:
         return {}
-    graph = model.graph
-    spaces = zip(graph.layers, spaces_of(graph, strategy, len(model.cluster.devices)), strict=True)
-    found = {
-        layer.name: layer_choice(model.network, AUTO, layer, space, graph.element_bytes) for layer, space in spaces
-    }
-    return {name: choice for name, choice in found.items() if choice}
+    graph, found = model.graph, {}
+    spaces = spaces_of(graph, strategy, len(model.cluster.devices))
+    for i, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
+        kind = compressed.gradient(graph, i)
+        if kind is None:
+            choice = layer_choice(model.network, AUTO, layer, space, graph.element_bytes)
+        else:
+            choice = max(coded_choices(model, kind, i, space), key=lambda choice: choice.price_s)
+        if choice and choice.price_s:
+            found[layer.name] = choice
+    return found
 
 
-def lowered(model: CostModel, strategy: Strategy, *, cut: Cut = WHOLE, collectives: str = "activity") -> Program:
+def lowered(
+    model: CostModel, strategy: Strategy, *, cut: Cut = WHOLE, compressed: Compressed = PLAIN,
+    collectives: str = "activity",
+) -> Program:  # fmt: skip
     """The program of one iteration of a strategy that fits in memory; arguments as for ``lower``.
 
     Raises:
-        ConfigError: Parts of a sub-batch would not be equal.
+        ConfigError: Parts of a sub-batch would not be equal, or the exchange would have to sum codes.
         InfeasiblePlanError: It does not fit, or this machine has no memory for so many transfers.
     """
     spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
     check_messages(model, spaces)
-    program = lower(model, spaces, cut=cut, collectives=collectives)
+    program = lower(model, spaces, cut=cut, compressed=compressed, collectives=collectives)
     check_memory(program, peak_memory_bytes(program))
     return program
 
@@ -121,7 +134,7 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
     """The program of a plan on its model and cluster; ``collectives`` as for ``lower``.
 
     Raises:
-        ConfigError: The plan was made for another model.
+        ConfigError: The plan was made for another model, or its compression is not for this one.
         InfeasiblePlanError: It does not fit in memory.
     """
     if plan.model_digest != graph.digest:
@@ -130,7 +143,8 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
             f"its model_digest is {plan.model_digest}, this model has {graph.digest}; make the plan again"
         )
     model = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
-    return lowered(model, plan.configurations, cut=plan.cut, collectives=collectives)
+    compressed = compressed_of(graph, plan.exchange, **asdict(plan.compressed))
+    return lowered(model, plan.configurations, cut=plan.cut, compressed=compressed, collectives=collectives)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +252,8 @@ def make_plan(
     exchange: str = "ring",
     batch_norm: str = "local",
     cut: Cut = WHOLE,
+    compressed: Compressed = PLAIN,
+    where_it_pays: bool = False,
     refine: int = 0,
     progress: Progress = None,
 ) -> Plan:
@@ -250,12 +266,14 @@ def make_plan(
         exchange: One of ``planner.exchange.EXCHANGES``.
         batch_norm: One of ``planner.costs.BATCH_NORMS``.
         cut: Which layers take the mini-batch in sub-batches (``planner.cut.cut_of``); none for ``layerwise``.
+        compressed: What travels as codes (``planner.compressed.compressed_of``); nothing for ``layerwise``.
+        where_it_pays: Compress only what shortens the simulated iteration (``planner.compression_choice.pays``).
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
-        ConfigError: An unknown name, a strategy that this batch and cluster cannot have, a cut for ``layerwise``, or
-            ``refine`` < 0 or for another strategy.
+        ConfigError: An unknown name, a strategy that this batch and cluster cannot have, a cut or compression for
+            ``layerwise``, an exchange that would have to sum codes, or ``refine`` < 0 or for another strategy.
         InfeasiblePlanError: The plan does not fit in memory.
     """
     if refine < 0 or (refine and strategy != "layerwise"):
@@ -265,7 +283,10 @@ def make_plan(
     model = CostModel(graph, cluster, exchange, batch_norm)
     if strategy == "layerwise" and cut.parts > 1:
         raise ConfigError(f"sub_batches must be 1 for layerwise, whose search does not know them, got {cut.parts}")
-    chosen, found = _found(model, strategy, cut, refine, progress)
+    if strategy == "layerwise" and compressed:
+        given = compressed.gradients or compressed.activations
+        raise ConfigError(f"compression must be none for layerwise, whose search does not know it, got {given!r}")
+    chosen, used, found = _found(model, strategy, cut, compressed, where_it_pays, refine, progress)
     return Plan(
         model=graph.name,
         cluster=cluster.spec,
@@ -275,29 +296,35 @@ def make_plan(
         batch_norm=batch_norm,
         element_bytes=graph.element_bytes,
         cut=cut,
+        compressed=used,
         configurations=dict(chosen),
         model_digest=graph.digest,
         cluster_digest=cluster.digest,
         costs_digest=model.digest,
-        additive_s=additive_s(model, chosen, cut),
-        exchanges=exchange_choices(model, chosen),
+        additive_s=additive_s(model, chosen, cut, used),
+        exchanges=exchange_choices(model, chosen, used),
         **found,
     )
 
 
 def _found(
-    model: CostModel, strategy: str, cut: Cut, plans: int, progress: Progress
-) -> tuple[Strategy, dict[str, Any]]:
-    """A strategy, and the fields of ``Plan`` that say how it was found."""
+    model: CostModel, strategy: str, cut: Cut, compressed: Compressed, where_it_pays: bool, plans: int,
+    progress: Progress,
+) -> tuple[Strategy, Compressed, dict[str, Any]]:  # fmt: skip
+    """A strategy, what of it is compressed, and the fields of ``Plan`` that say how it was found."""
     if strategy != "layerwise":
         chosen = named_strategy(strategy, model.graph, len(model.cluster.devices))
-        return chosen, {"simulated_s": replay_that_fits(lowered(model, chosen, cut=cut)).iteration_s}
+        notes: tuple[str, ...] = ()
+        if compressed and where_it_pays:
+            compressed, notes = pays(model, chosen, cut, compressed, progress=progress)
+        simulated_s = replay_that_fits(lowered(model, chosen, cut=cut, compressed=compressed)).iteration_s
+        return chosen, compressed, {"simulated_s": simulated_s, "notes": notes}
     if plans:
         found, best, notes = refined(model, plans, progress=progress)
         refinement = {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}
-        return best.strategy, {**_searched(found, best.simulated_s, notes), **refinement}
+        return best.strategy, PLAIN, {**_searched(found, best.simulated_s, notes), **refinement}
     found, candidate, notes = layerwise(model, progress=progress)
-    return candidate.strategy, _searched(found, candidate.simulated_s, notes)
+    return candidate.strategy, PLAIN, _searched(found, candidate.simulated_s, notes)
 
 
 def _searched(found: Found, simulated_s: float, notes: tuple[str, ...]) -> dict[str, Any]:

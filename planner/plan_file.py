@@ -10,6 +10,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hwprofiles.errors import ConfigError
+from planner.compressed import Compressed
 from planner.configurations import Configuration
 from planner.cut import Cut
 from planner.exchange import Choice
@@ -45,6 +46,15 @@ class _Cut(BaseModel):
     update_each: bool = False
 
 
+class _Compressed(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    gradients: str = ""
+    activations: str = ""
+    gradient_layers: list[str] | None = None
+    activation_layers: list[str] | None = None
+
+
 class _File(BaseModel):
     """What a plan file must hold; names as in ``Plan``."""
 
@@ -59,6 +69,7 @@ class _File(BaseModel):
     batch_norm: Literal["local", "reduced"] = "local"
     element_bytes: Literal[4, 8] = 4
     cut: _Cut = _Cut()
+    compressed: _Compressed = _Compressed()
     configurations: dict[str, _Configuration]
     model_digest: str
     cluster_digest: str
@@ -116,13 +127,31 @@ def load_plan(path: Path) -> Plan:
         checked = _File.model_validate(content)
     except ValidationError as error:
         raise ConfigError(f"plan file {path}: {_reasons(error)}") from error
-    values = checked.model_dump(exclude={"version", "configurations", "cut", "exchanges", "notes"})
+    values = checked.model_dump(exclude={"version", "configurations", "cut", "compressed", "exchanges", "notes"})
     configurations = {
         layer: Configuration(row.degrees, tuple(row.devices)) for layer, row in checked.configurations.items()
     }
     exchanges = {layer: Choice(**row.model_dump()) for layer, row in checked.exchanges.items()}
-    cut = Cut(**checked.cut.model_dump())
-    return Plan(configurations=configurations, cut=cut, exchanges=exchanges, notes=tuple(checked.notes), **values)
+    try:
+        compressed = _compressed(checked.compressed)
+    except ConfigError as error:
+        raise ConfigError(f"plan file {path}: {error}") from None
+    return Plan(
+        configurations=configurations,
+        cut=Cut(**checked.cut.model_dump()),
+        compressed=compressed,
+        exchanges=exchanges,
+        notes=tuple(checked.notes),
+        **values,
+    )
+
+
+def _compressed(row: _Compressed) -> Compressed:
+    layers = {
+        name: None if names is None else tuple(names)
+        for name, names in (("gradient_layers", row.gradient_layers), ("activation_layers", row.activation_layers))
+    }
+    return Compressed(gradients=row.gradients, activations=row.activations, **layers)
 
 
 def _reasons(error: ValidationError) -> str:

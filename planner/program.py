@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.device_graph import DeviceGraph
+from planner.compressed import Compressed
 from planner.configurations import ConfigSpace
 from planner.cut import Cut
 from planner.graph import ComputationGraph, Edge
@@ -18,7 +19,9 @@ __all__ = ["KINDS", "Collective", "Program"]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-KINDS = ("forward", "activation_gradient", "weight_gradient", "update", "transfer", "collective")
+KINDS = (
+    "forward", "activation_gradient", "weight_gradient", "update", "compress", "decompress", "transfer", "collective",
+)  # fmt: skip
 """Kinds of tasks; ``Program.kind`` holds indices into this tuple."""
 
 
@@ -29,7 +32,7 @@ class Collective:
     devices: tuple[int, ...]
     round: Round
     buffer_bytes: float
-    """Size of the buffer that is reduced."""
+    """Size of the buffer that is reduced; of one exchanged as codes, what gives its messages their size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,13 +52,16 @@ class Program:
     """As ``spaces``, for one sub-batch: of the layers that take them, and of those that they read."""
     delivered_by: Mapping[Edge, Edge]
     """For every edge the one whose transfers bring its tensor: itself, or an earlier consumer's of equal layout."""
+    compressed: Compressed
+    """Which tensors and gradients travel as codes: compress tasks make them, decompress tasks read them."""
     kind: Ints
     layer: Ints
-    """Layer that computes; for a transfer, the producer of the tensor; for a collective, the owner."""
+    """Layer that computes; for a transfer and the coding of one, the producer of the tensor; for a collective and the
+    coding of gradients, the owner."""
     consumer: Ints
-    """For a transfer the first layer that asked for the region; else -1."""
+    """For a transfer and the coding of one, the first layer that asked for the region; else -1."""
     slot: Ints
-    """For a transfer, the input of the consumer that it brings or takes the gradient of; else -1."""
+    """For these, the input of the consumer that it brings or takes the gradient of; else -1."""
     sub_batch: Ints
     """Which sub-batch; 0 for what is done once for the whole batch.  Regions that layers behind the cut read or give
     back lie in the tensor of one sub-batch."""
@@ -70,18 +76,24 @@ class Program:
     """Device that receives; -1 elsewhere."""
     part: Ints
     """Part computed, or part of the producer that a transfer takes from or gives its gradient to; for a message
-    of a collective the first piece of the buffer that it carries; else -1."""
+    of a collective the first piece of the buffer that it carries; for a compress task that first decodes and sums what
+    arrived for its device as a server of gradients, the piece that it serves; else -1."""
     size_bytes: Floats
     """Bytes moved: of a transfer, or of all messages of a collective; 0 elsewhere."""
     work_s: Floats
     """Time of a compute task alone on its device; 0 elsewhere."""
+    made_bytes: Floats
+    """Codes that a compress task makes; 0 elsewhere."""
+    taken_bytes: Floats
+    """Codes of other devices that a task decodes; 0 elsewhere."""
     group: Ints
-    """Tasks of one group are one phase of Eq. 1: a layer's parts in one phase, the transfers of one layout
-    of one tensor, one round of a layer's exchange or, where that is expanded, one repeat of a round.  Groups
-    are numbered in the order of the phases."""
+    """Tasks of one group are one phase of Eq. 1: a layer's parts in one phase, the transfers of one layout of one
+    tensor, what is encoded before and decoded after them or between rounds, one round of a layer's exchange or, where
+    that is expanded, one repeat of a round.  Groups are numbered in the order of the phases."""
     box_low: Ints
     box_high: Ints
-    """Shape (T, 5): region of the tensor that a transfer moves, padded with [0, 1); zero elsewhere."""
+    """Shape (T, 5): region of the tensor that a transfer moves, padded with [0, 1); zero elsewhere.  Each region is
+    encoded on its own."""
     collectives: dict[int, Collective]
     """By task id; tasks of kind collective that are not here are messages of an expanded one."""
     after_start: Ints
@@ -101,6 +113,22 @@ class Program:
         return self.kind < KINDS.index("transfer")
 
     @property
+    def is_coding(self) -> NDArray[np.bool_]:
+        """Which of these encode or decode messages, beside the order of the device's other tasks."""
+        return np.isin(self.kind, [KINDS.index("compress"), KINDS.index("decompress")])
+
+    @property
+    def priority(self) -> Ints:
+        """Higher is served first: of what layers behind a cut read and give back, the earlier sub-batches."""
+        behind = (self.kind == KINDS.index("transfer")) & (self.consumer >= self.cut.first) & (self.cut.parts > 1)
+        return np.where(behind, self.cut.parts - self.sub_batch, 0)
+
+    @property
+    def region_bytes(self) -> Floats:
+        """Size of the numbers in the region of each transfer, encoded or not; 0 elsewhere."""
+        return np.asarray((self.box_high - self.box_low).prod(axis=1) * float(self.graph.element_bytes))
+
+    @property
     def moved_bytes(self) -> float:
         """Bytes that leave a device in one iteration."""
         return float(self.size_bytes.sum())
@@ -115,13 +143,23 @@ class Program:
         layers, kind = self.graph.layers, KINDS[self.kind[task]]
         label = layers[self.layer[task]].name
         if kind == "transfer":
-            to = layers[self.consumer[task]].name
-            arrow = f"{to} to {label}, gradient" if self.backward[task] else f"{label} to {to}"
-            return f"{arrow} ({self.device[task]} to {self.peer[task]})"
+            return f"{self._tensor(task)} ({self.device[task]} to {self.peer[task]})"
         if kind == "collective":
             backward = "gradient statistics" if self.backward[task] else "statistics"
             what = backward if self.statistics[task] else "gradient exchange"
             if task in self.collectives:
                 return f"{label} {what} over {len(self.collectives[task].devices)}"
             return f"{label} {what} ({self.device[task]} to {self.peer[task]})"
+        if kind in ("compress", "decompress"):
+            return f"{self._coded(task)}, {kind} [{self.device[task]}]"
         return f"{label} {kind.replace('_', ' ')} [{self.part[task]}]"
+
+    def _tensor(self, task: int) -> str:
+        label, to = (self.graph.layers[layer].name for layer in (self.layer[task], self.consumer[task]))
+        return f"{to} to {label}, gradient" if self.backward[task] else f"{label} to {to}"
+
+    def _coded(self, task: int) -> str:
+        """What a task encodes or decodes."""
+        if self.consumer[task] >= 0:
+            return self._tensor(task)
+        return f"{self.graph.layers[self.layer[task]].name} gradient" + (" sums" if self.part[task] >= 0 else "")

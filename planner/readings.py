@@ -2,7 +2,8 @@
 
 Without overlap, the groups of tasks that are the phases of Eq. 1 run one after the other.  Without
 contention, a group of transfers or collectives is one activity that loads all its links at once and meets
-nobody else, and waits for no copy engine.  Without both, the replay is Eq. 1.
+nobody else, and waits for no copy engine; and encoding and decoding share no arithmetic.  Without both, the replay is
+Eq. 1.  With contention, transfers of earlier sub-batches go before those of later ones.
 """
 
 from collections.abc import Sequence
@@ -49,6 +50,7 @@ class _Activities:
     work: Floats
     latency_s: Floats
     stream: Ints
+    priority: Ints
     uses: _Uses
     group: Ints
 
@@ -86,7 +88,7 @@ def _separate(program: Program, network: Network, engines: CopyEngineUses) -> _A
     blocks = [
         (sends, counts, links, np.ones(len(links))),
         (sends, copying, first_engine + engine, busy),
-        (compute, np.ones_like(compute), _arithmetic(program, network), np.ones(len(compute))),
+        (compute, np.ones_like(compute), _arithmetic(program, network, compute), np.ones(len(compute))),
     ]
     shares, copies = _Shares(network), _Copies(engines)
     for task, collective in program.collectives.items():
@@ -94,10 +96,16 @@ def _separate(program: Program, network: Network, engines: CopyEngineUses) -> _A
         engine, busy = copies.of(collective)
         busiest, number = share.max(), np.array([len(used) + len(engine)])
         work[task] = busiest * collective.buffer_bytes
-        uses = np.concatenate([used, first_engine + engine]), np.concatenate([share, busy]) / busiest
-        blocks.append((np.array([task]), number, *uses))
-    stream = np.where(program.is_compute, program.device, -1)
-    return _Activities(np.arange(program.size), work, latency_s, stream, _uses(program.size, blocks), program.group)
+        used_by = np.concatenate([used, first_engine + engine]), np.concatenate([share, busy]) / busiest
+        blocks.append((np.array([task]), number, *used_by))
+    uses = _uses(program.size, blocks)
+    everyone, priority = np.arange(program.size), program.priority
+    return _Activities(everyone, work, latency_s, _streams(program), priority, uses, program.group)
+
+
+def _streams(program: Program) -> Ints:
+    """A device computes in program order; it encodes and decodes beside that, whatever is ready."""
+    return np.where(program.is_compute & ~program.is_coding, program.device, -1)
 
 
 def _uses(size: int, blocks: Sequence[tuple[Ints, Ints, Ints, Floats]]) -> _Uses:
@@ -114,9 +122,9 @@ def _uses(size: int, blocks: Sequence[tuple[Ints, Ints, Ints, Floats]]) -> _Uses
     return uses
 
 
-def _arithmetic(program: Program, network: Network) -> Ints:
-    """Resource of each compute task: the devices come after the links."""
-    return np.asarray(len(network.seconds_per_byte) + program.device[program.is_compute])
+def _arithmetic(program: Program, network: Network, tasks: Ints) -> Ints:
+    """Resource of each of some compute tasks: the devices come after the links."""
+    return np.asarray(len(network.seconds_per_byte) + program.device[tasks])
 
 
 class _Shares:
@@ -169,14 +177,15 @@ def _joined(program: Program, network: Network) -> _Activities:
     of[compute], of[moving] = rank[: len(compute)], rank[len(compute) :][joined]
     size = len(place)
     work, latency_s, stream = np.zeros(size), np.zeros(size), np.full(size, -1, dtype=np.int64)
-    work[of[compute]], stream[of[compute]] = program.work_s[compute], program.device[compute]
-    uses = _uses(size, [(of[compute], np.ones_like(compute), _arithmetic(program, network), np.ones(len(compute)))])
+    work[of[compute]], stream[of[compute]] = program.work_s[compute], _streams(program)[compute]
+    alone = compute[~program.is_coding[compute]]
+    uses = _uses(size, [(of[alone], np.ones_like(alone), _arithmetic(program, network, alone), np.ones(len(alone)))])
     shares = _Shares(network)
     for members in np.split(moving, start[1:]) if len(groups) else ():  # groups follow each other
         work[of[members[0]]], latency_s[of[members[0]]] = _joint(program, network, shares, members)
     group = np.empty(size, dtype=np.int64)
     group[of] = program.group
-    return _Activities(of, work, latency_s, stream, uses, group)
+    return _Activities(of, work, latency_s, stream, np.zeros_like(stream), uses, group)
 
 
 def _joint(program: Program, network: Network, shares: _Shares, tasks: Ints) -> tuple[float, float]:
@@ -226,6 +235,7 @@ def _with_barriers(activities: _Activities) -> tuple[_Activities, Ints, Ints]:
         np.concatenate([activities.work, np.zeros(count)]),
         np.concatenate([activities.latency_s, np.zeros(count)]),
         np.concatenate([activities.stream, np.full(count, -1)]),
+        np.concatenate([activities.priority, np.zeros_like(barrier)]),
         replace(activities.uses, start=np.append(activities.uses.start, np.full(count, len(activities.uses.resource)))),
         np.concatenate([activities.group, phases]),
     )
@@ -257,7 +267,7 @@ def _repeat(
         latency_s=np.tile(activities.latency_s, iterations),
         start_s=np.zeros(size * iterations),
         rate_limit=np.full(size * iterations, np.inf),
-        priority=np.zeros(size * iterations, dtype=np.int64),
+        priority=np.tile(activities.priority, iterations),
         stream=np.tile(activities.stream, iterations),
         use_start=np.concatenate([[0], np.cumsum(counts)]),
         use_resource=np.tile(activities.uses.resource, iterations),

@@ -178,7 +178,7 @@ def timeline_rows(program: Program, start_s: Floats, end_s: Floats, *, iteration
             "kind": kinds,
             "device": program.device,
             "peer": program.peer,
-            "stream": np.where(program.is_compute, "compute", kinds),
+            "stream": np.where(program.is_coding, "coding", np.where(program.is_compute, "compute", kinds)),
             "layer": [names[i] for i in program.layer],
             "phase": np.where(kinds == "update", "update", np.where(program.backward, "backward", "forward")),
             "iteration": iteration,

@@ -8,14 +8,17 @@ from numpy.typing import NDArray
 
 from planner.program import KINDS
 
-__all__ = ["Rows", "Tasks"]
+__all__ = ["Pairs", "Rows", "Tasks"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Pairs = tuple[Ints, Ints]
+"""A row (a part, a device, a region) and a task after which it has something, pair by pair."""
 
 _COLUMNS = {
     "kind": -1, "layer": -1, "consumer": -1, "slot": -1, "sub_batch": 0, "backward": False, "statistics": False,
     "device": -1, "peer": -1, "part": -1, "group": -1, "size_bytes": 0.0, "work_s": 0.0,
+    "made_bytes": 0.0, "taken_bytes": 0.0,
 }  # fmt: skip
 """What tasks are made of, with what holds where nothing else is said."""
 
@@ -36,7 +39,7 @@ class Rows:
         start = np.concatenate([[0], np.cumsum(counts)])
         return cls(start, task[np.argsort(row, kind="stable")], bool(counts.max() == 1))
 
-    def take(self, rows: Ints) -> tuple[Ints, Ints]:
+    def take(self, rows: Ints) -> Pairs:
         """Pairs (place in ``rows``, task); the rows asked for have some."""
         if self.single:
             return np.arange(len(rows)), self.task[self.start[rows]]

@@ -28,8 +28,8 @@ _KINDS = {
     "receive": "#f0a868",
     "collective": "#d78bb5",
     "exchange": "#d78bb5",
-    "compress": "#8a4f9e",
-    "decompress": "#b28cc4",
+    "compress": "#873cff",
+    "decompress": "#b4d287",
 }
 _OTHERS = ("#999933", "#44aa99", "#aa4466", "#7788aa", "#bb8855", "#667755")
 

@@ -16,11 +16,13 @@ from planner.lowering import lower
 from planner.models import ModelBuilder, load_model
 from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan
+from planner.program import KINDS
 from planner.replay import replay
 from planner.strategies import named_strategy, spaces_of
 from simulator.collectives import ALL_REDUCES
 
 SAME = 1e-9
+COLLECTIVE = KINDS.index("collective")
 
 
 def one_layer(count, channels=4096):
@@ -34,7 +36,7 @@ def one_layer(count, channels=4096):
 def exchange_span_s(replayed):
     """First start of a message or collective to its last end, in the first iteration."""
     program, tasks = replayed.program, replayed.reading.task_of[0]
-    mine = tasks[program.kind == 5]
+    mine = tasks[program.kind == COLLECTIVE]
     return replayed.schedule.end_s[mine].max() - replayed.schedule.ready_s[mine].min()
 
 
@@ -69,7 +71,7 @@ def test_messages_wait_for_smaller_ids_and_move_the_same_bytes(question):
     spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
     activity, steps = (lower(model, spaces, collectives=form) for form in ("activity", "steps"))
     waiting = np.repeat(np.arange(steps.size), np.diff(steps.after_start))
-    messages = steps.kind == 5
+    messages = steps.kind == COLLECTIVE
 
     assert not steps.collectives
     assert np.all(steps.after < waiting)
@@ -139,7 +141,7 @@ def test_exclusive_ports_serve_one_message_at_a_time():
     replayed = replay(lower(CostModel(graph, cluster, "direct"), spaces, collectives="steps"), iterations=1)
     program, size = replayed.program, graph.parameter_count * graph.element_bytes
     port = next(i for i, link in enumerate(cluster.links) if link.exclusive)
-    across = [t for t in np.flatnonzero(program.kind == 5).tolist()
+    across = [t for t in np.flatnonzero(program.kind == COLLECTIVE).tolist()
               if port in cluster.route(int(program.device[t]), int(program.peer[t]))]  # fmt: skip
     start_s, end_s = (times[replayed.reading.task_of[0][across]] for times in
                       (replayed.schedule.start_s, replayed.schedule.end_s))  # fmt: skip
@@ -155,7 +157,7 @@ def test_a_device_sends_nothing_on_before_its_own_gradient_is_there():
     spaces = spaces_of(graph, named_strategy("data", graph, 4), 4)
     program = lower(CostModel(graph, star(4), "ring"), spaces, collectives="steps")
     gradient = {int(program.device[t]): int(t) for t in np.flatnonzero(program.kind == 2).tolist()}
-    for task in np.flatnonzero(program.kind == 5)[: 3 * 4].tolist():  # the steps that add, of the first buffer
+    for task in np.flatnonzero(program.kind == COLLECTIVE)[: 3 * 4].tolist():  # the steps that add, of the first buffer
         row = program.after[program.after_start[task] : program.after_start[task + 1]].tolist()
         assert gradient[int(program.device[task])] in row
 

@@ -32,7 +32,9 @@ from planner.replay import replay
 from planner.strategies import NAMED, named_strategy, spaces_of
 
 SAME = 1e-9
-FORWARD, ACTIVATION_GRADIENT, WEIGHT_GRADIENT, _, TRANSFER, COLLECTIVE = range(len(KINDS))
+FORWARD, ACTIVATION_GRADIENT, WEIGHT_GRADIENT, TRANSFER, COLLECTIVE = (
+    KINDS.index(kind) for kind in ("forward", "activation_gradient", "weight_gradient", "transfer", "collective")
+)
 SMALL = ("conv1d", "resnet-cifar:depth=8")
 COLUMNS = ("kind", "layer", "consumer", "slot", "backward", "device", "peer", "part", "size_bytes", "work_s")
 

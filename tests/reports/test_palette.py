@@ -16,7 +16,9 @@ VISION = {
 }
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 WHITE = np.array([0.9505, 1.0, 1.089])
-KINDS = ("forward", "activation_gradient", "weight_gradient", "update", "transfer", "collective")
+KINDS = (
+    "forward", "activation_gradient", "weight_gradient", "update", "compress", "decompress", "transfer", "collective",
+)  # fmt: skip
 
 
 def lab(colour, vision):

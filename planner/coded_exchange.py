@@ -1,0 +1,134 @@
+"""The exchange of gradients as codes: who encodes and decodes how much, in which rounds, at what price.
+
+Sums are taken in floats wherever the scheme lets one device receive all that it sums; each decodes its own codes too,
+so that all replicas add the same numbers.  With p replicas of a buffer of n numbers, and m = n / p rounded up:
+
+* ``direct``: each encodes n, sends the codes to all others, decodes p n and adds them up.
+* ``ps-spread``: each encodes the (p - 1) m numbers that others serve and sends each its piece; decodes the (p - 1) m
+  that arrive for its own piece, adds them to it and encodes the m sums; sends these to all; decodes p m.
+* ``ps``: all but the server encode n and send it; the server decodes (p - 1) n, adds them to its own n and encodes the
+  sums; sends them to all; each decodes n.
+* any other scheme, of plain floats only: each encodes n, the rounds sum numbers of that type, each decodes n.
+
+Where a piece is smaller than m its message is taken to be as large as the others.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.coding import Coding, coding_s
+from planner.compressed import check_exchange, takes
+from planner.compression import Compression
+from planner.configurations import ConfigSpace
+from planner.costs import CostModel
+from planner.exchange import AUTO, Choice, considered, exchange_s, replica_groups
+
+__all__ = ["CodedSum", "coded_choice", "coded_choices", "coded_sum", "groups_of"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodedSum:
+    """How the p replicas of one buffer sum it; works have shape (p,), by rank."""
+
+    buffer_bytes: float
+    """Size of a buffer whose plain exchange has messages of the size of these."""
+    before: Coding
+    middle: Coding | None
+    """Between the first round and the second, where the scheme has servers."""
+    after: Coding
+
+
+def coded_sum(kind: Compression, scheme: str, elements: int, replicas: int) -> CodedSum:
+    """The sum of a buffer of so many numbers."""
+    p, n = replicas, elements
+    everyone, server, workers = np.ones(p, dtype=np.int64), np.arange(p) == 0, np.arange(p) > 0
+    if scheme == "ps-spread":
+        m = -(-n // p)
+        return CodedSum(
+            buffer_bytes=float(kind.encoded_bytes(m)) * p,
+            before=_coding(kind, m, made=(p - 1) * everyone),
+            middle=_coding(kind, m, made=everyone, read=(p - 1) * everyone, added=(p - 1) * everyone),
+            after=_coding(kind, m, read=p * everyone, own=everyone),
+        )
+    size = float(kind.encoded_bytes(n))
+    if scheme == "ps":
+        return CodedSum(
+            buffer_bytes=size,
+            before=_coding(kind, n, made=everyone * workers),
+            middle=_coding(kind, n, made=everyone * server, read=(p - 1) * server, added=(p - 1) * server),
+            after=_coding(kind, n, read=everyone, own=everyone * server),
+        )
+    before = _coding(kind, n, made=everyone)
+    if scheme == "direct":
+        after = _coding(kind, n, read=p * everyone, own=everyone, added=(p - 1) * everyone)
+        return CodedSum(buffer_bytes=size, before=before, middle=None, after=after)
+    return CodedSum(buffer_bytes=size, before=before, middle=None, after=_coding(kind, n, read=everyone, own=everyone))
+
+
+def _coding(
+    kind: Compression, elements: int, *, made: Ints | int = 0, read: Ints | int = 0, own: Ints | int = 0,
+    added: Ints | int = 0,
+) -> Coding:  # fmt: skip
+    """Work in messages of so many numbers: written, read, of these their own, and added, by rank."""
+    made, read, own, added = np.broadcast_arrays(made, read, own, added)
+    size = kind.encoded_bytes(elements)
+    made_bytes, read_bytes, own_bytes = ((count * size).astype(np.float64) for count in (made, read, own))
+    return Coding(
+        encoded=made * elements, made_bytes=made_bytes, decoded=read * elements, added=added * elements,
+        read_bytes=read_bytes, own_bytes=own_bytes,
+    )  # fmt: skip
+
+
+def groups_of(model: CostModel, space: ConfigSpace, *, split: bool) -> Ints:
+    """Devices that hold the same parameters, shape (groups, replicas), in a space of one configuration."""
+    before, channel, *rest = space.degrees[0].tolist()
+    after = int(np.prod(rest, dtype=np.int64))
+    return replica_groups(model.network.rank, before, channel, after, space.devices, split)
+
+
+def coded_choice(model: CostModel, kind: Compression, space: ConfigSpace, elements: int, *, split: bool) -> Choice:
+    """The scheme by which a buffer is exchanged as codes, in a space of one configuration, and its price.
+
+    Args:
+        model: Exchange scheme and prices.
+        kind: The data type.
+        space: Of the layer.
+        elements: Numbers in all shards of the buffer.
+        split: Whether a split of the channel dimension splits it.
+
+    Raises:
+        ConfigError: The model's scheme would have to sum codes.
+    """
+    check_exchange(kind, model.exchange)
+    schemes = [model.exchange]
+    if model.exchange == AUTO:
+        schemes = [scheme for scheme in considered(model.network, space) if takes(kind, scheme)]
+    prices = {scheme: _sum_s(model, kind, space, scheme, elements, split) for scheme in schemes}
+    scheme = min(prices, key=lambda name: prices[name])
+    price_s = prices.pop(scheme)
+    other = min(prices, key=lambda name: prices[name], default="")
+    return Choice(scheme=scheme, price_s=price_s, runner_up=other, runner_up_s=prices.get(other, 0.0))
+
+
+def coded_choices(model: CostModel, kind: Compression, index: int, space: ConfigSpace) -> list[Choice]:
+    """How a layer exchanges its buffers as codes, those that a split of the channels splits, then the others."""
+    parameters, choices = model.graph.layers[index].parameters, []
+    for split in (True, False):
+        elements = sum(p.elements for p in parameters if p.split is split)
+        choices.append(coded_choice(model, kind, space, elements, split=split))
+    return choices
+
+
+def _sum_s(model: CostModel, kind: Compression, space: ConfigSpace, scheme: str, elements: int, split: bool) -> float:
+    """Seconds of all stages, one after another; in each, the groups of replicas work at the same time."""
+    groups, shards = groups_of(model, space, split=split), int(space.degrees[0, 1]) if split else 1
+    if not elements or groups.shape[1] == 1:
+        return 0.0
+    total = coded_sum(kind, scheme, elements // shards, groups.shape[1])
+    stages = [stage.tiled(len(groups)) for stage in (total.before, total.middle, total.after) if stage]
+    codings_s = sum(float(coding_s(model, kind, groups.ravel(), stage).max()) for stage in stages)
+    return codings_s + float(exchange_s(model.network, scheme, space, total.buffer_bytes * shards, split=split)[0])

@@ -1,0 +1,106 @@
+"""Where compression pays: which tensors and gradients of a strategy are better sent as codes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from planner.compressed import Compressed
+from planner.costs import CostModel
+from planner.cut import WHOLE, Cut
+from planner.lowering import lower
+from planner.program import KINDS, Program
+from planner.replay import replay
+from planner.strategies import Strategy, spaces_of
+
+__all__ = ["pays"]
+
+Progress = Callable[[str, int, int], None] | None
+_Item = tuple[str, str]
+"""A field of ``Compressed`` that lists layers, and a layer."""
+_SAME = 1e-9
+"""Relative difference below which a time is no shorter."""
+
+
+def pays(
+    model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compressed: Compressed | None = None, *,
+    progress: Progress = None,
+) -> tuple[Compressed, tuple[str, ...]]:  # fmt: skip
+    """Compress, of what may be, only what shortens the simulated iteration.
+
+    Greedy, twice: from nothing compressed, and from everything, each tensor and each layer's gradients in turn, the
+    most bytes first, changes over where that shortens the replay.  The shorter of the two ends is taken.
+
+    Args:
+        model: Prices.
+        strategy: A configuration for every layer.
+        cut: Which layers take the mini-batch in sub-batches.
+        compressed: What may be compressed, and with which types.
+        progress: Called as ``progress(label, done, total)``.
+
+    Returns:
+        What to compress, layer by layer, and a note of what it brings.
+    """
+    trial = _Trial(model, strategy, cut, compressed or Compressed(), progress)
+    plain, everything = trial.seconds(frozenset()), trial.seconds(frozenset(trial.items))
+    ends = [trial.walk(start) for start in (frozenset[_Item](), frozenset(trial.items))]
+    best = min(ends, key=lambda chosen: (trial.seconds(chosen), len(chosen)))
+    note = (
+        f"compression: {len(best)} of {len(trial.items)} tensors and gradients, {trial.seconds(best):.4g} s simulated; "
+        f"{plain:.4g} s with none, {everything:.4g} s with all"
+    )
+    return trial.compressed(best), (note,)
+
+
+class _Trial:
+    """Replays a strategy with some of its messages compressed; each choice once."""
+
+    def __init__(self, model: CostModel, strategy: Strategy, cut: Cut, allowed: Compressed, progress: Progress) -> None:
+        self.model, self.cut, self.allowed, self.progress = model, cut, allowed, progress
+        self.spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
+        self.known: dict[frozenset[_Item], float] = {}
+        self.items = self._items()
+
+    def walk(self, chosen: frozenset[_Item]) -> frozenset[_Item]:
+        """Change one thing after another, where that shortens the iteration."""
+        for item in self.items:
+            other = chosen ^ {item}
+            if self.seconds(other) < self.seconds(chosen) * (1 - _SAME):
+                chosen = other
+        return chosen
+
+    def seconds(self, chosen: frozenset[_Item]) -> float:
+        """Simulated iteration time."""
+        if chosen not in self.known:
+            if self.progress:
+                self.progress("compressing", len(self.known), 2 * len(self.items) + 2)
+            self.known[chosen] = replay(self._program(self.compressed(chosen))).iteration_s
+        return self.known[chosen]
+
+    def compressed(self, chosen: frozenset[_Item]) -> Compressed:
+        """A choice as layers, in their order."""
+        names = [layer.name for layer in self.model.graph.layers]
+        gradients, activations = (
+            tuple(name for name in names if (field, name) in chosen)
+            for field in ("gradient_layers", "activation_layers")
+        )
+        return replace(self.allowed, gradient_layers=gradients, activation_layers=activations)
+
+    def _program(self, compressed: Compressed) -> Program:
+        return lower(self.model, self.spaces, cut=self.cut, compressed=compressed)
+
+    def _items(self) -> list[_Item]:
+        """What moves and may be compressed, the most bytes first."""
+        graph, program = self.model.graph, self._program(Compressed())
+        sums = (program.kind == KINDS.index("collective")) & ~program.statistics
+        fields = {
+            "activation_layers": (program.kind == KINDS.index("transfer"), self.allowed.activation),
+            "gradient_layers": (sums, self.allowed.gradient),
+        }
+        sizes = {}
+        for field, (mine, kind) in fields.items():
+            moved = np.bincount(program.layer[mine], program.size_bytes[mine], minlength=len(graph.layers))
+            for i in np.flatnonzero(moved).tolist():
+                if kind(graph, i) is not None:
+                    sizes[field, graph.layers[i].name] = moved[i]
+        return sorted(sizes, key=lambda item: -sizes[item])

@@ -1,0 +1,448 @@
+"""Compression in plans: Eq. 1, sizes and amounts counted by hand, order of tasks, memory, what is refused."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, inception_module, random_strategy, star
+
+from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.compute import MeasuredParts
+from hwprofiles.errors import ConfigError
+from orrery.cli import app
+from orrery.errors import run
+from planner.additive import additive_s
+from planner.analysis import analyse
+from planner.coded_exchange import coded_sum
+from planner.coding import MEASURED, Coding, coding_s
+from planner.compressed import PLAIN, Compressed, compressed_of, takes
+from planner.compression import compression, compression_names
+from planner.compression_choice import pays
+from planner.configurations import Configuration, offered
+from planner.costs import CostModel
+from planner.cut import WHOLE, Cut
+from planner.exchange import EXCHANGES
+from planner.graph_export import write_replayed_graph
+from planner.lower_bound import iteration_bound
+from planner.lowering import lower
+from planner.memory import peak_memory_bytes
+from planner.memory_curve import BUFFERS, buffers
+from planner.models import ModelBuilder, load_model
+from planner.plan import lower_plan, make_plan
+from planner.plan_file import load_plan, save_plan
+from planner.program import KINDS
+from planner.replay import replay
+from planner.strategies import named_strategy, spaces_of
+from simulator.collectives import ALL_REDUCES
+
+SAME = 1e-9
+FORWARD, UPDATE, COMPRESS, DECOMPRESS, TRANSFER, COLLECTIVE = (
+    KINDS.index(kind) for kind in ("forward", "update", "compress", "decompress", "transfer", "collective")
+)
+TYPES = ("dynamic-tree", "mantissa", "linear:block=64", "float16")
+GRADIENT_TYPES = (*TYPES, "one-bit", "one-bit:block=128", "threshold:every=7")
+
+
+def lowered(model, strategy, compressed=PLAIN, cut=WHOLE, **options):
+    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
+    return lower(model, spaces, cut=cut, compressed=compressed, **options)
+
+
+def waits(program, task):
+    return program.after[program.after_start[task] : program.after_start[task + 1]].tolist()
+
+
+def pair(channels=6, batch=4):
+    """Two fully connected layers: 8 numbers in, ``channels`` between, 3 out."""
+    net = ModelBuilder("pair", batch=batch, image=(8, 1, 1))
+    net.linear(channels, name="one")
+    net.linear(3, name="two")
+    net.loss()
+    return net.build()
+
+
+@st.composite
+def coded_questions(draw, models=SMALL_MODELS, most_devices=6):
+    """A cost model, a random strategy, perhaps a cut, and something to compress by a scheme that can."""
+    spec = draw(st.sampled_from(cluster_names()))
+    count = draw(st.integers(1, min(most_devices, len(load_cluster(spec).devices))))
+    parts = draw(st.sampled_from([1, 2, 4]))
+    graph = load_model(draw(st.sampled_from(models)), batch=parts * draw(st.sampled_from([1, 2, 4])))
+    gradients = draw(st.sampled_from(["", *GRADIENT_TYPES]))
+    schemes = [s for s in EXCHANGES if not gradients or s == "auto" or takes(compression(gradients), s)]
+    norm = draw(st.sampled_from(["local", "reduced"]))
+    model = CostModel(graph, cluster_of(spec, count), draw(st.sampled_from(schemes)), norm)
+    names = [layer.name for layer in graph.layers]
+    layers = st.none() | st.lists(st.sampled_from(names), unique=True).map(tuple)
+    compressed = Compressed(
+        gradients=gradients, activations=draw(st.sampled_from(["", *TYPES])),
+        gradient_layers=draw(layers), activation_layers=draw(layers),
+    )  # fmt: skip
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    if parts == 1:
+        return model, random_strategy(graph, count, rng), WHOLE, compressed
+    strategy = {}
+    for layer in graph.with_batch(graph.batch // parts).layers:
+        space = offered(layer.output, layer.parallel_dims, count)
+        chosen = space.configuration(int(rng.integers(space.size)))
+        strategy[layer.name] = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))
+    order = draw(st.sampled_from(["each", "all"]))
+    cut = Cut(parts=parts, first=draw(st.integers(0, len(names) - 1)), order=order,
+              update_each=order == "each" and draw(st.booleans()))  # fmt: skip
+    return model, strategy, cut, compressed
+
+
+@settings(max_examples=50)
+@given(coded_questions(), st.sampled_from(["activity", "steps"]))
+def test_replay_one_after_another_is_eq_1(question, collectives):
+    model, strategy, cut, compressed = question
+    program = lowered(model, strategy, compressed, cut, collectives=collectives)
+    replayed = replay(program, overlap=False, contention=False, iterations=1)
+    assert replayed.iteration_s == pytest.approx(additive_s(model, strategy, cut, compressed), rel=SAME)
+
+
+@settings(max_examples=10)
+@given(coded_questions(most_devices=4), st.booleans(), st.booleans())
+def test_both_engines_replay_them_alike(question, overlap, contention):
+    model, strategy, cut, compressed = question
+    program = lowered(model, strategy, compressed, cut)
+    if program.size > 3000:
+        return
+    clear, fast = (
+        replay(program, overlap=overlap, contention=contention, iterations=2, engine=engine).schedule
+        for engine in ("simpy", "compiled")
+    )
+    np.testing.assert_allclose(clear.end_s, fast.end_s, rtol=SAME, atol=SAME * fast.makespan_s)
+
+
+@settings(max_examples=20)
+@given(coded_questions(models=("lenet5", "conv1d"), most_devices=4))
+def test_coding_comes_between_tasks_that_stay_as_they_are(question):
+    """Without it, it is the plain program; every region that travels is encoded by its source and decoded there."""
+    model, strategy, cut, compressed = question
+    program, plain = lowered(model, strategy, compressed, cut), lowered(model, strategy, PLAIN, cut)
+    moved = program.is_compute & ~program.is_coding | (program.kind == TRANSFER)
+    for column in ("kind", "layer", "consumer", "slot", "sub_batch", "device", "peer", "part", "box_low", "box_high"):
+        same = plain.is_compute | (plain.kind == TRANSFER)
+        np.testing.assert_array_equal(getattr(program, column)[moved], getattr(plain, column)[same])
+    late = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    assert np.all(program.after < late)
+    assert np.all(np.diff(program.group) >= 0)
+    for task in np.flatnonzero(program.kind == TRANSFER).tolist():
+        kind = compressed.activation(model.graph, int(program.layer[task]))
+        elements = int((program.box_high[task] - program.box_low[task]).prod())
+        if kind is None:
+            assert program.size_bytes[task] == 4 * elements
+            continue
+        assert program.size_bytes[task] == kind.encoded_bytes(elements)
+        (before,), behind = waits(program, task), late[program.after == task]
+        assert (program.kind[before], program.device[before]) == (COMPRESS, program.device[task])
+        assert (program.kind[behind].tolist(), program.device[behind]) == ([DECOMPRESS], program.peer[task])
+
+
+@settings(max_examples=20)
+@given(coded_questions(models=("lenet5", "conv1d"), most_devices=4))
+def test_codes_made_and_taken_are_those_sent(question):
+    """What receivers decode is what was sent; senders encode each of their regions once."""
+    model, strategy, cut, compressed = question
+    program = lowered(model, strategy, compressed, cut)
+    tensors = program.consumer >= 0
+    coded = np.array([bool(compressed.activation(model.graph, int(i))) for i in program.layer], dtype=bool)
+    sends = coded & (program.kind == TRANSFER)
+    assert program.taken_bytes[tensors].sum() == program.size_bytes[sends].sum()
+    distinct = {
+        (program.device[t], program.layer[t], program.consumer[t], program.slot[t], program.sub_batch[t],
+         program.backward[t], *program.box_low[t], *program.box_high[t]): program.size_bytes[t]
+        for t in np.flatnonzero(sends).tolist()
+    }  # fmt: skip
+    assert program.made_bytes[tensors].sum() == sum(distinct.values())
+
+
+def summed_as_codes(scheme, elements, p):
+    """Play the scheme with numbers that count themselves: what each rank encodes, decodes and adds."""
+    pieces = [elements] if scheme != "ps-spread" else [-(-elements // p)] * p
+    encoded, decoded, added = np.zeros((3, p), dtype=int), np.zeros((3, p), dtype=int), np.zeros((3, p), dtype=int)
+    servers = {"ps": {0: 0}, "ps-spread": {r: r for r in range(p)}}.get(scheme, {})
+    if scheme == "direct":
+        encoded[0] = elements
+        for _ in range(p):
+            for source in range(p):
+                decoded[2, _] += elements
+                added[2, _] += elements if source else 0  # the first is written
+        return encoded, decoded, added
+    for server, piece in servers.items():
+        for rank in range(p):
+            if rank != server:
+                encoded[0, rank] += pieces[piece]
+                decoded[1, server] += pieces[piece]
+                added[1, server] += pieces[piece]
+            decoded[2, rank] += pieces[piece]
+        encoded[1, server] += pieces[piece]
+    return encoded, decoded, added
+
+
+@pytest.mark.parametrize("scheme", ["direct", "ps", "ps-spread"])
+@pytest.mark.parametrize("p", [2, 3, 5])
+@pytest.mark.parametrize("elements", [1, 7, 60])
+def test_amounts_of_gradient_schemes(scheme, p, elements):
+    kind = compression("linear:block=64")
+    total = coded_sum(kind, scheme, elements, p)
+    played = summed_as_codes(scheme, elements, p)
+    for stage, work in enumerate((total.before, total.middle, total.after)):
+        for name, rows in zip(("encoded", "decoded", "added"), played, strict=True):
+            expected = rows[stage].tolist()
+            assert (getattr(work, name).tolist() if work else [0] * p) == expected
+    message = kind.encoded_bytes(elements if scheme != "ps-spread" else -(-elements // p))
+    assert total.buffer_bytes * (1 / p if scheme == "ps-spread" else 1) == pytest.approx(message)
+
+
+@pytest.mark.parametrize("collectives", ["activity", "steps"])
+@pytest.mark.parametrize("scheme", ["direct", "ps", "ps-spread"])
+def test_gradients_go_as_codes_and_come_as_sums(scheme, collectives):
+    """Messages, and the order: gradient, encode, round, (sum, round,) decode, update."""
+    p, graph, kind = 3, pair(batch=3), compression("dynamic-tree")
+    model = CostModel(graph, star(p), scheme)
+    compressed = Compressed(gradients="dynamic-tree", gradient_layers=("one",))
+    program = lowered(model, named_strategy("data", graph, p), compressed, collectives=collectives)
+    elements = (8 + 1) * 6  # weights and biases
+    counts = {"direct": (p * (p - 1), elements), "ps": (2 * (p - 1), elements), "ps-spread": (2 * p * (p - 1), 18)}
+    number, size = counts[scheme]
+    rounds = (program.kind == COLLECTIVE) & (program.layer == 0)
+    assert program.size_bytes[rounds].sum() == pytest.approx(number * kind.encoded_bytes(size))
+    other = (program.kind == COLLECTIVE) & (program.layer == 1)
+    assert program.size_bytes[other].sum() == pytest.approx(
+        {"direct": p * (p - 1), "ps": 2 * (p - 1), "ps-spread": 2 * (p - 1)}[scheme] * 4 * 21
+    )
+    order = {"direct": [COMPRESS, COLLECTIVE, DECOMPRESS]}
+    expected = order.get(scheme, [COMPRESS, COLLECTIVE, COMPRESS, COLLECTIVE, DECOMPRESS])
+    mine = np.flatnonzero((program.is_coding | (program.kind == COLLECTIVE)) & (program.layer == 0))
+    groups = [program.kind[mine[program.group[mine] == g]] for g in np.unique(program.group[mine])]
+    assert [set(kinds.tolist()) for kinds in groups] == [{kind} for kind in expected]
+    servers = {"direct": 0, "ps": 1, "ps-spread": p}[scheme]
+    sums = np.flatnonzero((program.kind == COMPRESS) & (program.part >= 0))
+    assert program.part[sums].tolist() == list(range(servers))
+    assert all("gradient sums, compress" in program.name(task) for task in sums.tolist())
+    for update in np.flatnonzero((program.kind == UPDATE) & (program.layer == 0)).tolist():
+        assert DECOMPRESS in program.kind[waits(program, update)]
+
+
+def test_time_of_a_compressed_delivery_by_hand():
+    """One layer's output on one device, read on another: encode, send, decode, and back."""
+    graph = pair(batch=4)
+    model = CostModel(graph, star(2))
+    strategy = {
+        name: Configuration({"sample": 1}, (device,)) for name, device in (("one", 0), ("two", 1), ("softmax", 1))
+    }
+    compressed = Compressed(activations="dynamic-tree")
+    numbers, codes, profile = 4 * 6, 4 * 6 + 4, model.profiles[0]
+    per_s = profile.memory_bytes_per_s * profile.efficiency.memory
+    encode_s = profile.launch_overhead_s + (2 * 4 * numbers + codes) / per_s
+    decode_s = profile.launch_overhead_s + (4 * numbers + codes) / per_s
+    coding = 2 * (encode_s + decode_s + ALPHA_S + codes / BYTES_PER_S)
+    plain = 2 * (ALPHA_S + 4 * numbers / BYTES_PER_S)
+    extra = additive_s(model, strategy, WHOLE, compressed) - additive_s(model, strategy)
+    assert extra == pytest.approx(coding - plain, rel=1e-6)
+
+
+def test_residuals_are_read_and_written():
+    model, count = CostModel(pair(), star(1)), np.array([10**6])
+    none, nothing = np.zeros(1, dtype=np.int64), np.zeros(1)
+    for name, passes in (("dynamic-tree", 2), ("one-bit", 4)):
+        kind = compression(name)
+        size = np.array([float(kind.encoded_bytes(10**6))])
+        work = Coding(encoded=count, made_bytes=size, decoded=none, added=none, read_bytes=nothing, own_bytes=nothing)
+        profile = model.profiles[0]
+        per_s = profile.memory_bytes_per_s * profile.efficiency.memory
+        expected_s = profile.launch_overhead_s + (passes * 4e6 + size[0]) / per_s
+        assert coding_s(model, kind, np.array([0]), work)[0] == pytest.approx(expected_s)
+
+
+def test_measured_coding_times_replace_the_streaming_ones():
+    """At a measured size its time; elsewhere the nearest one's, in proportion to what streaming takes."""
+    model, kind = CostModel(pair(), star(1)), compression("dynamic-tree")
+    parts = {(MEASURED, "dynamic-tree", "compress"): MeasuredParts(((1000,), (10**6,)), (0.5, 2.0))}
+    slow = CostModel(pair(), star(1))
+    slow.profiles = (dataclasses.replace(model.profiles[0], parts=parts),)
+    numbers = np.array([1000, 10**6, 2 * 10**6])
+    none, nothing = np.zeros(3, dtype=np.int64), np.zeros(3)
+    size, device = kind.encoded_bytes(numbers) * 1.0, np.zeros(3, dtype=np.int64)
+    work = Coding(encoded=numbers, made_bytes=size, decoded=none, added=none, read_bytes=nothing, own_bytes=nothing)
+    streaming_s, measured_s = (coding_s(m, kind, device, work) for m in (model, slow))
+    assert measured_s[:2] == pytest.approx([0.5, 2.0])
+    assert measured_s[2] == pytest.approx(2.0 * streaming_s[2] / streaming_s[1])
+
+
+def test_coding_runs_beside_arithmetic_and_shares_it():
+    """It waits for no turn in the device's stream, but two kernels at once take twice as long."""
+    graph = load_model("digits", batch=64)
+    model = CostModel(graph, star(4), "direct")
+    program = lowered(model, named_strategy("data", graph, 4), Compressed(gradients="dynamic-tree"))
+    replayed = replay(program)
+    task_of = replayed.reading.task_of[0]
+    coding = np.flatnonzero(program.is_coding)
+    assert (replayed.reading.graph.stream[task_of[coding]] == -1).all()
+    devices = len(program.cluster.links) + program.device[coding]
+    used = replayed.reading.graph.use_resource[replayed.reading.graph.use_start[task_of[coding]]]
+    np.testing.assert_array_equal(used, devices)
+    assert set(replayed.timeline()["stream"]) == {"compute", "coding", "collective"}
+
+
+def test_the_first_sub_batch_arrives_first():
+    """k equal sub-batches over one link, all ready at once: the s-th is there after s k-ths of the time of all."""
+    k, graph = 4, pair(channels=250_000, batch=8)
+    model = CostModel(graph, star(2))
+    strategy = {
+        name: Configuration({"sample": 1}, (device,)) for name, device in (("one", 0), ("two", 1), ("softmax", 1))
+    }
+    cut = Cut(parts=k, first=1, order="all")
+    program = lowered(model, strategy, PLAIN, cut)
+    replayed = replay(program, iterations=1)
+    sends = np.flatnonzero((program.kind == TRANSFER) & ~program.backward)
+    arrived = replayed.schedule.end_s[replayed.reading.task_of[0][sends]]
+    made = replayed.schedule.end_s[replayed.reading.task_of[0][np.flatnonzero(program.kind == FORWARD)[0]]]
+    each_s = 8 * 250_000 * 4 / k / BYTES_PER_S
+    assert arrived - made == pytest.approx(ALPHA_S + each_s * np.arange(1, k + 1), rel=SAME)
+
+
+def test_memory_counts_codes_and_residuals():
+    """By hand, data parallelism on two devices, exchanged directly: a device's own codes and the other's."""
+    graph, count = pair(batch=2), 54 + 21
+    model = CostModel(graph, star(2), "direct")
+    strategy = named_strategy("data", graph, 2)
+    plain = lowered(model, strategy)
+    for name, residual in (("dynamic-tree", 0), ("one-bit", 1)):
+        kind = compression(name)
+        program = lowered(model, strategy, Compressed(gradients=name))
+        codes = 2 * (kind.encoded_bytes(54) + kind.encoded_bytes(21))
+        extra = peak_memory_bytes(program) - peak_memory_bytes(plain)
+        assert extra.tolist() == [codes + residual * 4 * count] * 2
+        known = buffers(replay(program, iterations=1))
+        sizes = [known.size_bytes[(known.kind == BUFFERS.index(what)) & (known.device == 0)].sum()
+                 for what in ("codes", "residuals")]  # fmt: skip
+        assert sizes == [codes, residual * 4 * count]
+
+
+def test_codes_live_while_they_travel():
+    """A region is there from its decoding on; its codes from the message to the end of decoding."""
+    graph = pair(batch=4)
+    strategy = {
+        name: Configuration({"sample": 1}, (device,)) for name, device in (("one", 0), ("two", 1), ("softmax", 1))
+    }
+    replayed = replay(lowered(CostModel(graph, star(2)), strategy, Compressed(activations="float16")), iterations=1)
+    known, program = buffers(replayed), replayed.program
+    begin, end = replayed.schedule.start_s, replayed.schedule.end_s
+    encode, send, decode = (np.flatnonzero(program.kind == kind)[0] for kind in (COMPRESS, TRANSFER, DECOMPRESS))
+    codes = known.kind == BUFFERS.index("codes")
+    lives = sorted(
+        zip(known.device[codes], known.birth_s[codes], known.death_s[codes], strict=True), key=lambda r: r[1]
+    )
+    assert lives[:2] == [(0, begin[encode], end[send]), (1, begin[send], end[decode])]
+    received = known.kind == BUFFERS.index("received activations")
+    assert known.birth_s[received].tolist() == [begin[decode]]
+    assert known.size_bytes[received].tolist() == [4 * 6 * 4]
+
+
+def test_auto_exchanges_codes_by_the_cheapest_scheme_that_can():
+    graph = load_model("lenet5", batch=64)
+    strategy = named_strategy("data", graph, 4)
+    for kind, schemes in (("dynamic-tree", ("direct", "ps", "ps-spread")), ("float16", ALL_REDUCES)):
+        compressed = Compressed(gradients=kind)
+        times = [
+            additive_s(CostModel(graph, cluster_of("titanx-4", 4), s), strategy, WHOLE, compressed) for s in schemes
+        ]
+        auto = additive_s(CostModel(graph, cluster_of("titanx-4", 4), "auto"), strategy, WHOLE, compressed)
+        assert auto <= min(times) * (1 + SAME)
+
+
+def test_compression_is_chosen_where_it_pays():
+    """Over slow links all large tensors are worth it; where coding is dear and links fast, nothing is."""
+    graph = load_model("digits", batch=64)
+    strategy, allowed = (
+        named_strategy("owt", graph, 4),
+        Compressed(gradients="dynamic-tree", activations="dynamic-tree"),
+    )
+    slow = CostModel(graph, star(4, bandwidth=1e6), "direct")
+    chosen, notes = pays(slow, strategy, WHOLE, allowed)
+    assert "fc1" in chosen.activation_layers or "conv2" in chosen.activation_layers or chosen.gradient_layers
+    times = [replay(lowered(slow, strategy, what)).iteration_s for what in (chosen, PLAIN, allowed)]
+    assert times[0] == min(times) < times[1]
+    assert "with none" in notes[0]
+    fast = CostModel(graph, star(4, bandwidth=1e15, latency_s=0.0), "direct")
+    chosen, _ = pays(fast, strategy, WHOLE, allowed)
+    assert chosen.gradient_layers == chosen.activation_layers == ()
+
+
+def test_whoever_reads_programs_copes(tmp_path):
+    graph = inception_module(batch=8)
+    model = CostModel(graph, star(4), "ps-spread")
+    compressed = Compressed(gradients="dynamic-tree", activations="linear")
+    program = lowered(model, named_strategy("owt", graph, 4), compressed)
+    analysis = analyse(program)
+    assert analysis.path.seconds_by("kind")["compress"] > 0
+    assert iteration_bound(program)[0] <= analysis.replay.iteration_s * (1 + SAME)
+    assert sum(dataclasses.astuple(analysis.shares)[1:]) == pytest.approx(analysis.replay.iteration_s)
+    analysis.replay.write_trace(tmp_path / "trace.json")
+    write_replayed_graph(analysis.replay, tmp_path / "graph.json")
+    assert "concat to fc, compress [0]" in (tmp_path / "graph.json").read_text()
+    assert "compress" in (tmp_path / "trace.json").read_text()
+
+
+def test_plans_keep_what_is_compressed(tmp_path):
+    graph, cluster = load_model("lenet5", batch=64), star(4)
+    wanted = compressed_of(graph, "ps-spread", gradients="one-bit", activations="float16", activation_layers=["fc1"])
+    plan = make_plan(graph, cluster, strategy="owt", exchange="ps-spread", compressed=wanted)
+    path = tmp_path / "plan.json"
+    save_plan(plan, path)
+    assert load_plan(path) == plan
+    assert replay(lower_plan(load_plan(path), graph, cluster)).iteration_s == plan.simulated_s
+    content = json.loads(path.read_text())
+    del content["compressed"]
+    path.write_text(json.dumps(content))
+    assert load_plan(path).compressed == PLAIN
+    path.write_text(json.dumps({**content, "compressed": {"gradients": "one-byte"}}))
+    with pytest.raises(ConfigError, match=r"plan file .*: data type must be one of .*, got 'one-byte'"):
+        load_plan(path)
+
+
+def test_the_command_line_compresses(tmp_path, capsys):
+    plan = tmp_path / "plan.json"
+    words = ["plan", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategy", "data", "--out", str(plan)]
+    types = ["--exchange", "direct", "--compress-gradients", "dynamic-tree", "--compress-where", "pays", "--json"]
+    assert run(app, [*words, *types]) == 0
+    assert "compression: " in json.loads(capsys.readouterr().out)["notes"][0]
+    assert load_plan(plan).compressed.gradients == "dynamic-tree"
+    assert run(app, ["simulate", str(plan), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == list(load_plan(plan).notes)
+    assert run(app, [*words, "--compress-gradients", "one-bit"]) == 2
+    assert "exchange must be direct, ps, ps-spread or auto" in capsys.readouterr().err
+
+
+def test_plain_floats_of_the_network_compress_nothing():
+    assert not compressed_of(pair(), "ring", gradients="float32", activations="float32")
+    assert {"float16", "float32"} <= set(compression_names())
+
+
+@pytest.mark.parametrize(
+    ("exchange", "fields", "words"),
+    [
+        ("ring", {"gradients": "dynamic-tree"}, "exchange must be direct, ps, ps-spread or auto .* got 'ring'"),
+        ("direct", {"gradients": "dynamic-bush"}, "data type must be one of .*dynamic-tree"),
+        ("direct", {"activations": "one-bit"}, "compress_activations must be a type without a residual, got 'one-bit'"),
+        ("direct", {"activations": "linear", "activation_layers": ["fc9"]}, "activation_layers must be .* got 'fc9'"),
+        ("direct", {"gradients": "linear", "gradient_layers": ["fc9"]}, "gradient_layers must be .* got 'fc9'"),
+    ],
+)
+def test_what_cannot_be_compressed_is_refused(exchange, fields, words):
+    with pytest.raises(ConfigError, match=words):
+        compressed_of(pair(), exchange, **fields)
+
+
+def test_lowering_and_searching_refuse_it_too():
+    graph = pair(batch=4)
+    with pytest.raises(ConfigError, match="whose codes cannot be summed"):
+        lowered(CostModel(graph, star(2)), named_strategy("data", graph, 2), Compressed(gradients="linear"))
+    with pytest.raises(ConfigError, match=r"compression must be none for layerwise, .* got 'linear'"):
+        make_plan(graph, star(2), exchange="direct", compressed=Compressed(gradients="linear"))
