@@ -41,6 +41,7 @@ def _answer(other: int, device: torch.device) -> None:
     message = torch.zeros(1, dtype=torch.float64, device=device)
     for _ in range(_TRIES):
         dist.recv(message, other)
+        float(message)  # waits for the device
         message.fill_(time.perf_counter())
         dist.send(message, other)
 

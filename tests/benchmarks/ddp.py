@@ -21,7 +21,8 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("executor", "planner")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "executor"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "planner"))
 
 from plans import cluster_of, program_of
 from ranks import Ranks, options
@@ -41,7 +42,7 @@ from planner.strategies import named_strategy
 
 VARIANTS = {
     "default": {},
-    "static": {"static_graph": True, "gradient_as_bucket_view": True, "broadcast_buffers": False},
+    "static": {"static_graph": True, "gradient_as_bucket_view": True, "forward_sync_buffers": False},
 }
 OPTIMIZER = OptimizerSpec(learning_rate=0.01, momentum=0.9)
 AGREEING_STEPS = 3
@@ -246,17 +247,18 @@ def main():
             graph = MODELS[name]()
             model = CostModel(graph, cluster_of("titanx-4", count), "ring", "local")
             program = program_of(model, named_strategy("data", graph, count))
-            losses, seconds = zip(
-                *pool.run(compare, program, 1, chosen.turns + WARM_UP, chosen.steps), strict=True
-            )
+            losses, seconds = zip(*pool.run(compare, program, 1, chosen.turns + WARM_UP, chosen.steps), strict=True)
             loss = np.mean(losses, axis=0)
             np.testing.assert_allclose(loss[:, 1:], loss[:, :1].repeat(len(VARIANTS), 1), rtol=1e-4)
             taken = np.mean(seconds, axis=0)[WARM_UP:]
             best = 1 + int(np.median(taken[:, 1:], axis=0).argmin())
             low, middle, high = np.quantile(taken[:, best] / taken[:, 0], [0.25, 0.5, 0.75])
             ours, *others = np.median(taken, axis=0) * 1e3
-            print(f"{name:16}{count:6}{ours:9.1f}{others[0]:11.1f}{others[1]:10.1f}"
-                  f"{middle:10.3f} ({low:.2f}-{high:.2f}){loss[-1, 0]:11.5f}{loss[-1, best]:9.5f}", flush=True)  # fmt: skip
+            print(
+                f"{name:16}{count:6}{ours:9.1f}{others[0]:11.1f}{others[1]:10.1f}{middle:10.3f} ({low:.2f}-{high:.2f})"
+                f"{loss[-1, 0]:11.5f}{loss[-1, best]:9.5f}",
+                flush=True,
+            )
         pool.close()
     print(f"load {os.getloadavg()[0]:.1f}")
 

@@ -1,6 +1,7 @@
 """Messages of a program: every transfer once, in one order for all ranks; and the rank's view of them."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_regions_of_one_tensor_and_phase_are_joined_up_to_the_size(program, join
         key = (message.phase, program.layer[tasks[0]], message.source, message.target)
         rows.setdefault(key, []).append((size, program.size_bytes[tasks[0]]))
     for sizes in rows.values():
-        for (size, _), (_, first) in zip(sizes, sizes[1:], strict=False):
+        for (size, _), (_, first) in pairwise(sizes):
             assert size + first > join_bytes  # else the second message's first region would have gone with the first
 
 
