@@ -10,9 +10,10 @@ from planner.oracle.sizes import Sizes
 from planner.oracle.splits import Split
 from planner.oracle.table import Limit
 
-__all__ = ["Case", "Question", "case_of", "limit_of"]
+__all__ = ["HYBRIDS", "SAMPLED", "Case", "Question", "case_of", "limit_of", "limits_of"]
 
 HYBRIDS = {"data+filter": "filter", "data+spatial": "spatial"}
+"""What splits the rest within a group."""
 SAMPLED = ("data", *HYBRIDS)
 """Strategies that split samples, whose batch grows with the devices in weak scaling."""
 

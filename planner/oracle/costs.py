@@ -72,7 +72,7 @@ def _activations(
         return 0.0
     rings = options.activations == "rings"
     wire = (wires.ring if rings else wires.direct)(network, groups)
-    size = sizes.y[chosen] * sample_bytes
+    size = (sizes.delivered if kind == "filter" and not rings else sizes.y[chosen]) * sample_bytes
     total = _exchanged(wire, size, p, 3, rings=rings)
     if kind == "spatial":
         # a part of the channels from a part of the positions: 1 / p^2 from each to each, forward and back

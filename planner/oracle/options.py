@@ -7,7 +7,7 @@ from typing import Literal
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["STRATEGIES", "OracleOptions", "device_counts", "strategy_list"]
+__all__ = ["STRATEGIES", "OracleOptions", "check_strategy", "device_counts", "strategy_list"]
 
 STRATEGIES = ("serial", "data", "spatial", "layer", "filter", "channel", "data+filter", "data+spatial")
 """Rows of Table 1, and data + spatial, which the paper measures."""

@@ -60,6 +60,27 @@ class Sizes:
         return self._read_by(self.mixing)
 
     @cached_property
+    def delivered(self) -> Floats:
+        """Elements a sample of every region that filters ask for: programs bring each of a tensor's once.
+
+        More than ``gathered`` where a convolution of stride 2 leaves out the last row that another reads.
+        """
+        volumes: list[int] = []
+        for edges in self.graph.consumers:
+            volumes += {self._region(edge) for edge in edges if self.mixing[edge.consumer]}
+        return np.array(volumes, dtype=np.float64)
+
+    def _region(self, edge: Edge) -> int:
+        """Elements a sample that a layer reads of an input; regions of one tensor start alike and differ in size."""
+        layer = self.graph.layers[edge.consumer]
+        shape, ends = layer.input_shapes[edge.slot], []
+        for need, size in list(zip(layer.operation.needs(edge.slot, layer.input_shapes), shape.sizes, strict=True))[1:]:
+            whole = layer.output.size(need.dim) if need.dim is not None else 0
+            low, high = need.interval(np.zeros(1, dtype=np.int64), np.full(1, whole), size)
+            ends.append(int(high[0] - low[0]))
+        return int(np.prod(ends))
+
+    @cached_property
     def gathered_flat(self) -> Bools:
         """Outputs that a fully connected layer reads: what Spatial gathers."""
         return self._read_by(self.mixing & self.flat)

@@ -32,9 +32,9 @@ class Split:
     """Degrees of the positions; layers without any are split by filters."""
 
     @property
-    def parts(self) -> int:
-        """Degree of the strategy within the samples."""
-        return self.filters * self.channels * int(np.prod(self.grid, dtype=np.int64))
+    def places(self) -> int:
+        """Parts of the grid."""
+        return int(np.prod(self.grid, dtype=np.int64))
 
 
 def layer_times(model: CostModel, sizes: Sizes, splits: Sequence[Split]) -> dict[str, Floats]:
@@ -71,7 +71,7 @@ def _parts(layer: Layer, flat: bool, sums: bool, splits: Sequence[Split]) -> dic
     for c, split in enumerate(splits):
         if flat or not split.grid:
             # partial sums keep all output channels
-            degrees[c, 1] = split.filters * int(np.prod(split.grid, dtype=np.int64)) * (1 if sums else split.channels)
+            degrees[c, 1] = split.filters * split.places * (1 if sums else split.channels)
         else:
             degrees[c, 2:] = split.grid
     part = {"sample": np.array([np.ceil(split.samples) for split in splits])}

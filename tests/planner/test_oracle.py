@@ -60,10 +60,10 @@ def test_data_equals_the_replay_for_every_network(model, count):
     assert row.memory_bytes == pytest.approx(float(peak_memory_bytes(program).max()), rel=5e-4)
 
 
-@pytest.mark.parametrize("model", ["alexnet", "vgg16"])
+@pytest.mark.parametrize("model", ["alexnet", "vgg16", "resnet50"])
 @pytest.mark.parametrize("count", [4, 8, 16])
 @pytest.mark.parametrize("flat", [True, False])
-def test_filter_equals_the_replay_for_chains(model, count, flat):
+def test_filter_equals_the_replay(model, count, flat):
     """But for the loss, which a plan has on one device and the table leaves out."""
     graph, cluster = load_model(model, batch=32), star(count) if flat else cluster_of("abci-v100", count)
 
