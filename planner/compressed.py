@@ -6,7 +6,6 @@ from functools import lru_cache
 
 from hwprofiles.errors import ConfigError
 from planner.compression import Compression, compression
-from planner.exchange import AUTO
 from planner.graph import ComputationGraph
 
 __all__ = ["CODED", "PLAIN", "Compressed", "check_exchange", "compressed_of", "takes"]
@@ -103,6 +102,8 @@ def check_exchange(kind: Compression, exchange: str) -> None:
     Raises:
         ConfigError: The scheme is neither ``auto`` nor one of ``CODED``, and the type is no plain float.
     """
+    from planner.exchange import AUTO  # not loaded by the processes of a run, whose start it would delay
+
     if exchange != AUTO and not takes(kind, exchange):
         raise ConfigError(
             f"exchange must be {', '.join(CODED)} or {AUTO} with gradients compressed as {kind.name}, "
