@@ -178,7 +178,7 @@ class GradientExchange:
         timeout_s: float,
         join_bytes: float = JOIN_BYTES,
     ) -> None:
-        self._recorder, self._overlap, self._timeout_s = recorder, overlap, timeout_s
+        self._recorder, self.overlap, self._timeout_s = recorder, overlap, timeout_s
         self._reducer = Reducer(view, recorder, statistics=False)
         self._lane = device.lane("gradients")
         self._bucket: dict[int, _Bucket] = {}
@@ -212,7 +212,7 @@ class GradientExchange:
         if bucket.missing == 0:
             bucket.missing = len(bucket.chains)
             bucket.handle = self._lane.submit(lambda: self._sum(bucket.chains, bucket.flat))
-            if not self._overlap:
+            if not self.overlap:
                 bucket.handle.wait(self._timeout_s)
         return True
 

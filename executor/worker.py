@@ -184,6 +184,10 @@ class Worker:
         self._clear()
         return StepResult(loss=loss, measured=self._recorder.finish())
 
+    def set_overlap(self, overlap: bool) -> None:
+        """From the next step on send beside arithmetic, or wait for each message; the same on all ranks."""
+        self._overlap = self._exchange.overlap = overlap
+
     def close(self) -> None:
         """End what runs beside; all ranks must call it together."""
         self._transport.close()
