@@ -26,6 +26,7 @@ from orrery.views import (
     replay_values,
     row_values,
 )
+from orrery.whatif_command import whatif
 
 __all__ = ["app", "main"]
 
@@ -293,6 +294,7 @@ app.command("probe")(probe)
 app.command("validate")(validate)
 app.command("oracle")(oracle)
 app.add_typer(lab, name="lab")
+app.add_typer(whatif, name="whatif")
 
 
 def main() -> None:
