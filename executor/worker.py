@@ -328,7 +328,8 @@ class Worker:
         producer = row.edge.producer
         held = self._view.held(producer)
         if row.own == row.box and row.box.elements:
-            return self._outputs[producer][row.box.within(held)]
+            output = self._outputs[producer]
+            return output if row.box == held else output[row.box.within(held)]
         whole = torch.empty(row.box.shape, dtype=self._dtype, device=self._device.torch_device)
         if row.own.elements:
             whole[row.own.within(row.box)] = self._outputs[producer][row.own.within(held)]
@@ -383,7 +384,11 @@ class Worker:
         """Gradient of the rank's part of an output: what all its readers here and elsewhere say of it, summed."""
         held, messages = self._view.held(layer), self._gradients_in[layer]
         local = sorted((row for row in self._taken_by[layer] if row.own.elements), key=lambda row: row.own != held)
-        pieces = [self._edge_gradients.pop(row.edge)[row.own.within(row.box)] for row in local]
+        gradients = [self._edge_gradients.pop(row.edge) for row in local]
+        pieces = [
+            gradient if row.own == row.box else gradient[row.own.within(row.box)]
+            for row, gradient in zip(local, gradients, strict=True)
+        ]
         covering = sum(row.own == held for row in local)
         if covering == 1 and len(local) == 1 and not messages:
             return pieces[0]
