@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plans import cluster_of, inception_module, program_of, random_strategy, residual_block
 from ranks import Ranks, options, train, whole
-from undivided import Undivided, random_parameters
+from undivided import Undivided
 
 from executor.boxes import whole_box
 from executor.data import load_data
