@@ -38,8 +38,11 @@ def eight_bit(
         str, typer.Option(metavar="N,N,...", help="Numbers of devices; else 2, 4, ... up to all, at most 8.")
     ] = "",
     link_speeds: Annotated[
-        str, typer.Option(metavar="X,X,...", help="Factors of the speed of the slowest class of links.")
+        str, typer.Option(metavar="X,X,...", help="Factors of the speed of a class of links.")
     ] = "0.1,0.3,1,3",
+    link_class: Annotated[
+        str, typer.Option(metavar="NAME", help="Class of links, as the cluster's file has it; else the slowest in use.")
+    ] = "",
     compress: Annotated[Literal["both", "activations", "gradients"], typer.Option(help="What is compressed.")] = "both",
     exact: Annotated[
         bool, typer.Option("--exact", help="Find crossovers over link speed by bisection, not by interpolation.")
@@ -72,6 +75,7 @@ def eight_bit(
             types=type_list(types),
             devices=whole_numbers("devices", devices) if devices else (),
             link_speeds=factors("link_speeds", link_speeds),
+            link_class=link_class,
             compress=compress,
         )
         found = sweep(question, exact=exact, progress=progress)

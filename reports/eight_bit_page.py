@@ -74,7 +74,7 @@ def _data(sweep: Sweep) -> dict[str, Any]:
         ],
         "crossings": [
             {name: getattr(each, name) for name in ("axis", "type", "sub_batches", "devices", "link_speed")}
-            | {"thresholds": each.thresholds}
+            | {"thresholds": each.thresholds, "pays_at_low": each.pays_at_low}
             for each in sweep.crossings
         ],
     }

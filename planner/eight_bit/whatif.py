@@ -55,7 +55,9 @@ class Question:
     devices: tuple[int, ...] = ()
     """Empty: 2, 4, ... up to all, at most 8."""
     link_speeds: tuple[float, ...] = (1.0,)
-    """Factors of the slowest class of links that the devices' routes use."""
+    """Factors of the speed of a class of links."""
+    link_class: str = ""
+    """Which class, of those that the devices' routes use; empty: the slowest."""
     compress: str = "both"
     """One of ``COMPRESS``."""
 
@@ -157,7 +159,7 @@ def sweep(question: Question, *, exact: bool = False, progress: Progress = None)
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
-        ConfigError: No point can be had.
+        ConfigError: No point can be had, or no route uses a link of the class.
         InfeasiblePlanError: The model does not fit on one device with its batch, so there is nothing to compare with.
     """
     alone = make_plan(question.graph, question.cluster.take(1), strategy="data")
@@ -190,8 +192,16 @@ class _Runs:
         cluster = question.cluster.take(question.devices[-1])
         pairs = product(range(len(cluster.devices)), repeat=2)
         used = [cluster.links[link] for link in sorted({link for pair in pairs for link in cluster.route(*pair)})]
-        slowest = min(used, key=lambda link: link.bandwidth_bytes_per_s)
-        self.link_class, self.link_bytes_per_s = slowest.link_class, slowest.bandwidth_bytes_per_s
+        speeds: dict[str, float] = {}  # of the slowest link of each class
+        for link in used:
+            speeds[link.link_class] = min(link.bandwidth_bytes_per_s, speeds.get(link.link_class, math.inf))
+        if question.link_class not in ("", *speeds):
+            raise ConfigError(
+                f"link_class must be one that {len(cluster.devices)} devices of {question.cluster.name} use, "
+                f"{', '.join(sorted(speeds))}, got {question.link_class!r}"
+            )
+        self.link_class = question.link_class or min(speeds, key=lambda name: speeds[name])
+        self.link_bytes_per_s = speeds[self.link_class]
         self._clusters: dict[tuple[int, float], DeviceGraph] = {}
 
     def cluster(self, devices: int, link_speed: float) -> DeviceGraph:

@@ -43,6 +43,7 @@ BAD = {
     "nothing to compare": (["--types", "float32"], "types must name a data type other than float32"),
     "devices": (["--devices", "8"], "devices must be at most the 4 of titanx-4"),
     "link speed": (["--link-speeds", "-1"], "link_speeds must be finite and > 0"),
+    "link class": (["--link-class", "fdr"], "link_class must be one that 4 devices of titanx-4 use, slot, switch-port"),
     "word": (["--link-speeds", "fast"], "link_speeds must be numbers, separated by commas, got 'fast'"),
     "cluster": (["--cluster", "titanx-5"], "did you mean 'titanx-4'"),
     "compress": (["--compress", "all"], "'all' is not one of"),

@@ -63,6 +63,14 @@ def test_only_the_slowest_links_in_use_are_scaled(found):
     assert times[2, 0.01] == times[2, 1.0]  # two devices below one switch
 
 
+def test_another_class_of_links_can_be_chosen():
+    """Two devices of one switch share nothing but their own slots."""
+    swept = sweep(question(sub_batches=(1,), devices=(2,), link_class="slot"))
+    slower, faster = (point.iteration_s for point in swept.points if point.type == "float32")
+    assert (swept.link_class, swept.link_bytes_per_s) == ("slot", 14e9)
+    assert slower > faster
+
+
 def test_slow_links_make_compression_pay_and_bisection_finds_where():
     """The threshold splits: a little slower it pays, a little faster it does not."""
     asked = question(sub_batches=(1,), devices=(4,), link_speeds=(0.01, 0.1, 1.0, 10.0), types=("float16",))
