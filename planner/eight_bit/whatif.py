@@ -130,11 +130,6 @@ class Sweep:
     crossings: tuple[Crossing, ...]
     notes: tuple[str, ...]
 
-    @property
-    def coded(self) -> tuple[str, ...]:
-        """The types that change something."""
-        return self.types[1:]
-
     def best(self, kind: str, devices: int, link_speed: float) -> Point | None:
         """The point with the sub-batches that suit a type best; None where it has none."""
         found = [
@@ -173,8 +168,10 @@ def sweep(question: Question, *, exact: bool = False, progress: Progress = None)
         raise ConfigError(f"none of the {len(points)} points can be had: {points[0].reason}")
     points = _with_gains(points)
     crossings = _crossings(question, points)
-    if exact:
-        crossings = [runs.exact(each, progress) for each in crossings]
+    for place, each in enumerate(crossings if exact else []):
+        if progress:
+            progress("bisecting crossovers", place, len(crossings))
+        crossings[place] = runs.exact(each)
     return Sweep(
         model=question.graph.name, cluster=question.cluster.spec, batch_per_device=question.graph.batch,
         compress=question.compress, link_class=runs.link_class, link_bytes_per_s=runs.link_bytes_per_s,
@@ -203,6 +200,7 @@ class _Runs:
         self.link_class = question.link_class or min(speeds, key=lambda name: speeds[name])
         self.link_bytes_per_s = speeds[self.link_class]
         self._clusters: dict[tuple[int, float], DeviceGraph] = {}
+        self._points: dict[tuple[int, float, str, int], Point] = {}
 
     def cluster(self, devices: int, link_speed: float) -> DeviceGraph:
         """The first devices, with faster or slower links of the class."""
@@ -218,7 +216,13 @@ class _Runs:
             )
         return self._clusters[devices, link_speed]
 
-    def point(self, devices: int, link_speed: float, kind: str, sub_batches: int) -> Point:
+    def point(self, *place: *tuple[int, float, str, int]) -> Point:
+        """Simulate the plan for devices, link speed, type and sub-batches."""
+        if place not in self._points:
+            self._points[place] = self._simulated(*place)
+        return self._points[place]
+
+    def _simulated(self, devices: int, link_speed: float, kind: str, sub_batches: int) -> Point:
         batch = self.question.graph.batch * devices
         place = Point(sub_batches=sub_batches, type=kind, devices=devices, link_speed=link_speed, batch=batch)
         try:
@@ -235,14 +239,12 @@ class _Runs:
             return replace(place, reason=str(error))
         return replace(place, iteration_s=plan.simulated_s, speedup=devices * self.alone_s / plan.simulated_s)
 
-    def exact(self, found: Crossing, progress: Progress) -> Crossing:
+    def exact(self, found: Crossing) -> Crossing:
         """The same crossover by bisection, if it is one over link speed with the best sub-batches."""
         if found.axis != "link_speed" or found.sub_batches != BEST or not found.thresholds:
             return found
 
         def gain(link_speed: float) -> float:
-            if progress:
-                progress(f"bisecting {found.type} on {found.devices} devices", 0, 0)
             times_s = [self._least_s(kind, found.devices, link_speed) for kind in (PLAIN_TYPE, found.type)]
             return times_s[0] / times_s[1] - 1
 
