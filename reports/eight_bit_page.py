@@ -39,7 +39,7 @@ def eight_bit_html(sweep: Sweep) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    unit = time_unit([point.iteration_s for point in sweep.points])
+    unit = time_unit([min(point.iteration_s for point in sweep.points if not point.reason)])
     return environment.get_template("eight_bit.html").render(
         sweep=sweep,
         headline=headline(sweep),
@@ -74,7 +74,7 @@ def _data(sweep: Sweep) -> dict[str, Any]:
         ],
         "crossings": [
             {name: getattr(each, name) for name in ("axis", "type", "sub_batches", "devices", "link_speed")}
-            | {"thresholds": each.thresholds, "pays_at_low": each.pays_at_low}
+            | {"thresholds": each.thresholds, "between": each.between, "pays_at_low": each.pays_at_low}
             for each in sweep.crossings
         ],
     }

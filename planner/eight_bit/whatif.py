@@ -168,10 +168,10 @@ def sweep(question: Question, *, exact: bool = False, progress: Progress = None)
         raise ConfigError(f"none of the {len(points)} points can be had: {points[0].reason}")
     points = _with_gains(points)
     crossings = _crossings(question, points)
-    for place, each in enumerate(crossings if exact else []):
+    for done, each in enumerate(crossings if exact else []):
         if progress:
-            progress("bisecting crossovers", place, len(crossings))
-        crossings[place] = runs.exact(each)
+            progress("bisecting crossovers", done, len(crossings))
+        crossings[done] = runs.exact(each)
     return Sweep(
         model=question.graph.name, cluster=question.cluster.spec, batch_per_device=question.graph.batch,
         compress=question.compress, link_class=runs.link_class, link_bytes_per_s=runs.link_bytes_per_s,
@@ -216,8 +216,8 @@ class _Runs:
             )
         return self._clusters[devices, link_speed]
 
-    def point(self, *place: *tuple[int, float, str, int]) -> Point:
-        """Simulate the plan for devices, link speed, type and sub-batches."""
+    def point(self, devices: int, link_speed: float, kind: str, sub_batches: int) -> Point:
+        place = (devices, link_speed, kind, sub_batches)
         if place not in self._points:
             self._points[place] = self._simulated(*place)
         return self._points[place]

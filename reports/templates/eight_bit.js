@@ -43,7 +43,7 @@ function thresholds({ axis, types, fixed }) {
   const here = data.crossings.filter((each) => each.axis === axis && types.includes(each.type) &&
     Object.keys(AXES).every((name) => name === axis || each[name] === fixed[name]));
   return here.flatMap((each) => each.thresholds.map((at, i) =>
-    ({ type: each.type, at, starts: each.pays_at_low === (i % 2 === 1) })));
+    ({ type: each.type, at, between: each.between[i], starts: each.pays_at_low === (i % 2 === 1) })));
 }
 
 function draw() {
@@ -68,8 +68,8 @@ function draw() {
       fixed[name] === BEST ? "best sub-batches of each" : `${fixed[name]} sub-batches`);
   document.getElementById("curve-title").textContent = `Over ${AXES[axis]}: ${place.join(", ")}`;
   document.getElementById("caption").textContent = crossed.length
-    ? `Upright lines: where a type starts or stops to pay: ${crossed.map(({ type, at, starts }) =>
-      `${type} ${starts ? "starts" : "stops"} at ${compact(at)}${axis === "link_speed" ? "×" : ""}`).join(", ")}.`
+    ? `Upright lines: where a type starts or stops to pay: ${crossed.map(({ type, at, between, starts }) =>
+      `${type} ${starts ? "starts" : "stops"} ${axis === "link_speed" ? `at ${compact(at)}×` : `between ${between.join(" and ")}`}`).join(", ")}.`
     : "No type starts or stops to pay within this range.";
 }
 
