@@ -42,7 +42,8 @@ def _parts(count: int) -> str:
 
 def speed_text(sweep: Sweep, factor: float) -> str:
     """A factor of link speed as the speed itself."""
-    return f"{1e-9 * factor * sweep.link_bytes_per_s:.3g} GB/s"
+    speed = factor * sweep.link_bytes_per_s
+    return f"{1e-9 * speed:.3g} GB/s" if speed >= 1e9 else f"{1e-6 * speed:.3g} MB/s"
 
 
 def shown_crossings(sweep: Sweep) -> list[Crossing]:

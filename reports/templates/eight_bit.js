@@ -5,7 +5,10 @@ const AXES = { link_speed: "link speed", sub_batches: "sub-batches", devices: "d
 const VALUES = { speedup: "speedup over one device", gain: "faster than float32 [%]", iteration_s: "iteration [ms]" };
 const BEST = 0;
 const compact = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
-const gigabytes = (factor) => `${compact(factor * data.link.bytes_per_s * 1e-9)} GB/s`;
+const speed = (factor) => {
+  const bytes = factor * data.link.bytes_per_s;
+  return bytes >= 1e9 ? `${compact(bytes * 1e-9)} GB/s` : `${compact(bytes * 1e-6)} MB/s`;
+};
 
 // The point of a type at a place; with BEST the fastest of all sub-batches.
 function pointAt(type, place) {
@@ -30,7 +33,7 @@ function curve(type, { axis, value, fixed }) {
     x.push(at);
     y.push(value === "gain" ? gain : value === "speedup" ? point.speedup : 1e3 * point.iteration_s);
     hover.push(`<b>${type}</b>, ${point.sub_batches} sub-batch${point.sub_batches > 1 ? "es" : ""}<br>` +
-      `${point.devices} devices, ${data.link.name} ${gigabytes(point.link_speed)}<br>` +
+      `${point.devices} devices, ${data.link.name} ${speed(point.link_speed)}<br>` +
       `iteration ${compact(1e3 * point.iteration_s)} ms, speedup ${point.speedup.toFixed(3)}` +
       (Number.isFinite(gain) && type !== "float32" ? `<br>${gain >= 0 ? "+" : ""}${gain.toFixed(2)} % beside float32` : ""));
   }
@@ -59,12 +62,12 @@ function draw() {
     font: { family: "system-ui, sans-serif", size: 12.5 }, hoverlabel: { align: "left" }, showlegend: true, shapes,
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     xaxis: { type: "log", automargin: true, zeroline: false, tickvals: ticks,
-      ticktext: ticks.map((at) => (axis === "link_speed" ? `${at}×<br>${gigabytes(at)}` : String(at))),
+      ticktext: ticks.map((at) => (axis === "link_speed" ? `${at}×<br>${speed(at)}` : String(at))),
       title: { text: axis === "link_speed" ? `speed of ${data.link.name}` : AXES[axis] } },
     yaxis: y,
   }, { displaylogo: false, responsive: true });
   const place = Object.keys(AXES).filter((name) => name !== axis).map((name) =>
-    name === "link_speed" ? `links at ${gigabytes(fixed[name])}` : name === "devices" ? `${fixed[name]} devices` :
+    name === "link_speed" ? `links at ${speed(fixed[name])}` : name === "devices" ? `${fixed[name]} devices` :
       fixed[name] === BEST ? "best sub-batches of each" : `${fixed[name]} sub-batches`);
   document.getElementById("curve-title").textContent = `Over ${AXES[axis]}: ${place.join(", ")}`;
   document.getElementById("caption").textContent = crossed.length
