@@ -32,7 +32,7 @@ class RunOptions:
     """``auto``, ``cpu`` or ``cuda``."""
     threads: int = 0
     """Threads that a rank computes with; 0: the machine's cores, shared equally."""
-    join_bytes: float = 1024.0 * 1024.0
+    join_bytes: float = 4 * 1024.0 * 1024.0
     """Gradients of several layers are summed as one buffer up to this size."""
     checkpoint: str = ""
     """Folder for checkpoints; empty for none."""

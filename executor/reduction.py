@@ -19,7 +19,7 @@ from simulator.collectives import Round
 
 __all__ = ["JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "chains_of", "is_ring"]
 
-JOIN_BYTES = 1024 * 1024
+JOIN_BYTES = 4 * 1024 * 1024
 """Gradients of several layers are summed as one buffer up to this size."""
 
 
