@@ -1,6 +1,5 @@
 """Convolutions of a part: its windows, and the channel groups that it holds whole or in part."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -10,15 +9,12 @@ from torch import Tensor
 
 from executor.layers.base import Place, Step
 from executor.layers.epilogue import EpiloguePart
+from executor.layers.layout import channels_last, laid_out
 from executor.layers.normaliser import Normaliser
 from executor.layers.windows import cropped, padded, windows_of
 from planner.operations import Convolution
 
 __all__ = ["ConvolutionPart"]
-
-CHANNELS_LAST_POSITIONS = 144
-"""Positions of an input from which a processor convolves images with the channels last: measured on two cores, it
-saves a fifth to a half of the time at 12 x 12 positions and above, and costs up to a half at 8 x 8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +46,13 @@ class ConvolutionPart(EpiloguePart):
             self._in_padding = (place.held.shape[0], channels, *(window.left for window in windows))
             native = [0] * len(windows)
         self._copied = tuple(replace(window, left=0, right=0) if window.symmetric else window for window in windows)
-        wide = len(windows) == 2 and math.prod(given.shape[2:]) >= CHANNELS_LAST_POSITIONS
-        self._layout = torch.channels_last if wide else torch.contiguous_format
         self._form = (operation.stride, native, operation.dilation, False, [0] * len(windows))
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
         """Convolve the region with the held filters, then normalise and activate."""
         weight, bias = parameters["weight"], parameters.get("bias")
         if self._in_padding is None:
-            values = padded(inputs[0], self._copied)
-            quick = values.dtype == torch.float32 and values.device.type == "cpu"
-            values = values.contiguous(memory_format=self._layout if quick else torch.contiguous_format)
+            values = laid_out(padded(inputs[0], self._copied), channels_last(self.inputs[0].shape))
         else:
             values = weight.new_zeros(self._in_padding)
         products = [

@@ -1,6 +1,7 @@
 """Times of parts of layers on this device, taken as a training step takes them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 from executor.devices import Device, Mark
 from executor.initial import initial_parameters
 from executor.layers import Step, parameter_box, part_layer
+from executor.layers.layout import channels_last, laid_out
 from executor.optimizers import OptimizerSpec, make_optimizer
 from executor.probe.parts import ProbePart, added_slots, rounds_of
 from executor.probe.rows import ProbeRow, Samples
@@ -153,14 +155,19 @@ class _Case:
     ) -> None:
         self.part, self._layer = part, graph.layers[part.index]
         make: Any = {"dtype": torch.float32, "device": device.torch_device}
+        outputs, gradients = _layouts(graph)
         self._layer_part = part_layer(graph, part.index, part.space, part.part, reduced=reduced, **make)
         self._inputs = [
-            torch.randn(box.shape, **make).relu_() if _rectified(graph, source) else torch.randn(box.shape, **make)
+            _random(box.shape, make, outputs[source]).relu_()
+            if _rectified(graph, source)
+            else _random(box.shape, make, outputs[source])
             for source, box in zip(self._layer.inputs, self._layer_part.inputs, strict=True)
         ]
         self._adds = [
-            torch.randn(box.shape, **make) if adds else None
-            for box, adds in zip(self._layer_part.inputs, added_slots(graph, part.index), strict=True)
+            _random(box.shape, make, gradients[source]) if adds else None
+            for source, box, adds in zip(
+                self._layer.inputs, self._layer_part.inputs, added_slots(graph, part.index), strict=True
+            )
         ]
         held = self._layer_part.held
         self._step, self._gradient = Step(0, 0), None
@@ -170,7 +177,7 @@ class _Case:
         if isinstance(self._layer.operation, Loss):
             self._step = Step(0, 0, _targets(self._layer.operation, self._inputs[0]))
         else:
-            self._gradient = torch.randn(held.shape, **make)
+            self._gradient = _random(held.shape, make, gradients[self._layer.name])
         boxes = {row.name: parameter_box(row, held, self._layer.output) for row in self._layer.parameters}
         shapes = (part.layers, *sorted((name, box.shape) for name, box in boxes.items()))
         if shapes not in store:  # parts that differ by samples or positions only share their parameters
@@ -225,6 +232,27 @@ class _Case:
     def _weight_gradient(self) -> dict[str, Tensor]:
         self._begin()
         return self._layer_part.weight_gradient()
+
+
+def _random(shape: Sequence[int], make: Mapping[str, Any], last: bool) -> Tensor:
+    """Random numbers in the layout in which neighbouring layers hand such a tensor on."""
+    return laid_out(torch.randn(tuple(shape), **make), last and len(shape) == 4)
+
+
+@lru_cache(maxsize=64)
+def _layouts(graph: ComputationGraph) -> tuple[dict[str, bool], dict[str, bool]]:
+    """By layer, whether its output, and the output's gradient, come with the channels last."""
+    outputs: dict[str, bool] = {"input": False}
+    gradients: dict[str, bool] = {}
+    for layer in graph.layers:
+        kind, shape = layer.operation.kind, layer.input_shapes[0].sizes
+        if kind == "convolution":  # one channel is first and last at once, and makes an output with the channels first
+            outputs[layer.name] = channels_last(shape) and shape[1] > 1
+        else:
+            outputs[layer.name] = kind != "linear" and outputs[layer.inputs[0]]
+        for source in layer.inputs:
+            gradients[source] = outputs[layer.name] if kind == "convolution" else kind != "linear" and outputs[source]
+    return outputs, gradients
 
 
 def _rectified(graph: ComputationGraph, source: str) -> bool:

@@ -1,0 +1,29 @@
+"""Memory layouts: in which order a processor convolves images quickest."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["channels_last", "laid_out"]
+
+CHANNELS_LAST_POSITIONS = 144
+"""Positions from which a processor convolves images with the channels last: measured on two cores, it saves a fifth
+to a half of the time at 12 x 12 positions and above, and costs up to a half at 8 x 8."""
+
+
+def channels_last(region: Sequence[int]) -> bool:
+    """Whether a convolution on a processor reads a region of these sizes (samples, channels, positions) so."""
+    return len(region) == 4 and math.prod(region[2:]) >= CHANNELS_LAST_POSITIONS
+
+
+def laid_out(values: Tensor, last: bool) -> Tensor:
+    """A tensor with its channels last in memory, where that may be quicker, or first.
+
+    Args:
+        values: Any tensor; copied where its layout is another.
+        last: Whether channels are last; numbers that are not float32, and GPUs, keep them first.
+    """
+    quick = last and values.dtype == torch.float32 and values.device.type == "cpu"
+    return values.contiguous(memory_format=torch.channels_last if quick else torch.contiguous_format)
