@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["Place", "free_port", "local_environment", "place"]
+__all__ = ["Place", "free_port", "local_environment", "local_ranks", "place"]
 
 LOOPBACK = "127.0.0.1"
 
@@ -70,6 +70,11 @@ def local_environment(
         "OMP_NUM_THREADS": threads,
     }
     return {name: str(value) for name, value in values.items()}
+
+
+def local_ranks(where: Place, environment: Mapping[str, str] = os.environ) -> int:
+    """How many ranks this machine has: torchrun says it; without it all are here."""
+    return _integer(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else where.ranks
 
 
 def free_port() -> int:

@@ -18,7 +18,7 @@ from executor.devices import Device, device_of
 from executor.launch import threads_of
 from executor.measurement import MEASUREMENT, Measurement, join
 from executor.options import RunOptions, read_options
-from executor.places import Place
+from executor.places import Place, local_ranks
 from executor.rank_process import process_group, serve
 from executor.recorder import Measured
 from executor.session import open_session
@@ -55,9 +55,8 @@ def run_rank(
     Returns:
         What all ranks measured, on rank 0; elsewhere None.
     """
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", where.ranks))  # set by torchrun
-    torch.set_num_threads(threads_of(options.threads, local_ranks))
-    device = device_of(options.device, where.local_rank)
+    torch.set_num_threads(threads_of(options.threads, local_ranks(where)))
+    device = device_of(options.device, where.local_rank, local_ranks=local_ranks(where))
     with process_group(where, device):
         _check_same_program(program)
         return _train(program, where.rank, options, device, status, reduced, progress)

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from executor.devices import Device, device_of
 from executor.launch import threads_of
-from executor.places import Place
+from executor.places import Place, local_ranks
 from executor.probe.device import DeviceFacts, measure_device
 from executor.probe.layers import LayerProbe
 from executor.probe.links import Links, machine, measure_links
@@ -28,7 +28,7 @@ def measure(request: Request, where: Place, status: RankStatus) -> Answer | None
         What all measured, on rank 0; elsewhere None.
     """
     torch.set_num_threads(threads_of(request.threads, where.ranks))
-    device = device_of(request.device, where.local_rank)
+    device = device_of(request.device, where.local_rank, local_ranks=local_ranks(where))
     work = portions_of(request)
     with process_group(where, device):
         machines = [""] * where.ranks

@@ -21,7 +21,7 @@ from executor.devices import Device, device_of
 from executor.launch import threads_of
 from executor.lowered import program_of
 from executor.measurement import WARM_UP, Measurement, join
-from executor.places import Place
+from executor.places import Place, local_ranks
 from executor.probe import LayerProbe, ProbeRow, parts_of
 from executor.rank_process import process_group, serve
 from executor.recorder import Measured
@@ -153,7 +153,7 @@ class _Turns:
 
 def _run(spec: Spec, where: Place, status: RankStatus) -> None:
     torch.set_num_threads(threads_of(spec.run.threads, where.ranks))
-    device = device_of(spec.run.device, where.local_rank)
+    device = device_of(spec.run.device, where.local_rank, local_ranks=local_ranks(where))
     turns = _Turns(spec, where, status, device)
     with process_group(where, device):
         turns.run()
