@@ -33,6 +33,8 @@ from planner.program import Program
 __all__ = ["validate"]
 
 Progress = Callable[[str, int, int], None] | None
+_JOIN_BYTES = 2.0**20
+"""Sums of gradients are joined less than in other runs: the simulation joins none."""
 
 
 def validate(
@@ -61,7 +63,7 @@ def validate(
         cluster: Catalogue entry or file that describes the devices; the wire rates of a lab if there are hosts.  Probed
             if None.
         hosts: Hosts of a lab, where the ranks run; here if None.
-        run: How plans are run; its plan, steps and folder are not read.
+        run: How plans are run; its plan, steps, folder and ``join_bytes`` are not read.
         rounds, turn_s, spread, budget_s: As for ``executor.validation.spec.Spec``.
         out: Folder in which a probed cluster is kept; made if missing.
         progress: Called as ``progress(label, done, total)``.
@@ -73,7 +75,7 @@ def validate(
         RankFailure: A rank has failed.
     """
     options = run or RunOptions(plan="")
-    options = replace(options, threads=threads_of(options.threads, processes))
+    options = replace(options, threads=threads_of(options.threads, processes), join_bytes=_JOIN_BYTES)
     graph, before = load_model(model, batch=batch), _load()
     with scratch_folder() as folder:
         if cluster is None:
