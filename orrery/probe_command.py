@@ -35,6 +35,12 @@ def probe(
     ] = False,
 ) -> None:
     """Measure layers and links on this machine; write a cluster file and a compute profile."""
+    from importlib.util import find_spec
+
+    from hwprofiles.errors import ConfigError
+
+    if find_spec("torch") is None:
+        raise ConfigError("probe must have torch, which the extra orrery[executor] brings")
     from executor.probe import probe as probe_machine
 
     names = list(dict.fromkeys(name.strip() for name in strategies.split(",")))

@@ -14,6 +14,7 @@ from hwprofiles.errors import ConfigError
 __all__ = [
     "LEAST_ROUNDS",
     "Spec",
+    "check_bounds",
     "measurement_path",
     "order_of",
     "read_samples",
@@ -46,9 +47,18 @@ class Spec:
     def __post_init__(self) -> None:
         if not self.plans:
             raise ConfigError("strategies must name at least one, got none")
-        for name in ("rounds", "turn_s", "spread", "budget_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be > 0, got {getattr(self, name)}")
+        check_bounds(rounds=self.rounds, turn_s=self.turn_s, spread=self.spread, budget_s=self.budget_s)
+
+
+def check_bounds(**bounds: float) -> None:
+    """Refuse bounds that are not positive, by name.
+
+    Raises:
+        ConfigError: One is not.
+    """
+    for name, value in bounds.items():
+        if not value > 0:
+            raise ConfigError(f"{name} must be > 0, got {value}")
 
 
 def order_of(spec: Spec, turn: int) -> list[str]:

@@ -20,7 +20,7 @@ from executor.status import RankRow
 from executor.validation.evaluate import evaluated
 from executor.validation.prediction import with_samples
 from executor.validation.result import Validation
-from executor.validation.spec import Spec, measurement_path, order_of, read_samples, write_spec
+from executor.validation.spec import Spec, check_bounds, measurement_path, order_of, read_samples, write_spec
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
@@ -69,12 +69,15 @@ def validate(
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
-        ConfigError: An unknown name, processes and devices that are not equally many, or waits to stand in for
-            arithmetic without a cluster that says how long they are.
+        ConfigError: An unknown name, a bound that is not positive, processes and devices that are not equally many,
+            waits to stand in for arithmetic without a cluster that says how long they are, or GPUs in a lab.
         InfeasiblePlanError: No strategy fits in memory.
         RankFailure: A rank has failed.
     """
+    check_bounds(rounds=rounds, turn_s=turn_s, spread=spread, budget_s=budget_s)
     options = run or RunOptions(plan="")
+    if hosts is not None:
+        options = _in_lab(options)
     options = replace(options, threads=threads_of(options.threads, processes), join_bytes=_JOIN_BYTES)
     graph, before = load_model(model, batch=batch), _load()
     with scratch_folder() as folder:
@@ -109,6 +112,13 @@ def validate(
         environment={**_environment(options), "load average before": before, "load average after": _load()},
         notes=tuple(dict.fromkeys(note for plan in plans.values() for note in plan.notes)),
     )
+
+
+def _in_lab(options: RunOptions) -> RunOptions:
+    """Ranks on processors: between GPUs of one machine, messages would pass the lab's network by."""
+    if options.device == "cuda":
+        raise ConfigError("device must be auto or cpu in a lab, whose network messages between GPUs pass by, got cuda")
+    return replace(options, device="cpu")
 
 
 def _probed(

@@ -167,6 +167,8 @@ def test_rank_correlation_is_spearmans(times):
     [
         (["--processes", "3", "--cluster", CLUSTER], "processes must be the 2 devices"),
         (["--processes", "2", "--stand-in-compute"], "cluster must be given"),
+        (["--processes", "2", "--spread", "0"], "spread must be > 0, got 0"),
+        (["--processes", "2", "--budget", "0"], "budget_s must be > 0, got 0"),
         (["--cluster", CLUSTER], "processes must be given"),
         (["--cluster", CLUSTER, "--lab", CLUSTER], "cluster must be left out with a lab"),
         (["--processes", "2", "--cluster", CLUSTER, "--strategies", "dat"], "did you mean 'data'"),
@@ -178,6 +180,44 @@ def test_bad_questions_are_refused_on_one_line(capsys, words, reason):
     assert printed.out == ""
     assert printed.err.count("\n") == 1
     assert reason in printed.err
+
+
+@pytest.mark.parametrize("command", ["probe", "validate"])
+def test_without_torch_the_commands_say_so(capsys, tmp_path, monkeypatch, command):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    words = [command, "lenet5", "--batch", "8", "--processes", "2", "--out", str(tmp_path / "out")]
+    assert run(app, words) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert f"{command} must have torch" in printed
+    assert not (tmp_path / "out").exists()
+
+
+class _Nowhere:
+    """A lab's hosts, which nothing must be started on."""
+
+    def command(self, rank, command):
+        raise AssertionError
+
+    environment = command
+
+
+def test_a_lab_has_no_gpus(monkeypatch):
+    with pytest.raises(ConfigError, match="device must be auto or cpu in a lab"):
+        validate(
+            "lenet5", batch=8, strategies=["data"], processes=2, cluster=CLUSTER, hosts=_Nowhere(),
+            run=RunOptions(plan="", device="cuda"),
+        )  # fmt: skip
+    asked = {}
+
+    def measured(spec, *_):
+        asked["device"] = spec.run.device
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("executor.validation.validate._measured", measured)
+    with pytest.raises(KeyboardInterrupt):
+        validate("lenet5", batch=8, strategies=["data"], processes=2, cluster=CLUSTER, hosts=_Nowhere())
+    assert asked == {"device": "cpu"}
 
 
 def test_the_command_writes_the_page_and_its_numbers(capsys, tmp_path, monkeypatch, found):
