@@ -68,7 +68,7 @@ class LayerProbe:
     ) -> None:
         if graph.element_bytes != 4:
             raise ConfigError(f"element_bytes must be 4 to be probed, got {graph.element_bytes}")
-        self._graph, self._device, self._marks = graph, device, list[list[tuple[Mark, Mark]]]()
+        self._graph, self._device, self._seconds = graph, device, list[list[float]]()
         store: dict[object, tuple[dict[str, Tensor], Any]] = {}
         self._cases = [_Case(graph, part, device, reduced, optimizer, store) for part in parts]
         self._keys = [(case, phase) for case in self._cases for phase in case.phases]
@@ -97,7 +97,9 @@ class LayerProbe:
 
         self._device.synchronize()
         self._run(timed, watch)
-        self._marks.append([marks[key] for key in self._keys])
+        # At once: marks of a GPU are events, which hold memory, and only near their origin are their times exact.
+        read = self._device.seconds
+        self._seconds.append([max(read(marks[key][1]) - read(marks[key][0]), 1e-9) for key in self._keys])
 
     def _run(self, timer: Timer, watch: Callable[[int], None]) -> None:
         for numbers in self._rounds:
@@ -117,11 +119,10 @@ class LayerProbe:
     @property
     def sums_s(self) -> Samples:
         """Of each sample, the sum over all parts and phases."""
-        return Samples(tuple(self._seconds().sum(axis=1).tolist()))
+        return Samples(tuple(map(sum, self._seconds)))
 
     def rows(self) -> list[ProbeRow]:
         """One row a part and phase, with a time for every sample so far; at least one."""
-        seconds = self._seconds()
         return [
             ProbeRow(
                 model=self._graph.name,
@@ -129,16 +130,10 @@ class LayerProbe:
                 sizes=case.part.sizes,
                 phase=phase,
                 flop=case.flop(phase),
-                samples=Samples(tuple(column.tolist())),
+                samples=Samples(column),
             )
-            for (case, phase), column in zip(self._keys, seconds.T, strict=True)
+            for (case, phase), column in zip(self._keys, zip(*self._seconds, strict=True), strict=True)
         ]
-
-    def _seconds(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Shape (samples, rows)."""
-        read = self._device.seconds
-        rows = [[max(read(end) - read(begin), 1e-9) for begin, end in marks] for marks in self._marks]
-        return np.array(rows).reshape(len(rows), len(self._keys))
 
 
 class _Case:
