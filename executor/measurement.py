@@ -36,8 +36,10 @@ class Measurement:
     """Shape (K, T): a transfer's arrival, a collective's last end."""
     sent_bytes: Floats
     """Shape (K, T): as counted by the senders; NaN where the back end moved them by itself."""
+    paused: NDArray[np.bool_]
+    """Shape (K,): whether something else, such as a checkpoint's writing, came before an iteration."""
     loss: Floats
-    """Shape (K,): mean over the batch."""
+    """Shape (steps,): mean over the batch; of all steps, also of those before the K measured ones."""
     peak_memory_bytes: Floats
     """Shape (ranks,)."""
 
@@ -48,9 +50,16 @@ class Measurement:
 
     @cached_property
     def iterations_s(self) -> Floats:
-        """Time of each iteration after the warm-up, from end to end; at least one."""
-        ends = np.concatenate([[float(np.nanmin(self.start_s))], self.ends_s])
-        return np.diff(ends)[min(WARM_UP, len(self.ends_s) - 1) :]
+        """Time of each iteration that counts, from end to end."""
+        ends = np.concatenate([[float(np.nanmin(self.start_s[0]))], self.ends_s])
+        return np.asarray(np.diff(ends)[self.counted])
+
+    @cached_property
+    def counted(self) -> NDArray[np.int64]:
+        """Iterations that count: after the warm-up and not after a pause, where there are any; else the last."""
+        iterations = np.arange(len(self.ends_s))
+        found = iterations[(iterations >= WARM_UP) & ~self.paused]
+        return found if len(found) else iterations[-1:]
 
     @property
     def iteration_s(self) -> float:
@@ -65,15 +74,13 @@ class Measurement:
 
     @cached_property
     def task_s(self) -> Floats:
-        """Median duration of each task after the warm-up, shape (T,)."""
-        counted = slice(min(WARM_UP, len(self.ends_s) - 1), None)
-        return np.asarray(np.median(self.end_s[counted] - self.start_s[counted], axis=0))
+        """Median duration of each task over the iterations that count, shape (T,)."""
+        return np.asarray(np.median(self.end_s[self.counted] - self.start_s[self.counted], axis=0))
 
     @cached_property
     def shown(self) -> int:
         """The iteration whose time is nearest the median: the one that timelines show."""
-        first = len(self.ends_s) - len(self.iterations_s)
-        return first + int(np.abs(self.iterations_s - self.iteration_s).argmin())
+        return int(self.counted[np.abs(self.iterations_s - self.iteration_s).argmin()])
 
     def timeline(self, program: Program) -> "pd.DataFrame":
         """One row a task of a typical iteration, in the form of a simulated one; times from its first task."""
@@ -104,7 +111,7 @@ class Measurement:
         with partial.open("wb") as file:
             np.savez_compressed(
                 file, start_s=self.start_s, end_s=self.end_s, sent_bytes=self.sent_bytes, loss=self.loss,
-                peak_memory_bytes=self.peak_memory_bytes,
+                paused=self.paused, peak_memory_bytes=self.peak_memory_bytes,
             )  # fmt: skip
         partial.replace(path)
 
@@ -116,15 +123,21 @@ def read_measurement(path: Path) -> Measurement:
 
 
 def join(
-    program: Program, ranks: Sequence[Sequence["Measured"]], losses: Floats, peak_memory_bytes: Floats
+    program: Program,
+    ranks: Sequence[Sequence["Measured"]],
+    losses: Floats,
+    peak_memory_bytes: Floats,
+    *,
+    paused: Sequence[bool] = (),
 ) -> Measurement:
     """Join the views of all ranks.
 
     Args:
         program: What ran.
         ranks: By rank and iteration, on one clock.
-        losses: Shape (ranks, K): shares of the mean loss.
+        losses: Shape (ranks, steps): shares of the mean loss.
         peak_memory_bytes: Shape (ranks,).
+        paused: As in ``Measurement``; nothing came between if empty.
     """
     starts = np.array([[row.start_s for row in rank] for rank in ranks])
     ends = np.array([[row.end_s for row in rank] for rank in ranks])
@@ -135,6 +148,7 @@ def join(
         start_s=np.fmax.reduce(starts, axis=0),
         end_s=np.fmax.reduce(ends, axis=0),
         sent_bytes=np.where(known, np.nansum(sent, axis=0), np.nan),
+        paused=np.array(list(paused) or [False] * len(ranks[0])),
         loss=losses.sum(axis=0),
         peak_memory_bytes=peak_memory_bytes,
     )

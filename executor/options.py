@@ -49,6 +49,8 @@ class RunOptions:
         for name, low in (("steps", 1), ("threads", 0), ("checkpoint_every", 0), ("join_bytes", 0)):
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} must be >= {low}, got {getattr(self, name)}")
+        if not self.timeout_s > 0:
+            raise ConfigError(f"timeout_s must be > 0, got {self.timeout_s}")
         if (self.resume or self.checkpoint_every) and not self.checkpoint:
             raise ConfigError("checkpoint must name a folder where resume or checkpoint_every is given, got none")
         if self.stand_in and self.checkpoint:

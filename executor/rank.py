@@ -5,7 +5,8 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,6 @@ from executor.rank_process import process_group, serve
 from executor.recorder import Measured
 from executor.session import open_session
 from executor.status import RankState, RankStatus
-from executor.worker import StepResult
 from hwprofiles.errors import ConfigError
 from planner.program import Program
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from executor.resume import Checkpoints
 
 __all__ = ["MEASUREMENT", "main", "run_rank"]
+
+_KEPT = 500
+"""Steps whose tasks are kept: the last ones; of the others the loss."""
 
 
 def run_rank(
@@ -93,24 +96,29 @@ def _train(
     if checkpoints and first:
         checkpoints.load(session)
     offset_s = clock_offset_s(device.torch_device)
-    results: list[StepResult] = []
+    losses: list[float] = []
+    kept: deque[tuple[Measured, bool]] = deque(maxlen=_KEPT)
+    paused = False
     dist.barrier()
     status.step(first)
     for number in range(first, options.steps):
         begin = time.perf_counter()
-        results.append(session.worker.step(number))
+        result = session.worker.step(number)
+        losses.append(result.loss)
+        kept.append((result.measured, paused))
         images_per_s = program.graph.batch / (time.perf_counter() - begin)
         done = number + 1
         due = done == options.steps or (options.checkpoint_every and done % options.checkpoint_every == 0)
         if checkpoints and due:
             status.at(-1, RankState.SAVING)
             checkpoints.save(session, done)
-        status.step(done, results[-1].loss, images_per_s)
+        paused = bool(checkpoints and due)
+        status.step(done, losses[-1], images_per_s)
         if progress:
             progress(images_per_s, done)
     status.at(-1, RankState.WAITING)
     session.worker.close()
-    return _gathered(program, results, offset_s, device, rank)
+    return _gathered(program, losses, kept, offset_s, device, rank)
 
 
 def _checkpoints(options: RunOptions, program: Program) -> "Checkpoints | None":
@@ -122,15 +130,18 @@ def _checkpoints(options: RunOptions, program: Program) -> "Checkpoints | None":
 
 
 def _gathered(
-    program: Program, results: Sequence[StepResult], offset_s: float, device: Device, rank: int
+    program: Program,
+    losses: list[float],
+    kept: Iterable[tuple[Measured, bool]],
+    offset_s: float,
+    device: Device,
+    rank: int,
 ) -> Measurement | None:
     """Bring what all ranks measured to rank 0."""
+    measured, paused = zip(*kept, strict=True)
     mine = (
-        [
-            Measured(start_s=m.start_s + offset_s, end_s=m.end_s + offset_s, sent_bytes=m.sent_bytes)
-            for m in (result.measured for result in results)
-        ],
-        [result.loss for result in results],
+        [Measured(start_s=m.start_s + offset_s, end_s=m.end_s + offset_s, sent_bytes=m.sent_bytes) for m in measured],
+        losses,
         device.peak_memory_bytes(),
     )
     rows: list[tuple[list[Measured], list[float], float]] | None = None
@@ -139,8 +150,8 @@ def _gathered(
     dist.gather_object(mine, rows)
     if rows is None:
         return None
-    measured, losses, peaks = zip(*rows, strict=True)
-    return join(program, measured, np.array(losses), np.array(peaks))
+    views, shares, peaks = zip(*rows, strict=True)
+    return join(program, views, np.array(shares), np.array(peaks), paused=paused)
 
 
 def main(arguments: Sequence[str]) -> int:

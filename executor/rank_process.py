@@ -11,21 +11,22 @@ import torch.distributed as dist
 
 from executor.devices import Device
 from executor.places import Place, place
-from executor.status import RankState, RankStatus, own_status
+from executor.status import BOARD_VARIABLE, RankState, RankStatus, own_status
 from executor.watch import end_with_parent
 from hwprofiles.errors import OrreryError
 
 __all__ = ["process_group", "serve"]
 
-_FOREVER = timedelta(days=7)
-"""Waits are watched by the ranks themselves, not by the back end."""
+_WATCHED, _ALONE = timedelta(days=7), timedelta(minutes=30)
+"""Time-outs of the back end: a supervisor sees what hangs long before; without one the back end must."""
 
 
 @contextmanager
 def process_group(where: Place, device: Device) -> Iterator[None]:
     """Open the default process group of a device's back end, and close it again."""
+    timeout = _WATCHED if BOARD_VARIABLE in os.environ else _ALONE
     dist.init_process_group(
-        device.backend, init_method="env://", rank=where.rank, world_size=where.ranks, timeout=_FOREVER,
+        device.backend, init_method="env://", rank=where.rank, world_size=where.ranks, timeout=timeout,
         device_id=device.torch_device if device.backend == "nccl" else None,
     )  # fmt: skip
     try:

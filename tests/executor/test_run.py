@@ -15,6 +15,7 @@ import torch
 from ranks import Ranks, options, train
 
 from executor.lowered import check_program, program_of
+from executor.measurement import Measurement
 from executor.options import RunOptions
 from executor.run import LEAST_STALL_S, _reporter, default_stall_s, run
 from executor.status import RankState
@@ -241,3 +242,15 @@ def test_refuses_what_ranks_do_not_do(changes, words):
 
     with pytest.raises(ConfigError, match=words):
         check_program(lower_plan(plan, graph, cluster), RANKS)
+
+
+def test_iterations_after_a_checkpoint_do_not_count():
+    """What counts starts after the warm-up and not right after a pause; the last counts where nothing else does."""
+    ends = np.array([[1.0], [2.0], [3.0], [14.0], [15.0]])
+    fields = {"sent_bytes": ends, "loss": np.zeros(9), "peak_memory_bytes": np.zeros(1)}
+    paused = np.array([False, False, False, True, False])
+    found = Measurement(start_s=ends - 0.5, end_s=ends, paused=paused, **fields)
+    np.testing.assert_allclose(found.iterations_s, [1.0, 1.0])
+    assert found.shown in (2, 4)
+    only = Measurement(start_s=ends[:1] - 0.5, end_s=ends[:1], paused=paused[:1], **fields)
+    np.testing.assert_allclose(only.iterations_s, [0.5])
