@@ -45,7 +45,9 @@ def chains_of(view: RankProgram, *, statistics: bool) -> list[Chain]:
     program = view.program
     mine = [task for task in view.tasks if task in program.collectives and program.statistics[task] == statistics]
     chains = []
-    for (layer, _), group in groupby(mine, key=lambda task: (int(program.layer[task]), bool(program.backward[task]))):
+    for (layer, *_), group in groupby(
+        mine, key=lambda task: (int(program.layer[task]), int(program.sub_batch[task]), bool(program.backward[task]))
+    ):
         tasks = tuple(group)
         first = program.collectives[tasks[0]]
         chains.append(Chain(layer, tasks, first.devices, len(tasks) == 1 and is_ring(first.round)))
@@ -129,25 +131,28 @@ def _total(terms: Sequence[tuple[int, Tensor]]) -> Tensor:
 
 @dataclass(slots=True)
 class _Bucket:
-    """Gradients of one or several layers that are summed as one buffer, which all iterations use."""
+    """Gradients of one or several layers that are summed as one buffer, which all sums use."""
 
-    chains: list[Chain]
+    chains: list[list[Chain]]
+    """For each layer its sums of an iteration, one after another."""
     flat: Tensor
     views: dict[int, dict[str, Tensor]]
     """By layer and parameter, where its gradient lies in the buffer."""
     missing: int
-    """Layers whose gradients of this iteration are not there yet."""
+    """Layers whose gradients of the next sum are not there yet."""
+    turn: int = 0
+    """The next sum in this iteration."""
     handle: Handle | None = None
 
 
-def _bucket(view: RankProgram, chains: list[Chain], device: torch.device) -> _Bucket:
-    graph = view.program.graph
+def _bucket(view: RankProgram, chains: list[list[Chain]], device: torch.device) -> _Bucket:
+    graph, layers = view.program.graph, [row[0].layer for row in chains]
     shapes = {
-        chain.layer: {
-            parameter.name: parameter_box(parameter, view.held(chain.layer), graph.layers[chain.layer].output).shape
-            for parameter in graph.layers[chain.layer].parameters
+        i: {
+            parameter.name: parameter_box(parameter, view.held(i), graph.layers[i].output).shape
+            for parameter in graph.layers[i].parameters
         }
-        for chain in chains
+        for i in layers
     }
     sizes = [math.prod(shape) for rows in shapes.values() for shape in rows.values()]
     flat = torch.zeros(sum(sizes), dtype=DTYPES[graph.element_bytes], device=device)
@@ -182,23 +187,27 @@ class GradientExchange:
         self._reducer = Reducer(view, recorder, statistics=False)
         self._lane = device.lane("gradients")
         self._bucket: dict[int, _Bucket] = {}
-        joined: dict[tuple[int, ...], tuple[list[Chain], float]] = {}
-        groups: list[list[Chain]] = []
+        sums: dict[int, list[Chain]] = {}
         for chain in chains_of(view, statistics=False):
-            size = view.program.collectives[chain.tasks[0]].buffer_bytes
-            chains, total = joined.get(chain.devices, ([], join_bytes))
-            if not chain.native or total + size > join_bytes:
-                chains, total = [], 0.0
-                groups.append(chains)
-            chains.append(chain)
-            if chain.native:
-                joined[chain.devices] = (chains, total + size)
-        for chains in groups:
-            bucket = _bucket(view, chains, device.torch_device)
-            self._bucket |= {chain.layer: bucket for chain in chains}
+            sums.setdefault(chain.layer, []).append(chain)
+        joined: dict[tuple[tuple[int, ...], int], tuple[list[list[Chain]], float]] = {}
+        groups: list[list[list[Chain]]] = []
+        for chains in sums.values():
+            first = chains[0]
+            size = view.program.collectives[first.tasks[0]].buffer_bytes
+            group, total = joined.get((first.devices, len(chains)), ([], join_bytes))
+            if not first.native or total + size > join_bytes:
+                group, total = [], 0.0
+                groups.append(group)
+            group.append(chains)
+            if first.native:
+                joined[first.devices, len(chains)] = (group, total + size)
+        for group in groups:
+            bucket = _bucket(view, group, device.torch_device)
+            self._bucket |= {chains[0].layer: bucket for chains in group}
 
     def submit(self, layer: int, gradients: Mapping[str, Tensor]) -> bool:
-        """Sum a layer's gradients, as soon as those that travel with them exist too.
+        """Sum a layer's gradients, of the next of its sums, as soon as those that travel with them exist too.
 
         Returns:
             False where the layer has no replicas: its gradients are whole as they are.
@@ -211,7 +220,9 @@ class GradientExchange:
         bucket.missing -= 1
         if bucket.missing == 0:
             bucket.missing = len(bucket.chains)
-            bucket.handle = self._lane.submit(lambda: self._sum(bucket.chains, bucket.flat))
+            chains = [row[bucket.turn] for row in bucket.chains]
+            bucket.turn = (bucket.turn + 1) % len(bucket.chains[0])
+            bucket.handle = self._lane.submit(lambda: self._sum(chains, bucket.flat))
             if not self.overlap:
                 bucket.handle.wait(self._timeout_s)
         return True
@@ -225,7 +236,7 @@ class GradientExchange:
             self._recorder.end(task)
 
     def wait(self, layer: int) -> dict[str, Tensor]:
-        """A layer's gradients, once they are summed; to be read before the next iteration's exist.
+        """A layer's gradients, once they are summed; to be read before the next exist.
 
         Raises:
             TimeoutError: They are not summed in time.

@@ -21,7 +21,6 @@ from executor.status import RankState
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.compressed import compressed_of
-from planner.cut import cut_of
 from planner.models import load_model
 from planner.plan import lower_plan, make_plan
 from planner.plan_file import save_plan
@@ -230,10 +229,9 @@ def test_start_loads_nothing_that_it_does_not_need(module, heavy):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"cut": lambda graph: cut_of(graph, 2)}, "plan must have no sub-batches to be run, got 2"),
         ({"compressed": lambda graph: compressed_of(graph, "ring", gradients="float16")}, "plan must compress nothing"),
     ],
-    ids=["sub-batches", "compression"],
+    ids=["compression"],
 )
 def test_refuses_what_ranks_do_not_do(changes, words):
     graph, cluster = load_model("lenet5", batch=16), load_cluster(CLUSTER)
