@@ -330,7 +330,8 @@ class Worker:
 
     def _assemble(self, row: Input) -> Tensor:
         if row.own == row.box and row.box.elements:
-            return self._outputs[row.source][row.box.within(row.frame)]
+            output = self._outputs[row.source]
+            return output if row.box == row.frame else output[row.box.within(row.frame)]
         whole = torch.empty(row.box.shape, dtype=self._dtype, device=self._device.torch_device)
         if row.own.elements:
             whole[row.own.within(row.box)] = self._outputs[row.source][row.own.within(row.frame)]
@@ -385,7 +386,11 @@ class Worker:
         """Gradient of the rank's part of an output: what all its readers here and elsewhere say of it, summed."""
         held, messages = self._view.held(unit[0]), self._gradients_in[unit]
         local = sorted((row for row in self._taken_by[unit] if row.own.elements), key=lambda row: row.own != row.frame)
-        pieces = [self._edge_gradients.pop(row.key)[row.own.within(row.box)] for row in local]
+        gradients = [self._edge_gradients.pop(row.key) for row in local]
+        pieces = [
+            gradient if row.own == row.box else gradient[row.own.within(row.box)]
+            for row, gradient in zip(local, gradients, strict=True)
+        ]
         covering = sum(row.own == row.frame for row in local)
         if covering == 1 and len(local) == 1 and not messages:
             return pieces[0]

@@ -10,7 +10,7 @@ from orrery.progress import progress_bar
 from orrery.views import print_rich
 
 if TYPE_CHECKING:
-    from planner.whatif import Sweep
+    from planner.eight_bit.whatif import Sweep
 
 __all__ = ["whatif"]
 
@@ -35,14 +35,15 @@ def eight_bit(
         str, typer.Option(metavar="T,T,...", help="Data types, such as dynamic-tree:block=4096; beside them float32.")
     ] = "float16,dynamic-tree",
     devices: Annotated[
-        str, typer.Option(metavar="N,N,...", help="Numbers of devices; else 2, 4, ... up to all, at most 16.")
+        str, typer.Option(metavar="N,N,...", help="Numbers of devices; else 2, 4, ... up to all, at most 8.")
     ] = "",
     link_speeds: Annotated[
-        str, typer.Option(metavar="X,X,...", help="Factors of the speed of the slowest class of links.")
-    ] = "0.1,0.25,0.5,1,2,4",
-    compress: Annotated[
-        Literal["both", "activations", "gradients"], typer.Option(help="What is compressed.")
-    ] = "both",
+        str, typer.Option(metavar="X,X,...", help="Factors of the speed of a class of links.")
+    ] = "0.1,0.3,1,3",
+    link_class: Annotated[
+        str, typer.Option(metavar="NAME", help="Class of links, as the cluster's file has it; else the slowest in use.")
+    ] = "",
+    compress: Annotated[Literal["both", "activations", "gradients"], typer.Option(help="What is compressed.")] = "both",
     exact: Annotated[
         bool, typer.Option("--exact", help="Find crossovers over link speed by bisection, not by interpolation.")
     ] = False,
@@ -58,8 +59,9 @@ def eight_bit(
     from contextlib import ExitStack
 
     from hwprofiles.catalogue import load_cluster
+    from planner.eight_bit.lists import factors, type_list, whole_numbers
+    from planner.eight_bit.whatif import Question, sweep
     from planner.models import load_model
-    from planner.whatif import Question, numbers, sweep, words
     from reports.eight_bit_page import write_eight_bit_page
 
     with ExitStack() as stack:
@@ -69,10 +71,11 @@ def eight_bit(
         question = Question(
             graph=load_model(model, batch=batch_per_device),
             cluster=load_cluster(cluster),
-            sub_batches=numbers("sub_batches", sub_batches, whole=True),
-            types=words("types", types),
-            devices=numbers("devices", devices, whole=True) if devices else (),
-            link_speeds=numbers("link_speeds", link_speeds),
+            sub_batches=whole_numbers("sub_batches", sub_batches),
+            types=type_list(types),
+            devices=whole_numbers("devices", devices) if devices else (),
+            link_speeds=factors("link_speeds", link_speeds),
+            link_class=link_class,
             compress=compress,
         )
         found = sweep(question, exact=exact, progress=progress)

@@ -2,6 +2,8 @@
 
 How it is read.  The closed form takes the paper's own inputs: Table 4's times, Table 5's sizes and latencies, and
 for Table 7 the single passes of Table 6 as printed.  Formulas lost in the text are those of ``planner.eight_bit``.
+The simulation replays messages on the links that the text gives (``planner.reproduce.eight_bit_simulated``); where
+Table 6 and Sec. 2.4 do not overlap alike, Sec. 2.4's schedule has rows of its own.
 
 Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016.
 """
@@ -38,6 +40,7 @@ from planner.eight_bit.tables import (
     pass_table,
     read_table,
 )
+from planner.reproduce.eight_bit_simulated import as_written, simulated
 from planner.reproduce.rows import Row, row
 
 __all__ = ["WAYS", "Answer", "Claim", "Way", "claims", "eight_bit_rows"]
@@ -284,5 +287,9 @@ CLOSED_FORMS: dict[str, Callable[..., Answer]] = {
 }
 """How a claim is recomputed, by the first word of its key."""
 
-WAYS: dict[str, Way] = {"closed form": closed_form}
+WAYS: dict[str, Way] = {
+    "closed form": closed_form,
+    "simulation": lambda claim: simulated(claim.key),
+    "simulation of Sec. 2.4": lambda claim: as_written(claim.key),
+}
 """The rows of a claim, in order; another way is another entry."""

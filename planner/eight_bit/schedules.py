@@ -1,0 +1,151 @@
+"""Transfers of the paper's clusters as task graphs, replayed by the engine on the links of a device graph.
+
+A message waits its latency, then shares its links; messages of one stream go one after another, each with its
+latency, as the paper pays it.  Every schedule is simulated message by message.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hwprofiles.device_graph import DeviceGraph
+from planner.network import network_of
+from simulator.collectives import ALL_GATHERS
+from simulator.engine import simulate
+from simulator.task_graph import TaskGraph, pack_rows
+
+__all__ = ["SubBatches", "all_to_all_s", "in_turn_s", "scheme_s", "serial_pass_s"]
+
+NO_STREAM = -1
+
+
+@dataclass(slots=True)
+class _Schedule:
+    """Tasks under construction, in the order in which streams run them."""
+
+    cluster: DeviceGraph
+    rows: list[tuple[int, int, float, int, list[int]]] = field(default_factory=list)
+    """Source and target, bytes or seconds, stream, and what it waits for; arithmetic has no source (-1)."""
+
+    def message(self, source: int, target: int, size_bytes: float, stream: int, after: Sequence[int] = ()) -> int:
+        self.rows.append((source, target, size_bytes, stream, list(after)))
+        return len(self.rows) - 1
+
+    def arithmetic(self, seconds: float, stream: int, after: Sequence[int] = ()) -> int:
+        self.rows.append((-1, -1, seconds, stream, list(after)))
+        return len(self.rows) - 1
+
+    def makespan_s(self) -> float:
+        """Replay everything from an idle cluster."""
+        source, target, work, stream = (np.array([row[i] for row in self.rows]) for i in range(4))
+        network, count = network_of(self.cluster), len(self.rows)
+        sends = np.flatnonzero(source >= 0)
+        latency_s, used = np.zeros(count), np.zeros(count, dtype=np.int64)
+        latency_s[sends] = network.latencies_s(source[sends], target[sends], work[sends])
+        used[sends], links = network.routes(source[sends], target[sends])
+        after_start, after = pack_rows(row[4] for row in self.rows)
+        graph = TaskGraph(
+            resource_names=tuple(link.name for link in self.cluster.links),
+            capacity=self.cluster.bandwidth,
+            exclusive=np.array([link.exclusive for link in self.cluster.links]),
+            work=work.astype(np.float64),
+            latency_s=latency_s,
+            start_s=np.zeros(count),
+            rate_limit=np.full(count, np.inf),
+            priority=np.zeros(count, dtype=np.int64),
+            stream=stream,
+            use_start=np.concatenate([[0], np.cumsum(used)]),
+            use_resource=links,
+            use_weight=np.ones(len(links)),
+            after_start=after_start,
+            after=after,
+        )
+        return simulate(graph).makespan_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubBatches:
+    """The sub-batches of an iteration on n machines, of each of which one device sends for all."""
+
+    cluster: DeviceGraph
+    senders: Sequence[int]
+    """The device of each machine that sends and receives between machines, shape (n,)."""
+    size_bytes: float
+    """A machine's part of a sub-batch: one message."""
+    passes: int
+    """Sub-batches k of the mini-batch."""
+    linear_s: float
+    """The linear layers of one sub-batch."""
+    product_s: float
+    """What a round hides in Table 6: the first linear layer's product."""
+    before_s: float = 0.0
+    """Arithmetic before the first sub-batch."""
+
+
+def all_to_all_s(size_bytes: float, cluster: DeviceGraph) -> float:
+    """Everyone's buffer to everyone: the direct all-gather, all messages at once."""
+    (step,) = ALL_GATHERS["direct"](len(cluster.devices))
+    schedule = _Schedule(cluster)
+    for source, target in zip(step.source.tolist(), step.target.tolist(), strict=True):
+        schedule.message(source, target, size_bytes, NO_STREAM)
+    return schedule.makespan_s()
+
+
+def serial_pass_s(size_bytes: float, cluster: DeviceGraph, senders: Sequence[int]) -> float:
+    """Every machine sends its message to the others, one after another, all machines at once (Table 6, single pass)."""
+    schedule = _Schedule(cluster)
+    _everyone_sends(schedule, senders, size_bytes, [])
+    return schedule.makespan_s()
+
+
+def in_turn_s(load: SubBatches) -> float:
+    """Time of an iteration up to the end of the linear layers, with the schedule that is nearest to Table 6.
+
+    Machines distribute their parts one after the other.  Round r is machine r's n - 1 messages and begins when round
+    r - 1 and its product have ended; beside each round but the first goes one product.  Then comes what is left of
+    the arithmetic of all passes.  Where all of it is less than n - 1 products, each is an equal share of it.
+    """
+    schedule, machines = _Schedule(load.cluster), len(load.senders)
+    whole_s = load.passes * load.linear_s
+    product_s = min(load.product_s, whole_s / (machines - 1))
+    compute = machines
+    before = [schedule.arithmetic(load.before_s, compute)]
+    for machine in range(machines):
+        ended = _sends(schedule, load.senders, machine, load.size_bytes, before)
+        if machine:
+            ended.append(schedule.arithmetic(product_s, compute, before))
+        before = ended
+    schedule.arithmetic(whole_s - (machines - 1) * product_s, compute, before)
+    return schedule.makespan_s()
+
+
+def scheme_s(load: SubBatches) -> float:
+    """The same as Sec. 2.4 says it: all machines send their parts of a sub-batch at once, behind the one before.
+
+    A machine's messages of a sub-batch wait for its own of the sub-batch before and for that one's arithmetic to
+    begin, which waits for the messages of all.
+    """
+    schedule, compute = _Schedule(load.cluster), len(load.senders)
+    begun = schedule.arithmetic(load.before_s, compute)
+    for _ in range(load.passes):
+        there = _everyone_sends(schedule, load.senders, load.size_bytes, [begun])
+        begun = schedule.arithmetic(0.0, compute, there)
+        schedule.arithmetic(load.linear_s, compute)
+    return schedule.makespan_s()
+
+
+def _everyone_sends(schedule: _Schedule, senders: Sequence[int], size_bytes: float, after: Sequence[int]) -> list[int]:
+    ended = [_sends(schedule, senders, machine, size_bytes, after) for machine in range(len(senders))]
+    return [task for tasks in ended for task in tasks]
+
+
+def _sends(
+    schedule: _Schedule, senders: Sequence[int], machine: int, size_bytes: float, after: Sequence[int]
+) -> list[int]:
+    """A machine's messages to all others on its stream, beginning with the next, so that no two meet at a target."""
+    machines = len(senders)
+    return [
+        schedule.message(senders[machine], senders[(machine + step) % machines], size_bytes, machine, after)
+        for step in range(1, machines)
+    ]

@@ -1,0 +1,80 @@
+"""The answer of ``orrery whatif eight-bit`` as one HTML file that needs nothing else."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from plotly.offline import get_plotlyjs
+
+from planner.eight_bit.whatif import Sweep
+from reports.eight_bit_tables import crossing_words, headline, shown_crossings, speed_text
+from reports.page_file import write_page
+from reports.units import time_unit
+
+__all__ = ["eight_bit_html", "write_eight_bit_page"]
+
+_LOOKS = (
+    ("#7a8591", "circle", "dot"),
+    ("#1f83c4", "square", "solid"),
+    ("#d9640f", "diamond", "solid"),
+    ("#15a077", "triangle-up", "solid"),
+    ("#8a4f9e", "x", "solid"),
+    ("#b58900", "cross", "solid"),
+)
+"""Colour, marker and dash of the types; float32 comes first.  More types than looks begin again, dashed."""
+
+
+def write_eight_bit_page(sweep: Sweep, path: Path) -> None:
+    """Write the page; a reader of ``path`` sees the old file or the whole new one.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written.
+    """
+    write_page(eight_bit_html(sweep), path)
+
+
+def eight_bit_html(sweep: Sweep) -> str:
+    """Render the page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    unit = time_unit([min(point.iteration_s for point in sweep.points if not point.reason)])
+    return environment.get_template("eight_bit.html").render(
+        sweep=sweep,
+        headline=headline(sweep),
+        crossings=[(each, crossing_words(sweep, each)) for each in shown_crossings(sweep)],
+        unit=unit,
+        speeds={factor: speed_text(sweep, factor) for factor in sweep.link_speeds},
+        alone=time_unit([sweep.alone_s]).full(sweep.alone_s),
+        data=_data(sweep),
+        plotly=get_plotlyjs(),
+    )
+
+
+def _template(name: str) -> str:
+    return files("reports").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _data(sweep: Sweep) -> dict[str, Any]:
+    """What the page draws from: points that were had, thresholds of all crossings, and the look of each type."""
+    looks = {}
+    for place, kind in enumerate(sweep.types):
+        colour, symbol, dash = _LOOKS[place % len(_LOOKS)]
+        looks[kind] = {"colour": colour, "symbol": symbol, "dash": dash if place < len(_LOOKS) else "dash"}
+    points = [point for point in sweep.points if not point.reason]
+    return {
+        "axes": {"link_speed": sweep.link_speeds, "sub_batches": sweep.sub_batches, "devices": sweep.devices},
+        "link": {"name": sweep.link_class, "bytes_per_s": sweep.link_bytes_per_s},
+        "looks": looks,
+        "points": [
+            {name: getattr(point, name) for name in ("type", "sub_batches", "devices", "link_speed", "speedup")}
+            | {"iteration_s": point.iteration_s}
+            for point in points
+        ],
+        "crossings": [
+            {name: getattr(each, name) for name in ("axis", "type", "sub_batches", "devices", "link_speed")}
+            | {"thresholds": each.thresholds, "between": each.between, "pays_at_low": each.pays_at_low}
+            for each in sweep.crossings
+        ],
+    }

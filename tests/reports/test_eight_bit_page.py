@@ -1,0 +1,89 @@
+"""The page of a sweep: every point on it, nothing asked for, and controls that redraw the curves."""
+
+import re
+import shutil
+
+import pytest
+
+from hwprofiles.catalogue import load_cluster
+from planner.eight_bit.whatif import Question, sweep
+from planner.models import load_model
+from reports.eight_bit_page import eight_bit_html, write_eight_bit_page
+from reports.eight_bit_tables import crossing_lines, headline, sweep_table
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return sweep(
+        Question(
+            graph=load_model("lenet5", batch=32), cluster=load_cluster("titanx-4"), sub_batches=(1, 2, 3),
+            types=("float16", "dynamic-tree"), devices=(2, 4), link_speeds=(0.01, 0.1, 1.0, 10.0),
+        )
+    )  # fmt: skip
+
+
+def test_every_point_is_on_the_page_with_its_numbers_or_its_reason(found):
+    html = eight_bit_html(found)
+    body = html[html.index('<table id="points">') :]
+    values = set(re.findall(r'data-value="([^"]+)"', body))
+
+    assert body.count("<tr") == 1 + len(found.points)
+    for point in found.points:
+        assert {str(point.iteration_s), str(point.speedup)} <= values or point.reason.replace(">", "&gt;") in body
+
+
+def test_terminal_and_page_say_the_same(found):
+    html = eight_bit_html(found)
+
+    assert headline(found) in html
+    for line in crossing_lines(found):
+        assert line.partition(": ")[2] in html
+    assert sweep_table(found).row_count == 2 * 4
+
+
+def test_words_name_the_fastest_point_with_links_as_they_are(found):
+    best = min((p for p in found.points if p.devices == 4 and p.link_speed == 1 and not p.reason),
+               key=lambda point: point.iteration_s)  # fmt: skip
+
+    assert f"{best.type} with" in headline(found)
+    assert f"{best.speedup:.3g}× one device" in headline(found)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found")
+def test_a_browser_draws_it_and_its_controls_redraw_it(found, tmp_path):
+    sync_api = pytest.importorskip("playwright.sync_api")
+    path = tmp_path / "whatif.html"
+    write_eight_bit_page(found, path)
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 420, "height": 900})
+        problems, requests = [], []
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector("body[data-ready]")
+
+        assert page.locator("#curve .scatterlayer .trace").count() == 3
+        assert page.locator("#curve .scatterlayer .point").count() == 3 * 4
+        page.locator("input[value=devices] + span").click()
+        assert page.locator("#curve .scatterlayer .point").count() == 3 * 2
+        page.locator("input[value=float16] + span").click()
+        assert page.locator("#curve .scatterlayer .trace").count() == 2
+        page.locator("input[value=gain] + span").click()
+        assert "faster than float32" in page.locator("#curve").inner_text()
+        assert page.locator("#curve-title").inner_text().startswith("Over devices: ")
+        page.locator("#points thead button").nth(6).click()
+        speedups = [
+            float(text) for text in page.locator("#points tbody tr td:nth-child(7)[data-value]").all_inner_texts()
+        ]
+        assert speedups == sorted(speedups)
+        assert page.evaluate("document.documentElement.scrollWidth") == 420
+        assert problems == []
+        assert requests == [path.as_uri()]
+        browser.close()
