@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from executor.boxes import Box
 from executor.samples import Samples
+from planner.compression import Compression
 from planner.configurations import ConfigSpace
 from planner.cut import interleaved
 from planner.graph import ComputationGraph, Edge
@@ -32,7 +33,7 @@ JOIN_BYTES = 64 * 1024
 """Regions of one tensor for one rank, ready at once, travel as one message up to this size: a message costs gloo
 about 0.4 ms, which is 64 KB at the 150 MB/s that it moves in messages of that size."""
 
-_TRANSFER, _COLLECTIVE = KINDS.index("transfer"), KINDS.index("collective")
+_TRANSFER, _COMPRESS = KINDS.index("transfer"), KINDS.index("compress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,10 @@ class Message:
     """Group of tasks after which it is sent; all ranks send and receive in the order of the phases."""
     boxes: tuple[Box, ...]
     """Region of the tensor that each task moves."""
+    sizes: tuple[int, ...]
+    """Bytes that each takes on the way."""
+    kind: Compression | None = None
+    """What each region is encoded with; None where numbers travel as they are."""
 
     @property
     def elements(self) -> int:
@@ -109,24 +114,26 @@ def messages_of(program: Program, *, join_bytes: int = JOIN_BYTES) -> list[Messa
     found = []
     for (phase, _, layer, source, target), messages in rows.items():
         dims = len(program.graph.layers[layer].output.sizes)
+        kind = program.compressed.activation(program.graph, layer)
         for tasks in messages:
             boxes = tuple(
                 Box(tuple(program.box_low[t, :dims].tolist()), tuple(program.box_high[t, :dims].tolist()))
                 for t in tasks
             )
-            found.append(Message(tuple(tasks), source, target, phase, boxes))
+            sizes = tuple(int(size[task]) for task in tasks)
+            found.append(Message(tuple(tasks), source, target, phase, boxes, sizes, kind))
     return sorted(found, key=lambda message: (message.phase, message.tasks))
 
 
 def _phases(program: Program) -> dict[int, int]:
-    """For every transfer the last group that a transfer of its own group waits for."""
+    """For every transfer the last group that one of its own group waits for, or what encodes for them does."""
     last: dict[int, int] = {}
-    transfers = np.flatnonzero(program.kind == _TRANSFER)
-    for task in transfers.tolist():
-        waits = program.after[program.after_start[task] : program.after_start[task + 1]]
+    moving = (program.kind == _TRANSFER) | ((program.kind == _COMPRESS) & (program.consumer >= 0))
+    for task in np.flatnonzero(moving).tolist():
+        waits = program.group[program.after[program.after_start[task] : program.after_start[task + 1]]].tolist()
         group = int(program.group[task])
-        last[group] = max(last.get(group, -1), int(program.group[waits].max()))
-    return {task: last[int(program.group[task])] for task in transfers.tolist()}
+        last[group] = max(last.get(group, -1), *(last.get(before, before) for before in waits))
+    return {task: last[int(program.group[task])] for task in np.flatnonzero(program.kind == _TRANSFER).tolist()}
 
 
 @dataclass(frozen=True)
@@ -140,9 +147,10 @@ class RankProgram:
 
     @cached_property
     def tasks(self) -> list[int]:
-        """Arithmetic and collectives of this rank, in program order."""
+        """Arithmetic, coding and collectives of this rank, in program order, but for what sending encodes."""
         program = self.program
         mine = program.is_compute & (program.device == self.rank)
+        mine &= (program.kind != _COMPRESS) | (program.consumer < 0)
         for task, collective in program.collectives.items():
             mine[task] = self.rank in collective.devices
         return list(map(int, np.flatnonzero(mine)))
@@ -182,6 +190,15 @@ class RankProgram:
         """What computes; of a transfer, what makes the tensor."""
         layer = int(self.program.layer[task])
         return layer, int(self.program.sub_batch[task]) if self.program.cut.of(layer) > 1 else 0
+
+    def before(self, task: int) -> list[int]:
+        """Tasks of the same iteration that a task waits for."""
+        program = self.program
+        return list(map(int, program.after[program.after_start[task] : program.after_start[task + 1]]))
+
+    def encoding_of(self, transfer: int) -> int:
+        """The compress task that makes what a transfer of codes sends."""
+        return self.before(transfer)[0]
 
     def held(self, layer: int) -> Box:
         """Region of a layer's output, of what it makes at once, that the rank holds; empty where it holds no part."""

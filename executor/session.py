@@ -91,8 +91,9 @@ def open_session(
         view, device, iterations=steps, dtype=dtype, recorder=recorder, timeout_s=options.timeout_s
     )
     exchange = GradientExchange(
-        view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes
-    )
+        view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes,
+        stand_in=options.stand_in,
+    )  # fmt: skip
     parts = _parts(view, boxes, options, dtype, device, reduced=reduced)
     worker = Worker(
         view, parts=parts, parameters=parameters, optimizers=optimizers, data=data, device=device,

@@ -1,10 +1,10 @@
 """One rank at work: runs its tasks of the program, iteration by iteration."""
 
-import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from executor.transport import Transport
 from hwprofiles.errors import ConfigError
 from planner.operations import Loss
 from planner.program import KINDS
+
+if TYPE_CHECKING:
+    from executor.coded_messages import MessageCodes
 
 __all__ = ["StepResult", "Worker"]
 
@@ -44,6 +47,14 @@ def _data_boxes(view: RankProgram) -> dict[int, dict[int, Box]]:
             if source == "input" and view.part[i] >= 0:
                 boxes.setdefault(i, {})[slot] = view.needed(i, slot)
     return boxes
+
+
+def _codes(view: RankProgram, dtype: torch.dtype, *, stand_in: bool) -> "MessageCodes | None":
+    if not view.program.compressed.activations:
+        return None
+    from executor.coded_messages import MessageCodes  # its compiled kernels take a second to load
+
+    return MessageCodes(view, dtype=dtype, stand_in=stand_in)
 
 
 def _joined(pieces: Sequence[Tensor]) -> Tensor:
@@ -103,7 +114,9 @@ class Worker:
             "activation_gradient": self._activation_gradient,
             "weight_gradient": self._weight_gradient,
             "update": self._update,
+            "decompress": self._decompress,
         }
+        self._codes = _codes(view, self._dtype, stand_in=stand_in)
         self._read_order()
         self._clear()
         if stand_in:
@@ -121,8 +134,10 @@ class Worker:
         self._phases = sorted(set(view.outgoing) | set(view.incoming))
         self._gradients_in: dict[Unit, list[Message]] = defaultdict(list)
         self._arriving: dict[Delivered, list[tuple[Message, int]]] = defaultdict(list)
+        self._coming: dict[int, tuple[Message, Box]] = {}
         for phase in self._phases:
             for message in view.incoming.get(phase, ()):
+                self._coming |= {task: (message, box) for task, box in zip(message.tasks, message.boxes, strict=True)}
                 for place, task in enumerate(message.tasks):
                     if self._program.backward[task]:
                         self._gradients_in[view.unit_of(task)].append(message)
@@ -170,7 +185,8 @@ class Worker:
         for task in self._view.tasks:
             self._flush(int(program.group[task]))
             kind = KINDS[program.kind[task]]
-            if kind != "collective":  # what needs a sum asks for it
+            # sums, with what they encode and decode, are made when something asks for them
+            if kind in self._run and not (kind == "decompress" and program.consumer[task] < 0):
                 self._status.at(task, RankState.COMPUTING)
                 self._run[kind](task, self._view.unit_of(task))
         self._flush(None)
@@ -204,6 +220,9 @@ class Worker:
             self._next_phase += 1
             outgoing = view.outgoing.get(phase, [])
             incoming = view.incoming.get(phase, [])
+            if self._codes is not None:
+                for task, work in self._codes.encodings(outgoing, self._region_of):
+                    self._timed(task, work)
             self._transport.exchange([(message, self._content(message)) for message in outgoing], incoming)
             self._sent(outgoing)
             if not self._overlap:
@@ -211,17 +230,22 @@ class Worker:
                     self._arrive(message)
 
     def _content(self, message: Message) -> Tensor:
-        """The regions of a message, one after another, contiguous."""
-        view, program = self._view, self._program
-        pieces = []
-        for task, box in zip(message.tasks, message.boxes, strict=True):
-            key = view.edge_of[task]
-            if program.backward[task]:
-                whole, outer = self._edge_gradients[key], view.inputs[key].box
-            else:
-                whole, outer = self._outputs[view.unit_of(task)], view.frame(key)
-            pieces.append(whole[box.within(outer)].reshape(-1))
+        """The regions of a message, or their codes, one after another, contiguous."""
+        if message.kind is not None:
+            assert self._codes is not None
+            return self._codes.content(message)
+        pieces = [
+            self._region_of(task, box).reshape(-1) for task, box in zip(message.tasks, message.boxes, strict=True)
+        ]
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0].contiguous()
+
+    def _region_of(self, task: int, box: Box) -> Tensor:
+        """What a transfer sends."""
+        view = self._view
+        key = view.edge_of[task]
+        if self._program.backward[task]:
+            return self._edge_gradients[key][box.within(view.inputs[key].box)]
+        return self._outputs[view.unit_of(task)][box.within(view.frame(key))]
 
     def _sent(self, messages: Sequence[Message]) -> None:
         """Forget tensors of which all has been sent."""
@@ -246,10 +270,25 @@ class Worker:
             return
         self._status.at(message.tasks[0], RankState.WAITING, peer=message.source)
         content = self._transport.take(message)
-        pieces = content.split([box.elements for box in message.boxes])
+        coded = message.kind is not None
+        pieces = content.split(list(message.sizes) if coded else [box.elements for box in message.boxes])
         for task, box, piece in zip(message.tasks, message.boxes, pieces, strict=True):
-            self._views[task] = (message, piece.view(box.shape))
+            self._views[task] = (message, piece if coded else piece.view(box.shape))
         self._left[message] = len(message.tasks)
+
+    def _decompress(self, task: int, unit: Unit) -> None:
+        """Put the numbers of what arrived in place of their codes."""
+        transfers = self._view.before(task)
+        for transfer in transfers:
+            self._arrive(self._coming[transfer][0])
+
+        def work() -> None:
+            assert self._codes is not None
+            for transfer in transfers:
+                message, code = self._views[transfer]
+                self._views[transfer] = (message, self._codes.decoded(message, code, self._coming[transfer][1]))
+
+        self._timed(task, work)
 
     def _region(self, task: int) -> Tensor:
         return self._views[task][1]
@@ -264,14 +303,7 @@ class Worker:
     def _timed(self, task: int, work: Callable[[], None]) -> None:
         """Run arithmetic and record it; where it is stood in for, wait until its time is over."""
         self._status.at(task, RankState.COMPUTING)
-        self._recorder.start(task)
-        begin = time.perf_counter()
-        work()
-        if self._stand_in:
-            left = begin + float(self._program.work_s[task]) - time.perf_counter()
-            if left > 0:
-                time.sleep(left)
-        self._recorder.end(task)
+        self._recorder.timed(task, work, least_s=float(self._program.work_s[task]) if self._stand_in else 0.0)
 
     # forward
 
