@@ -257,3 +257,21 @@ def test_the_loss_falls(ranks, text):
     chosen = {"steps": 60, "data": "generated:12", "optimizer": OptimizerSpec(learning_rate=0.1)}
     losses, _, _ = trained(ranks, lower(model, spaces, compressed=kind), **chosen)
     assert losses[-1] < 0.6 * losses[0]
+
+
+@pytest.mark.parametrize("exchange", ["ring", "tree", "double-tree", "halving"])
+@pytest.mark.parametrize(("text", "digits"), [("float16", 11), ("bfloat16", 8)])
+def test_plain_floats_are_summed_on_the_way(ranks, text, digits, exchange):
+    """Within the roundings of as many sums; the same everywhere."""
+    graph = perceptron(element_bytes=8)
+    model = CostModel(graph, star(MOST_RANKS), exchange)
+    spaces = spaces_of(graph, named_strategy("data", graph, MOST_RANKS), MOST_RANKS)
+    answers = ranks.run(exchanged, lower(model, spaces, compressed=Compressed(gradients=text)))
+    for place, i in enumerate(i for i, row in enumerate(graph.layers) if row.parameters):
+        for name, value in answers[0][0][place].items():
+            parts = np.array([gradients(graph, rank, i, 0)[name].numpy() for rank in range(MOST_RANKS)])
+            error = np.abs(value - parts.sum(axis=0))
+            assert (error <= 2 * MOST_RANKS * np.abs(parts).sum(axis=0) * 2.0**-digits).all()
+            assert error.max() > 0
+            for rows in answers[1:]:
+                np.testing.assert_array_equal(rows[0][place][name], value)
