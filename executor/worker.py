@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from executor.arrivals import Arrivals
 from executor.boxes import Box
 from executor.data import Dataset
 from executor.devices import DTYPES, Device
@@ -117,6 +118,7 @@ class Worker:
             "decompress": self._decompress,
         }
         self._codes = _codes(view, self._dtype, stand_in=stand_in)
+        self._arrivals = Arrivals(view, transport, status, self._codes)
         self._read_order()
         self._clear()
         if stand_in:
@@ -134,10 +136,8 @@ class Worker:
         self._phases = sorted(set(view.outgoing) | set(view.incoming))
         self._gradients_in: dict[Unit, list[Message]] = defaultdict(list)
         self._arriving: dict[Delivered, list[tuple[Message, int]]] = defaultdict(list)
-        self._coming: dict[int, tuple[Message, Box]] = {}
         for phase in self._phases:
             for message in view.incoming.get(phase, ()):
-                self._coming |= {task: (message, box) for task, box in zip(message.tasks, message.boxes, strict=True)}
                 for place, task in enumerate(message.tasks):
                     if self._program.backward[task]:
                         self._gradients_in[view.unit_of(task)].append(message)
@@ -163,8 +163,7 @@ class Worker:
         self._added: dict[int, tuple[int, dict[str, Tensor]]] = {}  # by layer, of how many sub-batches
         self._ready: dict[int, dict[str, Tensor]] = {}
         self._begun: set[Unit] = set()
-        self._views: dict[int, tuple[Message, Tensor]] = {}
-        self._left: dict[Message, int] = {}
+        self._arrivals.clear()
         self._seen: list[tuple[int, weakref.ref[Tensor]]] = []
         self._next_phase = 0
 
@@ -227,7 +226,7 @@ class Worker:
             self._sent(outgoing)
             if not self._overlap:
                 for message in incoming:
-                    self._arrive(message)
+                    self._arrivals.wait(message)
 
     def _content(self, message: Message) -> Tensor:
         """The regions of a message, or their codes, one after another, contiguous."""
@@ -264,41 +263,11 @@ class Worker:
         if self._uses[unit] == 0:
             del self._outputs[unit]
 
-    def _arrive(self, message: Message) -> None:
-        """Wait for a message, and lay its regions out by task."""
-        if message in self._left:
-            return
-        self._status.at(message.tasks[0], RankState.WAITING, peer=message.source)
-        content = self._transport.take(message)
-        coded = message.kind is not None
-        pieces = content.split(list(message.sizes) if coded else [box.elements for box in message.boxes])
-        for task, box, piece in zip(message.tasks, message.boxes, pieces, strict=True):
-            self._views[task] = (message, piece if coded else piece.view(box.shape))
-        self._left[message] = len(message.tasks)
-
     def _decompress(self, task: int, unit: Unit) -> None:
         """Put the numbers of what arrived in place of their codes."""
         transfers = self._view.before(task)
-        for transfer in transfers:
-            self._arrive(self._coming[transfer][0])
-
-        def work() -> None:
-            assert self._codes is not None
-            for transfer in transfers:
-                message, code = self._views[transfer]
-                self._views[transfer] = (message, self._codes.decoded(message, code, self._coming[transfer][1]))
-
-        self._timed(task, work)
-
-    def _region(self, task: int) -> Tensor:
-        return self._views[task][1]
-
-    def _consumed(self, task: int) -> None:
-        """A region has been read; with the last one its message's buffer is free."""
-        message, _ = self._views.pop(task)
-        self._left[message] -= 1
-        if self._left[message] == 0:
-            self._transport.release(message)
+        self._arrivals.wait_for(transfers)
+        self._timed(task, lambda: self._arrivals.decode(transfers))
 
     def _timed(self, task: int, work: Callable[[], None]) -> None:
         """Run arithmetic and record it; where it is stood in for, wait until its time is over."""
@@ -312,7 +281,7 @@ class Worker:
         for slot, source in enumerate(self._graph.layers[layer].inputs):
             if source != "input":
                 for message, _ in self._arriving[self._input_of[unit, slot].key]:
-                    self._arrive(message)
+                    self._arrivals.wait(message)
         output: list[Tensor] = []
         targets = self._targets(unit)
         data = {slot: self._samples(part, box) for slot, box in self._data_boxes.get(layer, {}).items()}
@@ -369,8 +338,8 @@ class Worker:
             whole[row.own.within(row.box)] = self._outputs[row.source][row.own.within(row.frame)]
         for message, place in self._arriving[row.key]:
             task, box = message.tasks[place], message.boxes[place]
-            whole[box.within(row.box)] = self._region(task)
-            self._consumed(task)
+            whole[box.within(row.box)] = self._arrivals.region(task)
+            self._arrivals.consumed(task)
         return whole
 
     def _forget_inputs(self, unit: Unit) -> None:
@@ -412,7 +381,7 @@ class Worker:
     def _expect_gradients(self, unit: Unit) -> None:
         if unit not in self._begun:
             for message in self._gradients_in[unit]:
-                self._arrive(message)
+                self._arrivals.wait(message)
 
     def _gradient(self, unit: Unit) -> Tensor:
         """Gradient of the rank's part of an output: what all its readers here and elsewhere say of it, summed."""
@@ -436,8 +405,8 @@ class Worker:
             whole[row.own.within(row.frame)] += piece
         for message in messages:
             for task, box in zip(message.tasks, message.boxes, strict=True):
-                whole[box.within(self._view.frame(self._view.edge_of[task]))] += self._region(task)
-                self._consumed(task)
+                whole[box.within(self._view.frame(self._view.edge_of[task]))] += self._arrivals.region(task)
+                self._arrivals.consumed(task)
         return whole
 
     def _activation_gradient(self, task: int, unit: Unit) -> None:
