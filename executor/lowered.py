@@ -2,7 +2,6 @@
 
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.compressed import PLAIN
 from planner.models import load_model
 from planner.operations import Loss
 from planner.plan import Plan, lower_plan
@@ -26,16 +25,12 @@ def check_program(program: Program, ranks: int) -> None:
     """Refuse what cannot be run.
 
     Raises:
-        ConfigError: Fewer ranks than devices in the plan, sub-batches, compression, numbers of a size that is not
+        ConfigError: Fewer ranks than devices in the plan, numbers of a size that is not
             trained with, or a network that does not end in a loss.
     """
     devices = 1 + max(int(space.devices.max()) for space in program.spaces)
     if devices > ranks:
         raise ConfigError(f"processes must be at least the plan's {devices} devices, got {ranks}")
-    if program.cut.parts > 1:
-        raise ConfigError(f"plan must have no sub-batches to be run, got {program.cut.parts}")
-    if program.compressed != PLAIN:
-        raise ConfigError("plan must compress nothing to be run")
     graph = program.graph
     if graph.element_bytes not in (4, 8):
         raise ConfigError(f"element_bytes must be 4 or 8 to be run, got {graph.element_bytes}")

@@ -13,20 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.boxes import Box
+from executor.samples import Samples
+from planner.compression import Compression
 from planner.configurations import ConfigSpace
-from planner.graph import Edge
+from planner.cut import interleaved
+from planner.graph import ComputationGraph, Edge
 from planner.program import KINDS, Program
-from planner.regions import held, needed
+from planner.regions import Boxes, held, needed
 
-__all__ = ["JOIN_BYTES", "Input", "Message", "RankProgram", "messages_of"]
+__all__ = ["JOIN_BYTES", "Delivered", "Input", "Message", "RankProgram", "Unit", "messages_of"]
 
 Ints = NDArray[np.int64]
+Unit = tuple[int, int]
+"""A layer and a sub-batch of it; 0 where the layer takes the whole batch."""
+Delivered = tuple[Edge, int]
+"""The edge whose transfers bring a tensor, and the sub-batch that its consumer reads; 0 for the whole batch."""
 
 JOIN_BYTES = 64 * 1024
 """Regions of one tensor for one rank, ready at once, travel as one message up to this size: a message costs gloo
 about 0.4 ms, which is 64 KB at the 150 MB/s that it moves in messages of that size."""
 
-_TRANSFER, _COLLECTIVE = KINDS.index("transfer"), KINDS.index("collective")
+_TRANSFER, _COMPRESS = KINDS.index("transfer"), KINDS.index("compress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,10 @@ class Message:
     """Group of tasks after which it is sent; all ranks send and receive in the order of the phases."""
     boxes: tuple[Box, ...]
     """Region of the tensor that each task moves."""
+    sizes: tuple[int, ...]
+    """Bytes that each takes on the way."""
+    kind: Compression | None = None
+    """What each region is encoded with; None where numbers travel as they are."""
 
     @property
     def elements(self) -> int:
@@ -53,64 +64,76 @@ class Input:
 
     edge: Edge
     """The edge whose transfers bring it."""
+    sub_batch: int
+    source: Unit
+    """What makes it."""
     box: Box
     own: Box
     """The region that the rank's own part of the producer holds; empty where it holds none."""
+    frame: Box
+    """Where all that this part holds lies, in the coordinates of what is read: of this sub-batch, rows before and
+    behind ``own`` belong to others."""
     readers: tuple[Edge, ...]
     """Edges whose consumers read it, in order."""
+
+    @property
+    def key(self) -> Delivered:
+        """In ``RankProgram.inputs``."""
+        return self.edge, self.sub_batch
 
 
 def part_box(space: ConfigSpace, part: int) -> Box:
     """Region of the layer's output that a part holds."""
-    boxes = held(space)
-    return Box(tuple(boxes.low[part].tolist()), tuple(boxes.high[part].tolist()))
+    return _box_of(held(space), part)
 
 
-def needed_box(program: Program, edge: Edge, part: int) -> Box:
-    """Region of a tensor that a part of its consumer needs."""
-    layer, source = program.graph.layers[edge.consumer], program.graph.layers[edge.producer].output
-    boxes = needed(program.spaces[edge.consumer], layer.operation.needs(edge.slot, layer.input_shapes), source)
+def _box_of(boxes: Boxes, part: int) -> Box:
     return Box(tuple(boxes.low[part].tolist()), tuple(boxes.high[part].tolist()))
 
 
 def messages_of(program: Program, *, join_bytes: int = JOIN_BYTES) -> list[Message]:
     """All messages of an iteration, in the order in which ranks send them.
 
+    Those of different sub-batches stay apart: none waits for another's.
+
     Args:
         program: Lowered with its collectives as activities.
         join_bytes: Regions of one tensor and phase between the same two ranks are joined up to this size.
     """
     phases = _phases(program)
-    rows: dict[tuple[int, int, int, int], list[list[int]]] = {}
+    rows: dict[tuple[int, int, int, int, int], list[list[int]]] = {}
     size = program.size_bytes
     for task in np.flatnonzero(program.kind == _TRANSFER).tolist():
-        key = (phases[task], int(program.layer[task]), int(program.device[task]), int(program.peer[task]))
+        sub_batch, layer = int(program.sub_batch[task]), int(program.layer[task])
+        key = (phases[task], sub_batch, layer, int(program.device[task]), int(program.peer[task]))
         joined = rows.setdefault(key, [])
         if joined and size[joined[-1]].sum() + size[task] <= join_bytes:
             joined[-1].append(task)
         else:
             joined.append([task])
     found = []
-    for (phase, layer, source, target), messages in rows.items():
+    for (phase, _, layer, source, target), messages in rows.items():
         dims = len(program.graph.layers[layer].output.sizes)
+        kind = program.compressed.activation(program.graph, layer)
         for tasks in messages:
             boxes = tuple(
                 Box(tuple(program.box_low[t, :dims].tolist()), tuple(program.box_high[t, :dims].tolist()))
                 for t in tasks
             )
-            found.append(Message(tuple(tasks), source, target, phase, boxes))
+            sizes = tuple(int(size[task]) for task in tasks)
+            found.append(Message(tuple(tasks), source, target, phase, boxes, sizes, kind))
     return sorted(found, key=lambda message: (message.phase, message.tasks))
 
 
 def _phases(program: Program) -> dict[int, int]:
-    """For every transfer the last group that a transfer of its own group waits for."""
+    """For every transfer the last group that one of its own group waits for, or what encodes for them does."""
     last: dict[int, int] = {}
-    transfers = np.flatnonzero(program.kind == _TRANSFER)
-    for task in transfers.tolist():
-        waits = program.after[program.after_start[task] : program.after_start[task + 1]]
+    moving = (program.kind == _TRANSFER) | ((program.kind == _COMPRESS) & (program.consumer >= 0))
+    for task in np.flatnonzero(moving).tolist():
+        waits = program.group[program.after[program.after_start[task] : program.after_start[task + 1]]].tolist()
         group = int(program.group[task])
-        last[group] = max(last.get(group, -1), int(program.group[waits].max()))
-    return {task: last[int(program.group[task])] for task in transfers.tolist()}
+        last[group] = max(last.get(group, -1), *(last.get(before, before) for before in waits))
+    return {task: last[int(program.group[task])] for task in np.flatnonzero(program.kind == _TRANSFER).tolist()}
 
 
 @dataclass(frozen=True)
@@ -124,9 +147,10 @@ class RankProgram:
 
     @cached_property
     def tasks(self) -> list[int]:
-        """Arithmetic and collectives of this rank, in program order."""
+        """Arithmetic, coding and collectives of this rank, in program order, but for what sending encodes."""
         program = self.program
         mine = program.is_compute & (program.device == self.rank)
+        mine &= (program.kind != _COMPRESS) | (program.consumer < 0)
         for task, collective in program.collectives.items():
             mine[task] = self.rank in collective.devices
         return list(map(int, np.flatnonzero(mine)))
@@ -137,31 +161,97 @@ class RankProgram:
         rows = [np.flatnonzero(space.devices == self.rank) for space in self.program.spaces]
         return [int(row[0]) if len(row) else -1 for row in rows]
 
+    @cached_property
+    def _cut_graph(self) -> ComputationGraph:
+        graph, cut = self.program.graph, self.program.cut
+        return graph.with_batch(graph.batch // cut.parts) if cut.parts > 1 else graph
+
+    def graph_of(self, layer: int) -> ComputationGraph:
+        """The network with as many samples as a layer takes at once."""
+        return self._cut_graph if self.program.cut.of(layer) > 1 else self.program.graph
+
+    def space_of(self, layer: int) -> ConfigSpace:
+        """A layer's configuration, of what it takes at once."""
+        return (self.program.sub_spaces if self.program.cut.of(layer) > 1 else self.program.spaces)[layer]
+
+    def samples_of(self, unit: Unit) -> Samples:
+        """Which samples the tensors of a unit hold."""
+        program, (layer, sub_batch) = self.program, unit
+        if program.cut.of(layer) == 1:
+            return Samples(batch=program.graph.batch)
+        pieces = interleaved(program.graph, program.spaces, program.cut)
+        return Samples(batch=program.graph.batch, parts=program.cut.parts, pieces=pieces, sub_batch=sub_batch)
+
+    def units(self, layer: int) -> list[Unit]:
+        """All of a layer."""
+        return [(layer, s) for s in range(self.program.cut.of(layer))]
+
+    def unit_of(self, task: int) -> Unit:
+        """What computes; of a transfer, what makes the tensor."""
+        layer = int(self.program.layer[task])
+        return layer, int(self.program.sub_batch[task]) if self.program.cut.of(layer) > 1 else 0
+
+    def before(self, task: int) -> list[int]:
+        """Tasks of the same iteration that a task waits for."""
+        program = self.program
+        return list(map(int, program.after[program.after_start[task] : program.after_start[task + 1]]))
+
+    def encoding_of(self, transfer: int) -> int:
+        """The compress task that makes what a transfer of codes sends."""
+        return self.before(transfer)[0]
+
     def held(self, layer: int) -> Box:
-        """Region of a layer's output that the rank holds; empty where it holds no part."""
+        """Region of a layer's output, of what it makes at once, that the rank holds; empty where it holds no part."""
         return self._held[layer]
 
     @cached_property
     def _held(self) -> list[Box]:
-        program = self.program
-        nothing = [Box(zeros, zeros) for zeros in ((0,) * len(row.output.sizes) for row in program.graph.layers)]
-        return [
-            part_box(space, part) if part >= 0 else empty
-            for space, part, empty in zip(program.spaces, self.part, nothing, strict=True)
-        ]
+        return [self._part_box(i, self.space_of(i)) for i in range(len(self.part))]
 
     @cached_property
-    def inputs(self) -> dict[Edge, Input]:
-        """By the edge that brings it, every tensor that the rank's parts read."""
+    def _held_of_sub_batch(self) -> list[Box]:
+        return [self._part_box(i, space) for i, space in enumerate(self.program.sub_spaces)]
+
+    def _part_box(self, layer: int, space: ConfigSpace) -> Box:
+        nothing = (0,) * len(self.program.graph.layers[layer].output.sizes)
+        return part_box(space, self.part[layer]) if self.part[layer] >= 0 else Box(nothing, nothing)
+
+    def _given(self, edge: Edge) -> Box:
+        """Region of what a consumer reads that the rank's part of the producer holds."""
+        behind = self.program.cut.of(edge.consumer) > 1
+        return (self._held_of_sub_batch if behind else self._held)[edge.producer]
+
+    def frame(self, delivered: Delivered) -> Box:
+        """Where all of the rank's part of a producer lies, in the coordinates of what a consumer reads."""
+        (edge, sub_batch), cut = delivered, self.program.cut
+        given = self._given(edge)
+        if cut.of(edge.producer) == cut.of(edge.consumer):
+            return given
+        rows = given.high[0] - given.low[0]  # the part's samples of one sub-batch after another
+        low = given.low[0] - sub_batch * rows
+        return Box((low, *given.low[1:]), (low + cut.parts * rows, *given.high[1:]))
+
+    def needed(self, layer: int, slot: int) -> Box:
+        """Region of a layer's input, of what it takes at once, that the rank's part reads."""
+        row = self.graph_of(layer).layers[layer]
+        boxes = needed(self.space_of(layer), row.operation.needs(slot, row.input_shapes), row.input_shapes[slot])
+        return _box_of(boxes, self.part[layer])
+
+    @cached_property
+    def inputs(self) -> dict[Delivered, Input]:
+        """By the edge that brings it and the sub-batch, every tensor that the rank's parts read."""
         readers: dict[Edge, list[Edge]] = defaultdict(list)
         for edge, by in self.program.delivered_by.items():
             readers[by].append(edge)
-        found = {}
+        found, cut = {}, self.program.cut
         for edge, edges in readers.items():
-            part = self.part[edge.consumer]
-            if part >= 0:
-                box = needed_box(self.program, edge, part)
-                found[edge] = Input(edge, box, box & self.held(edge.producer), tuple(edges))
+            if self.part[edge.consumer] < 0:
+                continue
+            box = self.needed(edge.consumer, edge.slot)
+            for s in range(cut.of(edge.consumer)):
+                source = edge.producer, s if cut.of(edge.producer) > 1 else 0
+                own, frame = box & self._given(edge), self.frame((edge, s))
+                found[edge, s] = Input(edge, s, source, box, own, frame, tuple(edges))
         return found
 
     @cached_property
@@ -175,8 +265,8 @@ class RankProgram:
         return _by_phase(message for message in self.messages if message.target == self.rank)
 
     @cached_property
-    def edge_of(self) -> dict[int, Edge]:
-        """The edge whose tensor each transfer of this rank brings or takes back."""
+    def edge_of(self) -> dict[int, Delivered]:
+        """The edge and the sub-batch whose tensor each transfer of this rank brings or takes back."""
         edges = {(by.producer, by.consumer, by.slot): by for by in self.program.delivered_by.values()}
         program = self.program
         mine = np.flatnonzero(
@@ -185,7 +275,8 @@ class RankProgram:
         keys = zip(
             program.layer[mine].tolist(), program.consumer[mine].tolist(), program.slot[mine].tolist(), strict=True
         )
-        return {task: edges[key] for task, key in zip(mine.tolist(), keys, strict=True)}
+        parts = program.sub_batch[mine].tolist()
+        return {task: (edges[key], s) for task, key, s in zip(mine.tolist(), keys, parts, strict=True)}
 
 
 def _by_phase(messages: Iterable[Message]) -> dict[int, list[Message]]:

@@ -1,5 +1,7 @@
 """What one rank measures of an iteration: when its tasks began and ended, and the bytes that it sent."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +49,16 @@ class Recorder:
         """A task ends, now or at ``mark``; of this iteration or of another, counted from 0."""
         when = self._iteration if iteration is None else iteration
         self._ends[when, task] = self._device.mark() if mark is None else mark
+
+    def timed(self, task: int, work: Callable[[], None], *, least_s: float = 0.0) -> None:
+        """Run a task of this iteration; wait until at least so many seconds are over."""
+        self.start(task)
+        begin = time.perf_counter()
+        work()
+        left = begin + least_s - time.perf_counter()
+        if least_s and left > 0:
+            time.sleep(left)
+        self.end(task)
 
     def sent(self, task: int, size_bytes: float) -> None:
         """The rank sent so many bytes for a task, in addition to those before."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,10 +15,14 @@ from executor.devices import DTYPES, Device, Handle
 from executor.layers import parameter_box
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
+from planner.compression import Compression
 from planner.program import Collective
 from simulator.collectives import Round
 
-__all__ = ["JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "chains_of", "is_ring"]
+if TYPE_CHECKING:
+    from executor.coded_sums import CodedSum
+
+__all__ = ["JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "chains_of", "is_ring", "total"]
 
 JOIN_BYTES = 4 * 1024 * 1024
 """Gradients of several layers are summed as one buffer up to this size."""
@@ -36,19 +41,32 @@ class Chain:
 
     layer: int
     tasks: tuple[int, ...]
+    """Rounds."""
     devices: tuple[int, ...]
     native: bool
+    kind: Compression | None = None
+    """Of the codes that travel, if any."""
+    codings: tuple[int, ...] = ()
+    """Tasks of this rank that encode before the rounds, between them, and decode after them."""
 
 
 def chains_of(view: RankProgram, *, statistics: bool) -> list[Chain]:
     """The sums of gradients, or of statistics, that a rank takes part in, in program order."""
     program = view.program
     mine = [task for task in view.tasks if task in program.collectives and program.statistics[task] == statistics]
+    if not statistics and program.compressed.gradients:
+        coding = program.is_coding & (program.consumer < 0)
+        mine = sorted([*mine, *(task for task in view.tasks if coding[task])])
     chains = []
-    for (layer, _), group in groupby(mine, key=lambda task: (int(program.layer[task]), bool(program.backward[task]))):
-        tasks = tuple(group)
-        first = program.collectives[tasks[0]]
-        chains.append(Chain(layer, tasks, first.devices, len(tasks) == 1 and is_ring(first.round)))
+    for (layer, *_), group in groupby(
+        mine, key=lambda task: (int(program.layer[task]), int(program.sub_batch[task]), bool(program.backward[task]))
+    ):
+        together = tuple(group)
+        tasks = tuple(task for task in together if task in program.collectives)
+        codings = tuple(task for task in together if task not in program.collectives)
+        first, kind = program.collectives[tasks[0]], program.compressed.gradient(program.graph, layer)
+        native = len(tasks) == 1 and is_ring(first.round)
+        chains.append(Chain(layer, tasks, first.devices, native, None if statistics else kind, codings))
     return chains
 
 
@@ -59,9 +77,13 @@ class Reducer:
         view: What this rank takes part in.
         recorder: Told when tasks begin and end.
         statistics: What it sums: statistics of normalisations, or gradients.
+        device: Where codes arrive.
     """
 
-    def __init__(self, view: RankProgram, recorder: Recorder, *, statistics: bool) -> None:
+    def __init__(
+        self, view: RankProgram, recorder: Recorder, *, statistics: bool, device: torch.device | str = "cpu"
+    ) -> None:
+        self._device = device
         self._program, self._rank, self._recorder = view.program, view.rank, recorder
         collectives = [
             collective
@@ -83,6 +105,36 @@ class Reducer:
             self._recorder.start(task)
             self._run(task, self._program.collectives[task], content)
             self._recorder.end(task)
+
+    def pass_codes(self, task: int, codes: Mapping[int, Tensor]) -> dict[int, list[tuple[int, Tensor]]]:
+        """Run a round whose messages each carry the codes of one piece of the buffer.
+
+        Args:
+            task: The round.
+            codes: By piece, what this rank sends.
+
+        Returns:
+            By piece, the codes that it takes, with their senders.
+        """
+        collective = self._program.collectives[task]
+        steps, first = collective.round, collective.round.first_piece(0)
+        size, tag = round(collective.buffer_bytes * steps.share), self._program.size + task
+        arrived: dict[int, list[tuple[int, Tensor]]] = {}
+        requests = []
+        self._recorder.start(task)
+        for m in np.flatnonzero((steps.source == self._rank) | (steps.target == self._rank)).tolist():
+            source, target, piece = int(steps.source[m]), int(steps.target[m]), int(first[m])
+            if target == self._rank:
+                arriving = torch.empty(size, dtype=torch.uint8, device=self._device)
+                arrived.setdefault(piece, []).append((source, arriving))
+                requests.append(dist.P2POp(dist.irecv, arriving, source, self._everyone, tag))
+            else:
+                requests.append(dist.P2POp(dist.isend, codes[piece], target, self._everyone, tag))
+                self._recorder.sent(task, size)
+        for request in dist.batch_isend_irecv(requests) if requests else ():
+            request.wait()
+        self._recorder.end(task)
+        return arrived
 
     def close(self) -> None:
         """Give the connections back; all ranks must call it together."""
@@ -115,39 +167,43 @@ class Reducer:
             for request in dist.batch_isend_irecv([*receives, *sends]) if receives or sends else ():
                 request.wait()
             for (low, high), terms in taken.items():
-                content[low:high] = _total(terms)
+                content[low:high] = total(terms)
 
 
-def _total(terms: Sequence[tuple[int, Tensor]]) -> Tensor:
+def total(terms: Sequence[tuple[int, Tensor]]) -> Tensor:
     """Sum in the order of the ranks, so that all replicas get the same to the last bit."""
     tensors = [tensor for _, tensor in sorted(terms, key=lambda term: term[0])]
-    total = tensors[0] if len(tensors) == 1 else tensors[0] + tensors[1]
+    result = tensors[0] if len(tensors) == 1 else tensors[0] + tensors[1]
     for tensor in tensors[2:]:
-        total += tensor
-    return total
+        result += tensor
+    return result
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """Gradients of one or several layers that are summed as one buffer, which all iterations use."""
+    """Gradients of one or several layers that are summed as one buffer, which all sums use."""
 
-    chains: list[Chain]
+    chains: list[list[Chain]]
+    """For each layer its sums of an iteration, one after another."""
     flat: Tensor
     views: dict[int, dict[str, Tensor]]
     """By layer and parameter, where its gradient lies in the buffer."""
     missing: int
-    """Layers whose gradients of this iteration are not there yet."""
+    """Layers whose gradients of the next sum are not there yet."""
+    coded: "CodedSum | None" = None
+    turn: int = 0
+    """The next sum in this iteration."""
     handle: Handle | None = None
 
 
-def _bucket(view: RankProgram, chains: list[Chain], device: torch.device) -> _Bucket:
-    graph = view.program.graph
+def _bucket(view: RankProgram, chains: list[list[Chain]], device: torch.device) -> _Bucket:
+    graph, layers = view.program.graph, [row[0].layer for row in chains]
     shapes = {
-        chain.layer: {
-            parameter.name: parameter_box(parameter, view.held(chain.layer), graph.layers[chain.layer].output).shape
-            for parameter in graph.layers[chain.layer].parameters
+        i: {
+            parameter.name: parameter_box(parameter, view.held(i), graph.layers[i].output).shape
+            for parameter in graph.layers[i].parameters
         }
-        for chain in chains
+        for i in layers
     }
     sizes = [math.prod(shape) for rows in shapes.values() for shape in rows.values()]
     flat = torch.zeros(sum(sizes), dtype=DTYPES[graph.element_bytes], device=device)
@@ -166,6 +222,7 @@ class GradientExchange:
         overlap: Off: each sum is waited for before anything else is computed.
         timeout_s: How long a sum may keep the rank waiting.
         join_bytes: Sums by the back end's own ring are joined up to this size.
+        stand_in: Encode nothing, and let that last as long as the program says.
     """
 
     def __init__(
@@ -177,28 +234,38 @@ class GradientExchange:
         overlap: bool = True,
         timeout_s: float,
         join_bytes: float = JOIN_BYTES,
+        stand_in: bool = False,
     ) -> None:
         self._recorder, self.overlap, self._timeout_s = recorder, overlap, timeout_s
-        self._reducer = Reducer(view, recorder, statistics=False)
+        self._reducer = Reducer(view, recorder, statistics=False, device=device.torch_device)
         self._lane = device.lane("gradients")
         self._bucket: dict[int, _Bucket] = {}
-        joined: dict[tuple[int, ...], tuple[list[Chain], float]] = {}
-        groups: list[list[Chain]] = []
+        sums: dict[int, list[Chain]] = {}
         for chain in chains_of(view, statistics=False):
-            size = view.program.collectives[chain.tasks[0]].buffer_bytes
-            chains, total = joined.get(chain.devices, ([], join_bytes))
-            if not chain.native or total + size > join_bytes:
-                chains, total = [], 0.0
-                groups.append(chains)
-            chains.append(chain)
-            if chain.native:
-                joined[chain.devices] = (chains, total + size)
-        for chains in groups:
-            bucket = _bucket(view, chains, device.torch_device)
-            self._bucket |= {chain.layer: bucket for chain in chains}
+            sums.setdefault(chain.layer, []).append(chain)
+        joined: dict[tuple[tuple[int, ...], int], tuple[list[list[Chain]], float]] = {}
+        groups: list[list[list[Chain]]] = []
+        for chains in sums.values():
+            first = chains[0]
+            joins = first.native and first.kind is None
+            size = view.program.collectives[first.tasks[0]].buffer_bytes
+            group, size_bytes = joined.get((first.devices, len(chains)), ([], join_bytes))
+            if not joins or size_bytes + size > join_bytes:
+                group, size_bytes = [], 0.0
+                groups.append(group)
+            group.append(chains)
+            if joins:
+                joined[first.devices, len(chains)] = (group, size_bytes + size)
+        for group in groups:
+            bucket, kind = _bucket(view, group, device.torch_device), group[0][0].kind
+            if kind is not None:
+                from executor.coded_sums import CodedSum  # its compiled kernels take a second to load
+
+                bucket.coded = CodedSum(view, self._reducer, recorder, kind, bucket.flat, stand_in=stand_in)
+            self._bucket |= {chains[0].layer: bucket for chains in group}
 
     def submit(self, layer: int, gradients: Mapping[str, Tensor]) -> bool:
-        """Sum a layer's gradients, as soon as those that travel with them exist too.
+        """Sum a layer's gradients, of the next of its sums, as soon as those that travel with them exist too.
 
         Returns:
             False where the layer has no replicas: its gradients are whole as they are.
@@ -211,21 +278,26 @@ class GradientExchange:
         bucket.missing -= 1
         if bucket.missing == 0:
             bucket.missing = len(bucket.chains)
-            bucket.handle = self._lane.submit(lambda: self._sum(bucket.chains, bucket.flat))
+            chains = [row[bucket.turn] for row in bucket.chains]
+            bucket.turn = (bucket.turn + 1) % len(bucket.chains[0])
+            bucket.handle = self._lane.submit(lambda: self._sum(chains, bucket))
             if not self.overlap:
                 bucket.handle.wait(self._timeout_s)
         return True
 
-    def _sum(self, chains: Sequence[Chain], content: Tensor) -> None:
+    def _sum(self, chains: Sequence[Chain], bucket: _Bucket) -> None:
+        if bucket.coded is not None:
+            bucket.coded.run(chains[0])
+            return
         tasks = [task for chain in chains for task in chain.tasks if chain.native]
         for task in tasks:
             self._recorder.start(task)
-        self._reducer.sum(chains[0], content)
+        self._reducer.sum(chains[0], bucket.flat)
         for task in tasks:
             self._recorder.end(task)
 
     def wait(self, layer: int) -> dict[str, Tensor]:
-        """A layer's gradients, once they are summed; to be read before the next iteration's exist.
+        """A layer's gradients, once they are summed; to be read before the next exist.
 
         Raises:
             TimeoutError: They are not summed in time.

@@ -57,8 +57,9 @@ class Checkpoints:
             ConfigError: It is damaged, or of another model or optimizer.
         """
         found = load_checkpoint(self._folder, self._identity, _tensors(session))
-        for optimizer in session.optimizers.values():
-            optimizer.resume(found.step)
+        cut = session.view.program.cut
+        for layer, optimizer in session.optimizers.items():
+            optimizer.resume(found.step * (cut.of(layer) if cut.update_each else 1))
 
 
 def _tensors(session: Session) -> dict[str, Part]:

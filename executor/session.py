@@ -13,14 +13,13 @@ from executor.layers import PartLayer, parameter_box, part_layer
 from executor.layers.base import Place
 from executor.optimizers import Optimizer, make_optimizer
 from executor.options import RunOptions
-from executor.rank_program import RankProgram, messages_of
+from executor.rank_program import RankProgram, Unit, messages_of
 from executor.recorder import Recorder
 from executor.reduction import GradientExchange, chains_of
-from executor.samples import Samples
 from executor.stand_in import StandIn
 from executor.status import RankStatus
 from executor.transport import transport_of
-from executor.worker import Worker, data_boxes
+from executor.worker import Worker
 from planner.graph import ComputationGraph
 from planner.operations import Loss
 from planner.program import Program
@@ -38,7 +37,8 @@ class Session:
     view: RankProgram
     worker: Worker
     parts: dict[int, PartLayer]
-    """By layer; only the layers of which the rank holds a part."""
+    """By layer, of the first sub-batch, whose running statistics are those of all; only the layers of which the rank
+    holds a part."""
     boxes: dict[int, dict[str, Box]]
     """By layer and parameter, the slice that the rank holds."""
     parameters: dict[int, dict[str, Tensor]]
@@ -91,8 +91,9 @@ def open_session(
         view, device, iterations=steps, dtype=dtype, recorder=recorder, timeout_s=options.timeout_s
     )
     exchange = GradientExchange(
-        view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes
-    )
+        view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes,
+        stand_in=options.stand_in,
+    )  # fmt: skip
     parts = _parts(view, boxes, options, dtype, device, reduced=reduced)
     worker = Worker(
         view, parts=parts, parameters=parameters, optimizers=optimizers, data=data, device=device,
@@ -100,7 +101,8 @@ def open_session(
         overlap=options.overlap, stand_in=options.stand_in,
     )  # fmt: skip
     return Session(
-        view=view, worker=worker, parts=parts, boxes=boxes, parameters=parameters, optimizers=optimizers,
+        view=view, worker=worker, parts={i: parts[i, 0] for i in boxes}, boxes=boxes, parameters=parameters,
+        optimizers=optimizers,
     )  # fmt: skip
 
 
@@ -128,29 +130,26 @@ def _parameters(
 def _parts(
     view: RankProgram, boxes: dict[int, dict[str, Box]], options: RunOptions, dtype: torch.dtype, device: Device, *,
     reduced: bool,
-) -> dict[int, PartLayer]:  # fmt: skip
-    program = view.program
-    graph = program.graph
-    if not options.stand_in:
-        return {
-            i: part_layer(
-                graph, i, program.spaces[i], view.part[i], reduced=reduced, dtype=dtype, device=device.torch_device
-            )
-            for i in boxes
-        }
+) -> dict[Unit, PartLayer]:  # fmt: skip
+    parts = dict[Unit, PartLayer]()
     statistics = {chain.layer for chain in chains_of(view, statistics=True)}
-    data, parts = data_boxes(view), dict[int, PartLayer]()
-    inputs = {(edge.consumer, edge.slot): row.box for row in view.inputs.values() for edge in row.readers}
     for i in boxes:
-        layer, box = graph.layers[i], view.held(i)
-        needs = tuple(
-            data[i][slot] if source == "input" else inputs[i, slot] for slot, source in enumerate(layer.inputs)
-        )
-        parts[i] = StandIn(
-            Place(layer, i, box, needs, Samples(batch=graph.batch)),
-            {name: row.shape for name, row in boxes[i].items()},
-            reduced_channels=box.shape[1] if i in statistics else 0,
-            is_loss=isinstance(layer.operation, Loss),
-            dtype=dtype,
-        )
+        graph = view.graph_of(i)
+        for unit in view.units(i):
+            samples = view.samples_of(unit)
+            if options.stand_in:
+                layer, box = graph.layers[i], view.held(i)
+                parts[unit] = StandIn(
+                    Place(layer, i, box, tuple(view.needed(i, slot) for slot in range(len(layer.inputs))), samples),
+                    {name: row.shape for name, row in boxes[i].items()},
+                    reduced_channels=box.shape[1] if i in statistics else 0,
+                    is_loss=isinstance(layer.operation, Loss),
+                    dtype=dtype,
+                )
+                continue
+            parts[unit] = part_layer(
+                graph, i, view.space_of(i), view.part[i], reduced=reduced, samples=samples, dtype=dtype,
+                device=device.torch_device,
+            )  # fmt: skip
+            parts[unit].buffers.update(parts[i, 0].buffers)  # running statistics are those of all samples
     return parts

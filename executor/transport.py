@@ -52,6 +52,13 @@ class Transport(ABC):
         """End what runs beside."""
 
 
+def _buffer(message: Message, dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """Where a message arrives: its numbers, or its codes."""
+    if message.kind is None:
+        return torch.empty(message.elements, dtype=dtype, device=device)
+    return torch.empty(sum(message.sizes), dtype=torch.uint8, device=device)
+
+
 @dataclass
 class _Arrival:
     """Where one message of every iteration arrives."""
@@ -92,7 +99,7 @@ class GlooTransport(Transport):
         peers: dict[int, list[_Arrival]] = {}
         for phase in sorted(view.incoming):
             for message in view.incoming[phase]:
-                arrival = _Arrival(message, torch.empty(message.elements, dtype=dtype), left=iterations)
+                arrival = _Arrival(message, _buffer(message, dtype, "cpu"), left=iterations)
                 self._arrivals[message] = arrival
                 peers.setdefault(message.source, []).append(arrival)
                 arrival.post()
@@ -116,9 +123,9 @@ class GlooTransport(Transport):
     @override
     def exchange(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
         for message, content in outgoing:
-            for task, box in zip(message.tasks, message.boxes, strict=True):
+            for task, size in zip(message.tasks, message.sizes, strict=True):
                 self._recorder.start(task)
-                self._recorder.sent(task, box.elements * content.element_size())
+                self._recorder.sent(task, size)
             work = dist.isend(content, message.target, tag=message.tasks[0])
             assert work is not None
             self._sending.append((work, content))
@@ -159,9 +166,7 @@ class NcclTransport(Transport):
 
     @override
     def exchange(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
-        buffers = [
-            torch.empty(message.elements, dtype=self._dtype, device=self._device.torch_device) for message in incoming
-        ]
+        buffers = [_buffer(message, self._dtype, self._device.torch_device) for message in incoming]
 
         def work() -> None:
             sends = [dist.P2POp(dist.isend, content, message.target) for message, content in outgoing]
@@ -169,10 +174,10 @@ class NcclTransport(Transport):
                 dist.P2POp(dist.irecv, buffer, message.source)
                 for message, buffer in zip(incoming, buffers, strict=True)
             ]
-            for message, content in outgoing:
-                for task, box in zip(message.tasks, message.boxes, strict=True):
+            for message, _ in outgoing:
+                for task, size in zip(message.tasks, message.sizes, strict=True):
                     self._recorder.start(task)
-                    self._recorder.sent(task, box.elements * content.element_size())
+                    self._recorder.sent(task, size)
             for request in dist.batch_isend_irecv([*receives, *sends]):
                 request.wait()
             for message in incoming:

@@ -1,32 +1,34 @@
 """One rank at work: runs its tasks of the program, iteration by iteration."""
 
-import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from executor.arrivals import Arrivals
 from executor.boxes import Box
 from executor.data import Dataset
 from executor.devices import DTYPES, Device
 from executor.layers import PartLayer, Step
 from executor.optimizers import Optimizer
-from executor.rank_program import Input, Message, RankProgram
+from executor.rank_program import Delivered, Input, Message, RankProgram, Unit
 from executor.recorder import Measured, Recorder
 from executor.reduction import Chain, GradientExchange, Reducer, chains_of
 from executor.stand_in import wake_in_time
 from executor.status import RankState, RankStatus
 from executor.transport import Transport
 from hwprofiles.errors import ConfigError
-from planner.graph import Edge
 from planner.operations import Loss
 from planner.program import KINDS
-from planner.regions import needed
 
-__all__ = ["StepResult", "Worker", "data_boxes"]
+if TYPE_CHECKING:
+    from executor.coded_messages import MessageCodes
+
+__all__ = ["StepResult", "Worker"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,17 +40,26 @@ class StepResult:
     measured: Measured
 
 
-def data_boxes(view: RankProgram) -> dict[int, dict[int, Box]]:
-    """By layer and slot, the region of the data that the rank's parts read."""
+def _data_boxes(view: RankProgram) -> dict[int, dict[int, Box]]:
+    """By layer and slot, the region of the data, or of those of each sub-batch, that the rank's parts read."""
     boxes: dict[int, dict[int, Box]] = {}
-    program = view.program
-    for i, layer in enumerate(program.graph.layers):
+    for i, layer in enumerate(view.program.graph.layers):
         for slot, source in enumerate(layer.inputs):
             if source == "input" and view.part[i] >= 0:
-                needs = layer.operation.needs(slot, layer.input_shapes)
-                rows, part = needed(program.spaces[i], needs, layer.input_shapes[slot]), view.part[i]
-                boxes.setdefault(i, {})[slot] = Box(tuple(rows.low[part].tolist()), tuple(rows.high[part].tolist()))
+                boxes.setdefault(i, {})[slot] = view.needed(i, slot)
     return boxes
+
+
+def _codes(view: RankProgram, dtype: torch.dtype, *, stand_in: bool) -> "MessageCodes | None":
+    if not view.program.compressed.activations:
+        return None
+    from executor.coded_messages import MessageCodes  # its compiled kernels take a second to load
+
+    return MessageCodes(view, dtype=dtype, stand_in=stand_in)
+
+
+def _joined(pieces: Sequence[Tensor]) -> Tensor:
+    return torch.cat(list(pieces)) if len(pieces) > 1 else pieces[0]
 
 
 class Worker:
@@ -56,7 +67,7 @@ class Worker:
 
     Args:
         view: The rank's tasks and messages.
-        parts: By layer, the part that the rank holds.
+        parts: By layer and sub-batch, the part that the rank holds.
         parameters: By layer and name, the slices that the rank holds; updated in place.
         optimizers: By layer, what updates them; takes gradients in the order of the layer's parameters.
         data: Inputs and targets.
@@ -72,7 +83,7 @@ class Worker:
         self,
         view: RankProgram,
         *,
-        parts: Mapping[int, PartLayer],
+        parts: Mapping[Unit, PartLayer],
         parameters: Mapping[int, Mapping[str, Tensor]],
         optimizers: Mapping[int, Optimizer],
         data: Dataset,
@@ -92,19 +103,22 @@ class Worker:
         self._seed, self._overlap, self._stand_in = seed, overlap, stand_in
         if stand_in and device.torch_device.type != "cpu":
             raise ConfigError(f"device must be cpu with stand_in: the host waits, got {device.torch_device.type}")
-        self._data_boxes = data_boxes(view)
+        self._data_boxes = _data_boxes(view)
         self._statistics = Reducer(view, recorder, statistics=True)
-        self._chains: dict[tuple[int, bool], Chain] = {
-            (chain.layer, bool(view.program.backward[chain.tasks[0]])): chain
+        self._chains: dict[tuple[Unit, bool], Chain] = {
+            (view.unit_of(chain.tasks[0]), bool(view.program.backward[chain.tasks[0]])): chain
             for chain in chains_of(view, statistics=True)
         }
         self._dtype = DTYPES[self._graph.element_bytes]
-        self._run: dict[str, Callable[[int, int], None]] = {
+        self._run: dict[str, Callable[[int, Unit], None]] = {
             "forward": self._forward,
             "activation_gradient": self._activation_gradient,
             "weight_gradient": self._weight_gradient,
             "update": self._update,
+            "decompress": self._decompress,
         }
+        self._codes = _codes(view, self._dtype, stand_in=stand_in)
+        self._arrivals = Arrivals(view, transport, status, self._codes)
         self._read_order()
         self._clear()
         if stand_in:
@@ -113,43 +127,43 @@ class Worker:
     def _read_order(self) -> None:
         """Who reads what last, so that nothing is kept longer."""
         view, graph = self._view, self._graph
-        self._input_of: dict[tuple[int, int], Input] = {}
-        self._taken_by: dict[int, list[Input]] = defaultdict(list)  # by producer, tensors that need its own part
+        self._input_of: dict[tuple[Unit, int], Input] = {}
+        self._taken_by: dict[Unit, list[Input]] = defaultdict(list)  # by producer, tensors that need its own part
         for row in view.inputs.values():
             for edge in row.readers:
-                self._input_of[edge.consumer, edge.slot] = row
-            self._taken_by[row.edge.producer].append(row)
+                self._input_of[(edge.consumer, row.sub_batch), edge.slot] = row
+            self._taken_by[row.source].append(row)
         self._phases = sorted(set(view.outgoing) | set(view.incoming))
-        self._gradients_in: dict[int, list[Message]] = defaultdict(list)
-        self._arriving: dict[Edge, list[tuple[Message, int]]] = defaultdict(list)
+        self._gradients_in: dict[Unit, list[Message]] = defaultdict(list)
+        self._arriving: dict[Delivered, list[tuple[Message, int]]] = defaultdict(list)
         for phase in self._phases:
             for message in view.incoming.get(phase, ()):
                 for place, task in enumerate(message.tasks):
                     if self._program.backward[task]:
-                        self._gradients_in[int(self._program.layer[task])].append(message)
+                        self._gradients_in[view.unit_of(task)].append(message)
                         break
                     self._arriving[view.edge_of[task]].append((message, place))
-        self._forward_sends: dict[int, int] = defaultdict(int)
+        self._forward_sends: dict[Unit, int] = defaultdict(int)
         for phase in self._phases:
             for message in view.outgoing.get(phase, ()):
                 if not self._program.backward[message.tasks[0]]:
-                    self._forward_sends[int(self._program.layer[message.tasks[0]])] += 1
-        self._last_gradient: dict[int, int] = {}
+                    self._forward_sends[view.unit_of(message.tasks[0])] += 1
+        self._last_gradient: dict[Unit, int] = {}
         for task in view.tasks:
             if KINDS[self._program.kind[task]] in ("activation_gradient", "weight_gradient"):
-                self._last_gradient[int(self._program.layer[task])] = task
+                self._last_gradient[view.unit_of(task)] = task
         self._trained = [graph.has_gradient(i) for i in range(len(graph.layers))]
 
     def _clear(self) -> None:
-        self._outputs: dict[int, Tensor] = {}
-        self._uses: dict[int, int] = {}
-        self._assembled: dict[Edge, Tensor] = {}
-        self._edge_gradients: dict[Edge, Tensor] = {}
-        self._reads: dict[Edge, int] = {}
+        self._outputs: dict[Unit, Tensor] = {}
+        self._uses: dict[Unit, int] = {}
+        self._assembled: dict[Delivered, Tensor] = {}
+        self._edge_gradients: dict[Delivered, Tensor] = {}
+        self._reads: dict[Delivered, int] = {}
+        self._added: dict[int, tuple[int, dict[str, Tensor]]] = {}  # by layer, of how many sub-batches
         self._ready: dict[int, dict[str, Tensor]] = {}
-        self._begun: set[int] = set()
-        self._views: dict[int, tuple[Message, Tensor]] = {}
-        self._left: dict[Message, int] = {}
+        self._begun: set[Unit] = set()
+        self._arrivals.clear()
         self._seen: list[tuple[int, weakref.ref[Tensor]]] = []
         self._next_phase = 0
 
@@ -170,15 +184,16 @@ class Worker:
         for task in self._view.tasks:
             self._flush(int(program.group[task]))
             kind = KINDS[program.kind[task]]
-            if kind != "collective":  # what needs a sum asks for it
+            # sums, with what they encode and decode, are made when something asks for them
+            if kind in self._run and not (kind == "decompress" and program.consumer[task] < 0):
                 self._status.at(task, RankState.COMPUTING)
-                self._run[kind](task, int(program.layer[task]))
+                self._run[kind](task, self._view.unit_of(task))
         self._flush(None)
         self._status.at(-1, RankState.WAITING)
         self._transport.end_iteration()
         self._device.synchronize()
-        losses = {layer: part.loss for layer, part in self._parts.items() if part.loss is not None}
-        for layer, value in losses.items():
+        losses = {unit: part.loss for unit, part in self._parts.items() if part.loss is not None}
+        for (layer, _), value in losses.items():
             self._check(layer, value)
         loss = sum(map(float, losses.values()))
         self._clear()
@@ -204,152 +219,140 @@ class Worker:
             self._next_phase += 1
             outgoing = view.outgoing.get(phase, [])
             incoming = view.incoming.get(phase, [])
+            if self._codes is not None:
+                for task, work in self._codes.encodings(outgoing, self._region_of):
+                    self._timed(task, work)
             self._transport.exchange([(message, self._content(message)) for message in outgoing], incoming)
             self._sent(outgoing)
             if not self._overlap:
                 for message in incoming:
-                    self._arrive(message)
+                    self._arrivals.wait(message)
 
     def _content(self, message: Message) -> Tensor:
-        """The regions of a message, one after another, contiguous."""
-        view, program = self._view, self._program
-        pieces = []
-        for task, box in zip(message.tasks, message.boxes, strict=True):
-            edge = view.edge_of[task]
-            if program.backward[task]:
-                whole, outer = self._edge_gradients[edge], view.inputs[edge].box
-            else:
-                whole, outer = self._outputs[edge.producer], view.held(edge.producer)
-            pieces.append(whole[box.within(outer)].reshape(-1))
+        """The regions of a message, or their codes, one after another, contiguous."""
+        if message.kind is not None:
+            assert self._codes is not None
+            return self._codes.content(message)
+        pieces = [
+            self._region_of(task, box).reshape(-1) for task, box in zip(message.tasks, message.boxes, strict=True)
+        ]
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0].contiguous()
+
+    def _region_of(self, task: int, box: Box) -> Tensor:
+        """What a transfer sends."""
+        view = self._view
+        key = view.edge_of[task]
+        if self._program.backward[task]:
+            return self._edge_gradients[key][box.within(view.inputs[key].box)]
+        return self._outputs[view.unit_of(task)][box.within(view.frame(key))]
 
     def _sent(self, messages: Sequence[Message]) -> None:
         """Forget tensors of which all has been sent."""
         view = self._view
         for message in messages:
-            edges = [view.edge_of[task] for task in message.tasks]
             if not self._program.backward[message.tasks[0]]:
-                self._used(edges[0].producer)
+                self._used(view.unit_of(message.tasks[0]))
                 continue
-            for edge in edges:
-                if not view.inputs[edge].own.elements:
-                    self._edge_gradients.pop(edge, None)
+            for key in (view.edge_of[task] for task in message.tasks):
+                if not view.inputs[key].own.elements:
+                    self._edge_gradients.pop(key, None)
 
-    def _used(self, layer: int) -> None:
-        """A layer's output was sent or read once more; the last time it is forgotten."""
-        self._uses[layer] -= 1
-        if self._uses[layer] == 0:
-            del self._outputs[layer]
+    def _used(self, unit: Unit) -> None:
+        """An output was sent or read once more; the last time it is forgotten."""
+        self._uses[unit] -= 1
+        if self._uses[unit] == 0:
+            del self._outputs[unit]
 
-    def _arrive(self, message: Message) -> None:
-        """Wait for a message, and lay its regions out by task."""
-        if message in self._left:
-            return
-        self._status.at(message.tasks[0], RankState.WAITING, peer=message.source)
-        content = self._transport.take(message)
-        pieces = content.split([box.elements for box in message.boxes])
-        for task, box, piece in zip(message.tasks, message.boxes, pieces, strict=True):
-            self._views[task] = (message, piece.view(box.shape))
-        self._left[message] = len(message.tasks)
+    def _decompress(self, task: int, unit: Unit) -> None:
+        """Put the numbers of what arrived in place of their codes."""
+        transfers = self._view.before(task)
+        self._arrivals.wait_for(transfers)
+        self._timed(task, lambda: self._arrivals.decode(transfers))
 
-    def _region(self, task: int) -> Tensor:
-        return self._views[task][1]
-
-    def _consumed(self, task: int) -> None:
-        """A region has been read; with the last one its message's buffer is free."""
-        message, _ = self._views.pop(task)
-        self._left[message] -= 1
-        if self._left[message] == 0:
-            self._transport.release(message)
-
-    def _timed(self, task: int, layer: int, work: Callable[[], None]) -> None:
+    def _timed(self, task: int, work: Callable[[], None]) -> None:
         """Run arithmetic and record it; where it is stood in for, wait until its time is over."""
         self._status.at(task, RankState.COMPUTING)
-        self._recorder.start(task)
-        begin = time.perf_counter()
-        work()
-        if self._stand_in:
-            left = begin + float(self._program.work_s[task]) - time.perf_counter()
-            if left > 0:
-                time.sleep(left)
-        self._recorder.end(task)
+        self._recorder.timed(task, work, least_s=float(self._program.work_s[task]) if self._stand_in else 0.0)
 
     # forward
 
-    def _forward(self, task: int, layer: int) -> None:
+    def _forward(self, task: int, unit: Unit) -> None:
+        layer, part = unit[0], self._parts[unit]
         for slot, source in enumerate(self._graph.layers[layer].inputs):
             if source != "input":
-                for message, _ in self._arriving[self._input_of[layer, slot].edge]:
-                    self._arrive(message)
-        part = self._parts[layer]
+                for message, _ in self._arriving[self._input_of[unit, slot].key]:
+                    self._arrivals.wait(message)
         output: list[Tensor] = []
-        targets = self._targets(layer)
-        data = {slot: self._data.inputs(self._number, box) for slot, box in self._data_boxes.get(layer, {}).items()}
+        targets = self._targets(unit)
+        data = {slot: self._samples(part, box) for slot, box in self._data_boxes.get(layer, {}).items()}
 
         def work() -> None:
             slots = range(len(self._graph.layers[layer].inputs))
-            inputs = [data[slot] if slot in data else self._input(layer, slot) for slot in slots]
+            inputs = [data[slot] if slot in data else self._input(unit, slot) for slot in slots]
             step = Step(self._number, self._seed, targets)
             output.append(part.forward(inputs, self._parameters.get(layer, {}), step))
 
-        self._timed(task, layer, work)
+        self._timed(task, work)
         if part.reduces:
-            self._reduce(layer, backward=False)
+            self._reduce(unit, backward=False)
             output[0] = part.finish_forward()
-        self._forget_inputs(layer)
-        self._keep(layer, output[0])
+        self._forget_inputs(unit)
+        self._keep(unit, output[0])
         if part.loss is not None and self._device.torch_device.type == "cpu":  # on a GPU the host would wait for it
             self._check(layer, part.loss)
 
-    def _targets(self, layer: int) -> Tensor | None:
-        if not isinstance(self._graph.layers[layer].operation, Loss):
+    def _samples(self, part: PartLayer, box: Box) -> Tensor:
+        """A region of the data of those samples that a part takes."""
+        return _joined([self._data.inputs(self._number, piece) for piece in part.samples.boxes(box) or [box]])
+
+    def _targets(self, unit: Unit) -> Tensor | None:
+        if not isinstance(self._graph.layers[unit[0]].operation, Loss):
             return None
-        box = self._view.held(layer)
-        return self._data.targets(self._number, box.low[0], box.high[0])
+        box = self._view.held(unit[0])
+        spans = self._parts[unit].samples.spans(box.low[0], box.high[0])
+        return _joined([self._data.targets(self._number, *span) for span in spans])
 
-    def _keep(self, layer: int, output: Tensor) -> None:
+    def _keep(self, unit: Unit, output: Tensor) -> None:
         """Hold an output for those who read or send it."""
-        self._seen.append((layer, weakref.ref(output)))
-        uses = self._forward_sends[layer] + len(self._taken_by[layer])
+        self._seen.append((unit[0], weakref.ref(output)))
+        uses = self._forward_sends[unit] + len(self._taken_by[unit])
         if uses:
-            self._outputs[layer], self._uses[layer] = output, uses
+            self._outputs[unit], self._uses[unit] = output, uses
 
-    def _input(self, layer: int, slot: int) -> Tensor:
+    def _input(self, unit: Unit, slot: int) -> Tensor:
         """A tensor in the layout that the rank's part reads, assembled for its first reader."""
-        row = self._input_of[layer, slot]
-        if row.edge not in self._assembled:
-            self._assembled[row.edge] = self._assemble(row)
-            self._reads[row.edge] = len(row.readers)
+        row = self._input_of[unit, slot]
+        if row.key not in self._assembled:
+            self._assembled[row.key] = self._assemble(row)
+            self._reads[row.key] = len(row.readers)
             if self._view.part[row.edge.producer] >= 0:
-                self._used(row.edge.producer)
-        return self._assembled[row.edge]
+                self._used(row.source)
+        return self._assembled[row.key]
 
     def _assemble(self, row: Input) -> Tensor:
-        producer = row.edge.producer
-        held = self._view.held(producer)
         if row.own == row.box and row.box.elements:
-            output = self._outputs[producer]
-            return output if row.box == held else output[row.box.within(held)]
+            output = self._outputs[row.source]
+            return output if row.box == row.frame else output[row.box.within(row.frame)]
         whole = torch.empty(row.box.shape, dtype=self._dtype, device=self._device.torch_device)
         if row.own.elements:
-            whole[row.own.within(row.box)] = self._outputs[producer][row.own.within(held)]
-        for message, place in self._arriving[row.edge]:
+            whole[row.own.within(row.box)] = self._outputs[row.source][row.own.within(row.frame)]
+        for message, place in self._arriving[row.key]:
             task, box = message.tasks[place], message.boxes[place]
-            whole[box.within(row.box)] = self._region(task)
-            self._consumed(task)
+            whole[box.within(row.box)] = self._arrivals.region(task)
+            self._arrivals.consumed(task)
         return whole
 
-    def _forget_inputs(self, layer: int) -> None:
-        for slot in range(len(self._graph.layers[layer].inputs)):
-            row = self._input_of.get((layer, slot))
+    def _forget_inputs(self, unit: Unit) -> None:
+        for slot in range(len(self._graph.layers[unit[0]].inputs)):
+            row = self._input_of.get((unit, slot))
             if row is not None:
-                self._reads[row.edge] -= 1
-                if self._reads[row.edge] == 0:
-                    del self._assembled[row.edge]
+                self._reads[row.key] -= 1
+                if self._reads[row.key] == 0:
+                    del self._assembled[row.key]
 
-    def _reduce(self, layer: int, *, backward: bool) -> None:
+    def _reduce(self, unit: Unit, *, backward: bool) -> None:
         """Sum the statistics of a normalisation over its replicas."""
-        chain, part = self._chains.get((layer, backward)), self._parts[layer]
+        chain, part = self._chains.get((unit, backward)), self._parts[unit]
         if chain is None:
             return
         assert part.statistics is not None
@@ -364,32 +367,32 @@ class Worker:
 
     # backward
 
-    def _begin(self, layer: int) -> None:
+    def _begin(self, unit: Unit) -> None:
         """Bring a layer's gradient together, and go back to what both of its gradients start from."""
-        if layer in self._begun:
+        if unit in self._begun:
             return
-        self._begun.add(layer)
-        part = self._parts[layer]
-        part.begin_backward(None if not self._graph.consumers[layer] else self._gradient(layer))
+        self._begun.add(unit)
+        part = self._parts[unit]
+        part.begin_backward(None if not self._graph.consumers[unit[0]] else self._gradient(unit))
         if part.reduces:
-            self._reduce(layer, backward=True)
+            self._reduce(unit, backward=True)
             part.finish_backward()
 
-    def _expect_gradients(self, layer: int) -> None:
-        if layer not in self._begun:
-            for message in self._gradients_in[layer]:
-                self._arrive(message)
+    def _expect_gradients(self, unit: Unit) -> None:
+        if unit not in self._begun:
+            for message in self._gradients_in[unit]:
+                self._arrivals.wait(message)
 
-    def _gradient(self, layer: int) -> Tensor:
+    def _gradient(self, unit: Unit) -> Tensor:
         """Gradient of the rank's part of an output: what all its readers here and elsewhere say of it, summed."""
-        held, messages = self._view.held(layer), self._gradients_in[layer]
-        local = sorted((row for row in self._taken_by[layer] if row.own.elements), key=lambda row: row.own != held)
-        gradients = [self._edge_gradients.pop(row.edge) for row in local]
+        held, messages = self._view.held(unit[0]), self._gradients_in[unit]
+        local = sorted((row for row in self._taken_by[unit] if row.own.elements), key=lambda row: row.own != row.frame)
+        gradients = [self._edge_gradients.pop(row.key) for row in local]
         pieces = [
             gradient if row.own == row.box else gradient[row.own.within(row.box)]
             for row, gradient in zip(local, gradients, strict=True)
         ]
-        covering = sum(row.own == held for row in local)
+        covering = sum(row.own == row.frame for row in local)
         if covering == 1 and len(local) == 1 and not messages:
             return pieces[0]
         if covering > 1:
@@ -399,45 +402,50 @@ class Worker:
         else:
             whole, added = torch.zeros(held.shape, dtype=self._dtype, device=self._device.torch_device), 0
         for row, piece in zip(local[added:], pieces[added:], strict=True):
-            whole[row.own.within(held)] += piece
+            whole[row.own.within(row.frame)] += piece
         for message in messages:
             for task, box in zip(message.tasks, message.boxes, strict=True):
-                whole[box.within(held)] += self._region(task)
-                self._consumed(task)
+                whole[box.within(self._view.frame(self._view.edge_of[task]))] += self._arrivals.region(task)
+                self._arrivals.consumed(task)
         return whole
 
-    def _activation_gradient(self, task: int, layer: int) -> None:
-        self._expect_gradients(layer)
+    def _activation_gradient(self, task: int, unit: Unit) -> None:
+        self._expect_gradients(unit)
 
         def work() -> None:
-            self._begin(layer)
-            for slot, gradient in enumerate(self._parts[layer].activation_gradient()):
-                row = self._input_of.get((layer, slot))
+            self._begin(unit)
+            for slot, gradient in enumerate(self._parts[unit].activation_gradient()):
+                row = self._input_of.get((unit, slot))
                 if row is not None and self._trained[row.edge.producer]:
-                    before = self._edge_gradients.get(row.edge)
-                    self._edge_gradients[row.edge] = gradient if before is None else before + gradient
+                    before = self._edge_gradients.get(row.key)
+                    self._edge_gradients[row.key] = gradient if before is None else before + gradient
 
-        self._timed(task, layer, work)
-        self._end_backward(task, layer)
+        self._timed(task, work)
+        self._end_backward(task, unit)
 
-    def _weight_gradient(self, task: int, layer: int) -> None:
-        self._expect_gradients(layer)
-        gradients: dict[str, Tensor] = {}
+    def _weight_gradient(self, task: int, unit: Unit) -> None:
+        self._expect_gradients(unit)
+        layer, cut = unit[0], self._program.cut
+        count, gradients = self._added.pop(layer, (0, {}))
 
         def work() -> None:
-            self._begin(layer)
-            gradients.update(self._parts[layer].weight_gradient())
+            self._begin(unit)
+            for name, gradient in self._parts[unit].weight_gradient().items():
+                gradients[name] = gradients[name] + gradient if count else gradient
 
-        self._timed(task, layer, work)
-        self._end_backward(task, layer)
-        if not self._exchange.submit(layer, gradients):
+        self._timed(task, work)
+        self._end_backward(task, unit)
+        if not cut.update_each and count + 1 < cut.of(layer):
+            self._added[layer] = count + 1, gradients
+        elif not self._exchange.submit(layer, gradients):
             self._ready[layer] = gradients
 
-    def _end_backward(self, task: int, layer: int) -> None:
-        if self._last_gradient[layer] == task:
-            self._parts[layer].release()
+    def _end_backward(self, task: int, unit: Unit) -> None:
+        if self._last_gradient[unit] == task:
+            self._parts[unit].release()
 
-    def _update(self, task: int, layer: int) -> None:
+    def _update(self, task: int, unit: Unit) -> None:
+        layer = unit[0]
         gradients = self._ready.pop(layer, None)
         if gradients is None:
             self._status.at(task, RankState.WAITING)
@@ -448,7 +456,7 @@ class Worker:
             if not self._stand_in:
                 self._optimizers[layer].step([gradients[name] for name in parameters])
 
-        self._timed(task, layer, work)
+        self._timed(task, work)
 
     def _check(self, layer: int, loss: Tensor) -> None:
         if not bool(torch.isfinite(loss)):

@@ -14,17 +14,15 @@ import pytest
 import torch
 from ranks import Ranks, options, train
 
-from executor.lowered import check_program, program_of
+from executor.lowered import program_of
 from executor.measurement import Measurement
 from executor.options import RunOptions
 from executor.run import LEAST_STALL_S, _reporter, default_stall_s, run
 from executor.status import RankState
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.compressed import compressed_of
-from planner.cut import cut_of
 from planner.models import load_model
-from planner.plan import lower_plan, make_plan
+from planner.plan import make_plan
 from planner.plan_file import save_plan
 from planner.program import KINDS
 from planner.replay import replay
@@ -226,22 +224,6 @@ def test_start_loads_nothing_that_it_does_not_need(module, heavy):
     script = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"cut": lambda graph: cut_of(graph, 2)}, "plan must have no sub-batches to be run, got 2"),
-        ({"compressed": lambda graph: compressed_of(graph, "ring", gradients="float16")}, "plan must compress nothing"),
-    ],
-    ids=["sub-batches", "compression"],
-)
-def test_refuses_what_ranks_do_not_do(changes, words):
-    graph, cluster = load_model("lenet5", batch=16), load_cluster(CLUSTER)
-    plan = make_plan(graph, cluster, strategy="data", **{name: of(graph) for name, of in changes.items()})
-
-    with pytest.raises(ConfigError, match=words):
-        check_program(lower_plan(plan, graph, cluster), RANKS)
 
 
 def test_iterations_after_a_checkpoint_do_not_count():

@@ -2,16 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plans import cluster_of, inception_module, program_of, random_strategy, residual_block
 from ranks import Ranks, options, train, whole
-from undivided import Undivided
+from undivided import undivided_run, wide
 
-from executor.boxes import whole_box
-from executor.data import load_data
-from executor.initial import initial_parameters
 from executor.measurement import join
 from executor.optimizers import OptimizerSpec
 from planner.costs import CostModel
@@ -27,40 +23,6 @@ def ranks():
     pool = Ranks(MOST_RANKS)
     yield pool
     pool.close()
-
-
-def wide(graph):
-    """The same network with 8-byte numbers."""
-    graph.element_bytes = 8
-    return graph
-
-
-def undivided_run(graph, steps, optimizer, seed):
-    """Losses and parameters of the same steps by torch alone."""
-    boxes = [{p.name: whole_box(p.shape) for p in layer.parameters} for layer in graph.layers]
-    make = {"dtype": torch.float64, "device": "cpu"}
-    first = {
-        (layer.name, name): value
-        for i, layer in enumerate(graph.layers)
-        for name, value in initial_parameters(graph, i, boxes[i], seed=seed, **make).items()
-    }
-    network = Undivided(graph, first)
-    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer.name]
-    extra = {"momentum": optimizer.momentum} if optimizer.name == "sgd" else {}
-    steps_of = kind(
-        list(network.parameters.values()), lr=optimizer.learning_rate, weight_decay=optimizer.weight_decay, **extra
-    )
-    data = load_data("generated", graph, seed=seed, **make)
-    shape, losses = graph.layers[0].input_shapes[0].sizes, []
-    for number in range(steps):
-        result = network.run(
-            data.inputs(number, whole_box(shape)), data.targets(number, 0, graph.batch), number=number, seed=seed
-        )
-        for key, parameter in network.parameters.items():
-            parameter.grad = result.gradients[key]
-        steps_of.step()
-        losses.append(float(result.loss))
-    return losses, network.parameters
 
 
 def small_alexnet():

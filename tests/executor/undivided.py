@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from executor.boxes import whole_box
+from executor.data import load_data
+from executor.initial import initial_parameters
 from executor.random import key_of, uniform
 from planner.graph import ComputationGraph, Layer
 from planner.operations import (
@@ -24,7 +26,7 @@ from planner.operations import (
     Pooling,
 )
 
-__all__ = ["Pass", "Undivided", "random_parameters"]
+__all__ = ["Pass", "Undivided", "first_parameters", "random_parameters", "undivided_run", "wide"]
 
 Named = dict[tuple[str, str], Tensor]
 ACTIVATIONS = {
@@ -171,3 +173,40 @@ def random_parameters(graph: ComputationGraph, *, seed: int = 0, dtype: torch.dt
             scale = (2 / max(parameter.elements // parameter.shape[0], 1)) ** 0.5 if parameter.name == "weight" else 0.5
             parameters[layer.name, parameter.name] = (values * scale).to(dtype)
     return parameters
+
+
+def wide(graph):
+    """The same network with 8-byte numbers."""
+    graph.element_bytes = 8
+    return graph
+
+
+def undivided_run(graph, steps, optimizer, seed):
+    """Losses and parameters of the same steps by torch alone."""
+    network = Undivided(graph, first_parameters(graph, seed))
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer.name]
+    extra = {"momentum": optimizer.momentum} if optimizer.name == "sgd" else {}
+    steps_of = kind(
+        list(network.parameters.values()), lr=optimizer.learning_rate, weight_decay=optimizer.weight_decay, **extra
+    )
+    data = load_data("generated", graph, seed=seed, dtype=torch.float64, device="cpu")
+    shape, losses = graph.layers[0].input_shapes[0].sizes, []
+    for number in range(steps):
+        result = network.run(
+            data.inputs(number, whole_box(shape)), data.targets(number, 0, graph.batch), number=number, seed=seed
+        )
+        for key, parameter in network.parameters.items():
+            parameter.grad = result.gradients[key]
+        steps_of.step()
+        losses.append(float(result.loss))
+    return losses, network.parameters
+
+
+def first_parameters(graph, seed):
+    """What a run with this seed starts from, by layer and parameter name."""
+    found = {}
+    for i, layer in enumerate(graph.layers):
+        boxes = {parameter.name: whole_box(parameter.shape) for parameter in layer.parameters}
+        values = initial_parameters(graph, i, boxes, seed=seed, dtype=torch.float64, device="cpu")
+        found |= {(layer.name, name): value for name, value in values.items()}
+    return found
