@@ -68,7 +68,8 @@ def run_rank(
 def _check_same_program(program: Program) -> None:
     """Machines may have files of their own."""
     digest = hashlib.sha256(program.graph.digest.encode())
-    for column in (program.kind, program.layer, program.device, program.peer, program.box_low, program.box_high):
+    names = ("kind", "layer", "consumer", "sub_batch", "device", "peer", "box_low", "box_high", "size_bytes")
+    for column in (getattr(program, name) for name in names):
         digest.update(np.ascontiguousarray(column).tobytes())
     programs: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(programs, digest.hexdigest())

@@ -40,6 +40,7 @@ class Recorder:
         self._starts: dict[int, Mark] = {}
         self._ends: dict[tuple[int, int], Mark] = {}
         self._sent = np.full(tasks, np.nan)
+        self._joined: list[tuple[list[int], list[float]]] = []
 
     def start(self, task: int, mark: Mark | None = None) -> None:
         """A task of this iteration begins, now or at ``mark``."""
@@ -60,6 +61,11 @@ class Recorder:
             time.sleep(left)
         self.end(task)
 
+    def joined(self, tasks: list[int], sizes: list[float]) -> None:
+        """Tasks of this iteration were done as one: each gets its share of the time, by size, one after another."""
+        if len(tasks) > 1:
+            self._joined.append((tasks, sizes))
+
     def sent(self, task: int, size_bytes: float) -> None:
         """The rank sent so many bytes for a task, in addition to those before."""
         before = self._sent[task]
@@ -75,8 +81,12 @@ class Recorder:
             end_s=self._seconds({task: mark for (_, task), mark in ends.items()}),
             sent_bytes=self._sent,
         )
+        for tasks, sizes in self._joined:
+            bounds = np.concatenate([[0.0], np.cumsum(sizes)]) / sum(sizes)
+            begin, taken = measured.start_s[tasks[0]], measured.end_s[tasks[0]] - measured.start_s[tasks[0]]
+            measured.start_s[tasks], measured.end_s[tasks] = begin + bounds[:-1] * taken, begin + bounds[1:] * taken
         self._iteration += 1
-        self._starts, self._sent = {}, np.full(self._tasks, np.nan)
+        self._starts, self._sent, self._joined = {}, np.full(self._tasks, np.nan), []
         return measured
 
     def _seconds(self, marks: dict[int, Mark]) -> Floats:

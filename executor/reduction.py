@@ -237,6 +237,7 @@ class GradientExchange:
         stand_in: bool = False,
     ) -> None:
         self._recorder, self.overlap, self._timeout_s = recorder, overlap, timeout_s
+        self._size_bytes = view.program.size_bytes
         self._reducer = Reducer(view, recorder, statistics=False, device=device.torch_device)
         self._lane = device.lane("gradients")
         self._bucket: dict[int, _Bucket] = {}
@@ -295,6 +296,7 @@ class GradientExchange:
         self._reducer.sum(chains[0], bucket.flat)
         for task in tasks:
             self._recorder.end(task)
+        self._recorder.joined(tasks, self._size_bytes[tasks].tolist())
 
     def wait(self, layer: int) -> dict[str, Tensor]:
         """A layer's gradients, once they are summed; to be read before the next exist.

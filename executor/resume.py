@@ -16,7 +16,7 @@ class Checkpoints:
     """The checkpoints of a run.
 
     Args:
-        options: The folder, and what a checkpoint must have been saved with: the kind of optimizer and the seed.
+        options: The folder, and what a checkpoint must have been saved with: the kind of optimizer.
         graph: The model; another batch is no hindrance.
     """
 

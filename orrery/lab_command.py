@@ -19,7 +19,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value and not
 
 @lab.command("up")
 def lab_up(
-    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Such as lab-2x2:uplink_gbit_per_s=0.2, or a cluster file.")],
+    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Such as lab-2x2:nodes=8, or a cluster file.")],
     *,
     json: Json = False,
 ) -> None:
