@@ -124,9 +124,8 @@ def test_measured_tasks_keep_the_programs_order(ranks):
     assert np.isfinite(joined.start_s).all()
     assert (joined.end_s >= joined.start_s).all()
     task = np.repeat(np.arange(program.size), np.diff(program.after_start))
-    arithmetic = program.is_compute[task]
+    # a sum may have ended here before it ends everywhere, and shares its time with those that it is joined with
+    arithmetic = program.is_compute[task] & program.is_compute[program.after]
     task, before = task[arithmetic], program.after[arithmetic]
-    # a sum may have ended here before it ends everywhere: but not before it began everywhere
-    sums = program.kind[before] == KINDS.index("collective")
-    over = np.where(sums, joined.start_s[:, before], joined.end_s[:, before])
-    assert (joined.start_s[:, task] >= over - 1e-4).all()
+    assert len(task) > 20
+    assert (joined.start_s[:, task] >= joined.end_s[:, before] - 1e-4).all()
