@@ -167,8 +167,9 @@ def _notes(validation: "Validation") -> list[str]:
         "Measured times are medians of whole iterations, from end to end, after the first two of every turn. "
         "Strategies took turns in shuffled order, so that what changes with time meets all of them alike.",
         "A task's measured duration is its median. A transfer lasts from its sending to its arrival; a collective from "
-        "its last rank's arrival to its end. Gradient exchanges run one after another and join small layers, where the "
-        "simulation runs them side by side: their sums of durations differ, their ends need not.",
+        "its last rank's arrival to its end. Gradient exchanges run one after another and join small layers, up to the "
+        "size named below, where the simulation sums every layer by itself, side by side: their sums of durations "
+        "differ, their ends need not.",
         "Arithmetic was stood in for by waits of the predicted length: only messages were real."
         if validation.stand_in
         else "Arithmetic is predicted by samples of the parts of layers, taken between the turns by the ranks that "

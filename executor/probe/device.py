@@ -11,7 +11,7 @@ import torch
 
 from executor.devices import Device
 
-__all__ = ["DeviceFacts", "measure_device", "times_s"]
+__all__ = ["DeviceFacts", "device_name", "measure_device", "times_s"]
 
 _REPETITIONS = 7
 _LAUNCHES = 300
@@ -88,7 +88,7 @@ def measure_device(device: Device, *, processes: int = 1) -> DeviceFacts:
     launch_s = sorted(times_s(device, launches))[_REPETITIONS // 2] / _LAUNCHES
     gpu = torch.cuda.get_device_properties(device.torch_device) if kind == "cuda" else None
     return DeviceFacts(
-        name=gpu.name if gpu else _processor(),
+        name=device_name(device),
         threads=torch.get_num_threads(),
         memory_bytes=float(gpu.total_memory) if gpu else _memory_bytes() / processes,
         multiprocessors=gpu.multi_processor_count if gpu else torch.get_num_threads(),
@@ -99,6 +99,12 @@ def measure_device(device: Device, *, processes: int = 1) -> DeviceFacts:
         software=_software(device),
         measured=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )
+
+
+def device_name(device: Device) -> str:
+    """Name of the GPU, or of the processor."""
+    where = device.torch_device
+    return torch.cuda.get_device_properties(where).name if where.type == "cuda" else _processor()
 
 
 def _arithmetic() -> str:

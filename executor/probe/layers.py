@@ -23,8 +23,13 @@ __all__ = ["LayerProbe"]
 
 Timer = Callable[["_Case", str, Callable[[], Any]], Any]
 """Runs the work of a phase of a part and takes its time; returns what it returns."""
+Watch = Callable[[int], None]
 _STILL = OptimizerSpec(learning_rate=1e-12)
 """Same arithmetic, but parameters stay where they are however often a part is measured."""
+
+
+def _unwatched(_part: int) -> None:
+    pass
 
 
 class LayerProbe:
@@ -52,6 +57,7 @@ class LayerProbe:
         device: Where.
         reduced: Whether batch normalisation takes its statistics over the whole batch; their sums are not timed.
         optimizer: Whose update is measured.
+        watch: Called with the number of a part before its tensors are made.
 
     Raises:
         ConfigError: The model's numbers are not of 4 bytes, as those of profiles are.
@@ -65,23 +71,31 @@ class LayerProbe:
         *,
         reduced: bool = False,
         optimizer: OptimizerSpec = _STILL,
+        watch: Watch = _unwatched,
     ) -> None:
         if graph.element_bytes != 4:
             raise ConfigError(f"element_bytes must be 4 to be probed, got {graph.element_bytes}")
         self._graph, self._device, self._seconds = graph, device, list[list[float]]()
         store: dict[object, tuple[dict[str, Tensor], Any]] = {}
-        self._cases = [_Case(graph, part, device, reduced, optimizer, store) for part in parts]
+        self._cases: list[_Case] = []
+        for number, part in enumerate(parts):
+            watch(number)
+            self._cases.append(_Case(graph, part, device, reduced, optimizer, store))
         self._keys = [(case, phase) for case in self._cases for phase in case.phases]
         numbers = {part: number for number, part in enumerate(parts)}
         self._rounds = [[numbers[part] for part in row] for row in rounds_of(parts)]
 
     @torch.no_grad()
-    def warm_up(self) -> None:
-        """Run everything once, unmeasured."""
-        self._run(lambda _case, _phase, work: work(), lambda _: None)
+    def warm_up(self, watch: Watch = _unwatched) -> None:
+        """Run everything once, unmeasured.
+
+        Args:
+            watch: As for ``sample``.
+        """
+        self._run(lambda _case, _phase, work: work(), watch)
 
     @torch.no_grad()
-    def sample(self, watch: Callable[[int], None] = lambda _: None) -> None:
+    def sample(self, watch: Watch = _unwatched) -> None:
         """Time every phase of every part once more.
 
         Args:
@@ -101,7 +115,7 @@ class LayerProbe:
         read = self._device.seconds
         self._seconds.append([max(read(marks[key][1]) - read(marks[key][0]), 1e-9) for key in self._keys])
 
-    def _run(self, timer: Timer, watch: Callable[[int], None]) -> None:
+    def _run(self, timer: Timer, watch: Watch) -> None:
         for numbers in self._rounds:
             for number in numbers:
                 watch(number)

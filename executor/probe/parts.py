@@ -21,6 +21,7 @@ __all__ = [
     "portions",
     "rounds_of",
     "strategy_parts",
+    "tensor_bytes",
 ]
 
 ALL_DEGREES = "all"
@@ -146,7 +147,7 @@ def portions(graph: ComputationGraph, parts: Sequence[ProbePart], most_bytes: fl
     found: list[list[ProbePart]] = []
     left = 0.0
     for row in rounds_of(parts):
-        size = sum(_tensor_bytes(graph, part) for part in row)
+        size = sum(tensor_bytes(graph, part) for part in row)
         if not found or size > left:
             found.append([])
             left = most_bytes
@@ -155,7 +156,7 @@ def portions(graph: ComputationGraph, parts: Sequence[ProbePart], most_bytes: fl
     return found
 
 
-def _tensor_bytes(graph: ComputationGraph, part: ProbePart) -> float:
+def tensor_bytes(graph: ComputationGraph, part: ProbePart) -> float:
     """Roughly what a part's tensors take: each with its gradient, outputs also as they are saved, and momentum."""
     layer = graph.layers[part.index]
     share = math.prod(part.sizes) / layer.output.elements

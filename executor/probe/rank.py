@@ -46,13 +46,16 @@ def measure(request: Request, where: Place, status: RankStatus) -> Answer | None
 
 def _rows(portion: Portion, request: Request, device: Device, status: RankStatus) -> list[ProbeRow]:
     """Samples of a portion until all ranks know its time well enough."""
-    status.at(portion.first, RankState.COMPUTING)
-    probe = LayerProbe(portion.graph, portion.parts, device)
-    probe.warm_up()
+
+    def computing(part: int) -> None:
+        status.at(portion.first + part, RankState.COMPUTING)
+
+    probe = LayerProbe(portion.graph, portion.parts, device, watch=computing)
+    probe.warm_up(computing)
     for number in range(request.most):
         status.at(-1, RankState.WAITING)
         dist.barrier()
-        probe.sample(lambda part: status.at(portion.first + part, RankState.COMPUTING))
+        probe.sample(computing)
         worst = torch.tensor(probe.sums_s.uncertainty, device=device.torch_device)
         dist.all_reduce(worst, dist.ReduceOp.MAX)
         if number + 1 >= request.least and float(worst) < request.uncertainty:

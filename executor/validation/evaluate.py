@@ -34,7 +34,8 @@ def evaluated(
         "overlap": replay(program, contention=False),
         "contention": replay(program),
     }
-    iterations_s = np.concatenate([turn.iterations_s for turn in turns])
+    rows = [turn.iterations_s for turn in turns]
+    iterations_s = np.concatenate(rows)
     median_s = float(np.median(iterations_s))
     simulated = readings["contention"].timeline()
     shown = min(turns, key=lambda turn: float(np.abs(turn.iterations_s - median_s).min()))
@@ -48,7 +49,7 @@ def evaluated(
         iterations_s=tuple(iterations_s.tolist()),
         rounds=len(turns),
         quartiles_s=(low, high),
-        interval_s=median_interval(iterations_s),
+        interval_s=median_interval(rows),
         losses=tuple(turns[0].loss.tolist() if computed else [float("nan")]),
         kinds=_kinds(tasks, simulated, measured),
         layers=_layers(program, tasks),

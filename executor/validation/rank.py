@@ -8,7 +8,6 @@ plan is open at a time, and has no receive left when the next is opened.
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +21,14 @@ from executor.launch import threads_of
 from executor.lowered import program_of
 from executor.measurement import WARM_UP, Measurement, join
 from executor.places import Place, local_ranks
-from executor.probe import LayerProbe, ProbeRow, parts_of
+from executor.probe import ProbeRow
+from executor.probe.device import device_name
 from executor.rank_process import process_group, serve
 from executor.recorder import Measured
 from executor.session import open_session
 from executor.status import RankState, RankStatus
-from executor.validation.spec import LEAST_ROUNDS, Spec, measurement_path, order_of, read_spec, write_samples
+from executor.validation.part_samples import PartSamples
+from executor.validation.spec import Spec, measurement_path, order_of, read_spec, write_place, write_samples
 from executor.validation.spread import median_spread
 from planner.plan import Plan
 from planner.plan_file import load_plan
@@ -40,6 +41,8 @@ Floats = NDArray[np.float64]
 _LEAST_COUNTED, _MOST_COUNTED = 3, 100
 _SAMPLES = 2
 """Of every part of a plan, after every turn of it."""
+_KEPT_BYTES = 2e9
+"""Tensors of parts that stay between turns, of all plans; those of other plans are made anew in every turn."""
 
 
 class _Turns:
@@ -59,46 +62,50 @@ class _Turns:
             name: (plan, program_of(plan)) for name, plan in plans.items()
         }
         self._counted = dict.fromkeys(self._plans, _LEAST_COUNTED)
-        self._times_s: dict[str, list[float]] = {name: [] for name in self._plans}
-        self._probes = {} if spec.run.stand_in else {name: self._probe(row) for name, (_, row) in self._plans.items()}
-
-    def _probe(self, program: Program) -> LayerProbe:
-        """Of the parts of which this rank holds one: ranks that a plan leaves idle are so for the others' samples."""
-        mine = [set(space.devices.ravel().tolist()) for space in program.spaces]
-        graph, index = program.graph, program.graph.index
-        parts = [
-            part
-            for part in parts_of(graph, [program.spaces])
-            if any(self._rank in mine[index[name]] for name in part.layers)
-        ]
-        still = replace(self._spec.run.optimizer, learning_rate=1e-12)
-        return LayerProbe(graph, parts, self._device, optimizer=still)
+        self._times_s: dict[str, list[Floats]] = {name: [] for name in self._plans}
+        """A row a turn."""
+        self._samples: dict[str, PartSamples] = {}
+        self._kept: set[str] = set()
+        if not spec.run.stand_in:
+            self._samples = {
+                name: PartSamples(program, self._rank, device, status, spec.run.optimizer)
+                for name, (_, program) in self._plans.items()
+            }
+            left = _KEPT_BYTES
+            for name, samples in self._samples.items():
+                if samples.tensor_bytes <= left:
+                    left -= samples.tensor_bytes
+                    self._kept.add(name)
 
     def run(self) -> None:
         """Take turns until every median is known well enough, or rounds or time are over."""
         self._offset_s = clock_offset_s(self._device.torch_device)
         begin, done, turn = time.monotonic(), False, 0
-        for probe in self._probes.values():
-            probe.warm_up()
         while not done:
             for place, name in enumerate(order_of(self._spec, turn)):
                 self._turn(name, turn, turn * len(self._plans) + place)
                 self._sample(name)
             turn += 1
+            self._status.at(-1, RankState.WAITING)
             done = self._agreed(turn, time.monotonic() - begin)
         self._status.at(-1, RankState.WAITING)
-        for name, probe in self._probes.items():
-            self._keep_samples(name, probe)
+        for name, samples in self._samples.items():
+            self._keep_samples(name, samples.rows())
 
     def _sample(self, name: str) -> None:
         """Time the parts of a plan, on all its ranks at once: they share caches and memory as in training."""
-        if name in self._probes:
-            dist.barrier()
-            for _ in range(_SAMPLES):
-                self._probes[name].sample(lambda _part: self._status.at(-1, RankState.COMPUTING))
+        if name not in self._samples:
+            return
+        samples = self._samples[name]
+        samples.prepare()
+        self._status.at(-1, RankState.WAITING)
+        dist.barrier()
+        for _ in range(_SAMPLES):
+            samples.sample()
+        if name not in self._kept:
+            samples.drop()
 
-    def _keep_samples(self, name: str, probe: LayerProbe) -> None:
-        mine = probe.rows()
+    def _keep_samples(self, name: str, mine: list[ProbeRow]) -> None:
         ranks: list[list[ProbeRow]] | None = [mine] * dist.get_world_size() if self._rank == 0 else None
         dist.gather_object(mine, ranks)
         if ranks is not None:
@@ -113,6 +120,7 @@ class _Turns:
             status=self._status, steps=steps,
         )  # fmt: skip
         self._status.step(number)
+        self._status.at(-1, RankState.WAITING)
         dist.barrier()
         results = [session.worker.step(step) for step in range(steps)]
         self._status.at(-1, RankState.WAITING)
@@ -121,7 +129,7 @@ class _Turns:
         found = self._gathered(program, measured, np.array([result.loss for result in results]))
         if found is not None:
             found.write(measurement_path(self._spec, name, turn))
-            self._times_s[name] += found.iterations_s.tolist()
+            self._times_s[name].append(found.iterations_s)
 
     def _gathered(self, program: Program, measured: list[Measured], losses: Floats) -> Measurement | None:
         """Bring what all ranks measured to rank 0."""
@@ -142,9 +150,12 @@ class _Turns:
         """Whether it is enough, as rank 0 sees it, and with it how many iterations the next turns have."""
         spec, said = self._spec, [(False, self._counted)]
         if self._rank == 0:
-            known = all(median_spread(times_s) <= spec.spread for times_s in self._times_s.values())
-            counts = {name: round(spec.turn_s / float(np.median(times_s))) for name, times_s in self._times_s.items()}
-            done = (known and turns >= LEAST_ROUNDS) or turns >= spec.rounds or elapsed_s > spec.budget_s
+            known = all(median_spread(rows) <= spec.spread for rows in self._times_s.values())
+            counts = {
+                name: round(spec.turn_s / float(np.median(np.concatenate(rows))))
+                for name, rows in self._times_s.items()
+            }
+            done = known or turns >= spec.rounds or elapsed_s > spec.budget_s
             said = [(done, {name: min(max(count, _LEAST_COUNTED), _MOST_COUNTED) for name, count in counts.items()})]
         dist.broadcast_object_list(said, src=0)
         done, self._counted = said[0]
@@ -154,6 +165,8 @@ class _Turns:
 def _run(spec: Spec, where: Place, status: RankStatus) -> None:
     torch.set_num_threads(threads_of(spec.run.threads, where.ranks))
     device = device_of(spec.run.device, where.local_rank, local_ranks=local_ranks(where))
+    if where.rank == 0:
+        write_place(spec, {"device": device_name(device), "back end": device.backend})
     turns = _Turns(spec, where, status, device)
     with process_group(where, device):
         turns.run()

@@ -26,7 +26,7 @@ class StrategyValidation:
     quartiles_s: tuple[float, float]
     """First and third quartile of the iterations."""
     interval_s: tuple[float, float]
-    """Holds the median with 95 % confidence; infinite with fewer than 6 iterations."""
+    """Holds the median with 95 % confidence, by the medians of the turns; infinite with fewer than 3."""
     losses: tuple[float, ...]
     """Of the first steps, from the same first values and data for every strategy; NaN where nothing is computed."""
     kinds: pd.DataFrame

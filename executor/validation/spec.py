@@ -12,19 +12,17 @@ from executor.probe.rows import ProbeRow
 from hwprofiles.errors import ConfigError
 
 __all__ = [
-    "LEAST_ROUNDS",
     "Spec",
     "check_bounds",
     "measurement_path",
     "order_of",
+    "read_place",
     "read_samples",
     "read_spec",
+    "write_place",
     "write_samples",
     "write_spec",
 ]
-
-LEAST_ROUNDS = 3
-"""Fewer rounds say nothing of how a strategy's time changes with the state of the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +38,7 @@ class Spec:
     turn_s: float = 2.0
     """Counted iterations of one strategy in one round last about so long."""
     spread: float = 0.02
-    """Rounds end when every median is known to this share of itself."""
+    """Rounds end when every median is known to this share of itself, as ``executor.validation.spread`` knows it."""
     budget_s: float = 300.0
     """No round begins after so long."""
 
@@ -80,6 +78,20 @@ def write_spec(spec: Spec, path: Path) -> None:
 def read_spec(path: Path) -> Spec:
     """Read what ``write_spec`` wrote."""
     return msgspec.json.decode(path.read_bytes(), type=Spec)
+
+
+def write_place(spec: Spec, place: dict[str, str]) -> None:
+    """Write where rank 0 computes: the names of its device and of the back end that carries messages."""
+    _place_path(spec).write_bytes(msgspec.json.encode(place))
+
+
+def read_place(spec: Spec) -> dict[str, str]:
+    """Read what ``write_place`` wrote."""
+    return msgspec.json.decode(_place_path(spec).read_bytes(), type=dict[str, str])
+
+
+def _place_path(spec: Spec) -> Path:
+    return Path(spec.run.out) / "place.json"
 
 
 def write_samples(spec: Spec, name: str, rows: Sequence[ProbeRow]) -> None:

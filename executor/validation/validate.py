@@ -20,7 +20,15 @@ from executor.status import RankRow
 from executor.validation.evaluate import evaluated
 from executor.validation.prediction import with_samples
 from executor.validation.result import Validation
-from executor.validation.spec import Spec, check_bounds, measurement_path, order_of, read_samples, write_spec
+from executor.validation.spec import (
+    Spec,
+    check_bounds,
+    measurement_path,
+    order_of,
+    read_place,
+    read_samples,
+    write_spec,
+)
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
@@ -34,7 +42,7 @@ __all__ = ["validate"]
 
 Progress = Callable[[str, int, int], None] | None
 _JOIN_BYTES = 2.0**20
-"""Sums of gradients are joined less than in other runs: the simulation joins none."""
+"""Sums of gradients are joined less than in other runs: the simulation sums every layer by itself."""
 
 
 def validate(
@@ -98,6 +106,7 @@ def validate(
         )
         measured = _measured(spec, programs, folder, processes, hosts, stall_s, progress)
         programs = {name: with_samples(program, read_samples(spec, name)) for name, program in programs.items()}
+        place = read_place(spec)
     return Validation(
         model=graph.name,
         batch=batch,
@@ -109,7 +118,7 @@ def validate(
             evaluated(name, programs[name], measured[name], computed=not options.stand_in) for name in programs
         ),
         refused=refused,
-        environment={**_environment(options), "load average before": before, "load average after": _load()},
+        environment={**_environment(options, place), "load average before": before, "load average after": _load()},
         notes=tuple(dict.fromkeys(note for plan in plans.values() for note in plan.notes)),
     )
 
@@ -211,25 +220,17 @@ def _load() -> str:
     return " ".join(f"{load:.2f}" for load in os.getloadavg())
 
 
-def _environment(options: RunOptions) -> dict[str, str]:
-    gpu = options.device != "cpu" and torch.cuda.is_available()
+def _environment(options: RunOptions, place: dict[str, str]) -> dict[str, str]:
+    """When and where it was measured; the place is what the ranks say of it."""
+    usual = RunOptions(plan="").join_bytes
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": torch.cuda.get_device_name() if gpu else _processor(),
+        **place,
         "cores": str(len(os.sched_getaffinity(0))),
         "threads per process": str(options.threads),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "torch": str(torch.__version__),
-        "back end": "nccl" if gpu else "gloo",
+        "gradients joined up to": f"{options.join_bytes / 2**20:g} MiB (orrery run: {usual / 2**20:g} MiB)",
         "seed": str(options.seed),
     }
-
-
-def _processor() -> str:
-    """Name of the processor, as Linux gives it."""
-    known = Path("/proc/cpuinfo")
-    if not known.exists():
-        return platform.machine()
-    names = [line.partition(":")[2].strip() for line in known.read_text().splitlines() if line.startswith("model name")]
-    return names[0] if names else platform.machine()

@@ -114,6 +114,29 @@ def test_a_sample_runs_forward_then_back_then_updates_each_once():
     assert probe.sums_s.seconds == (len(probe.rows()),) * 2
 
 
+class Forgetting(Ticking):
+    """Like the events of a GPU, its marks mean something only until the next sample begins."""
+
+    def __init__(self):
+        super().__init__()
+        self.start = 0
+
+    def seconds(self, mark):
+        assert mark > self.start
+        return mark
+
+    def synchronize(self):
+        self.start, self.before = getattr(self, "before", 0), self.now
+
+
+def test_marks_are_read_before_the_next_sample():
+    graph = twins()
+    probe = LayerProbe(graph, parts_of(graph, plans_of(graph, [named_strategy("data", graph, 2)], 2)), Forgetting())
+    for _ in range(3):
+        probe.sample()
+    assert all(row.samples.seconds == (1.0, 1.0, 1.0) for row in probe.rows())
+
+
 def test_phases_are_those_that_the_model_has():
     graph = twins()
     parts = parts_of(graph, plans_of(graph, [named_strategy("data", graph, 1)], 1))
