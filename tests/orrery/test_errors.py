@@ -35,7 +35,9 @@ def planner_that_ends_with(monkeypatch):
         provide(
             monkeypatch,
             hwprofiles__catalogue={"load_cluster": str},
-            planner__models={"load_model": lambda spec, batch, element_bytes: spec},
+            planner__models={
+                "load_model": lambda spec, batch, element_bytes: types.SimpleNamespace(element_bytes=element_bytes)
+            },
             planner__plan={"make_plan": raises(error)},
             planner__plan_file={"save_plan": lambda plan, path: path.write_text("plan")},
         )
