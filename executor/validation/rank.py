@@ -88,7 +88,6 @@ class _Turns:
             turn += 1
             self._status.at(-1, RankState.WAITING)
             done = self._agreed(turn, time.monotonic() - begin)
-        self._status.at(-1, RankState.WAITING)
         for name, samples in self._samples.items():
             self._keep_samples(name, samples.rows())
 
