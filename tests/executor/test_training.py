@@ -124,8 +124,11 @@ def test_measured_tasks_keep_the_programs_order(ranks):
     assert np.isfinite(joined.start_s).all()
     assert (joined.end_s >= joined.start_s).all()
     task = np.repeat(np.arange(program.size), np.diff(program.after_start))
-    # a sum may have ended here before it ends everywhere, and shares its time with those that it is joined with
-    arithmetic = program.is_compute[task] & program.is_compute[program.after]
+    # arithmetic waits for its rank's own end of a sum, which may still run elsewhere
+    arithmetic = program.is_compute[task]
     task, before = task[arithmetic], program.after[arithmetic]
-    assert len(task) > 20
-    assert (joined.start_s[:, task] >= joined.end_s[:, before] - 1e-4).all()
+    assert {"forward", "weight_gradient", "transfer", "collective"} <= {KINDS[kind] for kind in program.kind[before]}
+    for step in range(3):
+        starts = np.array([rank[step].start_s for rank in measured])[program.device[task], task]
+        ends = np.array([rank[step].end_s for rank in measured])[program.device[task], before]
+        assert (starts >= ends - 1e-4).all()
