@@ -7,7 +7,7 @@ from torch import Tensor
 
 from executor.boxes import Box
 from executor.data import Dataset, load_data
-from executor.devices import Device
+from executor.devices import DTYPES, Device
 from executor.initial import initial_parameters
 from executor.layers import PartLayer, parameter_box, part_layer
 from executor.layers.base import Place
@@ -24,10 +24,7 @@ from planner.graph import ComputationGraph
 from planner.operations import Loss
 from planner.program import Program
 
-__all__ = ["DTYPES", "Session", "open_session"]
-
-DTYPES = {4: torch.float32, 8: torch.float64}
-"""By bytes of an element."""
+__all__ = ["Session", "open_session"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
