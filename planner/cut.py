@@ -1,22 +1,31 @@
 """Sub-batches: the last layers of a network take the mini-batch in equal pieces, one after another.
 
+Where these layers lie in stages on devices of their own, this is a pipeline, and sub-batches are its micro-batches:
+``Cut(parts=4, stages=(0, 5, 9), order="1f1b")`` has three stages, of the layers 0 to 4, 5 to 8 and 9 to the last; the
+layers' configurations say where each stage lies and how its layers are split there.
+
 Source:
     Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016, Sec. 2.4: data parallelism in the
     convolutional part, then sub-batches through the fully connected part, whose transfers hide one another's
     arithmetic.  With the whole network cut, these are the micro-batches of gradient accumulation.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace, space_of
 from planner.graph import ComputationGraph
+from planner.schedule import KINDS, Schedule
 
-__all__ = ["ORDERS", "WHOLE", "Cut", "cut_of", "interleaved", "sub_spaces"]
+__all__ = ["ORDERS", "WHOLE", "Cut", "cut_of", "interleaved", "schedule_of", "sub_spaces"]
 
 ORDERS = ("each", "all")
-"""``each``: a sub-batch goes forward and back before the next; ``all``: all go forward, then all go back."""
+"""``each``: a sub-batch goes forward and back before the next; ``all``: all go forward, then all go back.  These are
+the schedules 1F1B and GPipe of one stage."""
+_ONE_STAGE = {"each": "1f1b", "all": "gpipe"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +40,28 @@ class Cut:
     first: int = 0
     """Index of the first layer that takes them; all after it do."""
     order: str = "each"
-    """One of ``ORDERS``."""
+    """One of ``ORDERS``, or of ``planner.schedule.KINDS``."""
+    stages: tuple[int, ...] = ()
+    """Index of the first layer of each stage of these layers, in order; none: they are one stage."""
     update_each: bool = False
     """Update the parameters of these layers after every sub-batch; else once an iteration."""
 
     def of(self, layer: int) -> int:
         """Sub-batches that a layer takes; 1 before the cut."""
         return self.parts if layer >= self.first else 1
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Index of the first layer of each stage."""
+        return self.stages or (self.first,)
+
+    def stage_of(self, layer: int) -> int:
+        """Stage of a layer; -1 before the cut."""
+        return bisect_right(self.starts, layer) - 1
+
+    def layers_of(self, count: int) -> list[range]:
+        """Layers of each stage, of a network of ``count`` layers."""
+        return [range(begin, end) for begin, end in pairwise([*self.starts, count])]
 
 
 WHOLE = Cut()
@@ -72,6 +96,41 @@ def cut_of(
     index = graph.index[first] if first else linear
     assert index is not None
     return Cut(parts=parts, first=index, order=order, update_each=update_each)
+
+
+def schedule_of(cut: Cut, spaces: Sequence[ConfigSpace]) -> Schedule:
+    """The schedule of a cut; stages that share devices are a group.
+
+    Args:
+        cut: The cut.
+        spaces: For every layer the space that holds its one configuration.
+
+    Raises:
+        ConfigError: The stages do not begin where the cut does or are empty, the order is unknown or not one for
+            several stages, or the schedule's own rule is broken.
+    """
+    starts, stages = cut.starts, cut.layers_of(len(spaces))
+    if starts[0] != cut.first or not all(stages):
+        raise ConfigError(
+            f"stages must begin at layer {cut.first}, each before the next and all before layer {len(spaces)}, "
+            f"got {list(starts)}"
+        )
+    kind = cut.order
+    if len(starts) == 1:
+        return Schedule(kind=_ONE_STAGE.get(kind, kind), micro_batches=cut.parts)
+    if kind in ORDERS:
+        raise ConfigError(f"schedule of {len(starts)} stages must be one of {', '.join(KINDS)}, got {kind!r}")
+    groups, held = list[int](), list[set[int]]()
+    for layers in stages:
+        devices = {device for i in layers for device in spaces[i].devices.tolist()}
+        shared = [group for group, others in enumerate(held) if devices & others]
+        if len(shared) > 1:
+            raise ConfigError(f"stage {len(groups)} must not share devices with stages on different devices")
+        groups.append(shared[0] if shared else len(held))
+        if not shared:
+            held.append(set())
+        held[groups[-1]] |= devices
+    return Schedule(kind=kind, micro_batches=cut.parts, groups=tuple(groups))
 
 
 def sub_spaces(

@@ -13,12 +13,13 @@ from hwprofiles.errors import ConfigError
 from planner.compressed import PLAIN, Compressed
 from planner.configurations import ConfigSpace
 from planner.costs import CostModel, part_times
-from planner.cut import WHOLE, Cut, sub_spaces
+from planner.cut import WHOLE, Cut, schedule_of, sub_spaces
 from planner.graph import Edge
 from planner.lowered_exchange import Exchanges
 from planner.lowered_transfers import Transfers
 from planner.program import Program
 from planner.regions import Pieces, pieces_of
+from planner.schedule import BACKWARD, FORWARD
 from planner.tasks import Pairs, Rows, Tasks
 
 __all__ = ["lower"]
@@ -60,6 +61,7 @@ class _Lowering:
         self.gradient: dict[_Unit, Ints] = {}
         self.weight_gradient: dict[_Unit, Ints] = {}
         self.made: dict[_Unit, Rows] = {}  # after which tasks each part of an output is there
+        self.begun: dict[_Unit, Pairs] = {}  # what the backward tasks of each part wait for
         self.updates: list[tuple[_Unit, Ints, Ints]] = []  # and pairs (part, what its update waits for)
         # by producer, sub-batch that consumers read (-1: the whole batch) and layout
         self.deliveries: dict[_Unit, dict[int, _Delivery]] = {}
@@ -75,34 +77,28 @@ class _Lowering:
 
     def run(self) -> Program:
         """Forward, backward with the exchanges, updates."""
-        layers = range(len(self.whole))
-        before, after = layers[: self.cut.first], layers[self.cut.first :]
-        if self.cut.parts == 1:
-            before, after = layers, layers[:0]
+        layers, cut = range(len(self.whole)), self.cut
+        stages, events = cut.layers_of(len(layers)), schedule_of(cut, self.whole).events
+        before = layers[: cut.first]
+        if cut.parts == 1:
+            before, events = layers, ()
         for i in before:
             self._forward((i, 0))
         carried: list[Ints] = []
-        for units, last in self._rounds(after):
-            for unit in units:
-                self._forward(unit)
-            for unit in reversed(units):
-                self._backward(unit)
-            if self.cut.update_each:
+        for phases, stage, micro_batch in events:
+            if phases == FORWARD:
+                for i in stages[stage]:
+                    self._forward((i, micro_batch))
+                continue
+            for i in reversed(stages[stage]):
+                self._backward((i, micro_batch), phases)
+            if cut.update_each:
                 rows = [self._update(*row) for row in self.updates]
-                carried += rows if last else []
+                carried += rows if micro_batch == cut.parts - 1 else []
                 self.updates.clear()
         for i in reversed(before):
             self._backward((i, 0))
         return self._program([*carried, *(self._update(*row) for row in self.updates)])
-
-    def _rounds(self, layers: Sequence[int]) -> list[tuple[list[_Unit], bool]]:
-        """Units that go forward before they go back, round by round, and whether the round is the last."""
-        if not layers:
-            return []
-        parts = range(self.cut.parts)
-        if self.cut.order == "all":
-            return [([(i, s) for s in parts for i in layers], True)]
-        return [([(i, s) for i in layers], s == parts[-1]) for s in parts]
 
     def _compute(self, unit: _Unit, phase: str, *, backward: bool) -> Ints:
         """One task a part."""
@@ -165,12 +161,14 @@ class _Lowering:
         self.delivered_by[edge] = delivery.edge
         return delivery
 
-    def _backward(self, unit: _Unit) -> None:
+    def _backward(self, unit: _Unit, phases: Sequence[str] = BACKWARD) -> None:
         i = unit[0]
         if not self.graph.has_gradient(i):
             return
-        part, after = self._normalised(unit, *self._gradients(unit), backward=True)
-        for phase in ("activation_gradient", "weight_gradient"):
+        if unit not in self.begun:
+            self.begun[unit] = self._normalised(unit, *self._gradients(unit), backward=True)
+        part, after = self.begun[unit]
+        for phase in phases:
             if not self.graph.has_phase(i, phase):
                 continue
             tasks = self._compute(unit, phase, backward=True)

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import InfeasiblePlanError
+from planner.cut import schedule_of
 from planner.program import KINDS, Program
 
 __all__ = ["check_memory", "parameter_bytes", "peak_memory_bytes", "residuals"]
@@ -25,8 +26,9 @@ def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
     """
     graph, count = program.graph, len(program.cluster.devices)
     parameters, outputs = np.zeros(count), np.zeros((len(graph.layers), count))
-    # of a layer that takes sub-batches one by one, one is alive
-    alive = [1 / program.cut.of(i) if program.cut.order == "each" else 1.0 for i in range(len(graph.layers))]
+    # of a layer that takes sub-batches, those that its stage has in flight are alive
+    cut, in_flight = program.cut, schedule_of(program.cut, program.spaces).in_flight
+    alive = [in_flight[cut.stage_of(i)] / cut.parts if cut.of(i) > 1 else 1.0 for i in range(len(graph.layers))]
     for i, (layer, space) in enumerate(zip(graph.layers, program.spaces, strict=True)):
         outputs[i, space.devices] = layer.output.elements * graph.element_bytes * alive[i] / len(space.devices)
         if graph.has_phase(i, "update"):

@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -42,7 +42,8 @@ class _Cut(BaseModel):
 
     parts: int = Field(default=1, ge=1)
     first: int = Field(default=0, ge=0)
-    order: Literal["each", "all"] = "each"
+    order: Literal["each", "all", "gpipe", "1f1b", "interleaved"] = "each"
+    stages: list[Annotated[int, Field(ge=0)]] = []
     update_each: bool = False
 
 
@@ -138,7 +139,7 @@ def load_plan(path: Path) -> Plan:
         raise ConfigError(f"plan file {path}: {error}") from None
     return Plan(
         configurations=configurations,
-        cut=Cut(**checked.cut.model_dump()),
+        cut=Cut(**checked.cut.model_dump(exclude={"stages"}), stages=tuple(checked.cut.stages)),
         compressed=compressed,
         exchanges=exchanges,
         notes=tuple(checked.notes),

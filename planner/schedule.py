@@ -1,0 +1,156 @@
+"""Schedules of a pipeline: the order in which every group of devices works on its stages and micro-batches.
+
+A stage is a run of layers; stages that share devices belong to one group.  A kind of schedule gives each group the
+published order of its work; ``events`` merges these into one order in which nothing comes before what it needs, which
+lowering follows.  A new kind is a function in ``KINDS``.
+
+Source:
+    ``gpipe``: Huang et al., "GPipe", NeurIPS 2019, Fig. 2c.  ``1f1b``: PipeDream-flush, Narayanan et al.,
+    "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021, Fig. 3.  ``interleaved``: Narayanan et al., "Efficient
+    Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, Sec. 2.2 and Fig. 4.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from hwprofiles.errors import ConfigError
+
+__all__ = ["BACKWARD", "FORWARD", "KINDS", "Event", "Schedule"]
+
+FORWARD = ("forward",)
+BACKWARD = ("activation_gradient", "weight_gradient")
+
+
+class Event(NamedTuple):
+    """A stage's work on a micro-batch, in one go."""
+
+    phases: tuple[str, ...]
+    """Kinds of tasks done: ``FORWARD``; ``BACKWARD``, both gradients layer by layer; or one gradient alone."""
+    stage: int
+    micro_batch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Stages on groups of devices, and in which order they take the micro-batches.
+
+    Raises:
+        ConfigError: The kind is unknown, or its rule for stages, groups and micro-batches is broken.
+    """
+
+    kind: str
+    """One of ``KINDS``."""
+    micro_batches: int
+    groups: tuple[int, ...] = (0,)
+    """By stage, the group of devices that it runs on: 0, 1, ... in the order in which stages first use them."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"schedule must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.micro_batches < 1:
+            raise ConfigError(f"micro_batches must be >= 1, got {self.micro_batches}")
+        devices, stages = self.group_count, len(self.groups)
+        if self.kind != "interleaved":
+            if devices < stages:
+                raise ConfigError(f"{self.kind} needs devices of its own for each of {stages} stages, got {devices}")
+        elif self.groups != tuple(s % devices for s in range(stages)):
+            raise ConfigError(f"interleaved needs its {stages} stages in turn on groups of devices, got {self.groups}")
+        elif stages % devices:
+            raise ConfigError(f"stages must be a multiple of their {devices} groups of devices, got {stages}")
+        elif self.micro_batches % devices:
+            raise ConfigError(
+                f"micro_batches must be a multiple of the {devices} groups of devices of an interleaved schedule, "
+                f"got {self.micro_batches}"
+            )
+
+    @property
+    def group_count(self) -> int:
+        """Groups of devices."""
+        return max(self.groups) + 1
+
+    @cached_property
+    def streams(self) -> tuple[tuple[Event, ...], ...]:
+        """By group, its work in the published order."""
+        return tuple(tuple(KINDS[self.kind](self, group)) for group in range(self.group_count))
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """All work, each event after those it needs and after its group's earlier ones.
+
+        As if every event took one tick: what starts earlier comes first.
+        """
+        heads, found, last = [0] * self.group_count, list[Event](), len(self.groups) - 1
+        done: set[tuple[str, int, int]] = set()
+        while len(found) < sum(map(len, self.streams)):
+            ready = [
+                stream[head]
+                for stream, head in zip(self.streams, heads, strict=True)
+                if head < len(stream) and all(need in done for need in _needs(stream[head], last))
+            ]
+            assert ready, f"{self.kind} waits for itself"
+            for event in ready:
+                heads[self.groups[event.stage]] += 1
+                done |= {(phase, event.stage, event.micro_batch) for phase in event.phases}
+            found += ready
+        return tuple(found)
+
+    @cached_property
+    def in_flight(self) -> tuple[int, ...]:
+        """By stage, most micro-batches that have begun their forward and not ended their backward work at once."""
+        alive, most = [0] * len(self.groups), [0] * len(self.groups)
+        for phases, stage, _ in self.events:
+            alive[stage] += phases == FORWARD
+            most[stage] = max(most[stage], alive[stage])
+            alive[stage] -= phases[-1] == "weight_gradient"
+        return tuple(most)
+
+
+def _needs(event: Event, last: int) -> list[tuple[str, int, int]]:
+    """Phases, with their stage and micro-batch, that come before an event; those of its group's order aside."""
+    phases, stage, batch = event
+    if phases == FORWARD:
+        return [("forward", stage - 1, batch)] if stage else []
+    if "activation_gradient" not in phases:
+        return [("activation_gradient", stage, batch)]
+    return [("forward", stage, batch), *([("activation_gradient", stage + 1, batch)] if stage < last else [])]
+
+
+def _gpipe(schedule: Schedule, stage: int) -> list[Event]:
+    """All go forward; then all go back, the last one first."""
+    batches = range(schedule.micro_batches)
+    return [Event(FORWARD, stage, m) for m in batches] + [Event(BACKWARD, stage, m) for m in reversed(batches)]
+
+
+def _one_forward_one_backward(schedule: Schedule, stage: int) -> list[Event]:
+    """As many go forward as there are stages behind; then one forward, one back."""
+    batches = range(schedule.micro_batches)
+    forward, backward = ([Event(phases, stage, m) for m in batches] for phases in (FORWARD, BACKWARD))
+    return _alternating(forward, backward, len(schedule.groups) - 1 - stage)
+
+
+def _interleaved(schedule: Schedule, group: int) -> list[Event]:
+    """As 1F1B, with micro-batches in bundles of as many as there are groups, through one stage after another."""
+    groups = schedule.group_count
+    shares = len(schedule.groups) // groups
+    work = [divmod(k, groups * shares) for k in range(schedule.micro_batches * shares)]
+    units = [(place // groups, bundle * groups + place % groups) for bundle, place in work]
+    forward = [Event(FORWARD, share * groups + group, m) for share, m in units]
+    backward = [Event(BACKWARD, (shares - 1 - share) * groups + group, m) for share, m in units]
+    return _alternating(forward, backward, 2 * (groups - 1 - group) + (shares - 1) * groups)
+
+
+def _alternating(forward: list[Event], backward: list[Event], warm_up: int) -> list[Event]:
+    """Some forward, then one forward and one back in turn, then the rest back."""
+    warm_up = min(warm_up, len(forward))
+    pairs = zip(forward[warm_up:], backward, strict=False)
+    return [*forward[:warm_up], *(event for pair in pairs for event in pair), *backward[len(forward) - warm_up :]]
+
+
+KINDS: Mapping[str, Callable[[Schedule, int], list[Event]]] = {
+    "gpipe": _gpipe,
+    "1f1b": _one_forward_one_backward,
+    "interleaved": _interleaved,
+}
+"""By name, what gives a group of devices its work in order.  All but ``interleaved`` have one stage a group."""
