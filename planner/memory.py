@@ -19,6 +19,7 @@ def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
     Parameters with gradient and momentum, always.  While a layer computes backward: the output parts of it and of
     the layers before it, and the regions received for them, kept until then; its gradients in hand (of its output
     and its inputs, and what it sends back); and the gradients of earlier outputs that other branches have left.
+    Of layers that take sub-batches, gradients are of one, and outputs of as many as the schedule has in flight.
     Codes of a tensor's gradient are there with it; those of parameters' gradients, and residuals, always.
 
     Returns:
@@ -26,19 +27,21 @@ def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
     """
     graph, count = program.graph, len(program.cluster.devices)
     parameters, outputs = np.zeros(count), np.zeros((len(graph.layers), count))
-    # of a layer that takes sub-batches, those that its stage has in flight are alive
-    cut, in_flight = program.cut, schedule_of(program.cut, program.spaces).in_flight
-    alive = [in_flight[cut.stage_of(i)] / cut.parts if cut.of(i) > 1 else 1.0 for i in range(len(graph.layers))]
+    at_once = np.array([1 / program.cut.of(i) for i in range(len(graph.layers))])
     for i, (layer, space) in enumerate(zip(graph.layers, program.spaces, strict=True)):
-        outputs[i, space.devices] = layer.output.elements * graph.element_bytes * alive[i] / len(space.devices)
+        outputs[i, space.devices] = layer.output.elements * graph.element_bytes * at_once[i] / len(space.devices)
         if graph.has_phase(i, "update"):
             parameters[space.devices] += parameter_bytes(program, i) * _COPIES_OF_PARAMETERS
-    kept, regions = outputs.copy(), program.region_bytes
+    kept = outputs.copy()
     transfer = program.kind == KINDS.index("transfer")
-    received = np.flatnonzero(transfer & ~program.backward)
-    sizes = regions[received] * np.array(alive)[program.consumer[received]]
-    np.add.at(kept, (program.consumer[received], program.peer[received]), sizes)
-    total = np.cumsum(kept, axis=0) + _gradients(program, outputs) + _pending(program, outputs)
+    received, sent = np.flatnonzero(transfer & ~program.backward), np.flatnonzero(transfer & program.backward)
+    sizes = np.where(transfer, program.region_bytes * at_once[program.consumer], 0.0)
+    np.add.at(kept, (program.consumer[received], program.peer[received]), sizes[received])
+    gradients = outputs.copy()
+    for edge in graph.edges:
+        gradients[edge.consumer] += outputs[edge.producer]
+    np.add.at(gradients, (program.consumer[sent], program.device[sent]), sizes[sent])
+    total = _kept(program, kept) + gradients + _pending(program, outputs)
     tensor, codes = program.consumer >= 0, program.made_bytes + program.taken_bytes
     coded = np.flatnonzero(program.is_coding & tensor & program.backward)
     np.add.at(total, (program.consumer[coded], program.device[coded]), codes[coded])
@@ -48,6 +51,26 @@ def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
         parameters[device] += parameter_bytes(program, i)
     peak: NDArray[np.float64] = parameters + total.max(axis=0)
     return peak
+
+
+def _kept(program: Program, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What is kept while a layer computes backward, shape (layers, devices).
+
+    Args:
+        program: The program.
+        sizes: Shape (layers, devices): bytes kept for each layer, of one sub-batch where it takes them.
+    """
+    cut, kept = program.cut, np.cumsum(sizes, axis=0)
+    if cut.parts == 1:
+        return kept
+    schedule, stages = schedule_of(cut, program.spaces), cut.layers_of(len(sizes))
+    whole = np.array([sizes[rows.start : rows.stop].sum(axis=0) for rows in stages])
+    for stage, rows in enumerate(stages):
+        together = schedule.stages_of(schedule.groups[stage])
+        others = np.array(schedule.in_flight_at_backward[stage]) @ whole[together] - whole[stage]
+        before = sizes[: cut.first].sum(axis=0) + others.max(axis=0)
+        kept[rows.start : rows.stop] = before + np.cumsum(sizes[rows.start : rows.stop], axis=0)
+    return kept
 
 
 def residuals(program: Program) -> list[tuple[int, int]]:
@@ -69,23 +92,6 @@ def _pending(program: Program, outputs: NDArray[np.float64]) -> NDArray[np.float
                 if v not in consumers:
                     pending[v] += outputs[u]
     return pending
-
-
-def _gradients(program: Program, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Gradients alive while a layer computes backward: of its output and its inputs, and what it sends back.
-
-    Args:
-        outputs: Shape (layers, devices): bytes of the output part that each device holds.
-
-    Returns:
-        Shape (layers, devices).
-    """
-    gradients = outputs.copy()
-    for edge in program.graph.edges:
-        gradients[edge.consumer] += outputs[edge.producer]
-    sent = np.flatnonzero((program.kind == KINDS.index("transfer")) & program.backward)
-    np.add.at(gradients, (program.consumer[sent], program.device[sent]), program.region_bytes[sent])
-    return gradients
 
 
 def parameter_bytes(program: Program, layer: int) -> float:

@@ -97,14 +97,31 @@ class Schedule:
         return tuple(found)
 
     @cached_property
-    def in_flight(self) -> tuple[int, ...]:
-        """By stage, most micro-batches that have begun their forward and not ended their backward work at once."""
-        alive, most = [0] * len(self.groups), [0] * len(self.groups)
+    def in_flight_at_backward(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """By stage, all that its group may have in flight while it goes back.
+
+        Each is a row: micro-batches of each stage of the group that have begun their forward and not ended their
+        backward work.
+        """
+        alive = [0] * len(self.groups)
+        found: list[set[tuple[int, ...]]] = [set() for _ in self.groups]
         for phases, stage, _ in self.events:
             alive[stage] += phases == FORWARD
-            most[stage] = max(most[stage], alive[stage])
+            if phases != FORWARD:
+                found[stage].add(tuple(alive[s] for s in self.stages_of(self.groups[stage])))
             alive[stage] -= phases[-1] == "weight_gradient"
-        return tuple(most)
+        return tuple(tuple(sorted(rows)) for rows in found)
+
+    @cached_property
+    def in_flight(self) -> tuple[int, ...]:
+        """By stage, most micro-batches that it has in flight at once."""
+        places = (self.stages_of(group).index(stage) for stage, group in enumerate(self.groups))
+        rows = zip(places, self.in_flight_at_backward, strict=True)
+        return tuple(max(counts[place] for counts in found) for place, found in rows)
+
+    def stages_of(self, group: int) -> list[int]:
+        """Stages that run on a group."""
+        return [stage for stage, other in enumerate(self.groups) if other == group]
 
 
 def _needs(event: Event, last: int) -> list[tuple[str, int, int]]:

@@ -7,10 +7,12 @@ from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import InfeasiblePlanError
 from planner.configurations import Configuration
 from planner.costs import CostModel
+from planner.cut import Cut
+from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.models import ModelBuilder, load_model
 from planner.plan import lowered
-from planner.strategies import named_strategy
+from planner.strategies import named_strategy, spaces_of
 
 
 def counted():
@@ -59,6 +61,22 @@ def test_spatial_parts_hold_copies_of_the_parameters():
     first = 64 + 64 + 12 + 3 * (4 + 99) + (12 + 64 + 64)
     second = 64 + 64 + 3 * 4
     assert peaks(strategy, 2) == [first, second]
+
+
+@pytest.mark.parametrize(("order", "alive"), [("gpipe", (4, 4)), ("1f1b", (2, 1))])
+def test_a_stage_keeps_what_the_schedule_has_in_flight(order, alive):
+    """Four micro-batches of one sample; the convolution is the first stage, fc and the loss are the second."""
+    graph, cluster = counted(), cluster_of("titanx-4", 2)
+    strategy = {
+        layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (int(layer.name != "conv"),))
+        for layer in graph.layers
+    }
+    cut = Cut(parts=4, stages=(0, 1), order=order)
+    program = lower(CostModel(graph, cluster), spaces_of(graph, strategy, 2), cut=cut)
+    first = 32 * alive[0] + 32 + 3 * 4
+    # at fc, as above, and what it received of the convolution; of the other micro-batches also the loss's outputs
+    second = (32 + 3) + (3 + 32) + (alive[1] - 1) * (32 + 3 + 3) + 3 * 99
+    assert (peak_memory_bytes(program) / 4).tolist() == [first, second]
 
 
 def small_devices(memory_bytes):
