@@ -256,10 +256,11 @@ def compare(
     """Compare strategies: a table, and a page that shows why."""
     from hwprofiles.catalogue import load_cluster
     from planner.compare import compare as compare_strategies
+    from planner.hybrids import split_list
     from planner.models import load_model
     from reports.comparison_page import write_comparison_page
 
-    names = list(dict.fromkeys(name.strip() for name in strategies.split(",")))
+    names = split_list(strategies)
     page = out / "index.html"
     with whole_file(page) as file, whole_file(out / "comparison.json") as numbers, progress_bar(model) as progress:
         graph, machines = load_model(model, batch=batch), load_cluster(cluster)

@@ -42,8 +42,9 @@ def probe(
     if find_spec("torch") is None:
         raise ConfigError("probe must have torch, which the extra orrery[executor] brings")
     from executor.probe import probe as probe_machine
+    from planner.hybrids import split_list
 
-    names = list(dict.fromkeys(name.strip() for name in strategies.split(",")))
+    names = split_list(strategies)
     # A folder that cannot be written is known before the work.
     with whole_file(out / "probe.json") as file, progress_bar("probing") as progress:
         probed = probe_machine(

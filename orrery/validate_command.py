@@ -75,9 +75,10 @@ def validate(
     from executor.lab import lab_hosts
     from executor.options import RunOptions
     from executor.validation.validate import validate as validate_strategies
+    from planner.hybrids import split_list
     from reports.validation_page import write_validation_page
 
-    names = list(dict.fromkeys(name.strip() for name in strategies.split(",")))
+    names = split_list(strategies)
     options = RunOptions(plan="", stand_in=stand_in_compute, device=device, threads=threads, seed=seed)
     page = whole_file(out / "index.html") if out else nullcontext()
     numbers = whole_file(out / "validation.json") if out else nullcontext()

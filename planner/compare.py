@@ -94,7 +94,7 @@ def _strategies(
     notes: tuple[str, ...] = ()
     for name in names:
         if name != "layerwise":
-            found[name] = named_strategy(name, model.graph, len(model.cluster.devices))
+            found[name] = named_strategy(name, model.graph, len(model.cluster.devices), model.cluster)
     if "layerwise" in names:
         if refine:
             _, refinement, notes = refined(model, refine, progress=progress)

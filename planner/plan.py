@@ -313,7 +313,7 @@ def _found(
 ) -> tuple[Strategy, Compressed, dict[str, Any]]:  # fmt: skip
     """A strategy, what of it is compressed, and the fields of ``Plan`` that say how it was found."""
     if strategy != "layerwise":
-        chosen = named_strategy(strategy, model.graph, len(model.cluster.devices))
+        chosen = named_strategy(strategy, model.graph, len(model.cluster.devices), model.cluster)
         notes: tuple[str, ...] = ()
         if compressed and where_it_pays:
             compressed, notes = pays(model, chosen, cut, compressed, progress=progress)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import yaml
 
+from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace, Configuration, placed, space_of
 from planner.graph import ComputationGraph, Layer
+from planner.hybrids import grid_of, hybrid_of, hybrid_strategy, is_hybrid, largest_divisor
 
 __all__ = ["NAMED", "Strategy", "named_strategy", "spaces_of", "strategy_from_file", "strategy_names"]
 
@@ -18,20 +20,20 @@ Strategy = Mapping[str, Configuration]
 """Layer name to configuration."""
 
 
+SUFFIXES = (".json", ".yaml", ".yml")
+"""Of strategy files."""
+
+
 def _packed(degrees: dict[str, int], device_count: int) -> Configuration:
     parts = math.prod(degrees.values())
     return Configuration(degrees, tuple(placed("packed", parts, device_count).tolist()))
-
-
-def _largest_divisor(size: int, most: int) -> int:
-    return next(degree for degree in range(min(size, most), 0, -1) if size % degree == 0)
 
 
 def _split(layer: Layer, dim: str, device_count: int) -> Configuration:
     """Split one dimension as far as it divides and the devices go; leave a layer whole that cannot split it."""
     degrees = dict.fromkeys(layer.parallel_dims, 1)
     if dim in degrees:
-        degrees[dim] = _largest_divisor(layer.output.size(dim), device_count)
+        degrees[dim] = largest_divisor(layer.output.size(dim), device_count)
     return _packed(degrees, device_count)
 
 
@@ -72,20 +74,10 @@ def _spatial(graph: ComputationGraph, device_count: int) -> Strategy:
 
 
 def _positions(layer: Layer, device_count: int) -> Configuration:
-    dims = [dim for dim in layer.parallel_dims if dim not in ("sample", "channel")]
-    if math.prod(layer.output.size(dim) for dim in dims) == 1:
+    grid = grid_of(layer, device_count)
+    if not grid:
         return _split(layer, "channel", device_count)
-    choices: list[tuple[int, ...]] = [()]
-    for dim in dims:
-        size = layer.output.size(dim)
-        choices = [
-            (*row, degree)
-            for row in choices
-            for degree in range(1, device_count // math.prod(row) + 1)
-            if size % degree == 0
-        ]
-    best = max(choices, key=lambda row: (math.prod(row), -max(row), row))
-    return _packed(dict.fromkeys(layer.parallel_dims, 1) | dict(zip(dims, best, strict=True)), device_count)
+    return _packed(dict.fromkeys(layer.parallel_dims, 1) | grid, device_count)
 
 
 NAMED: dict[str, Callable[[ComputationGraph, int], Strategy]] = {
@@ -102,18 +94,31 @@ def strategy_names() -> tuple[str, ...]:
     return (*NAMED, "layerwise")
 
 
-def named_strategy(name: str, graph: ComputationGraph, device_count: int) -> Strategy:
-    """The strategy of that name, or read from a file of that path.
+def named_strategy(
+    name: str, graph: ComputationGraph, device_count: int, cluster: DeviceGraph | None = None
+) -> Strategy:
+    """The strategy of that name, given by degrees (``data=4,filter=4``), or read from a file of that path.
+
+    Args:
+        name: What to look for.
+        graph: The network with its batch.
+        device_count: Devices there are.
+        cluster: Where they are, for the groups of a strategy by degrees; None: alike, in their order.
 
     Raises:
-        ConfigError: No such name or file, or the strategy cannot be had for this batch.
+        ConfigError: No such name or file, or the strategy cannot be had for this batch or so many devices.
     """
     if name in NAMED:
         return NAMED[name](graph, device_count)
-    if Path(name).suffix in (".json", ".yaml", ".yml"):
+    if is_hybrid(name) and not name.endswith(SUFFIXES):
+        return hybrid_strategy(hybrid_of(name), graph, device_count, cluster)
+    if name.endswith(SUFFIXES):
         return strategy_from_file(Path(name), graph, device_count)
     known = strategy_names()
-    raise ConfigError(f"strategy must be one of {', '.join(known)} or a file, got {name!r}{_near(name, known)}")
+    raise ConfigError(
+        f"strategy must be one of {', '.join(known)} or a file, or degrees such as data=4,filter=4, "
+        f"got {name!r}{_near(name, known)}"
+    )
 
 
 def strategy_from_file(path: Path, graph: ComputationGraph, device_count: int) -> Strategy:

@@ -1,0 +1,188 @@
+"""Hybrids: strategies given by degrees, such as ``data=4,filter=4``, over groups of devices that follow the topology.
+
+Every word splits all layers alike: ``data`` the samples, ``spatial`` the positions, ``filter`` the output channels.
+The devices form nested groups, the words that exchange most innermost: filters gather whole tensors, positions only
+halos, and replicas of the data meet once an iteration.  A layer that cannot be split so far is split as far as it
+divides, by the first devices of each group, as under the named strategies; a layer without positions takes the
+degree of ``spatial`` in its channels.
+"""
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError
+from planner.configurations import Configuration
+from planner.graph import ComputationGraph, Layer
+from planner.groups import grouped_devices
+
+__all__ = ["Hybrid", "grid_of", "hybrid_of", "hybrid_strategy", "is_hybrid", "largest_divisor", "split_list"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hybrid:
+    """Degrees of a strategy, the outermost first: the devices are that many groups of groups."""
+
+    data: int = 1
+    spatial: int = 1
+    filter: int = 1
+
+    @property
+    def parts(self) -> int:
+        """Devices that it takes."""
+        return math.prod(self.degrees.values())
+
+    @property
+    def degrees(self) -> dict[str, int]:
+        """All degrees by their words."""
+        return {field.name: int(getattr(self, field.name)) for field in fields(self)}
+
+    @property
+    def text(self) -> str:
+        """As it is written, without degrees of 1: ``data=4,filter=4``; ``data=1`` if there are no others."""
+        return ",".join(f"{word}={degree}" for word, degree in self.degrees.items() if degree > 1) or "data=1"
+
+
+WORDS = tuple(field.name for field in fields(Hybrid))
+
+
+def is_hybrid(text: str) -> bool:
+    """Whether a strategy is given by degrees, and not by its name or a file."""
+    return "=" in text
+
+
+def hybrid_of(text: str) -> Hybrid:
+    """Degrees from ``data=4,filter=4``; words that are left out have 1.
+
+    Raises:
+        ConfigError: A word is unknown or given twice, or a degree is no whole number >= 1.
+    """
+    found: dict[str, int] = {}
+    for setting in text.split(","):
+        word, equals, degree = (piece.strip() for piece in setting.partition("="))
+        if word not in WORDS or not equals:
+            near = difflib.get_close_matches(word, WORDS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near and near[0] != word else ""
+            known = ", ".join(f"{name}=N" for name in WORDS)
+            raise ConfigError(f"strategy {text!r} must be made of {known}, got {setting!r}{hint}")
+        if word in found:
+            raise ConfigError(f"strategy {text!r} must give {word} once, got it again")
+        if not (degree.isascii() and degree.isdigit() and int(degree) > 0):
+            raise ConfigError(f"strategy {text!r}: {word} must be a whole number >= 1, got {degree!r}")
+        found[word] = int(degree)
+    return Hybrid(**found)
+
+
+def split_list(text: str) -> list[str]:
+    """Strategies of a list, each once, separated by commas or semicolons.
+
+    After a comma a degree goes with the one before it, unless the strategy has that word already:
+    ``data,data=4,filter=4,data=2,spatial=8`` is three, and so is ``data;data=4,filter=4;spatial=8``.
+    """
+    rows: list[list[str]] = []
+    for piece in text.split(";"):
+        last: list[str] = []
+        for word in (word.strip() for word in piece.split(",")):
+            name = word.partition("=")[0]
+            if last and all(is_hybrid(w) and w.partition("=")[0] != name for w in last) and is_hybrid(word):
+                last.append(word)
+            else:
+                last = [word]
+                rows.append(last)
+    return list(dict.fromkeys(",".join(row) for row in rows))
+
+
+def hybrid_strategy(
+    hybrid: Hybrid, graph: ComputationGraph, device_count: int, cluster: DeviceGraph | None = None
+) -> Mapping[str, Configuration]:
+    """A configuration for every layer.
+
+    Args:
+        hybrid: The degrees.
+        graph: The network with its batch.
+        device_count: Devices there are.
+        cluster: Where they are; None: alike, in their order.
+
+    Raises:
+        ConfigError: There are fewer devices, the data degree does not divide the batch, or a degree is beyond what any
+            layer can be split into.
+    """
+    _check(hybrid, graph, device_count)
+    inner = [hybrid.filter, hybrid.filter * hybrid.spatial]
+    devices = grouped_devices(cluster, hybrid.parts, inner) if cluster else list(range(hybrid.parts))
+    return {layer.name: _configuration(layer, hybrid, devices) for layer in graph.layers}
+
+
+def _check(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> None:
+    where = f"strategy {hybrid.text}"
+    if hybrid.parts > device_count:
+        raise ConfigError(f"{where} must have at most the cluster's {device_count} devices, it takes {hybrid.parts}")
+    if graph.batch % hybrid.data:
+        nearest = max(round(graph.batch / hybrid.data), 1) * hybrid.data
+        raise ConfigError(
+            f"batch must be a multiple of data={hybrid.data} for equal parts of the samples, got {graph.batch}; "
+            f"the nearest is {nearest}"
+        )
+    for word, sizes in (("filter", _channels(graph)), ("spatial", _positions(graph))):
+        name, most = max(sizes.items(), key=lambda row: row[1], default=("no layer", 1))
+        degree = hybrid.degrees[word]
+        if degree > most:
+            raise ConfigError(f"{where}: {word} must be at most {most}, as {name} is the layer with most, got {degree}")
+
+
+def _channels(graph: ComputationGraph) -> dict[str, int]:
+    return {layer.name: layer.output.size("channel") for layer in graph.layers if "channel" in layer.parallel_dims}
+
+
+def _positions(graph: ComputationGraph) -> dict[str, int]:
+    return {
+        layer.name: math.prod(layer.output.size(dim) for dim in _position_dims(layer))
+        for layer in graph.layers
+        if _position_dims(layer)
+    }
+
+
+def _position_dims(layer: Layer) -> list[str]:
+    return [dim for dim in layer.parallel_dims if dim not in ("sample", "channel")]
+
+
+def largest_divisor(size: int, most: int) -> int:
+    """The largest number up to ``most`` that divides ``size``."""
+    return next(degree for degree in range(min(size, most), 0, -1) if size % degree == 0)
+
+
+def grid_of(layer: Layer, parts: int) -> dict[str, int]:
+    """Degrees of a layer's positions: as many parts as divide, as near to a cube as goes; none without positions."""
+    dims = _position_dims(layer)
+    if math.prod(layer.output.size(dim) for dim in dims) == 1:
+        return {}
+    choices: list[tuple[int, ...]] = [()]
+    for dim in dims:
+        size = layer.output.size(dim)
+        choices = [
+            (*row, degree) for row in choices for degree in range(1, parts // math.prod(row) + 1) if size % degree == 0
+        ]
+    best = max(choices, key=lambda row: (math.prod(row), -max(row), row))
+    return dict(zip(dims, best, strict=True))
+
+
+def _configuration(layer: Layer, hybrid: Hybrid, devices: list[int]) -> Configuration:
+    """Degrees and devices of a layer: parts run over samples, channels, positions, groups over their own order."""
+    degrees = dict.fromkeys(layer.parallel_dims, 1)
+    grid = grid_of(layer, hybrid.spatial)
+    filters = hybrid.filter * (1 if grid else hybrid.spatial)
+    degrees["sample"] = hybrid.data
+    if "channel" in degrees:
+        degrees["channel"] = largest_divisor(layer.output.size("channel"), filters)
+    degrees |= grid
+    group, places = hybrid.filter * hybrid.spatial, math.prod(grid.values())
+    # of a layer without positions the channels go over the group; else over the filters' part of it
+    chosen = [
+        devices[sample * group + (place * hybrid.filter + channel if grid else channel)]
+        for sample in range(hybrid.data)
+        for channel in range(degrees.get("channel", 1))
+        for place in range(places)
+    ]
+    return Configuration(degrees, tuple(chosen))
