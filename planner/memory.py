@@ -7,9 +7,9 @@ from hwprofiles.errors import InfeasiblePlanError
 from planner.cut import schedule_of
 from planner.program import KINDS, Program
 
-__all__ = ["check_memory", "parameter_bytes", "peak_memory_bytes", "residuals"]
+__all__ = ["COPIES_OF_PARAMETERS", "check_memory", "parameter_bytes", "peak_memory_bytes", "residuals"]
 
-_COPIES_OF_PARAMETERS = 3
+COPIES_OF_PARAMETERS = 3
 """Value, gradient and momentum of every trained number."""
 
 
@@ -31,7 +31,7 @@ def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
     for i, (layer, space) in enumerate(zip(graph.layers, program.spaces, strict=True)):
         outputs[i, space.devices] = layer.output.elements * graph.element_bytes * at_once[i] / len(space.devices)
         if graph.has_phase(i, "update"):
-            parameters[space.devices] += parameter_bytes(program, i) * _COPIES_OF_PARAMETERS
+            parameters[space.devices] += parameter_bytes(program, i) * COPIES_OF_PARAMETERS
     kept = outputs.copy()
     transfer = program.kind == KINDS.index("transfer")
     received, sent = np.flatnonzero(transfer & ~program.backward), np.flatnonzero(transfer & program.backward)

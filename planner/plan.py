@@ -23,9 +23,10 @@ from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.near_best import near_best
+from planner.pipeline import Pipeline, strategy_and_cut
 from planner.program import Program
 from planner.refine import Refined, refine
-from planner.strategies import NAMED, Strategy, named_strategy, spaces_of
+from planner.strategies import NAMED, PIPELINE, Strategy, named_strategy, spaces_of
 
 __all__ = [
     "Plan",
@@ -252,6 +253,7 @@ def make_plan(
     exchange: str = "ring",
     batch_norm: str = "local",
     cut: Cut = WHOLE,
+    pipeline: Pipeline | None = None,
     compressed: Compressed = PLAIN,
     where_it_pays: bool = False,
     refine: int = 0,
@@ -265,7 +267,9 @@ def make_plan(
         strategy: A name of ``planner.strategies.strategy_names`` or a strategy file.
         exchange: One of ``planner.exchange.EXCHANGES``.
         batch_norm: One of ``planner.costs.BATCH_NORMS``.
-        cut: Which layers take the mini-batch in sub-batches (``planner.cut.cut_of``); none for ``layerwise``.
+        cut: Which layers take the mini-batch in sub-batches (``planner.cut.cut_of``); none for ``layerwise``, and for
+            ``pipeline``, which makes its own.
+        pipeline: What is asked of the strategy ``pipeline``.
         compressed: What travels as codes (``planner.compressed.compressed_of``); nothing for ``layerwise``.
         where_it_pays: Compress only what shortens the simulated iteration (``planner.compression_choice.pays``).
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
@@ -273,7 +277,8 @@ def make_plan(
 
     Raises:
         ConfigError: An unknown name, a strategy that this batch and cluster cannot have, a cut or compression for
-            ``layerwise``, an exchange that would have to sum codes, or ``refine`` < 0 or for another strategy.
+            ``layerwise``, a cut for ``pipeline``, an exchange that would have to sum codes, ``refine`` < 0 or for
+            another strategy, or ``pipeline`` for another.
         InfeasiblePlanError: The plan does not fit in memory.
     """
     if refine < 0 or (refine and strategy != "layerwise"):
@@ -281,12 +286,20 @@ def make_plan(
             f"refine must be >= 0, and 0 for strategies other than layerwise, got {refine} for {strategy}"
         )
     model = CostModel(graph, cluster, exchange, batch_norm)
-    if strategy == "layerwise" and cut.parts > 1:
-        raise ConfigError(f"sub_batches must be 1 for layerwise, whose search does not know them, got {cut.parts}")
+    if strategy in ("layerwise", PIPELINE) and cut.parts > 1:
+        why = {"layerwise": "whose search does not know them", PIPELINE: "which has micro-batches"}[strategy]
+        raise ConfigError(f"sub_batches must be 1 for {strategy}, {why}, got {cut.parts}")
+    if strategy != PIPELINE and pipeline:
+        raise ConfigError(f"stages, micro_batches, schedule and stage_at are for the strategy pipeline, not {strategy}")
     if strategy == "layerwise" and compressed:
         given = compressed.gradients or compressed.activations
         raise ConfigError(f"compression must be none for layerwise, whose search does not know it, got {given!r}")
-    chosen, used, found = _found(model, strategy, cut, compressed, where_it_pays, refine, progress)
+    if strategy == "layerwise":
+        used = PLAIN
+        chosen, found = _layerwise(model, refine, progress)
+    else:
+        chosen, cut = strategy_and_cut(model, strategy, cut=cut, pipeline=pipeline)
+        used, found = _simulated(model, chosen, cut, compressed, where_it_pays, progress)
     return Plan(
         model=graph.name,
         cluster=cluster.spec,
@@ -307,24 +320,25 @@ def make_plan(
     )
 
 
-def _found(
-    model: CostModel, strategy: str, cut: Cut, compressed: Compressed, where_it_pays: bool, plans: int,
-    progress: Progress,
-) -> tuple[Strategy, Compressed, dict[str, Any]]:  # fmt: skip
-    """A strategy, what of it is compressed, and the fields of ``Plan`` that say how it was found."""
-    if strategy != "layerwise":
-        chosen = named_strategy(strategy, model.graph, len(model.cluster.devices), model.cluster)
-        notes: tuple[str, ...] = ()
-        if compressed and where_it_pays:
-            compressed, notes = pays(model, chosen, cut, compressed, progress=progress)
-        simulated_s = replay_that_fits(lowered(model, chosen, cut=cut, compressed=compressed)).iteration_s
-        return chosen, compressed, {"simulated_s": simulated_s, "notes": notes}
+def _simulated(
+    model: CostModel, chosen: Strategy, cut: Cut, compressed: Compressed, where_it_pays: bool, progress: Progress
+) -> tuple[Compressed, dict[str, Any]]:
+    """What of a strategy is compressed, and the fields of ``Plan`` that say so."""
+    notes: tuple[str, ...] = ()
+    if compressed and where_it_pays:
+        compressed, notes = pays(model, chosen, cut, compressed, progress=progress)
+    simulated_s = replay_that_fits(lowered(model, chosen, cut=cut, compressed=compressed)).iteration_s
+    return compressed, {"simulated_s": simulated_s, "notes": notes}
+
+
+def _layerwise(model: CostModel, plans: int, progress: Progress) -> tuple[Strategy, dict[str, Any]]:
+    """A strategy, and the fields of ``Plan`` that say how it was found."""
     if plans:
         found, best, notes = refined(model, plans, progress=progress)
         refinement = {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}
-        return best.strategy, PLAIN, {**_searched(found, best.simulated_s, notes), **refinement}
+        return best.strategy, {**_searched(found, best.simulated_s, notes), **refinement}
     found, candidate, notes = layerwise(model, progress=progress)
-    return candidate.strategy, PLAIN, _searched(found, candidate.simulated_s, notes)
+    return candidate.strategy, _searched(found, candidate.simulated_s, notes)
 
 
 def _searched(found: Found, simulated_s: float, notes: tuple[str, ...]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from planner.configurations import ConfigSpace, Configuration, placed, space_of
 from planner.graph import ComputationGraph, Layer
 from planner.hybrids import grid_of, hybrid_of, hybrid_strategy, is_hybrid, largest_divisor
 
-__all__ = ["NAMED", "Strategy", "named_strategy", "spaces_of", "strategy_from_file", "strategy_names"]
+__all__ = ["NAMED", "PIPELINE", "Strategy", "named_strategy", "spaces_of", "strategy_from_file", "strategy_names"]
 
 Strategy = Mapping[str, Configuration]
 """Layer name to configuration."""
@@ -87,11 +87,13 @@ NAMED: dict[str, Callable[[ComputationGraph, int], Strategy]] = {
     "spatial": _spatial,
 }
 """Strategies that follow from a rule."""
+PIPELINE = "pipeline"
+"""Cuts the mini-batch too: ``planner.pipeline`` makes it."""
 
 
 def strategy_names() -> tuple[str, ...]:
-    """Every name that the command line knows; ``layerwise`` is found by search."""
-    return (*NAMED, "layerwise")
+    """Every name that the command line knows; ``layerwise`` is found by search, ``pipeline`` cuts the batch too."""
+    return (*NAMED, PIPELINE, "layerwise")
 
 
 def named_strategy(
@@ -114,6 +116,8 @@ def named_strategy(
         return hybrid_strategy(hybrid_of(name), graph, device_count, cluster)
     if name.endswith(SUFFIXES):
         return strategy_from_file(Path(name), graph, device_count)
+    if name == PIPELINE:
+        raise ConfigError(f"strategy must be one without micro-batches here, got {name}")
     known = strategy_names()
     raise ConfigError(
         f"strategy must be one of {', '.join(known)} or a file, or degrees such as data=4,filter=4, "

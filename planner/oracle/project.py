@@ -21,8 +21,8 @@ from planner.oracle.datasets import samples_of
 from planner.oracle.options import STRATEGIES, OracleOptions, check_strategy
 from planner.oracle.sizes import Sizes
 from planner.oracle.splits import Split, layer_times
-from planner.oracle.stages import balanced
 from planner.oracle.table import Limit, OracleRow, OracleTable, WireRow
+from planner.stages import balanced
 from planner.strategies import spaces_of
 
 __all__ = ["memory_reuse", "oracle"]

@@ -13,8 +13,8 @@ from planner.models import ModelBuilder, load_model
 from planner.network import network_of
 from planner.oracle import OracleOptions, forms, oracle, project, wires
 from planner.oracle.sizes import Sizes
-from planner.oracle.stages import balanced
 from planner.regions import held, needed
+from planner.stages import balanced
 from planner.strategies import named_strategy, spaces_of
 
 B, D, DELTA = 8, 80, 4

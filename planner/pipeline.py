@@ -1,0 +1,130 @@
+"""The strategy ``pipeline``: a run of layers a device, micro-batches, and a schedule."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hwprofiles.errors import ConfigError
+from planner.configurations import Configuration
+from planner.costs import CostModel
+from planner.cut import WHOLE, Cut
+from planner.graph import ComputationGraph, Layer
+from planner.schedule import KINDS, Schedule
+from planner.stages import Layout, stage_bounds
+from planner.strategies import PIPELINE, Strategy, named_strategy
+
+__all__ = ["Pipeline", "pipeline_strategy", "strategy_and_cut"]
+
+_A_STAGE = 4
+"""Micro-batches for every stage: with so many, little time is lost in the bubble (GPipe, NeurIPS 2019, Sec. 2.3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """What is asked of a pipeline."""
+
+    schedule: str = "1f1b"
+    """One of ``planner.schedule.KINDS``."""
+    stages: int = 0
+    """Stages; 0: as many as ``stage_at`` says, else one a device as far as there are layers, and two a device for
+    ``interleaved``."""
+    micro_batches: int = 0
+    """Must divide the batch; 0: the most that does, up to four for every device that is used."""
+    stage_at: tuple[str, ...] = ()
+    """First layers of the second and later stages; none: where the slowest stage takes least time."""
+
+
+def strategy_and_cut(
+    model: CostModel, name: str, *, cut: Cut = WHOLE, pipeline: Pipeline | None = None
+) -> tuple[Strategy, Cut]:
+    """A strategy of any name but ``layerwise``, and how it cuts the mini-batch.
+
+    Args:
+        model: Prices of a model on a cluster.
+        name: ``pipeline``, or what ``planner.strategies.named_strategy`` knows.
+        cut: Of other strategies.
+        pipeline: What is asked of ``pipeline``.
+
+    Raises:
+        ConfigError: As ``named_strategy`` and ``pipeline_strategy``.
+        InfeasiblePlanError: As ``pipeline_strategy``.
+    """
+    if name == PIPELINE:
+        return pipeline_strategy(model, pipeline or Pipeline())
+    return named_strategy(name, model.graph, len(model.cluster.devices), model.cluster), cut
+
+
+def pipeline_strategy(
+    model: CostModel, asked: Pipeline, *, groups: Sequence[Sequence[int]] = (), layout: Layout | None = None
+) -> tuple[Strategy, Cut]:
+    """Give every stage a group of devices: the first ones, in order; under ``interleaved`` all, in turn.
+
+    Args:
+        model: Prices of a model on a cluster.
+        asked: Stages, micro-batches and schedule.
+        groups: Devices of each group; none: every device is one.
+        layout: How a layer is split over the devices of its stage; None: it is whole on the first.
+
+    Returns:
+        A configuration for every layer, and the cut with the stages.
+
+    Raises:
+        ConfigError: An unknown schedule or layer, more stages than layers or groups, stages that the groups of an
+            interleaved schedule do not divide, or micro-batches that do not divide the batch.
+        InfeasiblePlanError: No cut into so many stages fits in memory.
+    """
+    graph, places = model.graph, groups or [(device,) for device in range(len(model.cluster.devices))]
+    split = layout or _whole
+    if asked.schedule not in KINDS:
+        raise ConfigError(f"schedule must be one of {', '.join(KINDS)}, got {asked.schedule!r}")
+    stages = _stages(graph, asked, len(places))
+    group_of = tuple(stage % len(places) for stage in range(stages))
+    micro_batches = asked.micro_batches or _micro_batches(graph.batch, max(group_of) + 1, asked.schedule)
+    if micro_batches < 1 or graph.batch % micro_batches:
+        raise ConfigError(f"micro_batches must be >= 1 and divide the batch of {graph.batch}, got {micro_batches}")
+    schedule = Schedule(kind=asked.schedule, micro_batches=micro_batches, groups=group_of)
+    if asked.stage_at:
+        starts: tuple[int, ...] = (0, *(_index(graph, name) for name in asked.stage_at))
+        if any(a >= b for a, b in pairwise(starts)):
+            raise ConfigError(f"stage_at must name later layers one after another, got {', '.join(asked.stage_at)}")
+    else:
+        starts = stage_bounds(model, places, split, schedule)[:-1]
+    cut = Cut(parts=micro_batches, order=asked.schedule, stages=starts)
+    return {layer.name: split(layer, places[group_of[cut.stage_of(i)]]) for i, layer in enumerate(graph.layers)}, cut
+
+
+def _stages(graph: ComputationGraph, asked: Pipeline, devices: int) -> int:
+    """How many on so many devices, or groups of them; checked."""
+    interleaved, layers = asked.schedule == "interleaved", len(graph.layers)
+    named = len(asked.stage_at) + 1 if asked.stage_at else 0
+    if named and asked.stages not in (0, named):
+        raise ConfigError(f"stages must be the {named} that stage_at begins, got {asked.stages}")
+    stages = asked.stages or named or (2 * devices if interleaved else min(devices, layers))
+    if not 1 <= stages <= layers:
+        raise ConfigError(f"stages must be 1 to the {layers} layers of {graph.name}, got {stages}")
+    if interleaved and stages % devices:
+        raise ConfigError(
+            f"stages must be a multiple of the {devices} devices of an interleaved pipeline, got {stages}"
+        )
+    if not interleaved and stages > devices:
+        raise ConfigError(f"stages must be at most the {devices} devices for {asked.schedule}, got {stages}")
+    return stages
+
+
+def _micro_batches(batch: int, devices: int, schedule: str) -> int:
+    """The most that the batch divides into, up to some for every device."""
+    step = devices if schedule == "interleaved" else 1
+    fitting = [count for count in range(step, _A_STAGE * devices + 1, step) if batch % count == 0]
+    if not fitting:
+        raise ConfigError(f"batch must be a multiple of the {devices} devices for an interleaved pipeline, got {batch}")
+    return fitting[-1]
+
+
+def _index(graph: ComputationGraph, name: str) -> int:
+    if name not in graph.index:
+        raise ConfigError(f"stage_at must name layers of {graph.name}, got {name!r}")
+    return graph.index[name]
+
+
+def _whole(layer: Layer, devices: Sequence[int]) -> Configuration:
+    return Configuration(dict.fromkeys(layer.parallel_dims, 1), (devices[0],))

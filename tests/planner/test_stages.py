@@ -1,0 +1,143 @@
+"""Stages of pipelines: the partition against every other one, judged from lowered programs."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plans import ALPHA_S, BYTES_PER_S, residual_block, star
+
+from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.configurations import Configuration
+from planner.costs import CostModel
+from planner.cut import Cut
+from planner.lowering import lower
+from planner.memory import peak_memory_bytes
+from planner.models import ModelBuilder, load_model
+from planner.pipeline import Pipeline, pipeline_strategy
+from planner.program import KINDS
+from planner.strategies import spaces_of
+
+
+def chain(sizes, batch):
+    """Fully connected layers one after another."""
+    net = ModelBuilder("chain", batch=batch, image=(8, 4, 4))
+    net.conv(4, 3, pad=1)
+    for size in sizes:
+        net.linear(size)
+    net.loss()
+    return net.build()
+
+
+def small(count, memory_bytes):
+    cluster = star(count)
+    devices = [replace(device, memory_bytes=memory_bytes) for device in cluster.devices]
+    return DeviceGraph("small", devices, ["switch"], cluster.links)
+
+
+def lowered(model, cut):
+    """A stage a device."""
+    strategy = {
+        layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (cut.stage_of(i),))
+        for i, layer in enumerate(model.graph.layers)
+    }
+    return lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), cut=cut)
+
+
+def stage_times_s(program):
+    """Work of each stage's device, and its transfers to the next with those back, one after another."""
+    cut, moved = program.cut, program.kind == KINDS.index("transfer")
+    stage = np.array([cut.stage_of(i) for i in program.layer])
+    assert (program.device[~moved] == stage[~moved] % len(program.cluster.devices)).all()
+    seconds = np.where(moved, program.size_bytes / BYTES_PER_S + ALPHA_S, program.work_s)
+    return np.bincount(stage, seconds, minlength=len(cut.stages))
+
+
+@settings(max_examples=25)
+@given(
+    sizes=st.lists(st.sampled_from([8, 64, 512, 2048]), min_size=1, max_size=4),
+    stages=st.integers(1, 4),
+    schedule=st.sampled_from(["gpipe", "1f1b"]),
+    memory_bytes=st.floats(1e4, 3e7),
+)
+def test_no_other_cut_that_fits_has_a_faster_slowest_stage(sizes, stages, schedule, memory_bytes):
+    graph = chain(sizes, batch=8)
+    count = len(graph.layers)
+    stages = min(stages, count)
+    model = CostModel(graph, small(stages, memory_bytes))
+    slowest_s, needs = {}, []
+    for cuts in combinations(range(1, count), stages - 1):
+        program = lowered(model, Cut(parts=4, order=schedule, stages=(0, *cuts)))
+        needs.append(peak_memory_bytes(program).max())
+        if needs[-1] <= memory_bytes:
+            slowest_s[0, *cuts] = stage_times_s(program).max()
+    asked = Pipeline(stages=stages, micro_batches=4, schedule=schedule)
+    if not slowest_s:
+        with pytest.raises(InfeasiblePlanError, match=f"stage . of {stages}, .* does not fit on node.*: needs"):
+            pipeline_strategy(model, asked)
+        return
+    _, cut = pipeline_strategy(model, asked)
+    assert slowest_s[cut.stages] == pytest.approx(min(slowest_s.values()), rel=1e-9)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("model", ["block", "resnet-cifar:depth=8"])
+def test_what_is_refused_would_not_fit_lowered(model, schedule, stages):
+    """Of networks with branches the partition counts what is surely needed."""
+    graph = residual_block() if model == "block" else load_model(model, batch=8)
+    asked = Pipeline(stages=stages, micro_batches=4, schedule=schedule)
+    roomy = CostModel(graph, small(stages, 1e12))
+    _, fastest = pipeline_strategy(roomy, asked)
+    needed = peak_memory_bytes(lowered(roomy, fastest)).max()
+    _, cut = pipeline_strategy(CostModel(graph, small(stages, needed)), asked)
+    assert cut == fastest
+
+
+def test_the_error_names_the_stage_its_need_and_the_capacity():
+    outputs = 2**20
+    model = CostModel(chain([outputs], batch=8), small(2, 5e8))
+    with pytest.raises(InfeasiblePlanError) as caught:
+        pipeline_strategy(model, Pipeline(stages=2, micro_batches=4))
+    parameters, samples = 3 * (4 * 4 * 4 + 1) * outputs, 2
+    # the loss on the other device: outputs of two micro-batches and a gradient; the convolution's are few
+    gib = 4 * (parameters + 3 * samples * outputs) / 2**30
+    assert f"stage 1 of 2, conv1 to fc1, does not fit on node0/gpu: needs {gib:.2f} GiB" in str(caught.value)
+    assert f"the device has {5e8 / 2**30:.2f} GiB" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"stages": 5}, "stages must be 1 to the 4 layers of chain, got 5"),
+        ({"stages": -1}, "stages must be 1 to the 4 layers"),
+        ({"stages": 4}, "stages must be at most the 3 devices for 1f1b, got 4"),
+        ({"stages": 4, "schedule": "interleaved"}, "stages must be a multiple of the 3 devices"),
+        ({"schedule": "interleaved", "stages": 3, "micro_batches": 4}, "micro_batches must be a multiple of the 3"),
+        ({"schedule": "interleaved", "stages": 3}, "batch must be a multiple of the 3 devices"),
+        ({"micro_batches": 3}, "micro_batches must be >= 1 and divide the batch of 8, got 3"),
+        ({"micro_batches": -1}, "micro_batches must be >= 1"),
+        ({"schedule": "2f2b"}, "schedule must be one of gpipe, 1f1b, interleaved, got '2f2b'"),
+        ({"stage_at": ("fc9",)}, "stage_at must name layers of chain, got 'fc9'"),
+        ({"stage_at": ("fc2", "fc1")}, "stage_at must name later layers one after another, got fc2, fc1"),
+        ({"stage_at": ("conv1",)}, "stage_at must name later layers one after another, got conv1"),
+        ({"stage_at": ("fc1",), "stages": 3}, "stages must be the 2 that stage_at begins, got 3"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(asked, reason):
+    model = CostModel(chain([16, 8], batch=8), star(3))
+    with pytest.raises(ConfigError, match=reason):
+        pipeline_strategy(model, Pipeline(**asked))
+
+
+@pytest.mark.parametrize(
+    ("asked", "stages", "micro_batches"),
+    [({}, 3, 8), ({"schedule": "interleaved", "stages": 3, "micro_batches": 6}, 3, 6), ({"stages": 1}, 1, 4)],
+)
+def test_what_is_not_said_is_chosen(asked, stages, micro_batches):
+    model = CostModel(chain([16, 8], batch=24 if asked.get("micro_batches") else 8), star(3))
+    _, cut = pipeline_strategy(model, Pipeline(**asked))
+    assert (len(cut.stages), cut.parts) == (stages, micro_batches)
