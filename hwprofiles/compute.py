@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Floats, Kernels
+from hwprofiles.launch import Launch
 
 __all__ = ["PHASES", "ComputeProfile", "Efficiency", "MeasuredParts", "MeasuredRow", "load_profile", "profile_names"]
 
@@ -84,6 +85,11 @@ class ComputeProfile:
     """Measured rows of whole layers by (model without parameters, layer, phase)."""
     parts: Mapping[tuple[str, str, str], MeasuredParts] = field(default_factory=dict, repr=False)
     """Measured parts by (model with its parameters, layer, phase)."""
+    launch: Launch | None = None
+    """How it takes kernels of several streams; None where that is not known."""
+    occupancies: Mapping[tuple[str, str, str], float] = field(default_factory=dict, repr=False)
+    """Measured shares of the device that a phase of a whole layer keeps busy, by (model without parameters, layer,
+    phase)."""
 
     def time_s(self, kernels: Kernels, *, phase: str = "forward", winograd: bool | NDArray[np.bool_] = False) -> Floats:
         """Return the seconds of each kernel, alone on the device.

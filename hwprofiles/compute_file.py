@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from hwprofiles.compute import PHASES, ComputeProfile, Efficiency, MeasuredParts, MeasuredRow
 from hwprofiles.errors import ConfigError
+from hwprofiles.launch import Launch
 
 __all__ = ["ProfileFile", "catalogue", "find_profile"]
 
@@ -48,6 +49,14 @@ class _Efficiency(_Section):
     memory: Fraction
 
 
+class _Launch(_Section):
+    tile_rows: Count
+    tile_columns: Count
+    blocks_per_multiprocessor: Count
+    priorities: Count
+    streams: Count
+
+
 class _Row(_Section):
     model: str
     layer: str
@@ -58,6 +67,11 @@ class _Row(_Section):
     activation_gradient_ms: Positive | None = None
     weight_gradient_ms: Positive | None = None
     update_ms: Positive | None = None
+    forward_occupancy: Fraction | None = None
+    activation_gradient_occupancy: Fraction | None = None
+    weight_gradient_occupancy: Fraction | None = None
+    bias_gradient_occupancy: Fraction | None = None
+    update_occupancy: Fraction | None = None
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:
@@ -78,6 +92,7 @@ class ProfileFile(_Section):
     launch_overhead_us: Positive
     multiprocessors: Count
     efficiency: _Efficiency
+    launch: _Launch | None = None
     measured: list[_Row] = []
 
     def profile(self, name: str) -> ComputeProfile:
@@ -95,6 +110,8 @@ class ProfileFile(_Section):
             efficiency=_efficiency(self.efficiency),
             rows=_rows(self.measured),
             parts=_parts(self.measured),
+            launch=Launch(**self.launch.model_dump()) if self.launch else None,
+            occupancies=_occupancies(self.measured),
         )
 
 
@@ -125,6 +142,15 @@ def _rows(rows: list[_Row]) -> dict[tuple[str, str, str], MeasuredRow]:
         for row in rows
         if row.batch is not None
         for phase, time_s in _times(row).items()
+    }
+
+
+def _occupancies(rows: list[_Row]) -> dict[tuple[str, str, str], float]:
+    return {
+        (row.model, row.layer, phase): share
+        for row in rows
+        for phase in PHASES
+        if (share := getattr(row, f"{phase}_occupancy")) is not None
     }
 
 

@@ -20,9 +20,11 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 KINDS = (
-    "forward", "activation_gradient", "weight_gradient", "update", "compress", "decompress", "transfer", "collective",
+    "forward", "epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient", "update", "compress",
+    "decompress", "transfer", "collective",
 )  # fmt: skip
-"""Kinds of tasks; ``Program.kind`` holds indices into this tuple."""
+"""Kinds of tasks; ``Program.kind`` holds indices into this tuple.  Gradients of epilogues (activations and batch
+normalisation) and of biases are tasks of their own in decomposed programs only (``planner.streams``)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -115,14 +115,14 @@ class Replay:
         return device in (self.program.device[task], self.program.peer[task])
 
     @cached_property
-    def _shown(self) -> tuple[int, float]:
+    def shown(self) -> tuple[int, float]:
         """The iteration that timelines show, and when its first task starts: often before the one before ends."""
         row = max(len(self.ends_s) - 2, 0)
         return row, float(self.schedule.start_s[self.reading.task_of[row]].min())
 
     def timeline(self) -> pd.DataFrame:
         """One row a task of the steady iteration; times from the start of its first task, seconds."""
-        row, origin_s = self._shown
+        row, origin_s = self.shown
         engine_task = self.reading.task_of[row]
         start_s, end_s = self.schedule.start_s[engine_task] - origin_s, self.schedule.end_s[engine_task] - origin_s
         return timeline_rows(self.program, start_s, end_s, iteration=row, origin="simulated")
@@ -134,7 +134,7 @@ class Replay:
         share = resource_use(self.reading.graph, self.schedule, edges)[: len(links)].clip(min=0.0)
         return LinkUse(
             links=tuple(link.name for link in links),
-            edges_s=edges - self._shown[1],
+            edges_s=edges - self.shown[1],
             share=share,
             moved_bytes=share.sum(axis=1) * self.program.cluster.bandwidth * (end - begin) / bins,
         )

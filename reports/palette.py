@@ -22,6 +22,7 @@ _KINDS = {
     "activation_gradient": "#74c7f2",
     "weight_gradient": "#0a6b45",
     "bias_gradient": "#8bc6a4",
+    "epilogue_gradient": "#5b6fd6",
     "update": "#e8c63a",
     "transfer": "#d9640f",
     "send": "#e2711d",
