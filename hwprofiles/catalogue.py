@@ -2,16 +2,17 @@
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hwprofiles.changes import Change, changed_classes, changed_graph, read_change
 from hwprofiles.cluster_build import build_cluster
 from hwprofiles.cluster_file import ClusterFile, Parameter, parse_cluster, read_parameters, read_tree
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 
-__all__ = ["ClusterParameter", "ClusterSummary", "cluster_names", "describe", "load_cluster"]
+__all__ = ["ClusterParameter", "ClusterSummary", "cluster_names", "cluster_path", "describe", "load_cluster"]
 
 CLUSTERS = Path(__file__).parent / "clusters"
 
@@ -45,12 +46,18 @@ def cluster_names() -> list[str]:
     return sorted(path.stem for path in CLUSTERS.glob("*.yaml"))
 
 
+def cluster_path(spec: str) -> Path:
+    """The file that a cluster is read from, named as for ``load_cluster``."""
+    return _locate(spec)[0]
+
+
 def load_cluster(spec: str) -> DeviceGraph:
     """Device graph of a cluster.
 
     Args:
         spec: A name of the catalogue or the path of a cluster file, and optionally parameters:
-            ``p100-4x4``, ``p100-4x4:nodes=8``, ``mine.yaml:nodes=2,uplinks=3``.
+            ``p100-4x4``, ``p100-4x4:nodes=8``, ``mine.yaml:nodes=2,uplinks=3``; and changes, whose names have
+            points: ``p100-4x4:link.ib.bandwidth_factor=0.5,device.node0/gpu1.speed=0.8`` (``hwprofiles.changes``).
 
     Raises:
         ConfigError: The cluster, a parameter or the file breaks a rule; one line names all of them.
@@ -61,15 +68,16 @@ def load_cluster(spec: str) -> DeviceGraph:
     return graph
 
 
-def _build(file: ClusterFile, values: Mapping[str, float]) -> DeviceGraph:
-    changed = [f"{key}={value:g}" for key, value in values.items() if value != file.parameters[key].default]
-    return build_cluster(file, f"{file.name}:{','.join(changed)}" if changed else file.name)
+def _build(file: ClusterFile, values: Mapping[str, float], changes: Sequence[Change]) -> DeviceGraph:
+    given = [f"{key}={value:g}" for key, value in values.items() if value != file.parameters[key].default]
+    given += [change.text for change in changes]
+    return changed_graph(build_cluster(file, f"{file.name}:{','.join(given)}" if given else file.name), changes)
 
 
 def describe(spec: str) -> ClusterSummary:
     """Summary of a cluster, named as for ``load_cluster``."""
-    file, values = _load(spec)
-    graph = _build(file, values)
+    file, values, changes = _load(spec)
+    graph = _build(file, values, changes)
     return ClusterSummary(
         name=file.name,
         description=" ".join(file.description.split()),
@@ -82,12 +90,15 @@ def describe(spec: str) -> ClusterSummary:
     )
 
 
-def _load(spec: str) -> tuple[ClusterFile, dict[str, float]]:
-    path, assignments = _locate(spec)
+def _load(spec: str) -> tuple[ClusterFile, dict[str, float], list[Change]]:
+    path, text = _locate(spec)
     origin = f"cluster {path.stem}" if path.parent == CLUSTERS else f"cluster file {path}"
-    tree = read_tree(path)
-    values = _choose(read_parameters(tree, origin), assignments, origin)
-    return parse_cluster(tree, values, origin), values
+    tree, assignments = read_tree(path), text.split(",") if text else []
+    dotted = [row.partition("=") for row in assignments if "." in row.partition("=")[0]]
+    changes = [read_change(name.strip(), value.strip()) for name, _, value in dotted]
+    plain = [row for row in assignments if "." not in row.partition("=")[0]]
+    values = _choose(read_parameters(tree, origin), plain, origin)
+    return parse_cluster(changed_classes(tree, changes), values, origin), values, changes
 
 
 def _locate(spec: str) -> tuple[Path, str]:
@@ -108,11 +119,11 @@ def _locate(spec: str) -> tuple[Path, str]:
     raise ConfigError(f"cluster must be a known name or a file, got {name!r}; {hint}known: {known}")
 
 
-def _choose(parameters: Mapping[str, Parameter], assignments: str, origin: str) -> dict[str, float]:
+def _choose(parameters: Mapping[str, Parameter], assignments: Sequence[str], origin: str) -> dict[str, float]:
     values: dict[str, float] = {name: parameter.default for name, parameter in parameters.items()}
     problems: list[str] = []
     given: set[str] = set()
-    for assignment in assignments.split(",") if assignments else ():
+    for assignment in assignments:
         name, equals, text = (part.strip() for part in assignment.partition("="))
         if not equals:
             problems.append(f"parameters must look like name=number, got {assignment!r}")

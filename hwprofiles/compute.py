@@ -1,7 +1,7 @@
 """How long a device takes for kernels of given sizes: a roofline whose roof sinks for small parts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,6 +146,24 @@ class ComputeProfile:
         if parts is None:
             return published
         return MeasuredParts(parts.sizes + published.sizes, parts.time_s + published.time_s)
+
+    def faster(self, speed: float) -> "ComputeProfile":
+        """The profile of a device that does everything ``speed`` times as fast; itself for 1."""
+        if speed == 1:
+            return self
+        rows = {key: replace(row, time_s=row.time_s / speed) for key, row in self.rows.items()}
+        parts = {
+            key: replace(row, time_s=tuple(second / speed for second in row.time_s)) for key, row in self.parts.items()
+        }
+        return replace(
+            self,
+            name=f"{self.name} x {speed:g}",
+            peak_flop_per_s=self.peak_flop_per_s * speed,
+            memory_bytes_per_s=self.memory_bytes_per_s * speed,
+            launch_overhead_s=self.launch_overhead_s / speed,
+            rows=rows,
+            parts=parts,
+        )
 
 
 def load_profile(name: str) -> ComputeProfile:

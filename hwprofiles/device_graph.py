@@ -34,8 +34,12 @@ class Device:
     """Name of its compute profile."""
     memory_bytes: float
     copy_engines: CopyEngines = field(default=CopyEngines(), repr=False)
+    speed: float = field(default=1.0, repr=False)
+    """Of its arithmetic and memory, relative to what the profile says."""
 
     def __post_init__(self) -> None:
+        if not 0 < self.speed < math.inf:
+            raise ConfigError(f"Device.speed must be finite and > 0, got {self.speed!r} for {self.name!r}")
         if not 0 < self.memory_bytes < math.inf:
             raise ConfigError(
                 f"Device.memory_bytes must be finite and > 0 B, got {self.memory_bytes!r} for {self.name!r}"
@@ -211,16 +215,23 @@ class DeviceGraph:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything: names, devices, vertices, links, and copy engines and hosts where there are any."""
+        """Hash of everything: names, devices, vertices, links; copy engines, hosts and speeds where any are given."""
         text = repr((self.name, self.devices, self.vertices, self.links))
         engines = [device.copy_engines for device in self.devices]
         if self.hosts or any(each.declared for each in engines):
             text += repr((engines, sorted(self.hosts)))
+        speeds = [device.speed for device in self.devices]
+        if set(speeds) != {1.0}:
+            text += repr(speeds)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def with_links(self, links: Sequence[Link]) -> "DeviceGraph":
         """The same devices and switches joined by other links."""
         return DeviceGraph(self.name, self.devices, self.vertices[len(self.devices) :], links, hosts=self.hosts)
+
+    def with_devices(self, devices: Sequence[Device]) -> "DeviceGraph":
+        """Other devices in the same places."""
+        return DeviceGraph(self.name, devices, self.vertices[len(self.devices) :], self.links, hosts=self.hosts)
 
     def take(self, count: int) -> "DeviceGraph":
         """The same cluster with its first ``count`` devices only; see ``only``."""

@@ -13,6 +13,7 @@ from orrery.output import print_json, to_json, whole_file
 from orrery.probe_command import probe
 from orrery.progress import progress_bar
 from orrery.run_command import run as run_plan
+from orrery.sweep_command import results, sweep
 from orrery.validate_command import validate
 from orrery.views import (
     cluster_row,
@@ -294,6 +295,8 @@ app.command("run")(run_plan)
 app.command("probe")(probe)
 app.command("validate")(validate)
 app.command("oracle")(oracle)
+app.command("sweep")(sweep)
+app.command("results")(results)
 app.add_typer(lab, name="lab")
 app.add_typer(whatif, name="whatif")
 

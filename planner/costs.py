@@ -180,7 +180,7 @@ class CostModel:
     batch_norm: str = "local"
     network: Network = field(init=False)
     profiles: tuple[ComputeProfile, ...] = field(init=False)
-    """The cluster's different profiles."""
+    """The cluster's different profiles; of devices of another speed, ones of their own."""
     profile_of: Ints = field(init=False)
     """Shape (n,): index into ``profiles`` for every device."""
     pairs_priced: int = field(init=False, default=0)
@@ -193,9 +193,10 @@ class CostModel:
         if self.batch_norm not in BATCH_NORMS:
             raise ConfigError(f"batch_norm must be {' or '.join(BATCH_NORMS)}, got {self.batch_norm!r}")
         self.network = network_of(self.cluster)
-        names = list(dict.fromkeys(device.profile for device in self.cluster.devices))
-        self.profiles = tuple(load_profile(name) for name in names)
-        self.profile_of = np.array([names.index(device.profile) for device in self.cluster.devices])
+        kinds = [(device.profile, device.speed) for device in self.cluster.devices]
+        names = {kind: k for k, kind in enumerate(dict.fromkeys(kinds))}
+        self.profiles = tuple(load_profile(name).faster(speed) for name, speed in names)
+        self.profile_of = np.array([names[kind] for kind in kinds])
 
     @cached_property
     def digest(self) -> str:

@@ -14,7 +14,16 @@ from planner.configurations import ConfigSpace, Configuration, placed, space_of
 from planner.graph import ComputationGraph, Layer
 from planner.hybrids import grid_of, hybrid_of, hybrid_strategy, is_hybrid, largest_divisor
 
-__all__ = ["NAMED", "PIPELINE", "Strategy", "named_strategy", "spaces_of", "strategy_from_file", "strategy_names"]
+__all__ = [
+    "NAMED",
+    "PIPELINE",
+    "Strategy",
+    "check_strategy",
+    "named_strategy",
+    "spaces_of",
+    "strategy_from_file",
+    "strategy_names",
+]
 
 Strategy = Mapping[str, Configuration]
 """Layer name to configuration."""
@@ -96,6 +105,23 @@ def strategy_names() -> tuple[str, ...]:
     return (*NAMED, PIPELINE, "layerwise")
 
 
+def check_strategy(name: str) -> None:
+    """Refuse the name of a strategy that is neither known, nor degrees, nor a file's.
+
+    Raises:
+        ConfigError: It is none of these (the nearest name is given), or degrees that cannot be read.
+    """
+    known = strategy_names()
+    if name in known or name.endswith(SUFFIXES):
+        return
+    if not is_hybrid(name):
+        raise ConfigError(
+            f"strategy must be one of {', '.join(known)} or a file, or degrees such as data=4,filter=4, "
+            f"got {name!r}{_near(name, known)}"
+        )
+    hybrid_of(name)
+
+
 def named_strategy(
     name: str, graph: ComputationGraph, device_count: int, cluster: DeviceGraph | None = None
 ) -> Strategy:
@@ -112,17 +138,14 @@ def named_strategy(
     """
     if name in NAMED:
         return NAMED[name](graph, device_count)
-    if is_hybrid(name) and not name.endswith(SUFFIXES):
-        return hybrid_strategy(hybrid_of(name), graph, device_count, cluster)
+    check_strategy(name)
     if name.endswith(SUFFIXES):
         return strategy_from_file(Path(name), graph, device_count)
     if name == PIPELINE:
         raise ConfigError(f"strategy must be one without micro-batches here, got {name}")
-    known = strategy_names()
-    raise ConfigError(
-        f"strategy must be one of {', '.join(known)} or a file, or degrees such as data=4,filter=4, "
-        f"got {name!r}{_near(name, known)}"
-    )
+    if not is_hybrid(name):
+        raise ConfigError(f"strategy {name} follows from no rule: it is searched")
+    return hybrid_strategy(hybrid_of(name), graph, device_count, cluster)
 
 
 def strategy_from_file(path: Path, graph: ComputationGraph, device_count: int) -> Strategy:

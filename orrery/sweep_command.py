@@ -1,0 +1,85 @@
+"""``orrery sweep`` and ``orrery results``: many what-if points, and what became of them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orrery.output import print_json, whole_file
+from orrery.progress import progress_bar
+from orrery.views import print_pairs, print_rich
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["results", "sweep"]
+
+_SHOWN = 20
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Sweep file, YAML.")],
+    *,
+    store: Annotated[Path, typer.Option(metavar="STORE", help="Results, SQLite; made where there is none.")],
+    processes: Annotated[int, typer.Option(min=0, metavar="N", help="Processes here; 0: one a core.")] = 0,
+    dask: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Compute on this Dask scheduler's workers, or local:N for N here.")
+    ] = "",
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Compute again what broke off before.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Compute however many points there are.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")] = False,
+) -> None:
+    """Compute what a store lacks of a sweep's points; stop it whenever, it goes on where it was."""
+    from dataclasses import asdict
+
+    from planner.sweep import Store, read_sweep, run_sweep
+    from planner.sweep.spec import MOST_POINTS
+
+    points = read_sweep(file, most_points=None if yes else MOST_POINTS)
+    with Store.writing(store) as results_store, progress_bar(points.name) as progress:
+        done = run_sweep(
+            points, results_store, processes=processes, dask=dask, retry_failed=retry_failed, progress=progress
+        )
+    values = {"sweep": points.name, **asdict(done), "store": str(store)}
+    print_json(values) if json else print_pairs(values)
+
+
+def results(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Results of sweeps, SQLite.")],
+    *,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="COND", help="Rows such as \"devices <= 96 and strategy == 'data'\".")
+    ] = None,
+    sort: Annotated[str, typer.Option(metavar="COLUMN", help="Sort by it; with - before it, greatest first.")] = "",
+    columns: Annotated[str, typer.Option(metavar="C,C,...", help="Columns to show and export; else all.")] = "",
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print.")] = _SHOWN,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV to write, all rows that are left.")] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Parquet to write, likewise.")] = None,
+    copy: Annotated[
+        Path | None, typer.Option(metavar="NEW", help="Copy what can be read of a damaged or other store.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON value, all rows that are left.")] = False,
+) -> None:
+    """Filter, sort and export what sweeps have stored."""
+    from planner.sweep import Store
+    from planner.sweep.table import exported, table_of
+
+    if copy:
+        return print_pairs({"copied": Store.copy(store, copy), "store": str(copy)})
+    with Store.reading(store) as opened:
+        frame = table_of(opened.to_frame(), where=where or (), sort=sort, columns=columns)
+    for path in (csv, parquet):
+        if path:
+            with whole_file(path) as partial:
+                exported(frame, partial)
+    if json:
+        return print_json({"rows": frame.to_dict(orient="records")})
+    _show(frame, limit)
+
+
+def _show(frame: "pd.DataFrame", limit: int) -> None:
+    from reports.sweep_table import sweep_table
+
+    print_rich(sweep_table(frame.head(limit)))
+    more = f", the first {limit:,} shown" if len(frame) > limit else ""
+    print(f"{len(frame):,} points{more}")

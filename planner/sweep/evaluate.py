@@ -1,0 +1,78 @@
+"""What a point comes to: its strategy priced, lowered and replayed."""
+
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from time import perf_counter
+
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.errors import OrreryError
+from planner.compressed import compressed_of
+from planner.cut import WHOLE, cut_of
+from planner.graph import ComputationGraph
+from planner.memory import peak_memory_bytes
+from planner.models import load_model
+from planner.plan import lower_plan, make_plan
+from planner.replay import replay
+from planner.sweep.point import Point
+
+__all__ = ["Result", "evaluate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of a point."""
+
+    status: str
+    """``ok``; ``refused``: it breaks a rule or does not fit; ``failed``: its computation broke off."""
+    values: dict[str, float] = field(default_factory=dict)
+    """Seconds, bytes, images a second; empty unless ``ok``."""
+    error: str = ""
+    seconds: float = 0.0
+    """That the computation took."""
+
+
+@lru_cache(maxsize=8)
+def _cluster(spec: str) -> DeviceGraph:
+    return load_cluster(spec)
+
+
+@lru_cache(maxsize=8)
+def _model(spec: str, batch: int) -> ComputationGraph:
+    return load_model(spec, batch=batch)
+
+
+def evaluate(point: Point) -> Result:
+    """Compute a point; whatever goes wrong is its result."""
+    begin = perf_counter()
+    try:
+        values = _values(point)
+    except OrreryError as error:
+        return Result(status="refused", error=str(error), seconds=perf_counter() - begin)
+    except Exception as error:  # one point's failure must not end the sweep
+        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return Result(status="failed", error=message, seconds=perf_counter() - begin)
+    return Result(status="ok", values=values, seconds=perf_counter() - begin)
+
+
+def _values(point: Point) -> dict[str, float]:
+    graph, cluster = _model(point.model, point.batch), _cluster(point.cluster)
+    coded = {"gradients": point.compress_gradients, "activations": point.compress_activations}
+    plan = make_plan(
+        graph, cluster, strategy=point.strategy, exchange=point.exchange, batch_norm=point.batch_norm,
+        cut=cut_of(graph, point.sub_batches) if point.sub_batches > 1 else WHOLE,
+        compressed=compressed_of(graph, point.exchange, **coded),
+    )  # fmt: skip
+    program = lower_plan(plan, graph, cluster)
+    shares = asdict(replay(program).shares())
+    del shares["device"]
+    return {
+        "devices": len(cluster.devices),
+        "iteration_s": plan.simulated_s,
+        "images_per_s": point.batch / plan.simulated_s,
+        "additive_s": plan.additive_s,
+        **shares,
+        "moved_bytes": program.moved_bytes,
+        "peak_memory_bytes": float(peak_memory_bytes(program).max()),
+        "tasks": program.size,
+    }

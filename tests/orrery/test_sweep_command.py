@@ -1,0 +1,89 @@
+import json
+
+import pandas as pd
+import pytest
+
+from orrery.cli import app
+from orrery.errors import run
+from planner.sweep import Store
+from planner.sweep.evaluate import Result
+from planner.sweep.point import Point
+
+FILE = """
+version: 1
+name: little
+models: lenet5
+clusters: {cluster: p100-4x4, with: {nodes: 1}}
+batch: [8, 7]
+strategies: [data, model]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweep.yaml").write_text(FILE)
+    return tmp_path
+
+
+@pytest.fixture
+def stored(folder):
+    with Store.writing(folder / "r.sqlite") as store:
+        for k, batch in enumerate((8, 16, 32)):
+            point = Point(model="lenet5", cluster="p100-4x4:nodes=1", batch=batch, strategy="data")
+            store.add(point, Result(status="ok", values={"iteration_s": 0.5 - 0.1 * k, "images_per_s": 10.0 * batch}))
+    return folder
+
+
+@pytest.mark.timeout(120)
+def test_a_sweep_is_computed_once_and_its_refusals_kept(folder, capsys):
+    for computed in (4, 0):
+        assert run(app, ["sweep", "sweep.yaml", "--store", "out/r.sqlite", "--processes", "1", "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert (said["points"], said["computed"], said["stored"]) == (4, computed, 4 - computed)
+    with Store.reading(folder / "out" / "r.sqlite") as store:
+        statuses = {(point.batch, point.strategy): result.status for point, result in store.rows()}
+    assert statuses == {(8, "data"): "ok", (8, "model"): "ok", (7, "data"): "refused", (7, "model"): "ok"}
+
+
+def test_results_are_filtered_sorted_and_cut(stored, capsys):
+    words = ["results", "r.sqlite", "--where", "batch > 8", "--sort", "-batch", "--columns", "batch,iteration_s"]
+    assert run(app, [*words, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert rows == [{"batch": 32, "iteration_s": pytest.approx(0.3)}, {"batch": 16, "iteration_s": pytest.approx(0.4)}]
+    assert run(app, [*words, "--limit", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "iteration [ms]" in out
+    assert "300.0" in out
+    assert "2 points, the first 1 shown" in out
+
+
+def test_results_are_exported(stored, capsys):
+    assert run(app, ["results", "r.sqlite", "--csv", "r.csv", "--parquet", "r.parquet"]) == 0
+    for frame in (pd.read_csv("r.csv"), pd.read_parquet("r.parquet")):
+        assert sorted(frame["batch"]) == [8, 16, 32]
+        assert frame["images_per_s"].tolist() == (10.0 * frame["batch"]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (
+            ["sweep", "none.yaml", "--store", "n.sqlite"],
+            "none.yaml cannot be read: No such file or directory",
+        ),
+        (["sweep", "sweep.yaml", "--store", "n.sqlite", "--dask", "local:x"], "local:N with N >= 1, got 'local:x'"),
+        (["results", "none.sqlite"], "store none.sqlite does not exist"),
+        (["results", "r.sqlite", "--where", "bach > 8"], "where 'bach > 8' cannot be used"),
+        (["results", "r.sqlite", "--sort", "iteration"], "sort must name one of"),
+        (["results", "r.sqlite", "--columns", "batch,iteration_ms"], "did you mean 'iteration_s'?"),
+        (["results", "r.sqlite", "--csv", "r.txt"], "must be written to a .csv or .parquet file, got"),
+        (["results", "r.sqlite", "--copy", "r.sqlite"], "copy must be a new file"),
+    ],
+)
+def test_bad_input_is_one_line(stored, capsys, words, rule):
+    assert run(app, words) == 2
+    error = capsys.readouterr().err
+    assert rule in error
+    assert error.count("\n") == 1
+    assert not (stored / "r.txt").exists()

@@ -1,0 +1,146 @@
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from sweep_points import POINTS, breaking, dying, plain
+
+from hwprofiles.errors import ConfigError
+from planner.models import load_model
+from planner.plan import make_plan
+from planner.sweep import Store, Sweep, run_sweep
+from planner.sweep.evaluate import evaluate
+from planner.sweep.local import compute_locally
+from planner.sweep.on_dask import compute_on_dask
+from planner.sweep.point import Point
+
+SWEEP = """
+version: 1
+name: killed
+models: [lenet5, alexnet]
+clusters: {cluster: p100-4x4, with: {nodes: [1, 2, 4], link.nvlink1.bandwidth_factor: [0.25, 0.5, 1, 2]}}
+batch_per_device: [8, 16]
+strategies: [data, model, owt]
+"""
+
+
+def test_a_point_is_what_its_plan_says():
+    from hwprofiles.catalogue import load_cluster
+
+    point = Point(model="alexnet", cluster="p100-4x4", batch=512, strategy="owt", compress_gradients="float16")
+    found = evaluate(point).values
+    from planner.compressed import compressed_of
+
+    graph = load_model("alexnet", batch=512)
+    plan = make_plan(
+        graph, load_cluster("p100-4x4"), strategy="owt", compressed=compressed_of(graph, "ring", gradients="float16")
+    )
+    assert found["iteration_s"] == plan.simulated_s
+    assert found["images_per_s"] == 512 / plan.simulated_s
+    shares = [found[name] for name in ("compute_s", "exposed_communication_s", "idle_s")]
+    assert sum(shares) == pytest.approx(found["iteration_s"], rel=1e-9)
+
+
+def test_what_cannot_be_had_is_refused_and_what_breaks_has_failed():
+    refused = evaluate(Point(model="lenet5", cluster="p100-4x4", batch=7, strategy="data"))
+    assert (refused.status, refused.values) == ("refused", {})
+    assert "multiple of the 16 devices" in refused.error
+
+
+@pytest.mark.timeout(120)
+def test_processes_compute_what_one_does():
+    found = {point: plain(result) for point, result in compute_locally(POINTS, processes=2)}
+    assert found == {point: plain(evaluate(point)) for point in POINTS}
+
+
+@pytest.mark.timeout(120)
+def test_points_whose_process_dies_fail_alone():
+    found = dict(compute_locally(POINTS, processes=2, evaluate=dying))
+    died = {point for point in POINTS if point.batch == 96 and point.strategy == "owt"}
+    assert {point for point, result in found.items() if result.status == "failed"} == died
+    assert all(plain(found[point]) == plain(evaluate(point)) for point in POINTS if point not in died)
+
+
+@pytest.mark.timeout(120)
+def test_an_error_in_the_workers_is_not_swallowed():
+    with pytest.raises(ValueError, match="never returned"):
+        list(compute_locally(POINTS[:2], processes=1, evaluate=breaking))
+
+
+@pytest.mark.timeout(120)
+def test_only_what_is_missing_is_computed(tmp_path):
+    sweep = Sweep(name="half", points=tuple(POINTS[:6]))
+    with Store.writing(tmp_path / "r.sqlite") as store:
+        first = run_sweep(Sweep(name="half", points=tuple(POINTS[:3])), store, processes=1)
+        second = run_sweep(sweep, store, processes=1)
+        third = run_sweep(sweep, store, processes=1)
+    assert [row.computed for row in (first, second, third)] == [3, 3, 0]
+    assert [row.stored for row in (first, second, third)] == [0, 3, 6]
+
+
+def rows_of(path):
+    with Store.reading(path) as store:
+        return {point: plain(result) for point, result in store.rows()}
+
+
+@pytest.mark.timeout(300)
+def test_a_sweep_killed_three_times_ends_as_an_undisturbed_one(tmp_path):
+    file, store = tmp_path / "sweep.yaml", tmp_path / "killed.sqlite"
+    file.write_text(SWEEP)
+    command = [sys.executable, "-m", "orrery", "sweep", str(file), "--processes", "2", "--json", "--store"]
+    chance, seen = random.Random(1), 0
+    for _ in range(3):
+        process = subprocess.Popen([*command, str(store)], stdout=subprocess.DEVNULL, start_new_session=True)
+        enough = seen + chance.randint(3, 25)
+        while seen < enough and process.poll() is None:
+            time.sleep(0.02)
+            seen = len(rows_of(store)) if store.is_file() and store.stat().st_size else 0
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        _wait_until_gone(process.pid)
+        seen = len(rows_of(store))
+    assert 0 < seen < 144
+    last = subprocess.run([*command, str(store)], check=True, capture_output=True, text=True)
+    assert f'"stored":{seen},"computed":{144 - seen}' in last.stdout
+    subprocess.run([*command, str(tmp_path / "whole.sqlite")], check=True, capture_output=True)
+    assert rows_of(store) == rows_of(tmp_path / "whole.sqlite")
+    assert len(rows_of(store)) == 144
+
+
+def _wait_until_gone(group: int) -> None:
+    """Workers of a killed sweep end by themselves."""
+    for _ in range(500):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.02)
+    raise AssertionError("a killed sweep left processes behind")
+
+
+@pytest.mark.timeout(240)
+def test_dask_computes_the_same_though_a_worker_is_killed():
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        results = compute_on_dask(POINTS * 1, address=cluster.scheduler_address)
+        found = dict([next(results), next(results)])
+        os.kill(cluster.workers[0].pid, signal.SIGKILL)
+        for point, result in results:
+            assert point not in found
+            found[point] = result
+    assert {p: plain(r) for p, r in found.items()} == {point: plain(evaluate(point)) for point in POINTS}
+
+
+@pytest.mark.parametrize(
+    ("address", "rule"), [("local:0", "local:N with N >= 1"), ("tcp://127.0.0.1:9", "cannot be reached")]
+)
+def test_dask_that_cannot_be_used_is_an_error(address, rule, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("planner.sweep.on_dask.WAIT_S", 0.5)
+    with pytest.raises(ConfigError, match=rule):
+        next(compute_on_dask(POINTS, address=address))

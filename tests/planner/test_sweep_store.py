@@ -1,0 +1,134 @@
+import sqlite3
+
+import pytest
+from sweep_points import POINTS, plain
+
+from hwprofiles.errors import ConfigError
+from planner.sweep import Store
+from planner.sweep.evaluate import Result, evaluate
+
+OK = Result(status="ok", values={"iteration_s": 0.25, "devices": 4})
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "results.sqlite"
+    with Store.writing(path) as store:
+        for point in POINTS[:5]:
+            store.add(point, OK)
+        store.add(POINTS[5], Result(status="refused", error="too large"))
+        store.add(POINTS[6], Result(status="failed", error="died"))
+    return path
+
+
+def test_what_was_added_is_there_again(path):
+    with Store.reading(path) as store:
+        rows = dict(store.rows())
+        assert rows[POINTS[0]] == OK
+        assert store.known([point.digest for point in POINTS]) == {point.digest for point in POINTS[:7]}
+        frame = store.to_frame().set_index("status")
+    assert frame.loc["ok", "iteration_s"].tolist() == [0.25] * 5
+    assert frame.loc["refused", "error"] == "too large"
+    assert set(frame["nodes"]) == {1}
+
+
+def test_nothing_is_stored_twice(path):
+    with Store.writing(path) as store, pytest.raises(ConfigError, match="UNIQUE"):
+        store.add(POINTS[0], OK)
+
+
+def test_failed_points_are_forgotten_on_request(path):
+    with Store.writing(path) as store:
+        assert store.failed() == {POINTS[6].digest}
+        store.forget(store.failed())
+        assert not store.failed()
+        assert len(dict(store.rows())) == 6
+
+
+def test_one_writer_at_a_time_and_readers_beside_it(path):
+    with Store.writing(path), Store.reading(path) as reader:
+        assert len(reader.to_frame()) == 7
+        with pytest.raises(ConfigError, match=r"locked by another process: a sweep adds to it"), Store.writing(path):
+            pass
+
+
+def test_a_database_locked_from_outside_is_said_to_be_so(path, monkeypatch):
+    monkeypatch.setattr("planner.sweep.store.WAIT_S", 0.05)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("begin immediate")
+    with (
+        Store.writing(path) as store,
+        pytest.raises(ConfigError, match=r"locked by another process \(waited 0.05 s\)"),
+    ):
+        store.add(POINTS[9], OK)
+    other.close()
+
+
+def test_another_version_is_refused_with_its_number_and_can_be_copied(path, tmp_path):
+    connection = sqlite3.connect(path)
+    connection.execute("pragma user_version = 7")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match=r"has version 7, this program reads 1; .*--copy NEW"), Store.writing(path):
+        pass
+    assert Store.copy(path, tmp_path / "new.sqlite") == 7
+    with Store.reading(tmp_path / "new.sqlite") as store:
+        assert dict(store.rows())[POINTS[0]] == OK
+    assert path.read_bytes() == before
+    with pytest.raises(ConfigError, match="copy must be a new file"):
+        Store.copy(path, tmp_path / "new.sqlite")
+
+
+def test_a_damaged_store_stays_as_it_is_and_gives_what_can_be_read(tmp_path):
+    path = tmp_path / "results.sqlite"
+    long = Result(status="refused", error="x" * 3000)  # a page a row
+    with Store.writing(path) as store:
+        for point in POINTS:
+            store.add(point, long)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2 // 4096 * 4096
+    content[middle : middle + 4096] = b"\xa5" * 4096
+    path.write_bytes(content)
+    for opened in (Store.reading, Store.writing):
+        with pytest.raises(ConfigError, match=r"is damaged .*--copy NEW copies what can be read"), opened(path):
+            pass
+    assert path.read_bytes() == bytes(content)
+    kept = Store.copy(path, tmp_path / "new.sqlite")
+    assert 0 < kept < len(POINTS)
+    with Store.reading(tmp_path / "new.sqlite") as store:
+        assert all(point in POINTS and result == long for point, result in store.rows())
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database, but long enough to have a header" * 9, b"SQLite format 3\0" + b"\xff" * 90]
+)
+def test_what_is_no_database_is_refused(tmp_path, content):
+    path = tmp_path / "results.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="is damaged"), Store.writing(path):
+        pass
+    assert path.read_bytes() == content
+
+
+def test_another_programs_database_is_refused(tmp_path):
+    path = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("create table results (digest)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(ConfigError, match="another program's database"), Store.writing(path):
+        pass
+
+
+def test_reading_what_is_not_there_makes_nothing(tmp_path):
+    with pytest.raises(ConfigError, match="does not exist"), Store.reading(tmp_path / "none.sqlite"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_computed_result_survives_the_store(tmp_path):
+    with Store.writing(tmp_path / "r.sqlite") as store:
+        results = {point: evaluate(point) for point in POINTS[:3]}
+        for point, result in results.items():
+            store.add(point, result)
+        assert {point: plain(result) for point, result in store.rows()} == {p: plain(r) for p, r in results.items()}
