@@ -13,6 +13,7 @@ from orrery.output import print_json, to_json, whole_file
 from orrery.probe_command import probe
 from orrery.progress import progress_bar
 from orrery.run_command import run as run_plan
+from orrery.streams_command import streams
 from orrery.sweep_command import results, sweep
 from orrery.validate_command import validate
 from orrery.views import (
@@ -281,7 +282,9 @@ def compare(
 
 @app.command()
 def reproduce(
-    paper: Annotated[Literal["deepa", "layerwise", "eight-bit", "paradl"], typer.Argument()], *, json: Json = False
+    paper: Annotated[Literal["deepa", "layerwise", "eight-bit", "paradl", "turbodl"], typer.Argument()],
+    *,
+    json: Json = False,
 ) -> None:
     """Set the printed results of a paper beside ours."""
     from planner.reproduce import reproduce as reproduce_paper
@@ -295,6 +298,7 @@ app.command("run")(run_plan)
 app.command("probe")(probe)
 app.command("validate")(validate)
 app.command("oracle")(oracle)
+app.command("streams")(streams)
 app.command("sweep")(sweep)
 app.command("results")(results)
 app.add_typer(lab, name="lab")

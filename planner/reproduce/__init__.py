@@ -1,4 +1,4 @@
-"""Set what four papers print beside what this project computes."""
+"""Set what five papers print beside what this project computes."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,14 @@ from planner.reproduce.eight_bit import eight_bit_rows
 from planner.reproduce.layerwise import layerwise_rows
 from planner.reproduce.paradl import paradl_rows
 from planner.reproduce.rows import Row
+from planner.reproduce.turbodl import turbodl_rows
 
 __all__ = ["Row", "reproduce"]
 
-PAPERS = {"deepa": deepa_rows, "layerwise": layerwise_rows, "eight-bit": eight_bit_rows, "paradl": paradl_rows}
+PAPERS = {
+    "deepa": deepa_rows, "layerwise": layerwise_rows, "eight-bit": eight_bit_rows, "paradl": paradl_rows,
+    "turbodl": turbodl_rows,
+}  # fmt: skip
 
 
 def reproduce(paper: str, progress: Callable[[str, int, int], None] | None = None) -> list[Row]:
@@ -21,7 +25,7 @@ def reproduce(paper: str, progress: Callable[[str, int, int], None] | None = Non
     and ParaDL's accuracies but that of data parallelism.
 
     Args:
-        paper: ``deepa``, ``layerwise``, ``eight-bit`` or ``paradl``.
+        paper: ``deepa``, ``layerwise``, ``eight-bit``, ``paradl`` or ``turbodl``.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:

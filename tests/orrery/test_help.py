@@ -8,7 +8,7 @@ import pytest
 
 COMMANDS = (
     "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "reproduce", "run", "probe", "validate",
-    "oracle", "lab", "whatif",
+    "oracle", "streams", "lab", "whatif",
 )  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "planner", "reports", "simulator")
 

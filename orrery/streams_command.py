@@ -1,0 +1,101 @@
+"""``orrery streams``: what sub-tasks on streams with priorities bring on one device."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from orrery.output import print_json, whole_file
+from orrery.progress import progress_bar
+from orrery.views import print_rich
+
+if TYPE_CHECKING:
+    from planner.streams.compare import StreamComparison
+
+__all__ = ["streams"]
+
+
+def streams(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as vgg16 or resnet50.")],
+    *,
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a mini-batch.")],
+    device: Annotated[str, typer.Option(metavar="D", help="Compute profile, such as p100, or file.")] = "p100",
+    schedules: Annotated[
+        str, typer.Option(metavar="S,S,...", help="Schedules, separated by commas; gains are over the first.")
+    ] = "one-stream,layers,asynchronous,critical-path",
+    occupancy: Annotated[
+        Literal["geometry", "throughput"],
+        typer.Option(help="What a kernel keeps from others: the room of its blocks, or only what its speed asks for."),
+    ] = "geometry",
+    alpha: Annotated[
+        int | None, typer.Option(metavar="A", help="Priority of weight gradients below their layer path.")
+    ] = None,
+    beta: Annotated[
+        int | None, typer.Option(metavar="B", help="Priority of bias gradients below their layer path.")
+    ] = None,
+    method: Annotated[
+        Literal["auto", "levels", "queue", "synchronisation"],
+        typer.Option(help="How priorities reach a device; auto: by its levels, or the faster of the other two."),
+    ] = "auto",
+    max_streams: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Streams that may be used; else what the device runs.")
+    ] = None,
+    hold_mib: Annotated[
+        float | None, typer.Option(metavar="MIB", help="Most that delayed weight gradients may hold.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Page to write.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")] = (
+        False
+    ),
+) -> None:
+    """Compare schedules of the backward pass: one stream, barriers between layers, asynchronous, critical paths."""
+    from contextlib import nullcontext
+
+    from planner.models import load_model
+    from planner.streams.compare import Question, compare_schedules
+    from planner.streams.schedules import PathOptions
+    from reports.streams_page import write_streams_page
+
+    with whole_file(html) if html else nullcontext() as page, progress_bar(model) as progress:
+        question = Question(
+            graph=load_model(model, batch=batch),
+            device=device,
+            schedules=tuple(name.strip() for name in schedules.split(",")),
+            reading=occupancy,
+            options=PathOptions(alpha=alpha, beta=beta, method=method),
+            hold_bytes=None if hold_mib is None else hold_mib * 2**20,
+            max_streams=max_streams,
+        )
+        found = compare_schedules(question, progress)
+        if page:
+            write_streams_page(found, page)
+    print_json(_values(found)) if json else _show(found, html)
+
+
+def _values(found: "StreamComparison") -> dict[str, Any]:
+    names = (
+        "name",
+        "method",
+        "iteration_s",
+        "streams",
+        "labels",
+        "occupancy",
+        "gradient_end_s",
+        "held_bytes",
+        "bound_s",
+    )
+    return {
+        **{name: getattr(found, name) for name in ("model", "batch", "device", "reading", "layer_paths", "blocks")},
+        "schedules": [
+            {**{name: getattr(row, name) for name in names}, "gain": found.gain(row)} for row in found.results
+        ],
+        "notes": found.notes,
+    }
+
+
+def _show(found: "StreamComparison", html: Path | None) -> None:
+    from reports.streams_page import headline, streams_table
+
+    print_rich(streams_table(found))
+    lines = [headline(found), *found.notes]
+    print("\n".join([*lines, f"page: {html}"] if html else lines))

@@ -1,0 +1,113 @@
+"""Pictures of schedules of streams: the ladder, the timelines, the occupancy over time."""
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from planner.streams.compare import ScheduleResult, StreamComparison
+from reports.figures.look import styled
+from reports.palette import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours
+from reports.units import time_unit
+
+__all__ = ["ladder_of_streams", "occupancy_figure", "timelines_figure"]
+
+_KINDS = ("forward", "epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient", "update")
+_LINES = (IDLE, RUNGS[1], COMMUNICATION, MARK)
+_ROW_HEIGHT, _PANEL_HEIGHT = 26, 64
+
+
+def ladder_of_streams(found: StreamComparison) -> go.Figure:
+    """Draw one bar a schedule, its gain beside it, and a mark at what no schedule with these streams can beat."""
+    unit = time_unit([row.iteration_s for row in found.results])
+    names = [row.name for row in found.results]
+    colours = [RUNGS[i % len(RUNGS)] for i in range(1, len(names) + 1)]
+    longest = max(row.iteration_s for row in found.results) / unit.factor
+    figure = go.Figure()
+    figure.add_bar(
+        y=names,
+        x=[row.iteration_s / unit.factor for row in found.results],
+        orientation="h",
+        marker={"color": colours},
+        text=[f"{unit.full(row.iteration_s)}, {found.gain(row):.2f}×" for row in found.results],
+        textposition="outside",
+        cliponaxis=False,
+        showlegend=False,
+        hovertemplate="%{y}: %{text}<extra></extra>",
+    )
+    figure.add_scatter(
+        y=names,
+        x=[row.bound_s / unit.factor for row in found.results],
+        mode="markers",
+        name="lower bound",
+        marker={"symbol": "line-ns", "size": 22, "line": {"width": 3, "color": MARK}},
+        hovertemplate=f"%{{y}}: not below %{{x:,.{unit.decimals}f}} {unit.name}<extra></extra>",
+    )
+    return styled(
+        figure,
+        height=70 + 44 * len(names),
+        yaxis={"autorange": "reversed", "automargin": True},
+        xaxis={"title": f"iteration [{unit.name}]", "range": [0, 1.18 * longest], "automargin": True},
+    )
+
+
+def timelines_figure(found: StreamComparison) -> go.Figure:
+    """Draw a panel a schedule on one axis of time: a row a stream, a bar a sub-task; gaps are launches and waits."""
+    unit = time_unit([float(row.timeline["end_s"].max()) for row in found.results])
+    heights = [_PANEL_HEIGHT + _ROW_HEIGHT * len(_rows(row)) for row in found.results]
+    figure = make_subplots(
+        rows=len(found.results),
+        cols=1,
+        shared_xaxes=True,
+        row_heights=[float(height) for height in heights],
+        vertical_spacing=48 / sum(heights) if len(heights) > 1 else 0,
+        subplot_titles=[_title(row, found) for row in found.results],
+    )
+    colours = kind_colours(_KINDS)
+    for panel, result in enumerate(found.results, start=1):
+        for kind in _KINDS:
+            tasks = result.timeline[result.timeline["kind"] == kind]
+            if len(tasks):
+                figure.add_bar(
+                    y=tasks["stream"].tolist(),
+                    base=(tasks["start_s"] / unit.factor).tolist(),
+                    x=((tasks["end_s"] - tasks["start_s"]) / unit.factor).tolist(),
+                    customdata=tasks["name"].tolist(),
+                    orientation="h",
+                    name=kind.replace("_", " "),
+                    legendgroup=kind,
+                    showlegend=panel == 1,
+                    marker={"color": colours[kind], "line": {"width": 0}},
+                    hovertemplate=f"%{{customdata}}: %{{x:,.3f}} {unit.name} from %{{base:,.3f}}<extra></extra>",
+                    row=panel,
+                    col=1,
+                )
+        figure.update_yaxes(categoryorder="array", categoryarray=_rows(result)[::-1], automargin=True, row=panel, col=1)
+    figure.update_xaxes(title=f"time [{unit.name}]", row=len(found.results), col=1)
+    return styled(
+        figure, height=90 + sum(heights), barmode="overlay", bargap=0.25, legend={"y": 1.0 + 40 / sum(heights)}
+    )
+
+
+def _rows(result: ScheduleResult) -> list[str]:
+    shown = set(result.timeline["stream"])
+    return [label for label in (*result.labels, "updates") if label in shown]
+
+
+def _title(result: ScheduleResult, found: StreamComparison) -> str:
+    return f"{result.name}{f' ({result.method})' if result.method else ''}, {found.gain(result):.2f}×"
+
+
+def occupancy_figure(found: StreamComparison) -> go.Figure:
+    """Draw the share of the device in use over an iteration, a line a schedule."""
+    unit = time_unit([float(row.edges_s[-1]) for row in found.results])
+    figure = go.Figure()
+    for i, row in enumerate(found.results):
+        figure.add_scatter(
+            x=(row.edges_s[:-1] / unit.factor).tolist(),
+            y=row.use.tolist(),
+            mode="lines",
+            name=f"{row.name}, mean {row.occupancy:.0%}",
+            line={"shape": "hv", "width": 1.6, "color": _LINES[i % len(_LINES)]},
+            hovertemplate=f"{row.name}: %{{y:.0%}} at %{{x:,.2f}} {unit.name}<extra></extra>",
+        )
+    yaxis = {"title": "share of the device", "range": [0, 1.02], "tickformat": ".0%", "automargin": True}
+    return styled(figure, height=300, yaxis=yaxis, xaxis={"title": f"time [{unit.name}]", "automargin": True})

@@ -1,0 +1,111 @@
+"""Schedules of streams, compared: a page that needs nothing else, and the table of the terminal."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import jinja2
+from plotly.offline import get_plotlyjs
+from rich.table import Table
+from rich.text import Text
+
+from planner.streams.compare import StreamComparison
+from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
+from reports.page_file import write_page
+from reports.units import memory_unit, time_unit
+
+__all__ = ["headline", "stream_rows", "streams_html", "streams_table", "write_streams_page"]
+
+
+def headline(found: StreamComparison) -> str:
+    """The result in a sentence."""
+    best = min(found.results, key=lambda row: row.iteration_s)
+    unit = time_unit([best.iteration_s])
+    plain = found.results[0]
+    where = f"{found.model} on {found.device}, batch {found.batch:,}"
+    what = f"{where}: {best.name} takes {unit.full(best.iteration_s)} an iteration"
+    if best is plain:
+        return f"{what}, the shortest"
+    return f"{what}, {found.gain(best):.2f} times as fast as {plain.name}, on {best.streams} streams"
+
+
+def stream_rows(found: StreamComparison) -> tuple[list[str], list[list[str]]]:
+    """Titles and cells of the table, a row a schedule."""
+    time = time_unit([row.iteration_s for row in found.results])
+    memory = memory_unit([row.held_bytes for row in found.results])
+    titles = [
+        "schedule", "priorities by", f"iteration [{time.name}]", "gain", "step", "streams", "occupancy",
+        f"critical [{time.name}]", f"held [{memory.name}]", f"bound [{time.name}]",
+    ]  # fmt: skip
+    rows, before = [], found.results[0]
+    for row in found.results:
+        rows.append(
+            [
+                row.name, row.method or "–", time.text(row.iteration_s), f"{found.gain(row):.3f}×",
+                f"{before.iteration_s / row.iteration_s - 1:+.1%}" if row is not found.results[0] else "",
+                str(row.streams), f"{row.occupancy:.0%}", time.text(row.gradient_end_s), memory.text(row.held_bytes),
+                time.text(row.bound_s),
+            ]
+        )  # fmt: skip
+        before = row
+    return titles, rows
+
+
+def streams_table(found: StreamComparison) -> Table:
+    """Lay out one row a schedule for the terminal, the fastest marked."""
+    titles, rows = stream_rows(found)
+    best = min(range(len(rows)), key=lambda i: found.results[i].iteration_s)
+    table = Table(title=f"{found.model} on {found.device}, batch {found.batch:,}, occupancy by {found.reading}")
+    for i, title in enumerate(titles):
+        table.add_column(Text(title), justify="left" if i < 2 else "right")
+    for i, (name, *cells) in enumerate(rows):
+        marked = Text(f"★ {name}" if i == best else f"  {name}")
+        table.add_row(marked, *map(Text, cells), style="bold" if i == best else "")
+    return table
+
+
+def write_streams_page(found: StreamComparison, path: Path) -> None:
+    """Write the page; a reader of ``path`` sees the old file or the whole new one.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written.
+    """
+    write_page(streams_html(found), path)
+
+
+def streams_html(found: StreamComparison) -> str:
+    """Render the page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    drawn = {"ladder": ladder_of_streams, "timelines": timelines_figure, "occupancy": occupancy_figure}
+    titles, rows = stream_rows(found)
+    best = min(found.results, key=lambda row: row.iteration_s)
+    return environment.get_template("streams.html").render(
+        found=found,
+        headline=headline(found),
+        tiles=_tiles(found),
+        titles=titles,
+        rows=rows,
+        best=best.name,
+        figures={name: json.loads(draw(found).to_json()) for name, draw in drawn.items()},
+        plotly=get_plotlyjs(),
+    )
+
+
+def _tiles(found: StreamComparison) -> list[tuple[str, str, str]]:
+    """Key numbers: label, number, unit."""
+    best = min(found.results, key=lambda row: row.iteration_s)
+    time, memory = time_unit([best.iteration_s]), memory_unit([best.held_bytes])
+    return [
+        ("iteration", time.text(best.iteration_s), time.name),
+        (f"gain over {found.results[0].name}", f"{found.gain(best):.2f}", "×"),
+        ("layer paths", str(found.layer_paths), f"in {found.blocks} blocks"),
+        ("streams", str(best.streams), ""),
+        ("occupancy", f"{100 * best.occupancy:.0f}", "%"),
+        ("held by weight gradients", memory.text(best.held_bytes), memory.name),
+    ]
+
+
+def _template(name: str) -> str:
+    return files("reports").joinpath("templates", name).read_text(encoding="utf-8")

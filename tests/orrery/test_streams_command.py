@@ -1,0 +1,40 @@
+"""``orrery streams``: its values, its page, and one line for bad input."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from orrery.cli import app
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["streams", *words])
+
+
+def test_values_are_one_json_value(tmp_path):
+    page = tmp_path / "page.html"
+    result = run("lenet5", "--device", "p100", "--batch", "64", "--json", "--html", str(page))
+    values = json.loads(result.stdout)
+    assert [row["name"] for row in values["schedules"]] == ["one-stream", "layers", "asynchronous", "critical-path"]
+    assert values["schedules"][0]["gain"] == 1.0
+    assert values["schedules"][-1]["streams"] == 3
+    assert page.read_text().startswith("\n<!doctype html>") or page.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--alpha", "0"], "alpha must be >= 1"),
+        (["--beta", "-3"], "beta must be >= 1"),
+        (["--max-streams", "2"], "streams of layers must be <= 2"),
+        (["--device", "h100-80gb"], "'h100-80gb' must have a section 'launch'"),
+        (["--schedules", "fastest"], "schedules must be of one-stream"),
+        (["--hold-mib", "-1"], "hold_bytes must be >= 0"),
+        (["--device", "nothing"], "unknown compute profile 'nothing'"),
+    ],
+)
+def test_bad_input_is_refused(words, message):
+    result = run("lenet5", "--batch", "8", *words)
+    assert result.exception is not None
+    assert message in str(result.exception)

@@ -1,0 +1,55 @@
+"""The page of streams: what it says, that it needs nothing, and that a browser shows it."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from planner.models import load_model
+from planner.streams.compare import Question, compare_schedules
+from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
+from reports.streams_page import headline, stream_rows, streams_html, write_streams_page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return compare_schedules(Question(graph=load_model("resnet18", batch=4), device="p100"))
+
+
+def test_every_schedule_is_on_the_page_with_its_numbers(found):
+    html = streams_html(found)
+    body = html[html.index('<table id="rows">') : html.index("</table>")]
+    _, rows = stream_rows(found)
+    for cells in rows:
+        for cell in cells:
+            assert f">{cell.replace('+', '&#43;')}<" in body or f">{cell}<" in body
+    assert headline(found) in html
+    assert re.search(r"<(script|link|img)[^>]+(src|href)=\"(?!data:)", html) is None
+
+
+def test_every_sub_task_is_drawn_once_in_every_timeline(found):
+    bars = [trace for trace in timelines_figure(found).data if trace.type == "bar"]
+    assert sum(len(trace.x) for trace in bars) == sum(len(row.timeline) for row in found.results)
+    assert {name for trace in bars for name in trace.y} >= {"all", "path 1, activation", "path 2, weight", "updates"}
+
+
+def test_curves_and_bars_are_the_results(found):
+    (bars,) = [trace for trace in ladder_of_streams(found).data if trace.type == "bar"]
+    scale = bars.x[0] / found.results[0].iteration_s
+    assert list(bars.x) == pytest.approx([row.iteration_s * scale for row in found.results])
+    assert [len(trace.x) for trace in occupancy_figure(found).data] == [len(row.use) for row in found.results]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+@pytest.mark.timeout(120)
+def test_a_browser_draws_it(found, tmp_path):
+    write_streams_page(found, tmp_path / "page.html")
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000", "--dump-dom"]
+    shown = subprocess.run([*command, f"file://{tmp_path / 'page.html'}"], capture_output=True, text=True, timeout=100)
+    assert 'data-ready="yes"' in shown.stdout
+    assert shown.stdout.count("js-plotly-plot") >= 3
