@@ -8,7 +8,7 @@ import pytest
 
 COMMANDS = (
     "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "reproduce", "run", "probe", "validate",
-    "oracle", "streams", "lab", "whatif",
+    "oracle", "streams", "sweep", "results", "lab", "whatif",
 )  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "planner", "reports", "simulator")
 
