@@ -1,15 +1,16 @@
 """Hybrids: strategies given by degrees, such as ``data=4,filter=4``, over groups of devices that follow the topology.
 
-Every word splits all layers alike: ``data`` the samples, ``spatial`` the positions, ``filter`` the output channels.
-The devices form nested groups, the words that exchange most innermost: filters gather whole tensors, positions only
-halos, and replicas of the data meet once an iteration.  A layer that cannot be split so far is split as far as it
+Every word splits all layers alike: ``data`` the samples, ``spatial`` the positions, ``filter`` the output channels;
+``pipeline`` gives runs of layers to groups of devices.  The devices form nested groups, the words that exchange most
+innermost: filters gather whole tensors, positions only halos, replicas of the data meet once an iteration, and stages
+hand on one tensor.  A layer that cannot be split so far is split as far as it
 divides, by the first devices of each group, as under the named strategies; a layer without positions takes the
 degree of ``spatial`` in its channels.
 """
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from hwprofiles.device_graph import DeviceGraph
@@ -18,13 +19,24 @@ from planner.configurations import Configuration
 from planner.graph import ComputationGraph, Layer
 from planner.groups import grouped_devices
 
-__all__ = ["Hybrid", "grid_of", "hybrid_of", "hybrid_strategy", "is_hybrid", "largest_divisor", "split_list"]
+__all__ = [
+    "Hybrid",
+    "grid_of",
+    "hybrid_of",
+    "hybrid_strategy",
+    "is_hybrid",
+    "largest_divisor",
+    "split_layer",
+    "split_list",
+    "stage_groups",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hybrid:
     """Degrees of a strategy, the outermost first: the devices are that many groups of groups."""
 
+    pipeline: int = 1
     data: int = 1
     spatial: int = 1
     filter: int = 1
@@ -106,13 +118,23 @@ def hybrid_strategy(
         cluster: Where they are; None: alike, in their order.
 
     Raises:
-        ConfigError: There are fewer devices, the data degree does not divide the batch, or a degree is beyond what any
-            layer can be split into.
+        ConfigError: There are fewer devices, the data degree does not divide the batch, a degree is beyond what any
+            layer can be split into, or it has stages, which need a cut too (``planner.pipeline.strategy_and_cut``).
     """
+    if hybrid.pipeline > 1:
+        raise ConfigError(f"strategy must be one without micro-batches here, got {hybrid.text}")
+    (devices,) = stage_groups(hybrid, graph, device_count, cluster)
+    return {layer.name: split_layer(layer, hybrid, devices) for layer in graph.layers}
+
+
+def stage_groups(
+    hybrid: Hybrid, graph: ComputationGraph, device_count: int, cluster: DeviceGraph | None = None
+) -> list[list[int]]:
+    """Devices of every stage, in the order of their nested groups; arguments and errors as for ``hybrid_strategy``."""
     _check(hybrid, graph, device_count)
-    inner = [hybrid.filter, hybrid.filter * hybrid.spatial]
-    devices = grouped_devices(cluster, hybrid.parts, inner) if cluster else list(range(hybrid.parts))
-    return {layer.name: _configuration(layer, hybrid, devices) for layer in graph.layers}
+    sizes = [hybrid.filter, hybrid.filter * hybrid.spatial, hybrid.parts // hybrid.pipeline]
+    devices = grouped_devices(cluster, hybrid.parts, sizes) if cluster else list(range(hybrid.parts))
+    return [devices[begin : begin + sizes[-1]] for begin in range(0, hybrid.parts, sizes[-1])]
 
 
 def _check(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> None:
@@ -168,8 +190,8 @@ def grid_of(layer: Layer, parts: int) -> dict[str, int]:
     return dict(zip(dims, best, strict=True))
 
 
-def _configuration(layer: Layer, hybrid: Hybrid, devices: list[int]) -> Configuration:
-    """Degrees and devices of a layer: parts run over samples, channels, positions, groups over their own order."""
+def split_layer(layer: Layer, hybrid: Hybrid, devices: Sequence[int]) -> Configuration:
+    """Configuration of a layer on the devices of its stage, which are in the order of their nested groups."""
     degrees = dict.fromkeys(layer.parallel_dims, 1)
     grid = grid_of(layer, hybrid.spatial)
     filters = hybrid.filter * (1 if grid else hybrid.spatial)

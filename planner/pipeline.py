@@ -1,7 +1,7 @@
 """The strategy ``pipeline``: a run of layers a device, micro-batches, and a schedule."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hwprofiles.errors import ConfigError
@@ -9,11 +9,12 @@ from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.cut import WHOLE, Cut
 from planner.graph import ComputationGraph, Layer
+from planner.hybrids import Hybrid, hybrid_of, is_hybrid, split_layer, stage_groups
 from planner.schedule import KINDS, Schedule
 from planner.stages import Layout, stage_bounds
-from planner.strategies import PIPELINE, Strategy, named_strategy
+from planner.strategies import PIPELINE, SUFFIXES, Strategy, named_strategy
 
-__all__ = ["Pipeline", "pipeline_strategy", "strategy_and_cut"]
+__all__ = ["Pipeline", "has_stages", "pipeline_strategy", "strategy_and_cut"]
 
 _A_STAGE = 4
 """Micro-batches for every stage: with so many, little time is lost in the bubble (GPipe, NeurIPS 2019, Sec. 2.3)."""
@@ -34,6 +35,11 @@ class Pipeline:
     """First layers of the second and later stages; none: where the slowest stage takes least time."""
 
 
+def has_stages(name: str) -> bool:
+    """Whether a strategy of that name or degrees is a pipeline, which cuts the mini-batch itself."""
+    return name == PIPELINE or (is_hybrid(name) and not name.endswith(SUFFIXES) and hybrid_of(name).pipeline > 1)
+
+
 def strategy_and_cut(
     model: CostModel, name: str, *, cut: Cut = WHOLE, pipeline: Pipeline | None = None
 ) -> tuple[Strategy, Cut]:
@@ -41,7 +47,7 @@ def strategy_and_cut(
 
     Args:
         model: Prices of a model on a cluster.
-        name: ``pipeline``, or what ``planner.strategies.named_strategy`` knows.
+        name: ``pipeline``, degrees with a pipeline among them, or what ``planner.strategies.named_strategy`` knows.
         cut: Of other strategies.
         pipeline: What is asked of ``pipeline``.
 
@@ -51,7 +57,25 @@ def strategy_and_cut(
     """
     if name == PIPELINE:
         return pipeline_strategy(model, pipeline or Pipeline())
+    if has_stages(name):
+        return _hybrid(model, hybrid_of(name), pipeline or Pipeline())
     return named_strategy(name, model.graph, len(model.cluster.devices), model.cluster), cut
+
+
+def _hybrid(model: CostModel, hybrid: Hybrid, asked: Pipeline) -> tuple[Strategy, Cut]:
+    """A pipeline whose stages are split by the other degrees."""
+    graph, stages = model.graph, hybrid.pipeline
+    groups = stage_groups(hybrid, graph, len(model.cluster.devices), model.cluster)
+    if asked.schedule != "interleaved":
+        if asked.stages not in (0, stages):
+            raise ConfigError(f"stages must be those of {hybrid.text}, {stages}, got {asked.stages}")
+        asked = replace(asked, stages=stages)
+    if not asked.micro_batches:  # each is split over the samples in turn
+        samples = graph.batch // hybrid.data
+        asked = replace(asked, micro_batches=_micro_batches(samples, stages, asked.schedule))
+    return pipeline_strategy(
+        model, asked, groups=groups, layout=lambda layer, devices: split_layer(layer, hybrid, devices)
+    )
 
 
 def pipeline_strategy(

@@ -23,10 +23,10 @@ from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.near_best import near_best
-from planner.pipeline import Pipeline, strategy_and_cut
+from planner.pipeline import Pipeline, has_stages, strategy_and_cut
 from planner.program import Program
 from planner.refine import Refined, refine
-from planner.strategies import NAMED, PIPELINE, Strategy, named_strategy, spaces_of
+from planner.strategies import NAMED, Strategy, named_strategy, spaces_of
 
 __all__ = [
     "Plan",
@@ -286,10 +286,10 @@ def make_plan(
             f"refine must be >= 0, and 0 for strategies other than layerwise, got {refine} for {strategy}"
         )
     model = CostModel(graph, cluster, exchange, batch_norm)
-    if strategy in ("layerwise", PIPELINE) and cut.parts > 1:
-        why = {"layerwise": "whose search does not know them", PIPELINE: "which has micro-batches"}[strategy]
+    if (strategy == "layerwise" or has_stages(strategy)) and cut.parts > 1:
+        why = "whose search does not know them" if strategy == "layerwise" else "which has micro-batches"
         raise ConfigError(f"sub_batches must be 1 for {strategy}, {why}, got {cut.parts}")
-    if strategy != PIPELINE and pipeline:
+    if pipeline and not has_stages(strategy):
         raise ConfigError(f"stages, micro_batches, schedule and stage_at are for the strategy pipeline, not {strategy}")
     if strategy == "layerwise" and compressed:
         given = compressed.gradients or compressed.activations

@@ -17,6 +17,7 @@ from planner.hybrids import grid_of, hybrid_of, hybrid_strategy, is_hybrid, larg
 __all__ = [
     "NAMED",
     "PIPELINE",
+    "SUFFIXES",
     "Strategy",
     "check_strategy",
     "named_strategy",

@@ -16,6 +16,7 @@ from planner.hybrids import Hybrid, hybrid_of, split_list
 from planner.lowering import lower
 from planner.models import load_model
 from planner.network import network_of
+from planner.pipeline import Pipeline, strategy_and_cut
 from planner.plan import make_plan
 from planner.replay import replay
 from planner.strategies import named_strategy, spaces_of
@@ -46,7 +47,7 @@ def test_degrees_are_read_and_written_back(text, degrees):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("data=4,filtr=2", r"must be made of data=N, .*, got 'filtr=2'; did you mean 'filter'\?$"),
+        ("data=4,filtr=2", r"must be made of pipeline=N, .*, got 'filtr=2'; did you mean 'filter'\?$"),
         ("data=4,filter", "got 'filter'$"),
         ("data=4,data=2", "must give data once"),
         ("data=0", "data must be a whole number >= 1, got '0'$"),
@@ -190,3 +191,31 @@ def test_plans_by_degrees_use_as_many_devices_as_their_product():
     plan = make_plan(load_model("lenet5", batch=8), star(8), strategy="data=2,filter=2")
 
     assert {d for configuration in plan.configurations.values() for d in configuration.devices} == set(range(4))
+
+
+@pytest.mark.parametrize("words", ["pipeline=2,data=2,filter=2", "pipeline=4,spatial=2", "pipeline=2,data=4"])
+def test_stages_lie_on_groups_of_their_own_and_replay_to_their_additive_cost(words):
+    hybrid, graph, cluster = hybrid_of(words), load_model("resnet18", batch=16), cluster_of("p100-4x4", 8)
+    model = CostModel(graph, cluster)
+    strategy, cut = strategy_and_cut(model, words)
+
+    size = hybrid.parts // hybrid.pipeline
+    for i, layer in enumerate(graph.layers):
+        assert {device // size for device in strategy[layer.name].devices} == {cut.stage_of(i)}
+    program = lower(model, spaces_of(graph, strategy, 8), cut=cut)
+    seconds = replay(program, overlap=False, contention=False, iterations=1).iteration_s
+    assert seconds == pytest.approx(additive_s(model, strategy, cut), rel=1e-9)
+
+
+def test_a_pipeline_of_groups_keeps_to_what_is_asked():
+    graph, cluster = load_model("vgg11", batch=16), cluster_of("abci-v100", 16)
+    asked = Pipeline(schedule="gpipe", micro_batches=4)
+    plan = make_plan(graph, cluster, strategy="pipeline=2,filter=4", pipeline=asked)
+
+    assert (plan.cut.order, plan.cut.parts, len(plan.cut.stages)) == ("gpipe", 4, 2)
+    with pytest.raises(ConfigError, match=r"stages must be those of pipeline=2,filter=4, 2, got 3$"):
+        make_plan(graph, cluster, strategy="pipeline=2,filter=4", pipeline=Pipeline(stages=3))
+    with pytest.raises(ConfigError, match=r"are for the strategy pipeline, not data=4$"):
+        make_plan(graph, cluster, strategy="data=4", pipeline=asked)
+    with pytest.raises(ConfigError, match=r"must be one without micro-batches here, got pipeline=2,filter=4$"):
+        named_strategy("pipeline=2,filter=4", graph, 16)
