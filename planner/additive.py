@@ -6,7 +6,7 @@ from planner.costs import CostModel
 from planner.cut import WHOLE, Cut, sub_spaces
 from planner.edge_prices import edge_prices
 from planner.search.problem import evaluate
-from planner.strategies import Strategy, spaces_of
+from planner.strategies import Strategy, applied
 
 __all__ = ["additive_s"]
 
@@ -24,7 +24,7 @@ def additive_s(model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compresse
         ConfigError: A configuration does not fit its layer or a sub-batch, or the exchange cannot be compressed so.
     """
     count = len(model.cluster.devices)
-    spaces = spaces_of(model.graph, strategy, count)
+    model, spaces, cut = applied(model, strategy, cut)
     if cut.parts == 1 and not compressed:
         return evaluate(model.problem(spaces, edge_prices(model)), [0] * len(spaces))
     part = model.for_batch(model.graph.batch // cut.parts)

@@ -85,8 +85,7 @@ def _coding(
 
 def groups_of(model: CostModel, space: ConfigSpace, *, split: bool) -> Ints:
     """Devices that hold the same parameters, shape (groups, replicas), in a space of one configuration."""
-    before, channel, *rest = space.degrees[0].tolist()
-    after = int(np.prod(rest, dtype=np.int64))
+    before, channel, after = space.shards[0].tolist()
     return replica_groups(model.network.rank, before, channel, after, space.devices, split)
 
 
@@ -125,7 +124,7 @@ def coded_choices(model: CostModel, kind: Compression, index: int, space: Config
 
 def _sum_s(model: CostModel, kind: Compression, space: ConfigSpace, scheme: str, elements: int, split: bool) -> float:
     """Seconds of all stages, one after another; in each, the groups of replicas work at the same time."""
-    groups, shards = groups_of(model, space, split=split), int(space.degrees[0, 1]) if split else 1
+    groups, shards = groups_of(model, space, split=split), int(space.shards[0, 1]) if split else 1
     if not elements or groups.shape[1] == 1:
         return 0.0
     total = coded_sum(kind, scheme, elements // shards, groups.shape[1])

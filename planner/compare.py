@@ -20,7 +20,7 @@ from planner.memory_curve import replay_that_fits
 from planner.plan import Progress, layerwise, lowered, refined
 from planner.program import KINDS, Program
 from planner.replay import replay
-from planner.strategies import Strategy, named_strategy, spaces_of
+from planner.strategies import Strategy, applied, named_strategy
 
 __all__ = ["compare"]
 
@@ -141,7 +141,7 @@ def _result(model: CostModel, name: str, strategy: Strategy, one_device_s: float
 
 def _layers(model: CostModel, strategy: Strategy, program: Program) -> tuple[LayerResult, ...]:
     """The terms of Eq. 1 by layer; a transfer that several consumers share is that of the first."""
-    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
+    model, spaces, _ = applied(model, strategy)
     transfer_s, table = np.zeros(len(spaces)), edge_prices(model)
     for edges in model.graph.consumers:
         paid: set[int] = set()
@@ -154,7 +154,7 @@ def _layers(model: CostModel, strategy: Strategy, program: Program) -> tuple[Lay
     moved = np.bincount(owner[~program.is_compute], program.size_bytes[~program.is_compute], minlength=len(spaces))
     rows = []
     for i, (layer, space) in enumerate(zip(model.graph.layers, spaces, strict=True)):
-        costs, configuration = model.node_costs(i, space), strategy[layer.name]
+        costs, configuration = model.node_costs(i, space), strategy.get(layer.name) or space.configuration(0)
         rows.append(
             LayerResult(
                 name=layer.name,

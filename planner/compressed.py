@@ -50,12 +50,12 @@ class Compressed:
 
     def gradient(self, graph: ComputationGraph, layer: int) -> Compression | None:
         """Type that compresses the exchange of a layer's gradients; None where nothing does."""
-        named = self.gradient_layers is None or graph.layers[layer].name in self.gradient_layers
+        named = self.gradient_layers is None or graph.model_layer(layer).name in self.gradient_layers
         return _type(self.gradients) if named else None
 
     def activation(self, graph: ComputationGraph, layer: int) -> Compression | None:
         """Type that compresses a layer's output on its way, and the gradient of it; None where nothing does."""
-        named = self.activation_layers is None or graph.layers[layer].name in self.activation_layers
+        named = self.activation_layers is None or graph.model_layer(layer).name in self.activation_layers
         return _type(self.activations) if named else None
 
 

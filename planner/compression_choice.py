@@ -11,7 +11,7 @@ from planner.cut import WHOLE, Cut
 from planner.lowering import lower
 from planner.program import KINDS, Program
 from planner.replay import replay
-from planner.strategies import Strategy, spaces_of
+from planner.strategies import Strategy, applied
 
 __all__ = ["pays"]
 
@@ -56,8 +56,8 @@ class _Trial:
     """Replays a strategy with some of its messages compressed; each choice once."""
 
     def __init__(self, model: CostModel, strategy: Strategy, cut: Cut, allowed: Compressed, progress: Progress) -> None:
-        self.model, self.cut, self.allowed, self.progress = model, cut, allowed, progress
-        self.spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
+        self.allowed, self.progress = allowed, progress
+        self.model, self.spaces, self.cut = applied(model, strategy, cut)
         self.known: dict[frozenset[_Item], float] = {}
         self.items = self._items()
 
@@ -79,7 +79,7 @@ class _Trial:
 
     def compressed(self, chosen: frozenset[_Item]) -> Compressed:
         """A choice as layers, in their order."""
-        names = [layer.name for layer in self.model.graph.layers]
+        names = [layer.name for layer in self.model.graph.undivided.layers]
         gradients, activations = (
             tuple(name for name in names if (field, name) in chosen)
             for field in ("gradient_layers", "activation_layers")
@@ -97,10 +97,11 @@ class _Trial:
             "activation_layers": (program.kind == KINDS.index("transfer"), self.allowed.activation),
             "gradient_layers": (sums, self.allowed.gradient),
         }
-        sizes = {}
+        sizes: dict[_Item, float] = {}
         for field, (mine, kind) in fields.items():
             moved = np.bincount(program.layer[mine], program.size_bytes[mine], minlength=len(graph.layers))
             for i in np.flatnonzero(moved).tolist():
                 if kind(graph, i) is not None:
-                    sizes[field, graph.layers[i].name] = moved[i]
+                    item = field, graph.model_layer(i).name
+                    sizes[item] = sizes.get(item, 0.0) + moved[i]
         return sorted(sizes, key=lambda item: -sizes[item])

@@ -10,10 +10,14 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from planner.graph import Layer
-from planner.shapes import Shape
+from planner.shapes import IN_CHANNEL, Shape
 
-__all__ = ["PLACEMENTS", "ConfigSpace", "Configuration", "offered", "part_bounds", "placed", "space_of"]
+__all__ = ["LETTERS", "PLACEMENTS", "ConfigSpace", "Configuration", "offered", "part_bounds", "placed", "space_of"]
 
+LETTERS = {
+    "sample": "n", "channel": "c", IN_CHANNEL: "i", "length": "l", "depth": "d", "height": "h", "width": "w",
+}  # fmt: skip
+"""Dimensions in the order in which parts are numbered, and how they are printed."""
 PLACEMENTS = ("packed", "spread")
 """``packed``: the first devices; ``spread``: devices at equal distances over the whole cluster."""
 
@@ -23,7 +27,8 @@ class Configuration:
     """Degrees of parallelism of one layer, and the devices that hold its parts.
 
     Parts are numbered in row-major order of the output's dimensions (sample slowest), so that
-    neighbours in space get neighbouring devices.
+    neighbours in space get neighbouring devices.  ``in_channel``, behind ``channel`` in that order, splits the input
+    channels of a layer that sums over them (``planner.partial_sums``).
     """
 
     degrees: Mapping[str, int]
@@ -38,8 +43,7 @@ class Configuration:
 
     def describe(self) -> str:
         """``n=4 c=1 h=2 w=2``, as the papers print it."""
-        letters = {"sample": "n", "channel": "c", "depth": "d", "height": "h", "width": "w", "length": "l"}
-        return " ".join(f"{letters[dim]}={degree}" for dim, degree in self.degrees.items())
+        return " ".join(f"{LETTERS[dim]}={degree}" for dim, degree in self.degrees.items())
 
 
 def part_bounds(size: int, degree: int) -> NDArray[np.int64]:
@@ -74,6 +78,17 @@ class ConfigSpace:
     def parts(self) -> NDArray[np.int64]:
         """Shape (C,)."""
         return np.diff(self.device_start)
+
+    @property
+    def shards(self) -> NDArray[np.int64]:
+        """Shape (C, 3): parts before the dimensions that split parameters, along these, and behind them.
+
+        These are the channels and, of partial sums, the slices of the input channels: parts that differ in others
+        are replicas.
+        """
+        last = 3 if IN_CHANNEL in self.output.dims else 2
+        columns = (self.degrees[:, :1], self.degrees[:, 1:last], self.degrees[:, last:])
+        return np.column_stack([column.prod(axis=1) for column in columns])
 
     def configuration(self, index: int) -> Configuration:
         """The configuration with this index."""

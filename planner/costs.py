@@ -6,7 +6,7 @@ Sec. 5.1: t_c, t_s and t_x.
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -25,6 +25,7 @@ from planner.graph import PHASES, ComputationGraph, Edge, Layer
 from planner.network import Network, network_of
 from planner.operations.base import ELEMENT_BYTES
 from planner.overlaps import Overlaps, overlaps_of
+from planner.partial_sums import expanded
 from planner.regions import held, layouts_of
 from planner.route_levels import RouteLevels
 from planner.search.problem import SearchProblem, TensorCost
@@ -188,6 +189,7 @@ class CostModel:
     _nodes: dict[tuple[object, ...], NodeCosts] = field(init=False, default_factory=dict)
     _tables: dict[tuple[object, ...], Floats] = field(init=False, default_factory=dict)
     _batches: dict[int, "CostModel"] = field(init=False, default_factory=dict)
+    _sliced: dict[tuple[tuple[str, int], ...], "CostModel"] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.batch_norm not in BATCH_NORMS:
@@ -216,6 +218,14 @@ class CostModel:
             graph = self.graph.with_batch(batch)
             self._batches[batch] = CostModel(graph, self.cluster, self.exchange, self.batch_norm)
         return self._batches[batch]
+
+    def with_slices(self, slices: Mapping[str, int]) -> "CostModel":
+        """Prices of the same model with layers as partial sums over so many slices of their input channels."""
+        key = tuple(slices.items())
+        if key not in self._sliced:
+            graph = expanded(self.graph.undivided, slices)
+            self._sliced[key] = CostModel(graph, self.cluster, self.exchange, self.batch_norm)
+        return self._sliced[key]
 
     def offered(self) -> list[ConfigSpace]:
         """The space of every layer: all that divides, on up to all devices."""

@@ -44,7 +44,7 @@ def replica_groups(rank: Ints, before: int, channel: int, after: int, devices: I
     Args:
         rank: Place of every device in exchanges (``Network.rank``).
         before, channel, after: Product of the degrees before the channel dimension, its degree, product of
-            those after; parts are numbered in that order.
+            those after (``ConfigSpace.shards``); parts are numbered in that order.
         devices: Device of each part.
         split: Whether a split of the channel dimension splits the parameters.
     """
@@ -111,12 +111,11 @@ class _Pack:
 
 @lru_cache(maxsize=4096)
 def _pack(network: Network, scheme: str, space: ConfigSpace, split: bool) -> _Pack:
-    before, after = space.degrees[:, 0].tolist(), space.degrees[:, 2:].prod(axis=1).tolist()
     units, owner = [], []
-    for c, channel in enumerate(space.degrees[:, 1].tolist()):
-        if before[c] * after[c] * (1 if split else channel) > 1:
+    for c, (before, channel, after) in enumerate(space.shards.tolist()):
+        if before * after * (1 if split else channel) > 1:
             devices = space.devices[space.device_start[c] : space.device_start[c + 1]].tobytes()
-            units.append(_unit(network, scheme, (before[c], channel, after[c]), devices, split))
+            units.append(_unit(network, scheme, (before, channel, after), devices, split))
             owner.append(c)
     empty, none = np.empty(0), np.empty(0, dtype=np.int64)
     classes = [row for unit in units for row in unit.classes]
@@ -160,7 +159,7 @@ def exchange_s(
     pack = _pack(network, scheme, space, split)
     if not len(pack.share):
         return np.zeros(space.size)
-    size = (parameter_bytes / (space.degrees[:, 1] if split else np.ones(space.size)))[pack.configuration]
+    size = (parameter_bytes / (space.shards[:, 1] if split else np.ones(space.size)))[pack.configuration]
     counts = np.diff(pack.class_start, append=len(pack.classes))
     latency = network.class_latencies(pack.classes, np.repeat(pack.share * size, counts))
     seconds = pack.repeats * np.maximum.reduceat(latency, pack.class_start) + pack.busy_s_per_byte * size

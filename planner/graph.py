@@ -136,13 +136,22 @@ class ComputationGraph:
         name: Name and parameters of the model, as on the command line.
         batch: Samples in a mini-batch.
         layers: In topological order, every input named before.
+        element_bytes: Size of a number.
+        undivided: The model's own graph, where layers of it are replaced by several (``planner.partial_sums``).
+        origin: For every layer the one of ``undivided`` that it is, or is a piece of.
     """
 
-    def __init__(self, name: str, batch: int, layers: Sequence[Layer], *, element_bytes: int = 4) -> None:
+    def __init__(
+        self, name: str, batch: int, layers: Sequence[Layer], *, element_bytes: int = 4,
+        undivided: "ComputationGraph | None" = None, origin: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         self.name = name
         self.batch = batch
         self.layers = tuple(layers)
         self.element_bytes = element_bytes
+        self._undivided = undivided
+        self.origin = tuple(origin) if undivided else tuple(range(len(self.layers)))
+        """For every layer the index in ``undivided`` of the layer that it is, or is a piece of."""
         self.index = {layer.name: i for i, layer in enumerate(self.layers)}
         if len(self.index) != len(self.layers):
             raise ConfigError(f"layers of {name} need different names, {len(self.layers) - len(self.index)} repeat")
@@ -155,6 +164,15 @@ class ComputationGraph:
         for edge in self.edges:
             if edge.producer >= edge.consumer:
                 raise ConfigError(f"layer {self.layers[edge.consumer].name!r} reads a layer that comes after it")
+
+    @property
+    def undivided(self) -> "ComputationGraph":
+        """The model's own graph: this one, unless layers were replaced by several."""
+        return self._undivided or self
+
+    def model_layer(self, index: int) -> Layer:
+        """The layer of the model that a layer is, or is a piece of."""
+        return self.undivided.layers[self.origin[index]]
 
     @cached_property
     def consumers(self) -> tuple[tuple[Edge, ...], ...]:
@@ -203,7 +221,10 @@ class ComputationGraph:
             )
             outputs[layer.name] = layer.operation.output(shapes)
             layers.append(replace(layer, input_shapes=shapes, output=outputs[layer.name]))
-        return ComputationGraph(self.name, batch, layers, element_bytes=self.element_bytes)
+        return ComputationGraph(
+            self.name, batch, layers, element_bytes=self.element_bytes, origin=self.origin,
+            undivided=self._undivided and self._undivided.with_batch(batch),
+        )  # fmt: skip
 
     @property
     def parameter_count(self) -> int:

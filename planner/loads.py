@@ -72,12 +72,10 @@ class Loads:
 
     def _exchanged_bytes(self, i: int, space: ConfigSpace) -> Floats:
         model, network = self.model, self.model.network
-        before, channel, *rest = space.degrees[0].tolist()
+        before, channel, after = space.shards[0].tolist()
         sent = np.zeros(self.links)
         for size, split, count in model.summed(i):
-            groups = replica_groups(
-                network.rank, before, channel, int(np.prod(rest, dtype=np.int64)), space.devices, split
-            )
+            groups = replica_groups(network.rank, before, channel, after, space.devices, split)
             if size and groups.shape[1] > 1:
                 scheme = chosen(network, model.exchange, space, size, split=split).scheme
                 for group, steps in zip(groups, group_rounds(network, scheme, groups), strict=True):

@@ -83,7 +83,7 @@ class Exchanges:
         groups = groups_of(model, space, split=split)
         if not size or groups.shape[1] == 1:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        ready, shards = (space.devices[made[0]], made[1]), int(space.degrees[0, 1]) if split else 1
+        ready, shards = (space.devices[made[0]], made[1]), int(space.shards[0, 1]) if split else 1
         if kind is None:
             scheme = model.exchange
             if scheme not in ALL_REDUCES:  # to be chosen, or unknown

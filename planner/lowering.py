@@ -26,7 +26,7 @@ __all__ = ["lower"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-_DIMS = 5
+_DIMS = 6
 _Unit = tuple[int, int]
 """A layer and a sub-batch."""
 

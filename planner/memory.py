@@ -96,7 +96,7 @@ def _pending(program: Program, outputs: NDArray[np.float64]) -> NDArray[np.float
 
 def parameter_bytes(program: Program, layer: int) -> float:
     """Bytes of a layer's parameters on each device that holds some."""
-    channel = int(program.spaces[layer].degrees[0, 1])
+    channel = int(program.spaces[layer].shards[0, 1])
     parameters = program.graph.layers[layer].parameters
     return float(sum(p.elements / (channel if p.split else 1) for p in parameters) * program.graph.element_bytes)
 

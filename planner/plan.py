@@ -26,7 +26,7 @@ from planner.near_best import near_best
 from planner.pipeline import Pipeline, has_stages, strategy_and_cut
 from planner.program import Program
 from planner.refine import Refined, refine
-from planner.strategies import NAMED, Strategy, named_strategy, spaces_of
+from planner.strategies import NAMED, Strategy, applied, named_strategy
 
 __all__ = [
     "Plan",
@@ -101,8 +101,9 @@ def exchange_choices(model: CostModel, strategy: Strategy, compressed: Compresse
     """How every layer that exchanges gradients does so, where that was left to its size and place."""
     if model.exchange != AUTO:
         return {}
-    graph, found = model.graph, {}
-    spaces = spaces_of(graph, strategy, len(model.cluster.devices))
+    model, spaces, _ = applied(model, strategy)
+    graph = model.graph
+    found: dict[str, Choice] = {}
     for i, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
         kind = compressed.gradient(graph, i)
         if kind is None:
@@ -124,7 +125,7 @@ def lowered(
         ConfigError: Parts of a sub-batch would not be equal, or the exchange would have to sum codes.
         InfeasiblePlanError: It does not fit, or this machine has no memory for so many transfers.
     """
-    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
+    model, spaces, cut = applied(model, strategy, cut)
     check_messages(model, spaces)
     program = lower(model, spaces, cut=cut, compressed=compressed, collectives=collectives)
     check_memory(program, peak_memory_bytes(program))
@@ -239,8 +240,9 @@ def layerwise(model: CostModel, *, progress: Progress = None) -> tuple[Found, _C
 
 def arithmetic_s(model: CostModel, strategy: Strategy) -> float:
     """Arithmetic of the busiest device: no simulated iteration of the strategy is shorter."""
+    model, spaces, _ = applied(model, strategy)
     busy = np.zeros(len(model.cluster.devices))
-    for i, space in enumerate(spaces_of(model.graph, strategy, len(busy))):
+    for i, space in enumerate(spaces):
         busy[space.devices] += sum(part_times(model, i, space).values())
     return float(busy.max())
 

@@ -94,7 +94,7 @@ class Program:
     that is expanded, one repeat of a round.  Groups are numbered in the order of the phases."""
     box_low: Ints
     box_high: Ints
-    """Shape (T, 5): region of the tensor that a transfer moves, padded with [0, 1); zero elsewhere.  Each region is
+    """Shape (T, 6): region of the tensor that a transfer moves, padded with [0, 1); zero elsewhere.  Each region is
     encoded on its own."""
     collectives: dict[int, Collective]
     """By task id; tasks of kind collective that are not here are messages of an expanded one."""

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Need", "Shape"]
+__all__ = ["IN_CHANNEL", "Need", "Shape"]
 
 Ints = NDArray[np.int64]
+
+IN_CHANNEL = "in_channel"
+"""The reduction dimension: slices of a layer's input channels, and the dimension of partial sums over each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +19,8 @@ class Shape:
     """Named sizes, in the order of the dimensions: sample, channel, then positions."""
 
     dims: tuple[str, ...]
-    """``sample``, ``channel``, then none, ``length``, ``height, width`` or ``depth, height, width``."""
+    """``sample``, ``channel``, of partial sums ``in_channel``, then none, ``length``, ``height, width`` or
+    ``depth, height, width``."""
     sizes: tuple[int, ...]
 
     def size(self, dim: str) -> int:
@@ -30,8 +34,8 @@ class Shape:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Sizes of the dimensions after sample and channel."""
-        return self.sizes[2:]
+        """Sizes of the dimensions after sample, channel and, of partial sums, ``in_channel``."""
+        return self.sizes[3:] if IN_CHANNEL in self.dims else self.sizes[2:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,22 +3,35 @@
 import difflib
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
-from planner.configurations import ConfigSpace, Configuration, placed, space_of
+from planner.configurations import ConfigSpace, Configuration, placed
+from planner.cut import WHOLE, Cut
 from planner.graph import ComputationGraph, Layer
 from planner.hybrids import grid_of, hybrid_of, hybrid_strategy, is_hybrid, largest_divisor
+from planner.partial_sums import check_configuration, in_order, reducing, slices_of, space_in
+from planner.shapes import IN_CHANNEL
+
+if TYPE_CHECKING:
+    from planner.costs import CostModel
 
 __all__ = [
+    "ALIASES",
     "NAMED",
     "PIPELINE",
+    "REDUCING",
     "SUFFIXES",
+    "Applied",
     "Strategy",
+    "applied",
     "check_strategy",
     "named_strategy",
     "spaces_of",
@@ -96,14 +109,37 @@ NAMED: dict[str, Callable[[ComputationGraph, int], Strategy]] = {
     "owt": _one_weird_trick,
     "spatial": _spatial,
 }
-"""Strategies that follow from a rule."""
+"""Strategies that follow from a rule and split outputs only: candidates and starts of the searches."""
 PIPELINE = "pipeline"
 """Cuts the mini-batch too: ``planner.pipeline`` makes it."""
 
 
+def _channel(graph: ComputationGraph, device_count: int) -> Strategy:
+    """Input channels over as many devices as divide them, the sums left split over the same by output channels.
+
+    Layers that read the data, whose channels are few, and those that do not sum over their input channels are split
+    by output channels, so that each layer holds the channels that its part of the next reads.
+    """
+    return {layer.name: _input_channels(layer, device_count) for layer in graph.layers}
+
+
+def _input_channels(layer: Layer, device_count: int) -> Configuration:
+    if reducing(layer) is None or "input" in layer.inputs:
+        return _split(layer, "channel", device_count)
+    shared = math.gcd(layer.input_shapes[0].size("channel"), layer.output.size("channel"))
+    degrees = dict.fromkeys(layer.parallel_dims, 1) | {IN_CHANNEL: largest_divisor(shared, device_count)}
+    return _packed(in_order(degrees), device_count)
+
+
+REDUCING: dict[str, Callable[[ComputationGraph, int], Strategy]] = {"channel": _channel}
+"""Strategies that follow from a rule and split input channels, which the searches do not know."""
+ALIASES = {"filter": "model"}
+"""Other names of strategies: filters are output channels (ParaDL's word)."""
+
+
 def strategy_names() -> tuple[str, ...]:
     """Every name that the command line knows; ``layerwise`` is found by search, ``pipeline`` cuts the batch too."""
-    return (*NAMED, PIPELINE, "layerwise")
+    return (*NAMED, *ALIASES, *REDUCING, PIPELINE, "layerwise")
 
 
 def check_strategy(name: str) -> None:
@@ -137,8 +173,9 @@ def named_strategy(
     Raises:
         ConfigError: No such name or file, or the strategy cannot be had for this batch or so many devices.
     """
-    if name in NAMED:
-        return NAMED[name](graph, device_count)
+    rule = (NAMED | REDUCING).get(ALIASES.get(name, name))
+    if rule:
+        return rule(graph, device_count)
     check_strategy(name)
     if name.endswith(SUFFIXES):
         return strategy_from_file(Path(name), graph, device_count)
@@ -186,10 +223,14 @@ def _check_names(
             raise ConfigError(f"{where}: {graph.name} has no layer {name!r}{_near(name, graph.index)}")
     default = rows.get("default")
     degrees = default.get("degrees") if isinstance(default, dict) else None
-    dims = {dim for layer in graph.layers for dim in layer.parallel_dims}
+    dims = {dim for layer in graph.layers for dim in _splittable(layer)}
     for dim in degrees if isinstance(degrees, dict) else ():
         if dim not in dims:  # dimensions that only some layers have are fine
             raise ConfigError(f"{where}: {graph.name} has no dimension {dim!r}{_near(dim, dims)}")
+
+
+def _splittable(layer: Layer) -> tuple[str, ...]:
+    return layer.parallel_dims if reducing(layer) is None else (*layer.parallel_dims, IN_CHANNEL)
 
 
 def _near(name: object, names: Iterable[str]) -> str:
@@ -205,7 +246,7 @@ def _row(path: Path, layer: Layer, rows: Mapping[str, object], device_count: int
     extra = set(row) - {"degrees", "devices"}
     if extra:
         raise ConfigError(f"{where} has the unknown key {min(extra, key=str)!r}; known are degrees and devices")
-    given = {dim: d for dim, d in row["degrees"].items() if layer.name in rows or dim in layer.parallel_dims}
+    given = {dim: d for dim, d in row["degrees"].items() if layer.name in rows or dim in _splittable(layer)}
     if any(type(degree) is not int or degree < 1 for degree in given.values()):
         raise ConfigError(f"{where}.degrees must be integers >= 1, got {given!r}")
     degrees = dict.fromkeys(layer.parallel_dims, 1) | given
@@ -213,18 +254,60 @@ def _row(path: Path, layer: Layer, rows: Mapping[str, object], device_count: int
     devices = row.get("devices", list(range(min(math.prod(degrees.values()), device_count + 1))))
     if not isinstance(devices, list) or any(type(device) is not int for device in devices):
         raise ConfigError(f"{where}.devices must be a list of integers, got {devices!r}")
-    configuration = Configuration(degrees, tuple(devices))
-    space_of(layer, configuration, device_count)
+    configuration = Configuration(in_order(degrees), tuple(devices))
+    check_configuration(layer, configuration, device_count)
     return configuration
 
 
 def spaces_of(graph: ComputationGraph, strategy: Strategy, device_count: int) -> list[ConfigSpace]:
     """For every layer the space that holds its one configuration.
 
+    Args:
+        graph: The model or, where the strategy splits input channels, its graph for that (``applied``).
+        strategy: A configuration for every layer of the model.
+        device_count: Devices of the cluster.
+
     Raises:
         ConfigError: A layer has no configuration, or one that does not fit it.
     """
-    for layer in graph.layers:
+    for layer in graph.undivided.layers:
         if layer.name not in strategy:
             raise ConfigError(f"strategy must give every layer a configuration, {layer.name} has none")
-    return [space_of(layer, strategy[layer.name], device_count) for layer in graph.layers]
+    return [space_in(layer, strategy, device_count, graph.model_layer(i).name) for i, layer in enumerate(graph.layers)]
+
+
+class Applied(NamedTuple):
+    """A strategy as what prices, lowering and runs read."""
+
+    model: "CostModel"
+    """Of the model's graph, or of one in which layers are partial sums."""
+    spaces: list[ConfigSpace]
+    """For every layer of that graph the space that holds its one configuration."""
+    cut: Cut
+    """By the layers of that graph."""
+
+
+def applied(model: "CostModel", strategy: Strategy, cut: Cut = WHOLE) -> Applied:
+    """Turn a strategy into the graph that it asks for, with a configuration for every layer of it.
+
+    Where no input channels are split, that is the model's own graph.
+
+    Args:
+        model: Prices of the model.
+        strategy: A configuration for every layer of the model.
+        cut: Which layers of the model take the mini-batch in sub-batches.
+
+    Raises:
+        ConfigError: A layer has no configuration, or one that does not fit it.
+    """
+    graph, count = model.graph.undivided, len(model.cluster.devices)
+    slices = slices_of(strategy)
+    if not slices:
+        return Applied(model, spaces_of(graph, strategy, count), cut)
+    for layer in graph.layers:
+        if layer.name in slices:
+            check_configuration(layer, strategy[layer.name], count)
+    model = model.with_slices({layer.name: slices[layer.name] for layer in graph.layers if layer.name in slices})
+    first, *stages = (bisect_left(model.graph.origin, layer) for layer in (cut.first, *cut.stages))
+    cut = replace(cut, first=first, stages=tuple(stages))
+    return Applied(model, spaces_of(model.graph, strategy, count), cut)

@@ -5,6 +5,7 @@ from planner.operations.joining import Add, Concat
 from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
+from planner.operations.partial import PartialProduct, PartialSum
 from planner.operations.pooling import GlobalPooling, Pooling
 
 __all__ = [
@@ -16,5 +17,7 @@ __all__ = [
     "Linear",
     "LocalResponseNorm",
     "Loss",
+    "PartialProduct",
+    "PartialSum",
     "Pooling",
 ]

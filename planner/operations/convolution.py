@@ -65,6 +65,13 @@ class Convolution(OperationBase):
         """Sums over the batch where it normalises."""
         return BATCH_STATISTICS if self.batch_norm else 0
 
+    @property
+    def passes(self) -> tuple[int, int]:
+        """Accesses of each output by what follows the product, forward and backward."""
+        forward = (3 if self.batch_norm else 0) + (ACTIVATION_ACCESSES if self.activation else 0)
+        backward = (5 if self.batch_norm else 0) + (ACTIVATION_BACKWARD_ACCESSES if self.activation else 0)
+        return forward, backward
+
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Shape of the output: sample, channel, positions."""
         shape = single("convolution", inputs, len(self.kernel))
@@ -102,13 +109,12 @@ class Convolution(OperationBase):
         return (weight, *bias, *norm)
 
     def _forward(self, part: Part) -> Kernels:
-        accesses = (3 if self.batch_norm else 0) + (ACTIVATION_ACCESSES if self.activation else 0)
         return part.matrix(
             rows=part.channels,
             columns=part.columns,
             depth=self._depth(part),
             elements=self._operands(part),
-            streamed=accesses * part.outputs,
+            streamed=self.passes[0] * part.outputs,
         )
 
     def _activation_gradient(self, part: Part) -> Kernels:
@@ -123,13 +129,12 @@ class Convolution(OperationBase):
         )
 
     def _weight_gradient(self, part: Part) -> Kernels:
-        accesses = (5 if self.batch_norm else 0) + (ACTIVATION_BACKWARD_ACCESSES if self.activation else 0)
         return part.matrix(
             rows=part.channels,
             columns=self._depth(part),
             depth=part.columns,
             elements=self._operands(part),
-            streamed=accesses * part.outputs,
+            streamed=self.passes[1] * part.outputs,
         )
 
     def _depth(self, part: Part) -> int:

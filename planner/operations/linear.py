@@ -36,6 +36,11 @@ class Linear(OperationBase):
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"linear.dropout must be >= 0 and < 1, got {self.dropout!r}")
 
+    @property
+    def passes(self) -> tuple[int, int]:
+        """None: what follows the product runs in place."""
+        return 0, 0
+
     def output(self, inputs: Sequence[Shape]) -> Shape:
         """Shape of the output: sample, channel; the input may have positions."""
         return Shape(("sample", "channel"), (single("linear", inputs).sizes[0], self.channels))
