@@ -83,9 +83,8 @@ class Checkpoint:
 
 def model_identity(graph: ComputationGraph) -> str:
     """Hash of the layers and their shapes without the batch, which a resumed run may change."""
-    rows = [
-        (layer.name, layer.operation, layer.inputs, layer.output.dims, layer.output.sizes[1:]) for layer in graph.layers
-    ]
+    layers = graph.undivided.layers
+    rows = [(layer.name, layer.operation, layer.inputs, layer.output.dims, layer.output.sizes[1:]) for layer in layers]
     return hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
 
 

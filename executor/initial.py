@@ -32,8 +32,8 @@ def initial_parameters(
     and normalisations start as the identity: one-dimensional weights are 1.
 
     Args:
-        graph: The model.
-        index: Layer whose parameters are wanted.
+        graph: The model, or a graph of it in which layers are partial sums.
+        index: Layer of the graph whose parameters are wanted: values are those of the layer of the model.
         boxes: The slice of each parameter that is held, by its name.
         seed: Of the whole network.
         dtype: Of the values.
@@ -46,7 +46,7 @@ def initial_parameters(
         He et al., "Delving deep into rectifiers", ICCV 2015, Eq. 10; the uniform distribution on [-a, a) has
         the variance a^2 / 3.
     """
-    layer = graph.layers[index]
+    layer = graph.model_layer(index)
     gain = 2.0 if getattr(layer.operation, "activation", None) in _RECTIFIED else 1.0
     values = {}
     for number, parameter in enumerate(layer.parameters):
@@ -58,7 +58,7 @@ def initial_parameters(
         elif len(parameter.shape) == 1:
             values[parameter.name] = torch.ones(box.shape, dtype=dtype, device=device)
         else:
-            key = key_of(seed, _PURPOSE, index, number)
+            key = key_of(seed, _PURPOSE, graph.origin[index], number)
             unit = uniform(key, box, parameter.shape, dtype=dtype, device=device)
             values[parameter.name] = unit.sub_(0.5).mul_(2 * _bound(parameter, gain))
     return values

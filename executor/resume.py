@@ -17,7 +17,7 @@ class Checkpoints:
 
     Args:
         options: The folder, and what a checkpoint must have been saved with: the kind of optimizer.
-        graph: The model; another batch is no hindrance.
+        graph: The model, or a graph of it in which layers are partial sums; another batch is no hindrance.
     """
 
     def __init__(self, options: RunOptions, graph: ComputationGraph) -> None:
@@ -66,7 +66,7 @@ def _tensors(session: Session) -> dict[str, Part]:
     """By name, what a rank holds."""
     tensors: dict[str, Part] = {}
     for i, boxes in session.boxes.items():
-        layer = session.view.program.graph.layers[i]
+        layer = session.view.program.graph.model_layer(i)
         shapes = {parameter.name: parameter.shape for parameter in layer.parameters}
         for place, (name, box) in enumerate(boxes.items()):
             key = f"{layer.name}.{name}"

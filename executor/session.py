@@ -137,7 +137,13 @@ def _parts(
             if options.stand_in:
                 layer, box = graph.layers[i], view.held(i)
                 parts[unit] = StandIn(
-                    Place(layer, i, box, tuple(view.needed(i, slot) for slot in range(len(layer.inputs))), samples),
+                    Place(
+                        layer,
+                        graph.origin[i],
+                        box,
+                        tuple(view.needed(i, slot) for slot in range(len(layer.inputs))),
+                        samples,
+                    ),
                     {name: row.shape for name, row in boxes[i].items()},
                     reduced_channels=box.shape[1] if i in statistics else 0,
                     is_loss=isinstance(layer.operation, Loss),

@@ -30,7 +30,7 @@ class Place:
 
     layer: Layer
     index: int
-    """Index of the layer in its graph."""
+    """Index in the model of the layer, or of that of which it is a piece."""
     held: Box
     inputs: tuple[Box, ...]
     samples: Samples

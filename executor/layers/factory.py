@@ -11,11 +11,12 @@ from executor.layers.linear import LinearPart
 from executor.layers.local_response import LocalResponseNormPart
 from executor.layers.losses import LossPart
 from executor.layers.normaliser import Normaliser
+from executor.layers.partial import SLICES, PartialProductPart, PartialSumPart
 from executor.layers.pooling import GlobalPoolingPart, PoolingPart
 from executor.samples import Samples
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace
-from planner.graph import ComputationGraph, Parameter
+from planner.graph import ComputationGraph, Layer, Parameter
 from planner.operations import (
     Add,
     BatchNorm,
@@ -25,10 +26,12 @@ from planner.operations import (
     Linear,
     LocalResponseNorm,
     Loss,
+    PartialProduct,
+    PartialSum,
     Pooling,
 )
 from planner.regions import Boxes, held, needed
-from planner.shapes import Shape
+from planner.shapes import IN_CHANNEL, Shape
 
 __all__ = ["parameter_box", "part_layer"]
 
@@ -62,7 +65,8 @@ def part_layer(
     layer = graph.layers[index]
     operation, shapes = layer.operation, layer.input_shapes
     given = [_box(needed(space, operation.needs(slot, shapes), shape), part) for slot, shape in enumerate(shapes)]
-    place = Place(layer, index, _box(held(space), part), tuple(given), samples or Samples(batch=graph.batch))
+    samples = samples or Samples(batch=graph.batch)
+    place = Place(layer, graph.origin[index], _box(held(space), part), tuple(given), samples)
 
     def normaliser() -> Normaliser:
         count = layer.output.elements // layer.output.size("channel") if reduced else None
@@ -87,11 +91,31 @@ def part_layer(
             return LocalResponseNormPart(place, operation)
         case Loss():
             return LossPart(place, operation)
+        case PartialProduct():
+            return PartialProductPart(place, _product_part(place, operation))
+        case PartialSum():
+            return PartialSumPart(place, operation, normaliser() if operation.statistics else None)
     raise ConfigError(f"layer {layer.name!r} must be of a kind of planner.operations, got {operation.kind}")
 
 
+def _product_part(place: Place, operation: PartialProduct) -> PartLayer:
+    """The part of a layer that reads one slice of the input channels and nothing else."""
+    product, inputs = operation.product, operation.sliced(place.layer.input_shapes)
+    whole = Layer(place.layer.name, product, place.layer.inputs, inputs, product.output(inputs))
+    low, high = ((*ends[:SLICES], *ends[SLICES + 1 :]) for ends in (place.held.low, place.held.high))
+    (given,), first = place.inputs, place.held.low[SLICES] * inputs[0].size("channel")
+    first = first if given.elements else 0
+    read = Box(
+        (given.low[0], given.low[1] - first, *given.low[2:]), (given.high[0], given.high[1] - first, *given.high[2:])
+    )
+    inner = Place(whole, place.index, Box(low, high), (read,), place.samples)
+    if isinstance(product, Convolution):
+        return ConvolutionPart(inner, product, None)
+    return LinearPart(inner, product)
+
+
 def parameter_box(parameter: Parameter, held: Box, output: Shape) -> Box:
-    """The slice of a parameter that a part holds.
+    """The slice of a parameter that a part holds: of its first dimension, and of partial sums of its second.
 
     Args:
         parameter: A parameter of the layer.
@@ -102,6 +126,10 @@ def parameter_box(parameter: Parameter, held: Box, output: Shape) -> Box:
     if parameter.split:
         channel = output.dims.index("channel")
         low[0], high[0] = held.low[channel], held.high[channel]
+    if IN_CHANNEL in output.dims:
+        slices = output.dims.index(IN_CHANNEL)
+        size = parameter.shape[1] // output.sizes[slices]
+        low[1], high[1] = held.low[slices] * size, held.high[slices] * size
     return Box(tuple(low), tuple(high))
 
 

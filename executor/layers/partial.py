@@ -1,0 +1,91 @@
+"""Partial sums of a part: one slice of the input channels, and the sum over all slices."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from executor.layers.base import PartLayer, Place, Step
+from executor.layers.dropout import Dropout
+from executor.layers.epilogue import EpiloguePart
+from executor.layers.normaliser import Normaliser
+from planner.operations import PartialSum
+
+__all__ = ["SLICES", "PartialProductPart", "PartialSumPart"]
+
+SLICES = 2
+"""The dimension of a tensor of partial sums that counts slices."""
+
+
+class PartialProductPart(PartLayer):
+    """The product of one slice of the input channels with that slice of the weights.
+
+    Args:
+        place: Which part; of one slice.
+        product: The same part of a layer that has that slice as its only input.
+    """
+
+    def __init__(self, place: Place, product: PartLayer) -> None:
+        super().__init__(place)
+        assert place.held.shape[SLICES] == 1
+        self._product = product
+
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+        """Multiply the slice."""
+        return self._product.forward(inputs, parameters, step).unsqueeze(SLICES)
+
+    def begin_backward(self, gradient: Tensor | None) -> None:
+        """Go back to the product."""
+        assert gradient is not None
+        self._product.begin_backward(gradient.squeeze(SLICES))
+
+    def activation_gradient(self) -> list[Tensor]:
+        """Gradient of the region, of the slice alone."""
+        return self._product.activation_gradient()
+
+    def weight_gradient(self) -> dict[str, Tensor]:
+        """Gradient of the slice of the weights."""
+        return self._product.weight_gradient()
+
+    def release(self) -> None:
+        """Drop everything saved for the backward passes."""
+        super().release()
+        self._product.release()
+
+
+class PartialSumPart(EpiloguePart):
+    """The sum of all slices' partial sums, with the bias, then normalisation, activation and dropout as they are."""
+
+    def __init__(self, place: Place, operation: PartialSum, normaliser: Normaliser | None) -> None:
+        super().__init__(place, operation.operation.activation, normaliser)
+        self._bias = operation.operation.bias
+        self._dropout = Dropout(place, getattr(operation.operation, "dropout", 0.0))
+
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+        """Add up, normalise, activate, drop."""
+        total = inputs[0].sum(SLICES)
+        if self._bias:
+            total += parameters["bias"].view(-1, *(1 for _ in total.shape[2:]))
+        return self._dropout.forward(self._epilogue(total, parameters), step)
+
+    def begin_backward(self, gradient: Tensor | None) -> None:
+        """Go back through dropout, the activation and the normalisation."""
+        assert gradient is not None
+        super().begin_backward(self._dropout.backward(gradient))
+
+    def activation_gradient(self) -> list[Tensor]:
+        """Gradient of the partial sums: the same for all slices."""
+        gradient = self._saved["product_gradient"].unsqueeze(SLICES)
+        return [gradient.expand(self.inputs[0].shape)]
+
+    def weight_gradient(self) -> dict[str, Tensor]:
+        """Gradients of the bias, and the normalisation's scale and shift."""
+        gradients = super().weight_gradient()
+        if self._bias:
+            gradient = self._saved["product_gradient"]
+            gradients["bias"] = gradient.sum([dim for dim in range(gradient.dim()) if dim != 1])
+        return gradients
+
+    def release(self) -> None:
+        """Drop everything saved for the backward passes."""
+        super().release()
+        self._dropout.release()

@@ -1,0 +1,35 @@
+"""Random strategies that split input channels too, with the other dimensions or without."""
+
+import math
+
+from planner.configurations import Configuration, offered
+from planner.partial_sums import in_order, reducing
+
+
+def choices(layer, count):
+    """Every configuration's degrees on up to so many devices, those that split input channels included."""
+    space = offered(layer.output, layer.parallel_dims, count)
+    found = {tuple(sorted(space.configuration(c).degrees.items())) for c in range(space.size)}
+    rows = [dict(row) for row in sorted(found)]
+    if reducing(layer) is None:
+        return rows
+    channels, size = layer.input_shapes[0].size("channel"), layer.output.size("channel")
+    return rows + [
+        in_order(row | {"in_channel": r})
+        for row in rows
+        for r in range(2, count // math.prod(row.values()) + 1)
+        if channels % r == 0 and size % (r * row["channel"]) == 0
+    ]
+
+
+def random_reducing_strategy(graph, count, rng, *, wanted=0.8):
+    """Any configuration for every layer on shuffled devices; a layer that may splits its input channels mostly."""
+    strategy = {}
+    for layer in graph.layers:
+        rows = choices(layer, count)
+        split = [row for row in rows if "in_channel" in row]
+        rows = split if split and rng.random() < wanted else rows
+        row = rows[int(rng.integers(len(rows)))]
+        devices = rng.permutation(count)[: math.prod(row.values())]
+        strategy[layer.name] = Configuration(row, tuple(devices.tolist()))
+    return strategy
