@@ -61,7 +61,7 @@ class _Row(_Section):
     model: str
     layer: str
     batch: Count | None = None
-    part: Annotated[tuple[Count, ...], Field(min_length=2, max_length=5)] | None = None
+    part: Annotated[tuple[Count, ...], Field(min_length=2, max_length=6)] | None = None
     spread: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] | None = None
     forward_ms: Positive | None = None
     activation_gradient_ms: Positive | None = None

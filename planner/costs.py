@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.compute import ComputeProfile, load_profile
+from hwprofiles.compute import ComputeProfile, MeasuredParts, load_profile
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
@@ -24,6 +24,7 @@ from planner.exchange import exchange_s
 from planner.graph import PHASES, ComputationGraph, Edge, Layer
 from planner.network import Network, network_of
 from planner.operations.base import ELEMENT_BYTES
+from planner.operations.partial import undivided
 from planner.overlaps import Overlaps, overlaps_of
 from planner.partial_sums import expanded
 from planner.regions import held, layouts_of
@@ -72,7 +73,8 @@ def kernel_s(
     part of the same phase that is nearest, by the roofline's ratio between the two: the one closest in the logarithm
     of FLOP (of bytes, for kernels without arithmetic), among equals the one of the closest shape.  What was measured
     had 4-byte elements.  Larger ones add memory traffic; profiles know no peak for them, so arithmetic takes as long
-    as with 4-byte ones.
+    as with 4-byte ones.  Partial sums that were not measured themselves are scaled from the layer that sums over all
+    its input channels.
 
     Args:
         profile: The device's compute profile.
@@ -88,11 +90,11 @@ def kernel_s(
     winograd = layer.operation.winograd
     work = layer.kernels(phase, part)
     seconds = profile.time_s(_sized(work, element_bytes), phase=phase, winograd=winograd)
-    parts = profile.measured_parts(model, layer.name, phase, layer.output.sizes)
+    like, parts = _measured(profile, model, layer, phase)
     if parts is None:
         return seconds
-    dims, sizes = layer.output.dims, np.array(parts.sizes, dtype=np.float64)
-    known = layer.kernels(phase, dict(zip(dims, sizes.T, strict=True)))
+    dims, sizes = like.output.dims, np.array(parts.sizes, dtype=np.float64)
+    known = like.kernels(phase, dict(zip(dims, sizes.T, strict=True)))
     distance = np.abs(np.subtract.outer(_log_amount(work), _log_amount(known)))
     for dim, row in zip(dims, sizes.T, strict=True):
         distance += TIE * np.abs(np.subtract.outer(np.log(part[dim]), np.log(row)))
@@ -100,6 +102,15 @@ def kernel_s(
     roofline = profile.time_s(known, phase=phase, winograd=winograd)[nearest]
     ratio = np.divide(seconds, roofline, out=np.ones_like(seconds), where=roofline > 0)
     return np.asarray(np.array(parts.time_s)[nearest] * ratio)
+
+
+def _measured(profile: ComputeProfile, model: str, layer: Layer, phase: str) -> tuple[Layer, MeasuredParts | None]:
+    """What a profile knows of a layer or, of partial sums, else of the undivided layer, and which of them that is."""
+    parts = profile.measured_parts(model, layer.measured_name, phase, layer.output.sizes)
+    whole = undivided(layer)
+    if parts is not None or whole is None:
+        return layer, parts
+    return whole, profile.measured_parts(model, whole.name, phase, whole.output.sizes)
 
 
 def _log_amount(work: Kernels) -> Floats:
@@ -253,7 +264,7 @@ class CostModel:
     def node_costs(self, index: int, space: ConfigSpace) -> NodeCosts:
         """Compute and exchange costs of layer ``index``."""
         layer = self.graph.layers[index]
-        known = (p.measured_parts(self.graph.name, layer.name, phase, ()) for p in self.profiles for phase in PHASES)
+        known = (_measured(p, self.graph.name, layer, phase)[1] for p in self.profiles for phase in PHASES)
         measured = any(parts is not None for parts in known)
         inner = self.graph.has_phase(index, "activation_gradient")
         key = (layer.operation, layer.input_shapes, inner, space, layer.name if measured else "")

@@ -94,6 +94,14 @@ class Layer:
     """Names of the layers whose outputs it reads, in order; ``input`` is the data itself."""
     input_shapes: tuple[Shape, ...]
     output: Shape
+    profile_name: str = ""
+    """By which compute profiles know it, where that is not its name: a layer whose parts read slices of its input
+    channels is not the layer of that name whose parts read them all."""
+
+    @property
+    def measured_name(self) -> str:
+        """By which compute profiles know it."""
+        return self.profile_name or self.name
 
     @property
     def parallel_dims(self) -> tuple[str, ...]:

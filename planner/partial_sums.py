@@ -126,7 +126,10 @@ def _sliced(layer: Layer, degree: int) -> tuple[Layer, Layer]:
     if degree < 1 or channels % degree:
         raise ConfigError(f"{where}: degree of in_channel must divide its {channels} input channels, got {degree}")
     product = PartialProduct(operation=operation, slices=degree)
-    partial = Layer(layer.name, product, layer.inputs, layer.input_shapes, product.output(layer.input_shapes))
+    partial = Layer(
+        layer.name, product, layer.inputs, layer.input_shapes, product.output(layer.input_shapes),
+        profile_name=f"{layer.name}, in_channel {degree}",
+    )  # fmt: skip
     total = PartialSum(operation=operation)
     return partial, Layer(
         _sum_name(layer.name), total, (layer.name,), (partial.output,), total.output((partial.output,))

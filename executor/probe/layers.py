@@ -24,6 +24,7 @@ __all__ = ["LayerProbe"]
 Timer = Callable[["_Case", str, Callable[[], Any]], Any]
 """Runs the work of a phase of a part and takes its time; returns what it returns."""
 Watch = Callable[[int], None]
+_CONVOLUTIONS = ("convolution", "partial convolution")
 _STILL = OptimizerSpec(learning_rate=1e-12)
 """Same arithmetic, but parameters stay where they are however often a part is measured."""
 
@@ -255,12 +256,12 @@ def _layouts(graph: ComputationGraph) -> tuple[dict[str, bool], dict[str, bool]]
     gradients: dict[str, bool] = {}
     for layer in graph.layers:
         kind, shape = layer.operation.kind, layer.input_shapes[0].sizes
-        if kind == "convolution":  # one channel is first and last at once, and makes an output with the channels first
+        if kind in _CONVOLUTIONS:  # one channel is first and last at once, and makes an output with the channels first
             outputs[layer.name] = channels_last(shape) and shape[1] > 1
         else:
             outputs[layer.name] = kind != "linear" and outputs[layer.inputs[0]]
         for source in layer.inputs:
-            gradients[source] = outputs[layer.name] if kind == "convolution" else kind != "linear" and outputs[source]
+            gradients[source] = outputs[layer.name] if kind in _CONVOLUTIONS else kind != "linear" and outputs[source]
     return outputs, gradients
 
 

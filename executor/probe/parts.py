@@ -9,14 +9,17 @@ import numpy as np
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace, offered
 from planner.graph import ComputationGraph
+from planner.partial_sums import expanded, slices_of
 from planner.regions import held, needed
-from planner.strategies import named_strategy, spaces_of
+from planner.strategies import Strategy, named_strategy, spaces_of
 
 __all__ = [
     "ALL_DEGREES",
     "ProbePart",
     "added_slots",
+    "divided_parts",
     "every_part",
+    "measured_names",
     "parts_of",
     "portions",
     "rounds_of",
@@ -115,15 +118,46 @@ def every_part(graph: ComputationGraph, processes: int, most: int) -> list[Probe
 
 
 def strategy_parts(graph: ComputationGraph, strategies: Sequence[str], processes: int, *, most: int) -> list[ProbePart]:
-    """Parts that strategies use, by their names or files; with ``all`` every part.
+    """Parts that strategies use, by their names or files; with ``all`` every part that splits outputs.
 
     Raises:
-        ConfigError: A strategy is unknown or cannot be had, or there are more than ``most`` parts.
+        ConfigError: A strategy is unknown or cannot be had, it splits input channels (``divided_parts`` takes
+            those), or there are more than ``most`` parts.
     """
     if ALL_DEGREES in strategies:
         return every_part(graph, processes, most)
-    plans = [spaces_of(graph, named_strategy(name, graph, processes), processes) for name in strategies]
-    parts = parts_of(graph, plans)
+    return _parts(graph, [named_strategy(name, graph, processes) for name in strategies], processes, most)
+
+
+def divided_parts(
+    graph: ComputationGraph, strategies: Sequence[str], processes: int, *, most: int
+) -> list[tuple[ComputationGraph, list[ProbePart]]]:
+    """As ``strategy_parts``, for strategies of any kind: graphs of the model, and the parts of each.
+
+    The first is the model's own; the others are those of strategies that split input channels, without the parts
+    that are measured already.
+    """
+    ways = {} if ALL_DEGREES in strategies else {name: named_strategy(name, graph, processes) for name in strategies}
+    sliced = {name: way for name, way in ways.items() if slices_of(way)}
+    rest = [name for name in strategies if name not in sliced]
+    found = [(graph, strategy_parts(graph, rest, processes, most=most))] if rest else []
+    known: set[tuple[str, tuple[int, ...]]] = set()
+    for way in sliced.values():
+        known |= {(name, part.sizes) for row, parts in found for part in parts for name in measured_names(row, part)}
+        divided = expanded(graph, slices_of(way))
+        parts = _parts(divided, [way], processes, most)
+        news = [part for part in parts if any((n, part.sizes) not in known for n in measured_names(divided, part))]
+        found.append((divided, news))
+    return found
+
+
+def measured_names(graph: ComputationGraph, part: ProbePart) -> tuple[str, ...]:
+    """By which compute profiles know the layers of a part."""
+    return tuple(graph.layers[graph.index[name]].measured_name for name in part.layers)
+
+
+def _parts(graph: ComputationGraph, plans: Sequence[Strategy], processes: int, most: int) -> list[ProbePart]:
+    parts = parts_of(graph, [spaces_of(graph, plan, processes) for plan in plans])
     if len(parts) > most:
         raise ConfigError(f"max_parts must be at least the {len(parts)} parts of {graph.name}, got {most}")
     return parts

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -60,7 +61,8 @@ def _rows(portion: Portion, request: Request, device: Device, status: RankStatus
         dist.all_reduce(worst, dist.ReduceOp.MAX)
         if number + 1 >= request.least and float(worst) < request.uncertainty:
             break
-    return probe.rows()
+    names = {layer.name: layer.measured_name for layer in portion.graph.layers}
+    return [replace(row, layers=tuple(names[name] for name in row.layers)) for row in probe.rows()]
 
 
 def _joined(rows: list[ProbeRow], facts: DeviceFacts, links: Links, rank: int) -> Answer | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from executor.probe.device import DeviceFacts
 from executor.probe.links import Links
-from executor.probe.parts import ProbePart, portions, strategy_parts
+from executor.probe.parts import ProbePart, divided_parts, portions
 from executor.probe.rows import ProbeRow
 from hwprofiles.errors import ConfigError
 from planner.graph import ComputationGraph
@@ -79,10 +79,10 @@ def portions_of(request: Request) -> list[Portion]:
     found, first = [], 0
     for name in request.models:
         graph = load_model(name, batch=request.batch)
-        parts = strategy_parts(graph, request.strategies, request.processes, most=request.max_parts)
-        for portion in portions(graph, parts, request.portion_bytes):
-            found.append(Portion(graph, portion, first))
-            first += len(portion)
+        for divided, parts in divided_parts(graph, request.strategies, request.processes, most=request.max_parts):
+            for portion in portions(divided, parts, request.portion_bytes):
+                found.append(Portion(divided, portion, first))
+                first += len(portion)
     return found
 
 

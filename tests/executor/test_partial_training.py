@@ -10,13 +10,12 @@ from reducing import random_reducing_strategy
 from undivided import undivided_run, wide
 
 from executor.optimizers import OptimizerSpec
-from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.cut import WHOLE, cut_of
+from planner.cut import WHOLE
 from planner.lowering import lower
-from planner.models import ModelBuilder, load_model
+from planner.models import ModelBuilder
 from planner.program import KINDS
-from planner.strategies import applied, named_strategy
+from planner.strategies import applied
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4
