@@ -9,13 +9,21 @@ from ranks import Ranks, options, train, whole
 from reducing import random_reducing_strategy
 from undivided import undivided_run, wide
 
+from executor.devices import CpuDevice
 from executor.optimizers import OptimizerSpec
+from executor.resume import Checkpoints
+from executor.session import open_session
+from executor.status import own_status
+from planner.compressed import PLAIN, Compressed
+from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.cut import WHOLE
+from planner.cut import WHOLE, cut_of
 from planner.lowering import lower
-from planner.models import ModelBuilder
+from planner.models import ModelBuilder, load_model
+from planner.operations import PartialProduct
+from planner.partial_sums import slices_of
 from planner.program import KINDS
-from planner.strategies import applied
+from planner.strategies import applied, named_strategy
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4
@@ -68,10 +76,10 @@ def volume():
 GRAPHS = {"line": line, "plane": plane, "volume": volume, "inception": inception_module, "residual": residual_block}
 
 
-def lowered(graph, strategy, count, *, exchange="ring", cut=WHOLE):
+def lowered(graph, strategy, count, *, exchange="ring", cut=WHOLE, compressed=PLAIN):
     model = CostModel(graph, cluster_of("titanx-4", count), exchange, "reduced")
     model, spaces, cut = applied(model, strategy, cut)
-    return lower(model, spaces, cut=cut)
+    return lower(model, spaces, cut=cut, compressed=compressed)
 
 
 def of_the_model(program, slices):
@@ -92,7 +100,7 @@ def check(ranks, graph, program, chosen, *, rtol=1e-10):
     return measured
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(list(GRAPHS)),
     count=st.sampled_from([2, 4]),
@@ -106,3 +114,123 @@ def test_partial_sums_train_the_undivided_network(ranks, name, count, exchange, 
     strategy = random_reducing_strategy(graph, count, np.random.default_rng(seed))
     program = lowered(graph, strategy, count, exchange=exchange)
     check(ranks, graph, program, options(seed=seed % 1000, optimizer=optimizer, overlap=overlap), rtol=1e-9)
+
+
+def test_every_kind_splits_with_every_other_dimension(ranks):
+    """Slices beside samples, channels and each position, on shuffled devices."""
+    for name, layer, degrees in [
+        ("line", "conv2", {"length": 2}), ("line", "fc1", {"sample": 2}), ("plane", "conv2", {"channel": 2}),
+        ("plane", "conv2", {"sample": 2}), ("plane", "conv2", {"height": 2}), ("plane", "fc1", {"channel": 2}),
+        ("volume", "conv2", {"depth": 2}), ("volume", "conv1", {"width": 3}),
+    ]:  # fmt: skip
+        graph = wide(GRAPHS[name]())
+        order = ("sample", "channel", "in_channel", "depth", "height", "width", "length")
+        given = {**degrees, "in_channel": 4 // max(degrees.values())}
+        given = {dim: given[dim] for dim in order if dim in given}
+        parts = int(np.prod(list(given.values())))
+        strategy = {
+            **named_strategy("filter", graph, 4),
+            layer: Configuration(given, tuple(np.random.default_rng(1).permutation(4)[:parts].tolist())),
+        }
+        program = lowered(graph, strategy, 4)
+        assert sum(isinstance(row.operation, PartialProduct) for row in program.graph.layers) == (
+            given["in_channel"] > 1
+        )
+        check(ranks, graph, program, options(seed=2))
+
+
+MODELS = [("lenet5", 8, 4), ("alexnet-cifar", 4, 2), ("vgg11-cifar", 4, 4), ("resnet-cifar", 4, 4)]
+
+
+@pytest.mark.parametrize(("name", "batch", "count"), MODELS)
+def test_whole_models_by_channel(ranks, name, batch, count):
+    graph = wide(load_model(name, batch=batch))
+    strategy = named_strategy("channel", graph, count)
+    assert len(slices_of(strategy)) >= 3
+    program = lowered(graph, strategy, count)
+    check(ranks, graph, program, options(seed=4, optimizer=OPTIMIZERS[0]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_sent_bytes_are_those_priced(ranks, overlap):
+    """Message by message; and of each layer what is worked out by hand: 3 of 4 pieces to each, forward and back."""
+    graph = wide(plane())
+    program = lowered(graph, named_strategy("channel", graph, 4), 4)
+    measured = check(ranks, graph, program, options(overlap=overlap))
+    transfers = program.kind == TRANSFER
+    for step in range(3):
+        sent = np.nansum([rank[step].sent_bytes for rank in measured], axis=0)
+        np.testing.assert_array_equal(sent[transfers], program.size_bytes[transfers])
+        for name, outputs in (("conv2", 4 * 8 * 36), ("fc1", 4 * 12), ("fc2", 4 * 4)):
+            mine = transfers & (program.layer == program.graph.index[name])
+            assert sent[mine & ~program.backward].sum() == sent[mine & program.backward].sum() == 3 * outputs * 8
+
+
+@pytest.mark.parametrize("order", ["each", "all"])
+def test_sub_batches_of_slices(ranks, order):
+    graph = wide(line())
+    strategy = {
+        **named_strategy("channel", graph, 4), "fc1": Configuration({"sample": 2, "in_channel": 2}, (3, 0, 2, 1)),
+    }  # fmt: skip
+    cut = cut_of(graph, 2, first="conv3", order=order)
+    program = lowered(graph, strategy, 4, cut=cut)
+    assert program.graph.layers[program.cut.first].name == "conv3"
+    check(ranks, graph, program, options(seed=5))
+
+
+def test_codes_that_lose_nothing_change_nothing(ranks):
+    """float32 partial sums as float32 codes: the same losses, bit for bit, and the bytes of the program."""
+    graph = plane()
+    strategy = random_reducing_strategy(graph, 4, np.random.default_rng(3), wanted=1.0)
+    losses = []
+    for kind in (PLAIN, Compressed(activations="float32", gradients="float32")):
+        program = lowered(graph, strategy, 4, exchange="ps-spread", compressed=kind)
+        rows, measured, _ = zip(*ranks.run(train, program, options(), True), strict=True)
+        losses.append(np.sum(rows, axis=0))
+        transfers = program.kind == TRANSFER
+        sent = np.nansum([rank[0].sent_bytes for rank in measured], axis=0)
+        np.testing.assert_array_equal(sent[transfers], program.size_bytes[transfers])
+    np.testing.assert_array_equal(*losses)
+
+
+@pytest.mark.parametrize("kind", ["dynamic-tree", "bfloat16"])
+def test_codes_of_partial_sums_come_near(ranks, kind):
+    graph = plane()
+    strategy = named_strategy("channel", graph, 4)
+    losses = []
+    for compressed in (PLAIN, Compressed(activations=kind)):
+        program = lowered(graph, strategy, 4, compressed=compressed)
+        losses.append(np.sum([row[0] for row in ranks.run(train, program, options(), True)], axis=0))
+    assert not np.array_equal(*losses)
+    np.testing.assert_allclose(*losses, rtol=0.1)
+
+
+def steps_between(rank, program, options, first, last):
+    """Train as one rank from a checkpoint, if ``first``, to another."""
+    session = open_session(
+        program, rank, options, reduced=True, device=CpuDevice(), status=own_status(rank), steps=last - first
+    )
+    checkpoints = Checkpoints(options, program.graph)
+    if first:
+        assert checkpoints.latest_step() == first
+        checkpoints.load(session)
+    losses = [session.worker.step(number).loss for number in range(first, last)]
+    checkpoints.save(session, last)
+    session.worker.close()
+    return losses
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=["sgd", "adam"])
+def test_checkpoints_go_from_plan_to_plan(ranks, tmp_path, optimizer):
+    """Slices of one number, then of another, then none: the training without interruption."""
+    graph = wide(plane())
+    chosen = options(checkpoint=str(tmp_path), optimizer=optimizer, steps=6)
+    plans = [
+        lowered(graph, named_strategy(name, graph, count), count) for name, count in (("channel", 4), ("channel", 2))
+    ] + [lowered(graph, named_strategy("data", graph, 4), 4)]
+    plans = [plans[0], plans[2], plans[1]]
+    losses = []
+    for number, program in enumerate(plans):
+        rows = ranks.run(steps_between, program, chosen, 2 * number, 2 * number + 2)
+        losses += np.sum(rows, axis=0).tolist()
+    np.testing.assert_allclose(losses, undivided_run(graph, 6, optimizer, chosen.seed)[0], rtol=1e-9)

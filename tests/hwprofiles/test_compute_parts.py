@@ -117,7 +117,7 @@ def test_a_row_has_either_a_batch_or_a_part(tmp_path, given):
         load_profile(write(tmp_path, [{"model": "m", "layer": "l", "forward_ms": 1.0, **given}]))
 
 
-@pytest.mark.parametrize("part", [[], [4], [4, 0], [4, 1.5], [1] * 6])
+@pytest.mark.parametrize("part", [[], [4], [4, 0], [4, 1.5], [1] * 7])
 def test_parts_are_sizes(tmp_path, part):
     with pytest.raises(ConfigError, match=r"measured\.0\.part"):
         load_profile(write(tmp_path, [{"model": "m", "layer": "l", "forward_ms": 1.0, "part": part}]))
