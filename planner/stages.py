@@ -202,7 +202,7 @@ class _Tables:
         count, size = len(spaces), graph.element_bytes
         parameters, outputs = np.zeros(count), np.zeros(count)
         for i, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
-            shards = int(space.degrees[0, 1])
+            shards = int(space.shards[0, 1])
             held = sum(p.elements / (shards if p.split else 1) for p in layer.parameters)
             parameters[i] = COPIES_OF_PARAMETERS * size * held
         outputs = np.array(
