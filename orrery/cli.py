@@ -12,6 +12,7 @@ from orrery.oracle_command import oracle
 from orrery.output import print_json, to_json, whole_file
 from orrery.probe_command import probe
 from orrery.progress import progress_bar
+from orrery.reproduce_command import reproduce
 from orrery.run_command import run as run_plan
 from orrery.streams_command import streams
 from orrery.sweep_command import results, sweep
@@ -26,7 +27,6 @@ from orrery.views import (
     print_rich,
     print_table,
     replay_values,
-    row_values,
 )
 from orrery.whatif_command import whatif
 
@@ -280,20 +280,7 @@ def compare(
     print("\n".join([headline(comparison), *refused, *comparison.notes, f"page: {page}"]))
 
 
-@app.command()
-def reproduce(
-    paper: Annotated[Literal["deepa", "layerwise", "eight-bit", "paradl", "turbodl"], typer.Argument()],
-    *,
-    json: Json = False,
-) -> None:
-    """Set the printed results of a paper beside ours."""
-    from planner.reproduce import reproduce as reproduce_paper
-
-    with progress_bar(paper) as progress:
-        rows = row_values(reproduce_paper(paper, progress=progress))
-    print_json({"rows": rows}) if json else print_table(rows)
-
-
+app.command("reproduce")(reproduce)
 app.command("run")(run_plan)
 app.command("probe")(probe)
 app.command("validate")(validate)

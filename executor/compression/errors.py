@@ -47,8 +47,7 @@ DISTRIBUTIONS = (
     Distribution(kind="normal", spread=0.5, offset=1),
     Distribution(kind="normal", spread=20.0, offset=2),
 )
-"""Those that Table 2 of the 8-bit paper can be read as: its own were lost, 0.2 and 20 fit the absolute errors of its
-static tree and mantissa; with 0.5 static tree comes before linear quantization, as in two of its three groups."""
+"""Scales that the offset of the exponent suits; Table 2 of the 8-bit paper has its own, see ``printed``."""
 TYPES = ("dynamic-tree", "dynamic-tree:top=0.8", "linear", "static-tree:offset={}", "mantissa:offset={}")
 
 

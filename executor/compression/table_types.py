@@ -24,15 +24,17 @@ class TableType(DataType):
 
     Args:
         spec: Name and parameters.
-        values: Positive values in place of the type's own, as for ``table_of``.
+        values: Positive values in place of the type's own, as for ``table_of``, or a table.
 
     Raises:
         ConfigError: ``values`` are no table.
     """
 
-    def __init__(self, spec: Compression, values: ArrayLike | None = None) -> None:
+    def __init__(self, spec: Compression, values: ArrayLike | Table | None = None) -> None:
         super().__init__(spec)
-        self.table: Table = values_of(spec) if values is None else table_of(values)
+        if values is None:
+            values = values_of(spec)
+        self.table = values if isinstance(values, Table) else table_of(values)
         """The values that bytes stand for, before they are scaled."""
         self._block = int(spec["block"])
 

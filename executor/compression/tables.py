@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from hwprofiles.errors import ConfigError
 from planner.compression import Compression
 
-__all__ = ["POSITIVE", "Table", "table_of", "values_of"]
+__all__ = ["POSITIVE", "Table", "table_of", "table_with", "values_of"]
 
 Floats = NDArray[np.float32]
 
@@ -29,7 +29,7 @@ class Table:
     values: Floats
     """Shape (K,), K <= 128, from 0 up; a code is an index into it."""
     cutoffs: Floats
-    """Shape (K - 1,): smallest float32 nearer to ``values[i + 1]`` than to ``values[i]``; half-way goes down."""
+    """Shape (K - 1,): smallest float32 that becomes ``values[i + 1]``; with the nearest, half-way goes down."""
     lookup: NDArray[np.int32] | None
     """Shape (32768,), by the upper 16 bits of a positive float32: the code of the first number that begins so, times
     2**17, plus the lower 16 bits from which the next code holds (2**16 where none does).  None where two cutoffs
@@ -48,6 +48,21 @@ def table_of(values: ArrayLike) -> Table:
         ConfigError: There are too few or too many, the first is not 0, one is not finite, or they are not sorted.
     """
     table = np.asarray(values, dtype=np.float32)
+    exact = table.astype(np.float64)
+    return table_with(table, (exact[1:] + exact[:-1]) / 2)  # exact: float64 holds the sum of two float32
+
+
+def table_with(values: ArrayLike, limits: ArrayLike) -> Table:
+    """Make a table of which not the nearest value is taken.
+
+    Args:
+        values: As for ``table_of``.
+        limits: Shape (K - 1,), not falling: numbers above ``limits[i]`` become ``values[i + 1]`` or more.
+
+    Raises:
+        ConfigError: As ``table_of``, or the limits are not as many as said or fall.
+    """
+    table, exact = np.asarray(values, dtype=np.float32), np.asarray(limits, dtype=np.float64)
     if table.ndim != 1 or not 2 <= len(table) <= POSITIVE:
         raise ConfigError(f"table must hold 2 to {POSITIVE} values in a row, got shape {table.shape}")
     if not np.isfinite(table).all() or table[0] != 0:
@@ -56,7 +71,9 @@ def table_of(values: ArrayLike) -> Table:
     if len(steps):
         i = int(steps[0])
         raise ConfigError(f"table must be sorted, each value above the last, got {table[i + 1]} after {table[i]}")
-    cutoffs = _cutoffs(table)
+    if exact.shape != (len(table) - 1,) or not (np.diff(exact) >= 0).all():
+        raise ConfigError(f"limits must be {len(table) - 1} that do not fall, got {exact.shape}")
+    cutoffs = _above(exact)
     signed = np.zeros(2 * POSITIVE, dtype=np.float32)
     signed[: len(table)], signed[POSITIVE : POSITIVE + len(table)] = table, -table
     return Table(table, cutoffs, _lookup(cutoffs), signed)
@@ -106,11 +123,10 @@ def _mantissa() -> NDArray[np.float64]:
     return np.unique(np.array([round(digit * 10.0 ** (8 - exponent)) for digit, exponent in tenths]) / 1e8)
 
 
-def _cutoffs(values: Floats) -> Floats:
-    exact = values.astype(np.float64)
-    middle = (exact[1:] + exact[:-1]) / 2  # exact: float64 holds the sum of two float32
-    nearest = middle.astype(np.float32)
-    return np.where(nearest > middle, nearest, np.nextafter(nearest, np.float32(np.inf)))
+def _above(limits: NDArray[np.float64]) -> Floats:
+    """The smallest float32 above each."""
+    nearest = limits.astype(np.float32)
+    return np.where(nearest > limits, nearest, np.nextafter(nearest, np.float32(np.inf)))
 
 
 def _lookup(cutoffs: Floats) -> NDArray[np.int32] | None:

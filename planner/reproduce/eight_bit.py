@@ -9,7 +9,7 @@ Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from hwprofiles.catalogue import load_cluster
@@ -40,10 +40,11 @@ from planner.eight_bit.tables import (
     pass_table,
     read_table,
 )
+from planner.reproduce.answers import Claim, Found
 from planner.reproduce.eight_bit_simulated import as_written, simulated
-from planner.reproduce.rows import Row, row
+from planner.reproduce.rows import Row
 
-__all__ = ["WAYS", "Answer", "Claim", "Way", "claims", "eight_bit_rows"]
+__all__ = ["WAYS", "Answer", "Claim", "Way", "claims", "eight_bit_answers", "eight_bit_rows"]
 
 Progress = Callable[[str, int, int], None] | None
 Answer = tuple[float, str]
@@ -54,24 +55,18 @@ TEXT_BYTES_PER_S = 6e9
 """Of FDR InfiniBand, as A.2.1 says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One printed value."""
-
-    source: str
-    text: str
-    key: tuple[str, ...]
-    """What is asked; then by kind the sub-batch, the bits, the kernels, or the item."""
-    printed: str
-    unit: str
-
-
 Way = Callable[[Claim], Answer | None]
 """How a claim is recomputed; None where the way says nothing about it."""
 
 
 def eight_bit_rows(progress: Progress = None) -> Iterator[Row]:
-    """Every row: for each claim, in the paper's order of tables, one row for each way that speaks of it."""
+    """Every answer as a row."""
+    for found in eight_bit_answers(progress):
+        yield found.row
+
+
+def eight_bit_answers(progress: Progress = None) -> Iterator[Found]:
+    """For each claim, in the paper's order of tables, the answer of each way that speaks of it."""
     everything = claims()
     for done, claim in enumerate(everything):
         if progress:
@@ -79,8 +74,7 @@ def eight_bit_rows(progress: Progress = None) -> Iterator[Row]:
         for name, way in WAYS.items():
             answer = way(claim)
             if answer:
-                source = f"8-bit, {claim.source}: {claim.text}, {name}"
-                yield row(source, claim.printed, answer[0], claim.unit, answer[1])
+                yield Found(claim, name, *answer)
 
 
 def claims() -> list[Claim]:

@@ -1,0 +1,46 @@
+"""``orrery reproduce``: what a paper prints, beside what is computed here."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from orrery.output import print_json, whole_file
+from orrery.progress import progress_bar
+from orrery.views import print_table, row_values
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    paper: Annotated[Literal["deepa", "layerwise", "eight-bit", "paradl", "turbodl"], typer.Argument()],
+    *,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Page to write, with the tables drawn; of eight-bit alone.")
+    ] = None,
+    numbers: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Random numbers of each group of eight-bit's Table 2.")
+    ] = 25_000_000,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")] = (
+        False
+    ),
+) -> None:
+    """Set the printed results of a paper beside ours."""
+    from hwprofiles.errors import ConfigError
+
+    if html and paper != "eight-bit":
+        raise ConfigError(f"html must be left out for {paper}, which has no page, got {str(html)!r}")
+    with whole_file(html) if html else nullcontext() as file, progress_bar(paper) as progress:
+        if paper == "eight-bit":
+            from reports.eight_bit_paper_page import paper_answers, write_paper_page
+
+            found = paper_answers(numbers=numbers, progress=progress)
+            rows = row_values([each.row for each in found])
+            if file:
+                write_paper_page(found, file)
+        else:
+            from planner.reproduce import reproduce as reproduce_paper
+
+            rows = row_values(reproduce_paper(paper, progress=progress))
+    print_json({"rows": rows}) if json else print_table(rows)

@@ -1,0 +1,36 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const compact = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+
+// A figure in the page's looks; axes as given.
+function plot(id, traces, layout) {
+  Plotly.react(id, traces, {
+    height: 400, margin: { l: 8, r: 16, t: 8, b: 8 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", size: 12.5 }, hoverlabel: { align: "left" }, showlegend: true,
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, ...layout,
+    xaxis: { automargin: true, zeroline: false, ...layout.xaxis },
+    yaxis: { automargin: true, zeroline: false, ...layout.yaxis },
+  }, { displaylogo: false, responsive: true });
+}
+
+// Sorts the rows of a table by a column's data-value; cells without one come last.
+function sortable(table) {
+  const body = table.tBodies[0];
+  table.querySelectorAll("thead button").forEach((button, column) => button.addEventListener("click", () => {
+    const head = button.closest("th"), falling = head.getAttribute("aria-sort") === "ascending";
+    for (const other of head.parentElement.children) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", falling ? "descending" : "ascending");
+    const value = (row) => row.cells[column].dataset.value, empty = (row) => value(row) === undefined;
+    const order = (a, b) => (Number.isNaN(Number(a)) ? a.localeCompare(b) : Number(a) - Number(b)) * (falling ? -1 : 1);
+    body.replaceChildren(...[...body.rows].sort((a, b) =>
+      empty(a) - empty(b) || (empty(a) ? 0 : order(value(a), value(b)))));
+  }));
+}
+
+// Runs a figure's function with what its form chooses, now and whenever that changes.
+function controlled(form, draw) {
+  const run = () => draw(new FormData(form));
+  form.addEventListener("input", run);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  run();
+}

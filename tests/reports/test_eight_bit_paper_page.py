@@ -1,0 +1,86 @@
+"""The page of the 8-bit paper: every value on it, its tables drawn, nothing asked for."""
+
+import re
+import shutil
+
+import pytest
+
+from orrery.cli import app
+from orrery.errors import run
+from planner.reproduce.answers import Claim, Found
+from reports.eight_bit_paper_page import INCONSISTENCIES, paper_answers, paper_headline, paper_html, write_paper_page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return paper_answers(numbers=20_000)
+
+
+def test_every_value_and_inconsistency_is_on_the_page(found):
+    html = paper_html(found)
+    body = html[html.index('<table id="rows">') :]
+    values = set(re.findall(r'data-value="([^"]+)"', body))
+
+    assert body.count("<tr") == 1 + len(found)
+    assert {each.claim.source for each in found} >= {"Table 1", "Table 2", "Table 6", "Table 7", "Tables 1 and 7"}
+    assert all(str(each.ours) in values for each in found)
+    assert all(line.replace("'", "&#39;") in html for line in INCONSISTENCIES)
+
+
+def test_headline_counts_each_way_and_names_the_farthest():
+    printed = [Claim("Table 1", "a", ("node", "32"), "2", "x"), Claim("Table 7", "b", ("speedup", "128"), "10", "x")]
+    error = Claim("Table 2", "c", ("error", "relative", "A", "linear"), "4", "%")
+    answers = [Found(printed[0], "closed form", 2.1, ""), Found(printed[1], "closed form", 7.0, "")]
+    answers += [Found(printed[1], "simulation of Sec. 2.4", 99.0, ""), Found(error, "as published", 3.9, "")]
+
+    assert paper_headline(answers) == (
+        "Beside print: closed form: 2 speedups, half within 30.0 %, all within 30.0 %; "
+        "as published: 1 relative errors, half within 2.5 %, all within 2.5 %."
+    )
+
+
+def test_a_page_is_for_the_eight_bit_paper_alone(capsys, tmp_path):
+    assert run(app, ["reproduce", "paradl", "--html", str(tmp_path / "page.html")]) == 2
+
+    printed = capsys.readouterr()
+    assert "html must be left out for paradl, which has no page" in printed.err
+    assert printed.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found")
+def test_a_browser_draws_the_tables_and_its_controls_redraw_them(found, tmp_path):
+    sync_api = pytest.importorskip("playwright.sync_api")
+    path = tmp_path / "paper.html"
+    write_paper_page(found, path)
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 420, "height": 900})
+        problems, requests = [], []
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector("body[data-ready]")
+
+        assert page.locator("#many .scatterlayer .trace").count() == 4
+        assert page.locator("#many .scatterlayer .point").count() == 4 * 6
+        assert page.locator("#four .barlayer .point").count() == 3 * 3
+        assert page.locator("#errors .barlayer .point").count() == 3 * 16
+        assert page.locator("#passes .scatterlayer .trace").count() == 3
+        page.locator("input[value=forward] + span").click()
+        assert page.locator("#passes .scatterlayer .trace").count() == 2
+        page.locator("#table").select_option("Table 2")
+        assert page.locator("#rows tbody tr:visible").count() == 4 * 4 * 2 * 2
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        browser.close()
+
+    assert wide <= 0
+    assert problems == []
+    assert len(requests) == 1
