@@ -55,11 +55,13 @@ class Store:
         """Open a store that exists; a sweep may add to it meanwhile.
 
         Raises:
-            ConfigError: There is none, or it is damaged, of another version, or no store.
+            ConfigError: There is none, or it is empty, damaged, of another version, or no store.
         """
         if not path.is_file():
             raise ConfigError(f"store {path} does not exist")
         with _opened(path, "rw") as connection:
+            if not connection.execute("select 1 from sqlite_master").fetchone():
+                raise ConfigError(f"store {path} has no results yet")
             yield cls(path, connection)
 
     def known(self, digests: Collection[str]) -> set[str]:

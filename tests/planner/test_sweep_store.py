@@ -120,6 +120,12 @@ def test_another_programs_database_is_refused(tmp_path):
         pass
 
 
+def test_reading_what_is_empty_says_so(tmp_path):
+    (tmp_path / "r.sqlite").touch()
+    with pytest.raises(ConfigError, match="has no results yet"), Store.reading(tmp_path / "r.sqlite"):
+        pass
+
+
 def test_reading_what_is_not_there_makes_nothing(tmp_path):
     with pytest.raises(ConfigError, match="does not exist"), Store.reading(tmp_path / "none.sqlite"):
         pass
