@@ -1,9 +1,10 @@
 """``orrery whatif``: where a change pays, swept over real plans on a cluster."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from orrery.output import print_json, to_json, whole_file
 from orrery.progress import progress_bar
@@ -14,12 +15,59 @@ if TYPE_CHECKING:
 
 __all__ = ["whatif"]
 
-whatif = typer.Typer(help="Sweep a choice over plans on a cluster: where does it pay?")
+
+class _Questions(TyperGroup):
+    """A first word that names no question is a model."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the question in front where it is left out."""
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            args = ["model", *args]
+        return super().parse_args(ctx, args)
 
 
-@whatif.callback()
-def _group() -> None:
-    """Keeps the name of the question where there is only one."""
+whatif = typer.Typer(
+    cls=_Questions,
+    help="What would change? Of a model's strategies (orrery whatif MODEL ...), or where a choice pays (eight-bit).",
+)
+
+
+@whatif.command("model")
+def by_hand(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as vgg16.")],
+    *,
+    cluster: Annotated[str, typer.Option(metavar="C", help="Cluster of today, or file.")],
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a mini-batch, all devices.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=X", help="Change, such as link.ib.bandwidth_gbyte_per_s=25; all together."),
+    ] = None,
+    strategies: Annotated[str, typer.Option(metavar="S,S,...", help="Strategies, each planned anew.")] = (
+        "data,owt,layerwise"
+    ),
+    exchange: Annotated[str, typer.Option(metavar="X", help="How gradients are exchanged.")] = "ring",
+    top: Annotated[int, typer.Option(min=0, metavar="N", help="Sensitivities printed a strategy.")] = 3,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")] = False,
+) -> None:
+    """Today against changed hardware, for each strategy; with no --set, against what usually goes wrong."""
+    from hwprofiles.catalogue import load_cluster
+    from planner.whatif import Scenario, standard_scenarios
+    from planner.whatif import whatif as ask
+    from reports.whatif_tables import reason_lines, sensitivity_table, whatif_table
+
+    with progress_bar(model) as progress:
+        given = (Scenario(name=", ".join(changes), changes=tuple(changes)),) if changes else ()
+        found = ask(
+            model, cluster, batch=batch, strategies=[name.strip() for name in strategies.split(",")],
+            scenarios=given or standard_scenarios(load_cluster(cluster)), exchange=exchange, progress=progress,
+        )  # fmt: skip
+    if json:
+        return print_json(found)
+    print_rich(whatif_table(found))
+    if top and found.sensitivities:
+        print_rich(sensitivity_table(found, top))
+    for line in reason_lines(found):
+        print(line)
 
 
 @whatif.command("eight-bit")

@@ -61,3 +61,17 @@ def test_bad_input_is_one_line_and_code_2(case, capsys, tmp_path):
     assert message in printed.err
     assert printed.err.count("\n") == 1
     assert not (tmp_path / "w").exists()
+
+
+def test_a_model_is_asked_by_hand(capsys):
+    words = ["whatif", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategies", "data,spatial"]
+    assert run(app, [*words, "--set", "link.slot.bandwidth_factor=0.5", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["scenario"] for row in rows] == ["today"] * 2 + ["link.slot.bandwidth_factor=0.5"] * 2
+    assert run(app, [*words, "--set", "device.*.failed=1"]) == 2
+    assert "must leave one of" in capsys.readouterr().err
+    assert run(app, words) == 0
+    printed = capsys.readouterr().out
+    assert "at half speed" in printed
+    assert "today, with faster hardware" in printed
+    assert "no route leads from device" in printed

@@ -1,0 +1,76 @@
+import math
+
+import pytest
+
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.errors import ConfigError
+from planner.models import load_model
+from planner.plan import make_plan
+from planner.whatif import Scenario, standard_scenarios, whatif
+
+CLUSTER = "p100-4x4:nodes=2"
+
+
+def ask(*scenarios, strategies=("data",), batch=64):
+    return whatif("lenet5", CLUSTER, batch=batch, strategies=strategies, scenarios=scenarios)
+
+
+def test_today_and_each_change_are_plans_of_their_own():
+    slow = Scenario(name="slow", changes=("link.pcie3-x16.bandwidth_factor=0.1",))
+    rows = ask(slow, strategies=("data", "owt")).rows
+    assert [(row.scenario, row.strategy) for row in rows] == [
+        (scenario, strategy) for scenario in ("today", "slow") for strategy in ("data", "owt")
+    ]
+    graph = load_model("lenet5", batch=64)
+    for row in rows:
+        spec = CLUSTER if row.scenario == "today" else f"{CLUSTER},link.pcie3-x16.bandwidth_factor=0.1"
+        assert row.iteration_s == make_plan(graph, load_cluster(spec), strategy=row.strategy).simulated_s
+        assert row.against_today == row.images_per_s / rows[row.strategy == "owt"].images_per_s
+
+
+def test_a_lost_node_takes_its_samples_with_it():
+    lost = ask(Scenario(name="lost", changes=("node.1.failed=1",))).rows[1]
+    assert (lost.devices, lost.batch) == (4, 32)
+    assert (
+        lost.iteration_s
+        == make_plan(load_model("lenet5", batch=32), load_cluster("p100-4x4:nodes=1"), strategy="data").simulated_s
+    )
+
+
+def test_no_route_is_a_row_with_the_reason():
+    cut = ask(Scenario(name="cut", changes=("link.node1/nic*.failed=1",))).rows[1]
+    assert math.isnan(cut.iteration_s)
+    assert cut.reason.startswith("no route leads from device 'node0/gpu0' to 'node1/gpu0'")
+
+
+def test_a_strategy_that_cannot_be_had_is_a_row_with_the_reason():
+    row = ask(batch=63).rows[0]
+    assert "multiple of the 8 devices" in row.reason
+
+
+def test_standard_scenarios_name_every_class_in_use_and_never_speed_up():
+    cluster = load_cluster(CLUSTER)
+    scenarios = standard_scenarios(cluster)
+    classes = {cluster.links[i].link_class for target in range(1, 8) for i in cluster.route(0, target)}
+    assert sum("at a tenth" in scenario.name for scenario in scenarios) == len(classes)
+    assert scenarios[-1].changes == ("node.1.failed=1",)
+    rows = ask(*scenarios).rows
+    assert all(row.against_today <= 1 + 1e-9 for row in rows if not row.reason)
+
+
+def test_sensitivities_are_those_of_today():
+    found = ask()
+    assert set(found.sensitivities) == {"data"}
+    assert {row.of for row in found.sensitivities["data"]} >= {"p100", "pcie3-x16"}
+    assert len(found.to_frame()) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [("link.ibx.bandwidth_factor=2", "class of links or pattern"), ("node.7.failed=1", "node must be in 0 .. 1")],
+)
+def test_a_bad_change_is_an_error_and_no_row(change, rule):
+    with pytest.raises(ConfigError, match=rule):
+        ask(Scenario(name="bad", changes=(change,)))
+    with pytest.raises(ConfigError, match="at least one"):
+        ask(strategies=())
