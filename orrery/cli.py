@@ -109,6 +109,18 @@ def plan(
     update_each: Annotated[
         bool, typer.Option("--update-each", help="Update after every sub-batch, not once an iteration.")
     ] = False,
+    stages: Annotated[
+        int | None, typer.Option(parser=_whole_number, metavar="S", help="Stages of a pipeline; else one a device.")
+    ] = None,
+    micro_batches: Annotated[
+        int | None, typer.Option(parser=_whole_number, metavar="M", help="Micro-batches of a pipeline; else up to 4 S.")
+    ] = None,
+    schedule: Annotated[
+        str, typer.Option(metavar="K", help="Schedule of a pipeline: gpipe, 1f1b, the default, or interleaved.")
+    ] = "",
+    stage_at: Annotated[
+        str, typer.Option(metavar="LAYERS", help="First layers of a pipeline's later stages; else the fastest cut.")
+    ] = "",
     compress_gradients: Annotated[
         str, typer.Option(metavar="TYPE", help="Data type of gradients in their exchange, such as dynamic-tree.")
     ] = "",
@@ -126,6 +138,7 @@ def plan(
     from planner.compressed import compressed_of
     from planner.cut import WHOLE, cut_of
     from planner.models import load_model
+    from planner.pipeline import asked_pipeline
     from planner.plan import make_plan
     from planner.plan_file import save_plan
 
@@ -137,6 +150,7 @@ def plan(
         types = {"gradients": compress_gradients, "activations": compress_activations}
         found = make_plan(
             graph, load_cluster(cluster), strategy=strategy, exchange=exchange, batch_norm=batch_norm, cut=cut,
+            pipeline=asked_pipeline(stages=stages, micro_batches=micro_batches, schedule=schedule, stage_at=stage_at),
             compressed=compressed_of(graph, exchange, **types), where_it_pays=compress_where == "pays",
             refine=refine, progress=progress,
         )  # fmt: skip

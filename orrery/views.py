@@ -67,7 +67,16 @@ def plan_values(plan: "Plan") -> dict[str, Any]:
     }
     refinement = ("simulated_plans", "lower_bound_s", "gap", "origin") if plan.simulated_plans else ()
     values = {field: getattr(plan, field) for field in (*fields, *refinement)}
-    return {**values, "configurations": configurations}
+    return {**values, **_stage_values(plan), "configurations": configurations}
+
+
+def _stage_values(plan: "Plan") -> dict[str, Any]:
+    """Schedule, micro-batches and first layers of the stages of a pipeline; nothing of other plans."""
+    layers = list(plan.configurations)
+    if not plan.cut.stages:
+        return {}
+    stages = [layers[first] for first in plan.cut.stages]
+    return {"schedule": plan.cut.order, "micro_batches": plan.cut.parts, "stages": stages}
 
 
 def replay_values(replay: "Replay", *, plan: "StoredPlan") -> dict[str, Any]:

@@ -1,5 +1,10 @@
 """Eq. 1 of a strategy, from the cost tables: layers, exchanges and transfers, one after another."""
 
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.coded_exchange import coded_choices
 from planner.compressed import PLAIN, Compressed
 from planner.costs import CostModel
@@ -8,7 +13,18 @@ from planner.edge_prices import edge_prices
 from planner.search.problem import evaluate
 from planner.strategies import Strategy, applied
 
-__all__ = ["additive_s"]
+__all__ = ["Terms", "additive_s", "additive_terms"]
+
+
+class Terms(NamedTuple):
+    """The terms of Eq. 1, by layer, seconds."""
+
+    compute_s: NDArray[np.float64]
+    """Forward and backward work, on all sub-batches."""
+    exchange_s: NDArray[np.float64]
+    """Exchange of gradients and statistics, and the update."""
+    transfer_s: NDArray[np.float64]
+    """Of the inputs; one that several consumers share is that of the first."""
 
 
 def additive_s(model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compressed: Compressed = PLAIN) -> float:
@@ -23,22 +39,29 @@ def additive_s(model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compresse
     Raises:
         ConfigError: A configuration does not fit its layer or a sub-batch, or the exchange cannot be compressed so.
     """
+    used, spaces, _ = applied(model, strategy, cut)
+    if cut.parts == 1 and not compressed:
+        return evaluate(used.problem(spaces, edge_prices(used)), [0] * len(spaces))
+    return float(sum(term.sum() for term in additive_terms(model, strategy, cut, compressed)))
+
+
+def additive_terms(model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compressed: Compressed = PLAIN) -> Terms:
+    """Eq. 1 of a strategy term by term; arguments and errors as for ``additive_s``, which is their sum."""
     count = len(model.cluster.devices)
     model, spaces, cut = applied(model, strategy, cut)
-    if cut.parts == 1 and not compressed:
-        return evaluate(model.problem(spaces, edge_prices(model)), [0] * len(spaces))
     part = model.for_batch(model.graph.batch // cut.parts)
     pieces = sub_spaces(part.graph, spaces, cut, count)
-    total_s = 0.0
+    terms = Terms(*(np.zeros(len(spaces)) for _ in Terms._fields))
     for i in range(len(spaces)):
         behind = cut.of(i) > 1
         costs = (part if behind else model).node_costs(i, (pieces if behind else spaces)[i])
-        each_s = float(costs.compute_s[0] + costs.statistics_s[0])
         exchange_s, kind = float(costs.exchange_s[0] - costs.statistics_s[0]), compressed.gradient(model.graph, i)
         if kind is not None:
             exchange_s = sum(choice.price_s for choice in coded_choices(model, kind, i, spaces[i]))
         once_s = float(costs.phase_s["update"][0]) + exchange_s
-        total_s += cut.of(i) * each_s + once_s * (cut.of(i) if cut.update_each else 1)
+        terms.compute_s[i] = cut.of(i) * float(costs.compute_s[0])
+        statistics_s = cut.of(i) * float(costs.statistics_s[0])
+        terms.exchange_s[i] = statistics_s + once_s * (cut.of(i) if cut.update_each else 1)
     for edges in model.graph.consumers:
         paid: set[tuple[bool, int]] = set()
         for edge in edges:
@@ -48,5 +71,5 @@ def additive_s(model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compresse
             if layout not in paid:
                 paid.add(layout)
                 price_s = edge_prices(used, compressed)(edge, rows[edge.producer], rows[edge.consumer])[0, 0]
-                total_s += (cut.parts if behind else 1) * float(price_s)
-    return total_s
+                terms.transfer_s[edge.consumer] += (cut.parts if behind else 1) * float(price_s)
+    return terms

@@ -7,20 +7,21 @@ import pandas as pd
 
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.additive import additive_s
+from planner.additive import additive_s, additive_terms
 from planner.comparison import Comparison, LayerResult, StrategyResult
 from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
-from planner.edge_prices import edge_prices
+from planner.cut import WHOLE, Cut
 from planner.exchange import layer_choice
 from planner.graph import ComputationGraph
 from planner.lower_bound import iteration_bound
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import replay_that_fits
+from planner.pipeline import strategy_and_cut
 from planner.plan import Progress, layerwise, lowered, refined
 from planner.program import KINDS, Program
 from planner.replay import replay
-from planner.strategies import Strategy, applied, named_strategy
+from planner.strategies import Strategy, applied
 
 __all__ = ["compare"]
 
@@ -53,22 +54,22 @@ def compare(
         InfeasiblePlanError: No strategy fits in memory.
     """
     model = CostModel(graph, cluster, exchange)
-    found, notes = _strategies(model, strategies, refine, progress)
+    found, refused, notes = _strategies(model, strategies, refine, progress)
     one_device_s = _one_device_s(model)
     results: list[StrategyResult] = []
-    refused: dict[str, str] = {}
-    for done, (name, strategy) in enumerate(found.items()):
+    for done, (name, (strategy, cut)) in enumerate(found.items()):
         if progress:
             progress(f"simulating {name}", done, len(found) + 1)
         try:
-            results.append(_result(model, name, strategy, one_device_s))
+            results.append(_result(model, name, strategy, cut, one_device_s))
         except InfeasiblePlanError as error:
             refused[name] = str(error)
     if not results:
         raise InfeasiblePlanError("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
     if progress:
         progress("validating the additive model", len(found), len(found) + 1)
-    tried = _tried(model, results, {name: s for name, s in found.items() if name not in refused})
+    whole = {name: strategy for name, (strategy, cut) in found.items() if name not in refused and cut.parts == 1}
+    tried = _tried(model, results, whole)
     return Comparison(
         model=graph.name,
         cluster=cluster.name,
@@ -87,22 +88,28 @@ def compare(
 
 def _strategies(
     model: CostModel, names: Sequence[str], refine: int, progress: Progress
-) -> tuple[dict[str, Strategy], tuple[str, ...]]:
+) -> tuple[dict[str, tuple[Strategy, Cut]], dict[str, str], tuple[str, ...]]:
+    """What the names stand for, which cannot run and why, and notes."""
     if not names:
         raise ConfigError("strategies must name at least one, got none")
-    found: dict[str, Strategy] = {}
+    found: dict[str, tuple[Strategy, Cut]] = {}
+    refused: dict[str, str] = {}
     notes: tuple[str, ...] = ()
     for name in names:
-        if name != "layerwise":
-            found[name] = named_strategy(name, model.graph, len(model.cluster.devices), model.cluster)
+        if name == "layerwise":
+            continue
+        try:
+            found[name] = strategy_and_cut(model, name)
+        except InfeasiblePlanError as error:
+            refused[name] = str(error)
     if "layerwise" in names:
         if refine:
             _, refinement, notes = refined(model, refine, progress=progress)
-            found["layerwise"] = refinement.strategy
+            found["layerwise"] = refinement.strategy, WHOLE
         else:
             _, best, notes = layerwise(model, progress=progress)
-            found["layerwise"] = best.strategy
-    return {name: found[name] for name in names}, notes
+            found["layerwise"] = best.strategy, WHOLE
+    return {name: found[name] for name in names if name in found}, refused, notes
 
 
 def _one_device_s(model: CostModel) -> float:
@@ -111,9 +118,9 @@ def _one_device_s(model: CostModel) -> float:
     return additive_s(model, alone)
 
 
-def _result(model: CostModel, name: str, strategy: Strategy, one_device_s: float) -> StrategyResult:
-    program = lowered(model, strategy)
-    additive = additive_s(model, strategy)
+def _result(model: CostModel, name: str, strategy: Strategy, cut: Cut, one_device_s: float) -> StrategyResult:
+    program = lowered(model, strategy, cut=cut)
+    additive = additive_s(model, strategy, cut)
     overlapped = replay(program, contention=False)
     full = replay_that_fits(program)
     shares, (bound_s, reason) = full.shares(), iteration_bound(program)
@@ -133,28 +140,21 @@ def _result(model: CostModel, name: str, strategy: Strategy, one_device_s: float
         bound_reason=reason,
         engine_s=full.engine_s,
         tasks=program.size,
-        layers=_layers(model, strategy, program),
+        layers=_layers(model, strategy, cut, program),
         timeline=full.timeline(),
         link_use=full.link_use(),
     )
 
 
-def _layers(model: CostModel, strategy: Strategy, program: Program) -> tuple[LayerResult, ...]:
-    """The terms of Eq. 1 by layer; a transfer that several consumers share is that of the first."""
-    model, spaces, _ = applied(model, strategy)
-    transfer_s, table = np.zeros(len(spaces)), edge_prices(model)
-    for edges in model.graph.consumers:
-        paid: set[int] = set()
-        for edge in edges:
-            layout = int(model.layouts(edge, spaces[edge.consumer])[0])
-            if layout not in paid:
-                transfer_s[edge.consumer] += table(edge, spaces[edge.producer], spaces[edge.consumer])[0, 0]
-            paid.add(layout)
+def _layers(model: CostModel, strategy: Strategy, cut: Cut, program: Program) -> tuple[LayerResult, ...]:
+    """The terms of Eq. 1 by layer, and what each moves."""
+    terms = additive_terms(model, strategy, cut)
+    model, spaces, _ = applied(model, strategy, cut)
     owner = np.where(program.kind == KINDS.index("collective"), program.layer, program.consumer)
     moved = np.bincount(owner[~program.is_compute], program.size_bytes[~program.is_compute], minlength=len(spaces))
     rows = []
     for i, (layer, space) in enumerate(zip(model.graph.layers, spaces, strict=True)):
-        costs, configuration = model.node_costs(i, space), strategy.get(layer.name) or space.configuration(0)
+        configuration = strategy.get(layer.name) or space.configuration(0)
         rows.append(
             LayerResult(
                 name=layer.name,
@@ -162,9 +162,9 @@ def _layers(model: CostModel, strategy: Strategy, program: Program) -> tuple[Lay
                 output=" x ".join(str(size) for size in layer.output.sizes),
                 degrees=dict(configuration.degrees),
                 devices=configuration.devices,
-                compute_s=float(costs.compute_s[0]),
-                exchange_s=float(costs.exchange_s[0] + costs.phase_s["update"][0]),
-                transfer_s=float(transfer_s[i]),
+                compute_s=float(terms.compute_s[i]),
+                exchange_s=float(terms.exchange_s[i]),
+                transfer_s=float(terms.transfer_s[i]),
                 moved_bytes=float(moved[i]),
                 exchange=_exchange(model, i, space),
             )
@@ -184,7 +184,7 @@ def _exchange(model: CostModel, layer: int, space: ConfigSpace) -> str:
 
 
 def _tried(model: CostModel, results: Sequence[StrategyResult], strategies: dict[str, Strategy]) -> pd.DataFrame:
-    """Additive and simulated cost of every strategy compared, and of random mixtures of them."""
+    """Additive and simulated cost of every strategy compared, and of random mixtures of those on the whole batch."""
     rows = [(result.name, result.additive_s, result.simulated_s) for result in results]
     names, layers = list(strategies), [layer.name for layer in model.graph.layers]
     random = np.random.default_rng(0)

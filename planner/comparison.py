@@ -75,7 +75,7 @@ class StrategyResult:
     layers: tuple[LayerResult, ...]
     timeline: pd.DataFrame
     """One row a task of one steady iteration: id, name, kind, device, stream, layer, phase, iteration,
-    start_s, end_s, bytes, origin."""
+    sub_batch, start_s, end_s, bytes, origin."""
     link_use: LinkUse
 
 

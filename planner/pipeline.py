@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from hwprofiles.errors import ConfigError
 from planner.configurations import Configuration
@@ -14,7 +15,7 @@ from planner.schedule import KINDS, Schedule
 from planner.stages import Layout, stage_bounds
 from planner.strategies import PIPELINE, SUFFIXES, Strategy, named_strategy
 
-__all__ = ["Pipeline", "has_stages", "pipeline_strategy", "strategy_and_cut"]
+__all__ = ["Pipeline", "asked_pipeline", "has_stages", "pipeline_strategy", "strategy_and_cut"]
 
 _A_STAGE = 4
 """Micro-batches for every stage: with so many, little time is lost in the bubble (GPipe, NeurIPS 2019, Sec. 2.3)."""
@@ -38,6 +39,21 @@ class Pipeline:
 def has_stages(name: str) -> bool:
     """Whether a strategy of that name or degrees is a pipeline, which cuts the mini-batch itself."""
     return name == PIPELINE or (is_hybrid(name) and not name.endswith(SUFFIXES) and hybrid_of(name).pipeline > 1)
+
+
+def asked_pipeline(
+    *, stages: int | None = None, micro_batches: int | None = None, schedule: str = "", stage_at: str = ""
+) -> Pipeline | None:
+    """What is asked of a pipeline, as words; None where nothing is.
+
+    Args:
+        stages, micro_batches, schedule: As in ``Pipeline``; None or empty: not said.
+        stage_at: Names of layers, separated by commas.
+    """
+    layers = tuple(name.strip() for name in stage_at.split(",")) if stage_at else ()
+    said = {"stages": stages, "micro_batches": micro_batches, "schedule": schedule, "stage_at": layers}
+    given: dict[str, Any] = {name: value for name, value in said.items() if value}
+    return Pipeline(**given) if given else None
 
 
 def strategy_and_cut(

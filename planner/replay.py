@@ -182,6 +182,7 @@ def timeline_rows(program: Program, start_s: Floats, end_s: Floats, *, iteration
             "layer": [names[i] for i in program.layer],
             "phase": np.where(kinds == "update", "update", np.where(program.backward, "backward", "forward")),
             "iteration": iteration,
+            "sub_batch": program.sub_batch,
             "start_s": start_s,
             "end_s": end_s,
             "bytes": program.size_bytes,
