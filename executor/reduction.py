@@ -26,6 +26,8 @@ __all__ = ["JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "chains_of", "i
 
 JOIN_BYTES = 4 * 1024 * 1024
 """Gradients of several layers are summed as one buffer up to this size."""
+_CODED_LANES = 4
+"""Sums of codes that may be under way at once over gloo, so that messages of some hide the coding of others."""
 
 
 def is_ring(steps: Round) -> bool:
@@ -120,18 +122,19 @@ class Reducer:
         steps, first = collective.round, collective.round.first_piece(0)
         size, tag = round(collective.buffer_bytes * steps.share), self._program.size + task
         arrived: dict[int, list[tuple[int, Tensor]]] = {}
-        requests = []
+        receives, sends = [], []
         self._recorder.start(task)
         for m in np.flatnonzero((steps.source == self._rank) | (steps.target == self._rank)).tolist():
             source, target, piece = int(steps.source[m]), int(steps.target[m]), int(first[m])
             if target == self._rank:
                 arriving = torch.empty(size, dtype=torch.uint8, device=self._device)
                 arrived.setdefault(piece, []).append((source, arriving))
-                requests.append(dist.P2POp(dist.irecv, arriving, source, self._everyone, tag))
+                receives.append(dist.P2POp(dist.irecv, arriving, source, self._everyone, tag))
             else:
-                requests.append(dist.P2POp(dist.isend, codes[piece], target, self._everyone, tag))
+                sends.append(dist.P2POp(dist.isend, codes[piece], target, self._everyone, tag))
                 self._recorder.sent(task, size)
-        for request in dist.batch_isend_irecv(requests) if requests else ():
+        # receives first: gloo's notice of one would queue behind what is sent on the same connection
+        for request in dist.batch_isend_irecv([*receives, *sends]) if receives or sends else ():
             request.wait()
         self._recorder.end(task)
         return arrived
@@ -191,6 +194,7 @@ class _Bucket:
     missing: int
     """Layers whose gradients of the next sum are not there yet."""
     coded: "CodedSum | None" = None
+    lane: int = 0
     turn: int = 0
     """The next sum in this iteration."""
     handle: Handle | None = None
@@ -239,8 +243,10 @@ class GradientExchange:
         self._recorder, self.overlap, self._timeout_s = recorder, overlap, timeout_s
         self._size_bytes = view.program.size_bytes
         self._reducer = Reducer(view, recorder, statistics=False, device=device.torch_device)
-        self._lane = device.lane("gradients")
+        lanes = _CODED_LANES if device.backend == "gloo" else 1  # NCCL matches messages by their order
+        self._lanes = [device.lane(f"gradients {number}") for number in range(lanes)]
         self._bucket: dict[int, _Bucket] = {}
+        self._coded = 0
         sums: dict[int, list[Chain]] = {}
         for chain in chains_of(view, statistics=False):
             sums.setdefault(chain.layer, []).append(chain)
@@ -263,6 +269,9 @@ class GradientExchange:
                 from executor.coded_sums import CodedSum  # its compiled kernels take a second to load
 
                 bucket.coded = CodedSum(view, self._reducer, recorder, kind, bucket.flat, stand_in=stand_in)
+                # Each lane takes its sums in program order, as on all ranks: none waits for what waits for it.
+                bucket.lane = self._coded % len(self._lanes)
+                self._coded += 1
             self._bucket |= {chains[0].layer: bucket for chains in group}
 
     def submit(self, layer: int, gradients: Mapping[str, Tensor]) -> bool:
@@ -281,7 +290,7 @@ class GradientExchange:
             bucket.missing = len(bucket.chains)
             chains = [row[bucket.turn] for row in bucket.chains]
             bucket.turn = (bucket.turn + 1) % len(bucket.chains[0])
-            bucket.handle = self._lane.submit(lambda: self._sum(chains, bucket))
+            bucket.handle = self._lanes[bucket.lane].submit(lambda: self._sum(chains, bucket))
             if not self.overlap:
                 bucket.handle.wait(self._timeout_s)
         return True
@@ -312,5 +321,6 @@ class GradientExchange:
 
     def close(self) -> None:
         """End what runs beside; all ranks must call it together."""
-        self._lane.close()
+        for lane in self._lanes:
+            lane.close()
         self._reducer.close()

@@ -74,6 +74,7 @@ class Worker:
         device, transport, exchange, recorder, status: What the rank works with.
         seed: Keys dropout's masks.
         stand_in: Let every task of arithmetic last as long as the program says, by waiting.
+        stand_in_codes: Encode nothing, and let that last as long as the program says.
 
     Raises:
         ConfigError: Arithmetic on a GPU is to be stood in for.
@@ -95,12 +96,13 @@ class Worker:
         seed: int,
         overlap: bool = True,
         stand_in: bool = False,
+        stand_in_codes: bool = False,
     ) -> None:
         self._view, self._program, self._graph = view, view.program, view.program.graph
         self._parts, self._parameters, self._optimizers, self._data = parts, parameters, optimizers, data
         self._device, self._transport, self._exchange = device, transport, exchange
         self._recorder, self._status = recorder, status
-        self._seed, self._overlap, self._stand_in = seed, overlap, stand_in
+        self._seed, self._overlap, self._stand_in, self._stand_in_codes = seed, overlap, stand_in, stand_in_codes
         if stand_in and device.torch_device.type != "cpu":
             raise ConfigError(f"device must be cpu with stand_in: the host waits, got {device.torch_device.type}")
         self._data_boxes = _data_boxes(view)
@@ -117,7 +119,7 @@ class Worker:
             "update": self._update,
             "decompress": self._decompress,
         }
-        self._codes = _codes(view, self._dtype, stand_in=stand_in)
+        self._codes = _codes(view, self._dtype, stand_in=stand_in_codes)
         self._arrivals = Arrivals(view, transport, status, self._codes)
         self._read_order()
         self._clear()
@@ -221,7 +223,7 @@ class Worker:
             incoming = view.incoming.get(phase, [])
             if self._codes is not None:
                 for task, work in self._codes.encodings(outgoing, self._region_of):
-                    self._timed(task, work)
+                    self._timed(task, work, stand_in=self._stand_in_codes)
             self._transport.exchange([(message, self._content(message)) for message in outgoing], incoming)
             self._sent(outgoing)
             if not self._overlap:
@@ -267,12 +269,13 @@ class Worker:
         """Put the numbers of what arrived in place of their codes."""
         transfers = self._view.before(task)
         self._arrivals.wait_for(transfers)
-        self._timed(task, lambda: self._arrivals.decode(transfers))
+        self._timed(task, lambda: self._arrivals.decode(transfers), stand_in=self._stand_in_codes)
 
-    def _timed(self, task: int, work: Callable[[], None]) -> None:
-        """Run arithmetic and record it; where it is stood in for, wait until its time is over."""
+    def _timed(self, task: int, work: Callable[[], None], *, stand_in: bool | None = None) -> None:
+        """Run arithmetic and record it; where it, or the coding that it is, is stood in for, wait as long."""
         self._status.at(task, RankState.COMPUTING)
-        self._recorder.timed(task, work, least_s=float(self._program.work_s[task]) if self._stand_in else 0.0)
+        waits = self._stand_in if stand_in is None else stand_in
+        self._recorder.timed(task, work, least_s=float(self._program.work_s[task]) if waits else 0.0)
 
     # forward
 
