@@ -22,7 +22,7 @@ from simulator.collectives import Round
 if TYPE_CHECKING:
     from executor.coded_sums import CodedSum
 
-__all__ = ["JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "chains_of", "is_ring", "total"]
+__all__ = ["JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "Residual", "chains_of", "is_ring", "total"]
 
 JOIN_BYTES = 4 * 1024 * 1024
 """Gradients of several layers are summed as one buffer up to this size."""
@@ -209,11 +209,28 @@ def _bucket(view: RankProgram, chains: list[list[Chain]], device: torch.device) 
         }
         for i in layers
     }
-    sizes = [math.prod(shape) for rows in shapes.values() for shape in rows.values()]
-    flat = torch.zeros(sum(sizes), dtype=DTYPES[graph.element_bytes], device=device)
-    pieces = iter(flat.split(sizes))
-    views = {layer: {name: next(pieces).view(shape) for name, shape in rows.items()} for layer, rows in shapes.items()}
-    return _Bucket(chains, flat, views, len(chains))
+    size = sum(math.prod(shape) for rows in shapes.values() for shape in rows.values())
+    flat = torch.zeros(size, dtype=DTYPES[graph.element_bytes], device=device)
+    return _Bucket(chains, flat, _views(flat, shapes), len(chains))
+
+
+def _views(flat: Tensor, shapes: Mapping[int, Mapping[str, Sequence[int]]]) -> dict[int, dict[str, Tensor]]:
+    """By layer and parameter, its place in a buffer that holds all of them, one after another."""
+    pieces = iter(flat.split([math.prod(shape) for rows in shapes.values() for shape in rows.values()]))
+    return {
+        layer: {name: next(pieces).view(tuple(shape)) for name, shape in rows.items()} for layer, rows in shapes.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """What one replica of a layer's parameters keeps of gradients that its codes left out."""
+
+    replica: int
+    """Its place among those that sum."""
+    replicas: int
+    tensors: dict[str, Tensor]
+    """By parameter, of the shape of the slice that the rank holds."""
 
 
 class GradientExchange:
@@ -241,7 +258,7 @@ class GradientExchange:
         stand_in: bool = False,
     ) -> None:
         self._recorder, self.overlap, self._timeout_s = recorder, overlap, timeout_s
-        self._size_bytes = view.program.size_bytes
+        self._size_bytes, self._rank = view.program.size_bytes, view.rank
         self._reducer = Reducer(view, recorder, statistics=False, device=device.torch_device)
         lanes = _CODED_LANES if device.backend == "gloo" else 1  # NCCL matches messages by their order
         self._lanes = [device.lane(f"gradients {number}") for number in range(lanes)]
@@ -318,6 +335,17 @@ class GradientExchange:
         assert bucket.handle is not None
         bucket.handle.wait(self._timeout_s)
         return bucket.views[layer]
+
+    def residuals(self) -> dict[int, Residual]:
+        """By layer, what codes have left out so far, where their type keeps it; loads write into it.  Between steps."""
+        found = {}
+        for layer, bucket in self._bucket.items():
+            flat = bucket.coded.residual if bucket.coded else None
+            if flat is not None:
+                shapes = {i: {name: view.shape for name, view in rows.items()} for i, rows in bucket.views.items()}
+                devices = bucket.chains[0][0].devices
+                found[layer] = Residual(devices.index(self._rank), len(devices), _views(flat, shapes)[layer])
+        return found
 
     def close(self) -> None:
         """End what runs beside; all ranks must call it together."""

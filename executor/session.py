@@ -40,6 +40,7 @@ class Session:
     """By layer and parameter, the slice that the rank holds."""
     parameters: dict[int, dict[str, Tensor]]
     optimizers: dict[int, Optimizer]
+    exchange: GradientExchange
 
 
 class _NoData:
@@ -99,7 +100,7 @@ def open_session(
     )  # fmt: skip
     return Session(
         view=view, worker=worker, parts={i: parts[i, 0] for i in boxes}, boxes=boxes, parameters=parameters,
-        optimizers=optimizers,
+        optimizers=optimizers, exchange=exchange,
     )  # fmt: skip
 
 
