@@ -193,6 +193,10 @@ class ComputeProfile:
             launch_overhead_s=self.launch_overhead_s / speed,
             rows=rows,
             parts=parts,
+            coding={
+                key: CodingSpeed(fixed_s=row.fixed_s / speed, numbers_per_s=row.numbers_per_s * speed)
+                for key, row in self.coding.items()
+            },
         )
 
 

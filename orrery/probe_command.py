@@ -46,8 +46,8 @@ def probe(
         raise ConfigError("probe must have torch, which the extra orrery[executor] brings")
     from executor.probe import CODED_TYPES
     from executor.probe import probe as probe_machine
-    from planner.hybrids import split_list
     from planner.eight_bit.lists import type_list
+    from planner.hybrids import split_list
 
     names = split_list(strategies)
     # A folder that cannot be written is known before the work.
