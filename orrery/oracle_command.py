@@ -47,12 +47,15 @@ def oracle(
     budget_gpu_hours: Annotated[
         float | None, typer.Option(metavar="H", help="Device hours for all epochs together.")
     ] = None,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Replay every row as a plan, with overlap and contention, beside it.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")] = (
         False
     ),
 ) -> None:
-    """Project every strategy from few devices to many: time, memory, limits, and the winner, without simulating."""
+    """Project every strategy from few devices to many: time, memory, limits, and the winner."""
     from contextlib import ExitStack
 
     from hwprofiles.catalogue import load_cluster
@@ -69,11 +72,11 @@ def oracle(
     with ExitStack() as stack:
         page = stack.enter_context(whole_file(out / "index.html")) if out else None
         numbers = stack.enter_context(whole_file(out / "oracle.json")) if out else None
-        stack.enter_context(progress_bar(model))
+        progress = stack.enter_context(progress_bar(model))
         table = project(
             load_model(model, batch=batch or per_device or 1), load_cluster(cluster), dataset=dataset,
             devices=device_counts(gpus), strategies=strategy_list(strategies), batch_per_device=per_device,
-            options=options, epochs=epochs, budget_gpu_hours=budget_gpu_hours,
+            options=options, epochs=epochs, budget_gpu_hours=budget_gpu_hours, simulate=simulate, progress=progress,
         )  # fmt: skip
         values = table.values()
         if page and numbers:
@@ -83,8 +86,8 @@ def oracle(
 
 
 def _show(table: "OracleTable", out: Path | None) -> None:
-    from reports.oracle_tables import headline, limit_lines, oracle_table
+    from reports.oracle_tables import booking_line, headline, limit_lines, oracle_table, refused_lines
 
     print_rich(oracle_table(table))
-    lines: list[Any] = [headline(table), *limit_lines(table), *table.notes]
+    lines: list[Any] = [headline(table), booking_line(table), *limit_lines(table), *refused_lines(table), *table.notes]
     print("\n".join([*lines, f"page: {out / 'index.html'}"] if out else lines))

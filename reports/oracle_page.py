@@ -10,7 +10,7 @@ from plotly.offline import get_plotlyjs
 
 from planner.oracle import OracleRow, OracleTable
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
-from reports.oracle_tables import headline, oracle_columns, ordered
+from reports.oracle_tables import booking_line, headline, oracle_columns, ordered, refused_lines
 from reports.page_file import write_page
 from reports.units import memory_unit, plain_unit, time_unit
 
@@ -36,6 +36,8 @@ def oracle_html(table: OracleTable) -> str:
     return environment.get_template("oracle.html").render(
         table=table,
         headline=headline(table),
+        booking=booking_line(table),
+        refused=refused_lines(table),
         tiles=_tiles(table),
         rows=rows,
         columns=oracle_columns(rows),

@@ -10,7 +10,15 @@ from planner.oracle import OracleRow, OracleTable
 from reports.summary import Column
 from reports.units import Unit, memory_unit, plain_unit, time_unit
 
-__all__ = ["headline", "limit_lines", "oracle_columns", "oracle_table", "ordered"]
+__all__ = [
+    "booking_line",
+    "headline",
+    "limit_lines",
+    "oracle_columns",
+    "oracle_table",
+    "ordered",
+    "refused_lines",
+]
 
 
 def headline(table: OracleTable) -> str:
@@ -38,6 +46,29 @@ def _spoken(row: OracleRow) -> str:
 
 def _time(seconds: float) -> str:
     return f"{seconds / 3600:.3g} h" if seconds >= 3600 else time_unit([seconds]).full(seconds)
+
+
+def booking_line(table: OracleTable) -> str:
+    """What to book: strategy, devices and time for all epochs."""
+    booking, epochs = table.booking, f"{table.epochs:,} epoch{'s' * (table.epochs > 1)}"
+    if booking is None:
+        budget = "" if table.budget_gpu_hours is None else f" and in {table.budget_gpu_hours:,g} device hours"
+        return f"To book for {epochs}: nothing fits in memory{budget}."
+    source = "by simulation" if booking.simulated else "by the closed forms"
+    devices = f"{booking.devices:,} device{'s' * (booking.devices > 1)}"
+    return (
+        f"To book for {epochs}, {source}: {devices} for {_time(booking.time_s)} under {booking.strategy}, "
+        f"{booking.gpu_hours:,.3g} device hours."
+    )
+
+
+def refused_lines(table: OracleTable) -> list[str]:
+    """Rows that have no plan, each reason once."""
+    rows: dict[str, list[str]] = {}
+    for row in table.rows:
+        if row.simulated and row.simulated.refused:
+            rows.setdefault(row.simulated.refused, []).append(f"{row.strategy} on {row.devices:,}")
+    return [f"not simulated: {', '.join(names)}: {reason}" for reason, names in rows.items()]
 
 
 def limit_lines(table: OracleTable) -> list[str]:
@@ -71,6 +102,25 @@ def oracle_columns(rows: Sequence[OracleRow]) -> tuple[Column, ...]:
         column("epoch", "all samples once", _wide_time_unit, "epoch_s"),
         column("device h", "devices x time of all epochs", plain_unit, "gpu_hours"),
         column("memory", "of the fullest device", memory_unit, "memory_bytes"),
+        *_simulated_columns(rows, iteration),
+    )
+
+
+def _simulated_columns(rows: Sequence[OracleRow], iteration: Unit) -> tuple[Column, ...]:
+    """The second answer beside the first: nothing where it was not asked for; 0 where a row has no plan."""
+    known = [row.simulated for row in rows]
+    if not any(known):
+        return ()
+
+    def column(title: str, meaning: str, name: str, unit: Unit | None = None) -> Column:
+        values = tuple(float(getattr(second, name)) if second else 0.0 for second in known)
+        return Column(title=title, meaning=meaning, unit=unit or memory_unit(values), values=values)
+
+    return (
+        column("sim. compute", "simulated: arithmetic of the busiest device", "compute_s", iteration),
+        column("sim. waits", "simulated: what that arithmetic does not cover", "waits_s", iteration),
+        column("sim. iteration", "the same strategy as a plan, with overlap and contention", "iteration_s", iteration),
+        column("sim. memory", "peak of the fullest device in the simulation", "memory_bytes"),
     )
 
 
@@ -84,7 +134,9 @@ def _wide_time_unit(values_s: Sequence[float]) -> Unit:
 def oracle_table(table: OracleTable) -> Table:
     """Lay out one row a strategy and number of devices, the winner of each number marked."""
     rows = ordered(table)
-    columns = oracle_columns(rows)
+    columns = [column for column in oracle_columns(rows) if any(column.values)]  # a terminal is narrow
+    if table.simulates:
+        columns = [column for column in columns if column.title != "device h"]
     kind = "a device" if table.scaling == "weak" else "for all"
     shown = Table(title=f"{table.model} on {table.cluster}, {table.dataset}, batch {table.batch:,} {kind}")
     shown.add_column("devices", justify="right")
@@ -95,7 +147,8 @@ def oracle_table(table: OracleTable) -> Table:
         shown.add_column(Text(column.header), justify="right")
     for i, row in enumerate(rows):
         won = table.winners.get(row.devices) == row.strategy
-        name = f"{'★' if won else ' '} {row.strategy}{'' if row.fits else ' (does not fit)'}"
+        first = table.simulated_winners.get(row.devices) == row.strategy
+        name = f"{'★' if won else ' '}{'☆' if first else ' '} {row.strategy}{'' if row.fits else ' (does not fit)'}"
         cells = [f"{row.devices:,}", name, row.degrees, f"{row.batch:,}", *(column.texts[i] for column in columns)]
         last = i + 1 == len(rows) or rows[i + 1].devices != row.devices
         style = "bold" if won else "" if row.fits else "dim"

@@ -3,15 +3,17 @@
 from planner.oracle.datasets import DATASETS, samples_of
 from planner.oracle.options import STRATEGIES, OracleOptions, device_counts, strategy_list
 from planner.oracle.project import oracle
-from planner.oracle.table import Limit, OracleRow, OracleTable, WireRow
+from planner.oracle.table import Booking, Limit, OracleRow, OracleTable, Simulated, WireRow
 
 __all__ = [
     "DATASETS",
     "STRATEGIES",
+    "Booking",
     "Limit",
     "OracleOptions",
     "OracleRow",
     "OracleTable",
+    "Simulated",
     "WireRow",
     "device_counts",
     "oracle",

@@ -1,6 +1,6 @@
 """From a model, a cluster and a data set to the table: cases, times of all of them at once, forms."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from planner.oracle.cases import SAMPLED, Case, Question, case_of, limits_of
 from planner.oracle.costs import communication_s, held_bytes, stage_costs
 from planner.oracle.datasets import samples_of
 from planner.oracle.options import STRATEGIES, OracleOptions, check_strategy
+from planner.oracle.simulate import Progress, simulate_cases
 from planner.oracle.sizes import Sizes
 from planner.oracle.splits import Split, layer_times
 from planner.oracle.table import Limit, OracleRow, OracleTable, WireRow
@@ -44,6 +45,9 @@ def oracle(
     options: OracleOptions | None = None,
     epochs: int = 1,
     budget_gpu_hours: float | None = None,
+    simulate: bool = False,
+    processes: int = 0,
+    progress: Progress = None,
 ) -> OracleTable:
     """Project every strategy on every number of devices by the closed forms of ParaDL, Table 1.
 
@@ -57,6 +61,8 @@ def oracle(
             as their whole batch, as in the paper's Figure 1.
         options: Parameters, and how the table is read.
         epochs, budget_gpu_hours: A row is within the budget if p devices for so many epochs are.
+        simulate: Replay the strategy of every row as a plan, with overlap and contention.
+        processes, progress: As for ``planner.oracle.simulate.simulate_cases``.
 
     Raises:
         ConfigError: A number is out of range, a name is unknown, the data set is smaller than a mini-batch, the
@@ -72,6 +78,9 @@ def oracle(
     model = CostModel(graph, cluster)
     hours = budget_gpu_hours if budget_gpu_hours is not None else np.inf
     rows = _rows(model, question, cases, {limit.strategy: limit for limit in limits}, gamma, epochs, hours)
+    if simulate:
+        found = simulate_cases(graph, cluster, cases, question.samples, processes=processes, progress=progress)
+        rows = [replace(row, simulated=second) for row, second in zip(rows, found, strict=True)]
     return OracleTable(
         model=graph.name,
         cluster=cluster.name,
@@ -87,7 +96,10 @@ def oracle(
         wires=_levels(model.network, max(devices)),
         rows=tuple(rows),
         limits=tuple(limits),
-        winners=_winners(rows),
+        winners=_winners({(row.strategy, row.devices): row.epoch_s for row in rows if row.fits}),
+        simulated_winners=_winners(
+            {(row.strategy, row.devices): s.epoch_s for row in rows if (s := row.simulated) and s.fits}
+        ),
         notes=_notes(question),
     )
 
@@ -236,13 +248,13 @@ def _row(
     )
 
 
-def _winners(rows: Sequence[OracleRow]) -> dict[int, str]:
-    winners: dict[int, OracleRow] = {}
-    for row in rows:
-        best = winners.get(row.devices)
-        if row.fits and (best is None or row.epoch_s < best.epoch_s):
-            winners[row.devices] = row
-    return {p: winners[p].strategy for p in sorted(winners)}
+def _winners(epoch_s: Mapping[tuple[str, int], float]) -> dict[int, str]:
+    """For every number of devices the strategy with the shortest epoch."""
+    winners: dict[int, tuple[float, str]] = {}
+    for (strategy, p), seconds in epoch_s.items():
+        if p not in winners or seconds < winners[p][0]:
+            winners[p] = seconds, strategy
+    return {p: winners[p][1] for p in sorted(winners)}
 
 
 def _levels(network: Network, devices: int) -> tuple[WireRow, ...]:

@@ -1,9 +1,10 @@
 """What the oracle answers: a row for each strategy and number of devices, limits, winners, alpha and beta."""
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["Limit", "OracleRow", "OracleTable", "WireRow"]
+__all__ = ["Booking", "Limit", "OracleRow", "OracleTable", "Simulated", "WireRow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,34 @@ class WireRow:
     alpha_s: float
     """For a message of 1 MiB."""
     beta_s_per_byte: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """The same strategy as a plan, replayed with overlap and contention; times are 0 where there is no plan."""
+
+    plan: str
+    """The strategy by degrees, such as ``data=4,filter=16``."""
+    refused: str = ""
+    """Why there is no plan; empty where there is one."""
+    iteration_s: float = 0.0
+    """In the steady state: the sum of the next three, which are of the device that computes longest."""
+    compute_s: float = 0.0
+    exposed_communication_s: float = 0.0
+    """Communication that no arithmetic of the device covers."""
+    idle_s: float = 0.0
+    """Waiting for others."""
+    epoch_s: float = 0.0
+    memory_bytes: float = 0.0
+    """Peak of the fullest device over the replay."""
+    fits: bool = False
+    tasks: int = 0
+    """Of an iteration."""
+
+    @property
+    def waits_s(self) -> float:
+        """What is not arithmetic of the device that computes longest."""
+        return self.exposed_communication_s + self.idle_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +90,33 @@ class OracleRow:
     gpu_hours: float
     """Device hours of all epochs."""
     within_budget: bool
+    simulated: Simulated | None = None
+    """The second answer, where it was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Booking:
+    """Devices, and for how long."""
+
+    strategy: str
+    devices: int
+    time_s: float
+    """Of all epochs."""
+    gpu_hours: float
+    simulated: bool
+    """Whether by the simulation; else by the closed form."""
+
+    @classmethod
+    def of(cls, row: OracleRow, epochs: int) -> "Booking | None":
+        """What a row asks for; None where it does not fit or has no plan."""
+        known = row.simulated
+        if not (known.fits if known else row.fits):
+            return None
+        time_s = epochs * (known.epoch_s if known else row.epoch_s)
+        return cls(
+            strategy=row.strategy, devices=row.devices, time_s=time_s, gpu_hours=row.devices * time_s / 3600,
+            simulated=known is not None,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +142,24 @@ class OracleTable:
     winners: dict[int, str]
     """For every number of devices the strategy of the shortest epoch among those that fit; none where none does."""
     notes: tuple[str, ...]
+    simulated_winners: dict[int, str] = field(default_factory=dict)
+    """As ``winners``, by the simulation; empty where none was asked for."""
+
+    @property
+    def simulates(self) -> bool:
+        """Whether rows have been simulated."""
+        return any(row.simulated for row in self.rows)
+
+    @property
+    def booking(self) -> Booking | None:
+        """What to book for all epochs: the shortest that fits in memory and in the budget, simulated if that was asked.
+
+        None where nothing does.
+        """
+        rows = [Booking.of(row, self.epochs) for row in self.rows]
+        budget = self.budget_gpu_hours if self.budget_gpu_hours is not None else math.inf
+        fitting = [row for row in rows if row is not None and row.gpu_hours <= budget]
+        return min(fitting, key=lambda row: (row.time_s, row.devices), default=None)
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -109,5 +183,5 @@ class OracleTable:
 
     def values(self) -> dict[str, Any]:
         """Everything as plain values."""
-        best = self.affordable
-        return {**asdict(self), "affordable": asdict(best) if best else None}
+        chosen = {"affordable": self.affordable, "booking": self.booking}
+        return {**asdict(self), **{name: asdict(value) if value else None for name, value in chosen.items()}}

@@ -12,7 +12,7 @@ from multiprocessing import get_context, parent_process
 from planner.sweep.evaluate import Result, evaluate
 from planner.sweep.point import Point
 
-__all__ = ["compute_locally"]
+__all__ = ["begin_process", "compute_locally"]
 
 _AHEAD = 2
 """Points handed to each process before it asks: it never waits, and a stop loses little."""
@@ -36,7 +36,7 @@ def compute_locally(
     waiting, suspects = deque(points), deque[Point]()
     while waiting or suspects:
         ahead = 1 if suspects else processes * _AHEAD
-        pool = ProcessPoolExecutor(min(processes, ahead), mp_context=get_context("spawn"), initializer=_begin)
+        pool = ProcessPoolExecutor(min(processes, ahead), mp_context=get_context("spawn"), initializer=begin_process)
         running: dict[Future[Result], Point] = {}
         try:
             while waiting or suspects or running:
@@ -60,7 +60,7 @@ def compute_locally(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _begin() -> None:
+def begin_process() -> None:
     """Of a process: leave Ctrl-C to the one that asks, and end with it, however that ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()

@@ -56,6 +56,8 @@ def iteration_figure(table: OracleTable) -> go.Figure:
         place = {"row": panel // columns + 1, "col": panel % columns + 1}
         for attribute, label, colour, shape in shown:
             _add_part(figure, rows, attribute, label, colour, shape, unit, legend=panel == 0, place=place)
+        if table.simulates:
+            _add_simulated(figure, rows, unit, legend=panel == 0, place=place)
         figure.update_yaxes(title=f"[{unit.name}]" if place["col"] == 1 else None, automargin=True, **place)
     figure.update_xaxes(type="category", tickangle=-45, automargin=True)
     return styled(figure, height=90 + 250 * lines, barmode="stack", bargap=0.2, legend={"y": 1.1 if lines > 1 else 1.2})
@@ -83,6 +85,28 @@ def _add_part(
         hovertemplate=f"%{{customdata[0]}}: {label} %{{customdata[1]}} of %{{customdata[2]}}<extra></extra>",
         **place,
     )
+
+
+def _add_simulated(
+    figure: go.Figure, rows: Sequence[OracleRow], unit: Unit, *, legend: bool, place: dict[str, int]
+) -> None:
+    """The second answer over the bars of the first: iteration, and the arithmetic in it."""
+    known = [(row, row.simulated) for row in rows if row.simulated and not row.simulated.refused]
+    marks = (("iteration_s", "simulated iteration", "diamond"), ("compute_s", "simulated compute", "line-ew"))
+    for attribute, label, symbol in marks:
+        values_s = [float(getattr(second, attribute)) for _, second in known]
+        figure.add_scatter(
+            x=[str(row.devices) for row, _ in known],
+            y=[value / unit.factor for value in values_s],
+            name=label,
+            legendgroup=label,
+            showlegend=legend,
+            mode="markers",
+            marker={"symbol": symbol, "size": 9, "color": MARK, "line": {"color": MARK, "width": 2}},
+            customdata=[unit.full(value) for value in values_s],
+            hovertemplate=f"{label} %{{customdata}}<extra></extra>",
+            **place,
+        )
 
 
 def epoch_figure(table: OracleTable) -> go.Figure:

@@ -35,6 +35,19 @@ def test_a_table_a_headline_and_a_page(capsys, tmp_path):
     assert json.loads((tmp_path / "o" / "oracle.json").read_text())["budget_gpu_hours"] == 1.0
 
 
+def test_the_second_answer_stands_beside_the_first(capsys, tmp_path):
+    words = ["--gpus", "4", "--batch", "64", "--strategies", "data,filter", "--simulate", "--epochs", "2"]
+    assert run(app, [*QUESTION, *words, "--out", str(tmp_path / "o")]) == 0
+    printed = capsys.readouterr().out
+
+    assert printed.count("sim.") == 4  # the columns' heads
+    assert "To book for 2 epochs, by simulation: 4 devices for" in printed
+    values = json.loads((tmp_path / "o" / "oracle.json").read_text())
+    assert all(row["simulated"]["iteration_s"] > 0 for row in values["rows"])
+    assert values["booking"]["simulated"]
+    assert set(values["simulated_winners"]) == {"4"}
+
+
 BAD = {
     "beyond the cluster": (["--gpus", "8"], "devices must be at most the 4 of titanx-4, got 8"),
     "counts": (["--gpus", "4..1"], "gpus must rise"),

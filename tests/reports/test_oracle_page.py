@@ -20,7 +20,7 @@ FLAGS += ["--disable-background-networking", "--disable-component-update"]
 def table():
     return oracle(
         load_model("alexnet", batch=32), load_cluster("abci-v100"), dataset="imagenet", devices=[1, 2, 4, 8, 16],
-        batch_per_device=32, epochs=3, budget_gpu_hours=0.5,
+        batch_per_device=32, epochs=3, budget_gpu_hours=0.5, simulate=True, processes=1,
     )  # fmt: skip
 
 
@@ -45,6 +45,17 @@ def test_bars_add_up_to_the_iterations(table):
     shown_s = sum(row.iteration_s for row in table.rows)
 
     assert drawn == pytest.approx(shown_s, rel=1e-9) or drawn == pytest.approx(1e3 * shown_s, rel=1e-9)
+
+
+def test_the_second_answer_is_drawn_over_the_bars_and_in_the_table(table, html):
+    marks = [trace for trace in iteration_figure(table).data if trace.name == "simulated iteration"]
+    planned = [row for row in table.rows if not row.simulated.refused]
+    drawn, shown_s = sum(sum(trace.y) for trace in marks), sum(row.simulated.iteration_s for row in planned)
+
+    assert drawn == pytest.approx(shown_s, rel=1e-9) or drawn == pytest.approx(1e3 * shown_s, rel=1e-9)
+    for row in planned:
+        assert f'data-value="{row.simulated.iteration_s}"' in html
+    assert "To book for 3 epochs" in html
 
 
 def test_lines_have_a_point_a_row_and_stars_the_winners(table):
