@@ -1,6 +1,7 @@
 """Hybrids: strategies given by degrees, such as ``data=4,filter=4``, over groups of devices that follow the topology.
 
-Every word splits all layers alike: ``data`` the samples, ``spatial`` the positions, ``filter`` the output channels;
+Every word splits all layers alike: ``data`` the samples, ``spatial`` the positions, ``filter`` the output channels,
+``channel`` the input channels (those of layers that read the data or sum over none: their output channels), and
 ``pipeline`` gives runs of layers to groups of devices.  The devices form nested groups, the words that exchange most
 innermost: filters gather whole tensors, positions only halos, replicas of the data meet once an iteration, and stages
 hand on one tensor.  A layer that cannot be split so far is split as far as it
@@ -18,6 +19,8 @@ from hwprofiles.errors import ConfigError
 from planner.configurations import Configuration
 from planner.graph import ComputationGraph, Layer
 from planner.groups import grouped_devices
+from planner.partial_sums import in_order, reducing
+from planner.shapes import IN_CHANNEL
 
 __all__ = [
     "Hybrid",
@@ -40,6 +43,7 @@ class Hybrid:
     data: int = 1
     spatial: int = 1
     filter: int = 1
+    channel: int = 1
 
     @property
     def parts(self) -> int:
@@ -132,7 +136,8 @@ def stage_groups(
 ) -> list[list[int]]:
     """Devices of every stage, in the order of their nested groups; arguments and errors as for ``hybrid_strategy``."""
     _check(hybrid, graph, device_count)
-    sizes = [hybrid.filter, hybrid.filter * hybrid.spatial, hybrid.parts // hybrid.pipeline]
+    width = hybrid.filter * hybrid.channel
+    sizes = [width, width * hybrid.spatial, hybrid.parts // hybrid.pipeline]
     devices = grouped_devices(cluster, hybrid.parts, sizes) if cluster else list(range(hybrid.parts))
     return [devices[begin : begin + sizes[-1]] for begin in range(0, hybrid.parts, sizes[-1])]
 
@@ -147,7 +152,10 @@ def _check(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> None:
             f"batch must be a multiple of data={hybrid.data} for equal parts of the samples, got {graph.batch}; "
             f"the nearest is {nearest}"
         )
-    for word, sizes in (("filter", _channels(graph)), ("spatial", _positions(graph))):
+    if hybrid.pipeline > 1 and hybrid.channel > 1:
+        raise ConfigError(f"{where}: channel must be 1 in a pipeline, whose stages are not cut with partial sums")
+    channels, inputs = _channels(graph), _input_channels(graph)
+    for word, sizes in (("filter", channels), ("channel", inputs), ("spatial", _positions(graph))):
         name, most = max(sizes.items(), key=lambda row: row[1], default=("no layer", 1))
         degree = hybrid.degrees[word]
         if degree > most:
@@ -156,6 +164,10 @@ def _check(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> None:
 
 def _channels(graph: ComputationGraph) -> dict[str, int]:
     return {layer.name: layer.output.size("channel") for layer in graph.layers if "channel" in layer.parallel_dims}
+
+
+def _input_channels(graph: ComputationGraph) -> dict[str, int]:
+    return {layer.name: layer.input_shapes[0].size("channel") for layer in graph.layers if reducing(layer) is not None}
 
 
 def _positions(graph: ComputationGraph) -> dict[str, int]:
@@ -192,19 +204,21 @@ def grid_of(layer: Layer, parts: int) -> dict[str, int]:
 
 def split_layer(layer: Layer, hybrid: Hybrid, devices: Sequence[int]) -> Configuration:
     """Configuration of a layer on the devices of its stage, which are in the order of their nested groups."""
-    degrees = dict.fromkeys(layer.parallel_dims, 1)
+    degrees = dict.fromkeys(layer.parallel_dims, 1) | {"sample": hybrid.data}
     grid = grid_of(layer, hybrid.spatial)
-    filters = hybrid.filter * (1 if grid else hybrid.spatial)
-    degrees["sample"] = hybrid.data
+    filters, slices = hybrid.filter * (1 if grid else hybrid.spatial), 1
     if "channel" in degrees:
-        degrees["channel"] = largest_divisor(layer.output.size("channel"), filters)
-    degrees |= grid
-    group, places = hybrid.filter * hybrid.spatial, math.prod(grid.values())
+        size, sums = layer.output.size("channel"), reducing(layer) is not None and "input" not in layer.inputs
+        degrees["channel"] = largest_divisor(size, filters * (1 if sums else hybrid.channel))
+        if sums:
+            shared = math.gcd(layer.input_shapes[0].size("channel"), size // degrees["channel"])
+            slices = largest_divisor(shared, hybrid.channel)
+    width, places = hybrid.filter * hybrid.channel, math.prod(grid.values())
     # of a layer without positions the channels go over the group; else over the filters' part of it
     chosen = [
-        devices[sample * group + (place * hybrid.filter + channel if grid else channel)]
+        devices[sample * width * hybrid.spatial + place * width + channel]
         for sample in range(hybrid.data)
-        for channel in range(degrees.get("channel", 1))
+        for channel in range(degrees.get("channel", 1) * slices)
         for place in range(places)
     ]
-    return Configuration(degrees, tuple(chosen))
+    return Configuration(in_order(degrees | {IN_CHANNEL: slices} | grid), tuple(chosen))

@@ -18,7 +18,7 @@ from planner.oracle.table import Simulated
 from planner.pipeline import Pipeline, strategy_and_cut
 from planner.program import Program
 from planner.replay import replay
-from planner.strategies import spaces_of
+from planner.strategies import applied
 from planner.sweep.local import begin_process
 
 __all__ = ["plan_text", "program_of_case", "simulate_cases"]
@@ -53,7 +53,8 @@ def program_of_case(graph: ComputationGraph, cluster: DeviceGraph, case: Case) -
     asked = Pipeline(schedule=SCHEDULE, micro_batches=case.segments) if case.strategy == "layer" else None
     text = plan_text(case) if case.p > 1 else "data=1"
     strategy, cut = strategy_and_cut(model, text, pipeline=asked if case.p > 1 else None)
-    return lower(model, spaces_of(model.graph, strategy, case.p), cut=cut)
+    model, spaces, cut = applied(model, strategy, cut)
+    return lower(model, spaces, cut=cut)
 
 
 def simulate_case(graph: ComputationGraph, cluster: DeviceGraph, case: Case, samples: int) -> Simulated:
@@ -142,7 +143,7 @@ def simulate_cases(
             if progress:
                 progress("simulating", len(found), len(cases))
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=len(found) == len(cases), cancel_futures=True)
     return [found[k] for k in range(len(cases))]
 
 

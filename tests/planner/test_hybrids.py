@@ -19,7 +19,7 @@ from planner.network import network_of
 from planner.pipeline import Pipeline, strategy_and_cut
 from planner.plan import make_plan
 from planner.replay import replay
-from planner.strategies import named_strategy, spaces_of
+from planner.strategies import applied, named_strategy, spaces_of
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,14 @@ def test_lists_keep_degrees_together():
 
 
 @pytest.mark.parametrize(
-    ("hybrid", "name"), [("data=16", "data"), ("filter=16", "model"), ("spatial=16", "spatial"), ("data=1", None)]
+    ("hybrid", "name"),
+    [
+        ("data=16", "data"),
+        ("filter=16", "model"),
+        ("spatial=16", "spatial"),
+        ("channel=16", "channel"),
+        ("data=1", None),
+    ],
 )
 def test_a_single_degree_is_the_named_strategy(vgg16, hybrid, name):
     count = 16 if name else 1
@@ -175,13 +182,17 @@ def test_groups_in_a_node_are_as_near_as_the_best_division(spec, group):
     assert slowest(first) <= min(slowest(list(rows)) for rows in combinations(members.tolist(), group)) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("words", ["data=2,filter=4", "data=4,spatial=2", "data=2,spatial=2,filter=2", "filter=4"])
+@pytest.mark.parametrize(
+    "words",
+    ["data=2,filter=4", "data=4,spatial=2", "data=2,spatial=2,filter=2", "data=2,channel=4", "filter=2,channel=2"],
+)
 @pytest.mark.parametrize("name", ["lenet5", "resnet18", "cosmoflow"])
 def test_a_hybrid_replays_to_its_additive_cost(words, name):
     graph, cluster = load_model(name, batch=8), cluster_of("p100-4x4", 8)
     model = CostModel(graph, cluster)
     strategy = named_strategy(words, graph, 8, cluster)
-    program = lower(model, spaces_of(graph, strategy, 8))
+    applied_model, spaces, cut = applied(model, strategy)
+    program = lower(applied_model, spaces, cut=cut)
 
     seconds = replay(program, overlap=False, contention=False, iterations=1).iteration_s
     assert seconds == pytest.approx(additive_s(model, strategy), rel=1e-9)
