@@ -28,6 +28,7 @@ __all__ = [
     "NAMED",
     "PIPELINE",
     "REDUCING",
+    "SEARCHED",
     "SUFFIXES",
     "Applied",
     "Strategy",
@@ -135,11 +136,13 @@ REDUCING: dict[str, Callable[[ComputationGraph, int], Strategy]] = {"channel": _
 """Strategies that follow from a rule and split input channels, which the searches do not know."""
 ALIASES = {"filter": "model"}
 """Other names of strategies: filters are output channels (ParaDL's word)."""
+SEARCHED = ("layerwise",)
+"""Strategies that follow from no rule: ``planner.plan`` searches them."""
 
 
 def strategy_names() -> tuple[str, ...]:
     """Every name that the command line knows; ``layerwise`` is found by search, ``pipeline`` cuts the batch too."""
-    return (*NAMED, *ALIASES, *REDUCING, PIPELINE, "layerwise")
+    return (*NAMED, *ALIASES, *REDUCING, PIPELINE, *SEARCHED)
 
 
 def check_strategy(name: str) -> None:

@@ -7,13 +7,17 @@ from time import perf_counter
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import OrreryError
+from planner.additive import additive_s
 from planner.compressed import compressed_of
+from planner.costs import CostModel
 from planner.cut import WHOLE, cut_of
 from planner.graph import ComputationGraph
 from planner.memory import peak_memory_bytes
+from planner.memory_curve import replay_that_fits
 from planner.models import load_model
-from planner.plan import lower_plan, make_plan
-from planner.replay import replay
+from planner.pipeline import strategy_and_cut
+from planner.plan import lowered, make_plan
+from planner.strategies import SEARCHED
 from planner.sweep.point import Point
 
 __all__ = ["Result", "evaluate"]
@@ -58,19 +62,26 @@ def evaluate(point: Point) -> Result:
 def _values(point: Point) -> dict[str, float]:
     graph, cluster = _model(point.model, point.batch), _cluster(point.cluster)
     coded = {"gradients": point.compress_gradients, "activations": point.compress_activations}
-    plan = make_plan(
-        graph, cluster, strategy=point.strategy, exchange=point.exchange, batch_norm=point.batch_norm,
-        cut=cut_of(graph, point.sub_batches) if point.sub_batches > 1 else WHOLE,
-        compressed=compressed_of(graph, point.exchange, **coded),
-    )  # fmt: skip
-    program = lower_plan(plan, graph, cluster)
-    shares = asdict(replay(program).shares())
+    compressed = compressed_of(graph, point.exchange, **coded)
+    cut = cut_of(graph, point.sub_batches) if point.sub_batches > 1 else WHOLE
+    model = CostModel(graph, cluster, point.exchange, point.batch_norm)
+    if point.strategy in SEARCHED:
+        plan = make_plan(
+            graph, cluster, strategy=point.strategy, exchange=point.exchange, batch_norm=point.batch_norm, cut=cut,
+            compressed=compressed,
+        )  # fmt: skip
+        strategy, cut = plan.configurations, plan.cut
+    else:
+        strategy, cut = strategy_and_cut(model, point.strategy, cut=cut)
+    program = lowered(model, strategy, cut=cut, compressed=compressed)
+    found = replay_that_fits(program)
+    shares = asdict(found.shares())
     del shares["device"]
     return {
         "devices": len(cluster.devices),
-        "iteration_s": plan.simulated_s,
-        "images_per_s": point.batch / plan.simulated_s,
-        "additive_s": plan.additive_s,
+        "iteration_s": found.iteration_s,
+        "images_per_s": point.batch / found.iteration_s,
+        "additive_s": additive_s(model, strategy, cut, compressed),
         **shares,
         "moved_bytes": program.moved_bytes,
         "peak_memory_bytes": float(peak_memory_bytes(program).max()),
