@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from orrery.accuracy_command import accuracy
 from orrery.errors import run
 from orrery.lab_command import lab
 from orrery.oracle_command import oracle
@@ -27,7 +28,6 @@ from orrery.views import (
     print_rich,
     print_table,
     replay_values,
-    told,
 )
 from orrery.whatif_command import whatif
 
@@ -160,7 +160,7 @@ def plan(
     if json:
         return print_json(values)
     print_table(configuration_rows(found))
-    print_pairs(told(values, found.compressed))
+    print_pairs({name: value for name, value in values.items() if name != "configurations"})
 
 
 @app.command()
@@ -199,7 +199,7 @@ def simulate(
 
             write_replayed_graph(result, graph_file)
     values = replay_values(result, plan=plan)
-    print_json(values) if json else print_pairs(told(values, plan.program.compressed))
+    print_json(values) if json else print_pairs(values)
 
 
 @app.command()
@@ -296,6 +296,7 @@ def compare(
 
 
 app.command("reproduce")(reproduce)
+app.command("accuracy")(accuracy)
 app.command("run")(run_plan)
 app.command("probe")(probe)
 app.command("validate")(validate)

@@ -5,6 +5,7 @@ import torch
 from executor.boxes import Box
 from executor.layers.base import PartLayer, Place
 from executor.layers.convolution import ConvolutionPart
+from executor.layers.dropping import DropoutPart
 from executor.layers.epilogue import BatchNormPart
 from executor.layers.joining import AddPart, ConcatPart
 from executor.layers.linear import LinearPart
@@ -22,6 +23,7 @@ from planner.operations import (
     BatchNorm,
     Concat,
     Convolution,
+    Dropout,
     GlobalPooling,
     Linear,
     LocalResponseNorm,
@@ -89,6 +91,8 @@ def part_layer(
             return ConcatPart(place)
         case LocalResponseNorm():
             return LocalResponseNormPart(place, operation)
+        case Dropout():
+            return DropoutPart(place, operation)
         case Loss():
             return LossPart(place, operation)
         case PartialProduct():

@@ -10,6 +10,7 @@ from planner.operations import (
     BatchNorm,
     Concat,
     Convolution,
+    Dropout,
     GlobalPooling,
     Linear,
     LocalResponseNorm,
@@ -180,6 +181,10 @@ class ModelBuilder:
     def local_response_norm(self, source: str | None = None, *, size: int = 5, name: str | None = None) -> str:
         """Normalisation over ``size`` neighbouring channels."""
         return self.add(LocalResponseNorm(size=size), *_given(source), name=name)
+
+    def dropout(self, share: float, source: str | None = None, *, name: str | None = None) -> str:
+        """Dropout of the data, or of a layer that has none of its own."""
+        return self.add(Dropout(dropout=share), *_given(source), name=name)
 
     def loss(self, function: str = "softmax", source: str | None = None, *, name: str | None = None) -> str:
         """Loss of each sample, the last layer."""

@@ -1,6 +1,7 @@
 """The kinds of layers: shapes, needs, parameters and work of each."""
 
 from planner.operations.convolution import Convolution
+from planner.operations.dropout import Dropout
 from planner.operations.joining import Add, Concat
 from planner.operations.linear import Linear
 from planner.operations.loss import Loss
@@ -13,6 +14,7 @@ __all__ = [
     "BatchNorm",
     "Concat",
     "Convolution",
+    "Dropout",
     "GlobalPooling",
     "Linear",
     "LocalResponseNorm",

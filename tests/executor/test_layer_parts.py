@@ -19,6 +19,7 @@ from planner.operations import (
     BatchNorm,
     Concat,
     Convolution,
+    Dropout,
     GlobalPooling,
     Linear,
     LocalResponseNorm,
@@ -251,6 +252,7 @@ def test_layers_without_windows(data):
         ),
         "norm": lambda: BatchNorm(activation=draw(activations)),
         "response": lambda: LocalResponseNorm(size=draw(st.sampled_from((1, 3, 5, 7))), alpha=0.5, beta=0.75, k=1.5),
+        "dropout": lambda: Dropout(dropout=draw(st.sampled_from((0.0, 0.3, 0.8)))),
         "pool": lambda: GlobalPooling(mode=draw(st.sampled_from(("max", "average")))),
     }
     kind = draw(st.sampled_from(tuple(kinds)))

@@ -19,6 +19,7 @@ from planner.operations import (
     BatchNorm,
     Concat,
     Convolution,
+    Dropout,
     GlobalPooling,
     Linear,
     LocalResponseNorm,
@@ -140,6 +141,10 @@ class Undivided:
                 sizes = layer.output.sizes
                 random = uniform(key, whole_box(sizes), sizes, dtype=output.dtype, device=output.device)
                 return torch.where(random < operation.dropout, 0.0, output / (1 - operation.dropout))
+            case Dropout():
+                sizes = layer.output.sizes
+                random = uniform(key, whole_box(sizes), sizes, dtype=values.dtype, device=values.device)
+                return torch.where(random < operation.dropout, 0.0, values / (1 - operation.dropout))
             case Add():
                 return ACTIVATIONS[operation.activation](sum(inputs))
             case Concat():

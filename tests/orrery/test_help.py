@@ -7,8 +7,8 @@ import sys
 import pytest
 
 COMMANDS = (
-    "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "reproduce", "run", "probe", "validate",
-    "oracle", "streams", "sweep", "results", "lab", "whatif",
+    "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "reproduce", "accuracy", "run", "probe",
+    "validate", "oracle", "streams", "sweep", "results", "lab", "whatif",
 )  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "planner", "reports", "simulator")
 

@@ -33,6 +33,7 @@ PARAMETERS = {
     "alexnet-cifar": 4_864 + 307_392 + 663_936 + 884_992 + 590_080 + 1025 * 512 + 513 * 512 + 5_130,
     "vgg11-cifar": 1_792 + 73_856 + 295_168 + 590_080 + 1_180_160 + 3 * 2_359_808 + 513 * 512 + 5_130,
     "digits": 160 + 4_640 + 513 * 64 + 650,
+    "mnist-mlp": 785 * 1024 + 1025 * 1024 + 1025 * 10,
 }
 
 # Multiply-adds of one sample in convolutions and linear layers, 1e9: the column GFLOPS of torchvision's table
@@ -73,6 +74,7 @@ WEIGHT_LAYERS = {
     "resnet-cifar": 20,
     "resnet-cifar:depth=110": 110,
     "digits": 4,
+    "mnist-mlp": 3,
     "cosmoflow": 10,
     "conv1d": 5,
 }
@@ -112,6 +114,7 @@ SHAPES = {
     "alexnet-cifar": {"conv1": (64, 16, 16), "pool1": (64, 8, 8), "conv5": (256, 4, 4), "pool3": (256, 2, 2)},
     "vgg11-cifar": {"conv1_1": (64, 32, 32), "pool5": (512, 1, 1), "fc1": (512,)},
     "resnet-cifar": {"layer1.2.add": (16, 32, 32), "layer2.0.add": (32, 16, 16), "layer3.2.add": (64, 8, 8)},
+    "mnist-mlp": {"dropout1": (1, 28, 28), "fc2": (1024,), "fc3": (10,)},
     "digits": {"conv2": (32, 8, 8), "pool1": (32, 4, 4), "fc2": (10,)},
     "cosmoflow": {"conv1": (16, 128, 128, 128), "conv4": (128, 8, 8, 8), "conv7": (256, 2, 2, 2), "fc3": (4,)},
     "conv1d": {"conv1": (128, 8000), "pool1": (128, 2000), "pool4": (512, 32)},
@@ -137,6 +140,7 @@ def test_every_model_of_the_command_line_is_there():
         "googlenet",
         "inception-v3",
         "lenet5",
+        "mnist-mlp",
         "resnet-cifar",
         "resnet18",
         "resnet34",

@@ -14,6 +14,7 @@ from planner.operations import (
     BatchNorm,
     Concat,
     Convolution,
+    Dropout,
     GlobalPooling,
     Linear,
     LocalResponseNorm,
@@ -51,6 +52,7 @@ CASES = {
     "concat": (Concat(), 2),
     "batch norm": (BatchNorm(activation="relu"), 1),
     "response norm": (LocalResponseNorm(), 1),
+    "dropout": (Dropout(dropout=0.5), 1),
     "softmax": (Loss(), 1),
 }
 cases = pytest.mark.parametrize(("operation", "count"), CASES.values(), ids=CASES)
@@ -228,6 +230,7 @@ def test_only_samples_of_a_loss_are_split():
         (lambda: convolution(stride=(1.5, 1)), r"convolution\.stride must be an integer >= 1, got 1\.5"),
         (lambda: convolution(activation="gelo"), r"convolution\.activation must be None or one of relu.*got 'gelo'"),
         (lambda: Linear(channels=3, dropout=1.0), r"linear\.dropout must be >= 0 and < 1, got 1\.0"),
+        (lambda: Dropout(dropout=-0.1), r"dropout\.dropout must be >= 0 and < 1, got -0\.1"),
         (lambda: pooling(mode="min"), r"pooling\.mode must be one of max, average, got 'min'"),
         (lambda: pooling(pad=(2, 2)), r"pooling\.pad must be at most half the kernel 3, got 2"),
         (lambda: LocalResponseNorm(size=4), r"local_response_norm\.size must be odd, got 4"),

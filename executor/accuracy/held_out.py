@@ -1,0 +1,93 @@
+"""The trained network, whole, on samples that were not trained on."""
+
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.boxes import Box, whole_box
+from executor.data import load_data
+from executor.layers import PartLayer, Step, part_layer
+from executor.session import Session
+from planner.graph import ComputationGraph, Layer
+from planner.operations import Dropout, Linear
+from planner.strategies import named_strategy, spaces_of
+
+__all__ = ["HeldOut", "whole_parameters"]
+
+Parameters = dict[int, dict[str, Tensor]]
+
+
+def whole_parameters(session: Session) -> Parameters | None:
+    """Parameters by layer and name, put together from all ranks' slices; all ranks call it together.
+
+    Returns:
+        On rank 0 the parameters; elsewhere None.
+    """
+    mine: dict[tuple[int, str], tuple[Box, Tensor]] = {
+        (i, name): (session.boxes[i][name], value.cpu())
+        for i, row in session.parameters.items()
+        for name, value in row.items()
+    }
+    rows: list[dict[tuple[int, str], tuple[Box, Tensor]]] | None = None
+    if dist.get_rank() == 0:
+        rows = [mine] * dist.get_world_size()
+    dist.gather_object(mine, rows)
+    if rows is None:
+        return None
+    whole: Parameters = {}
+    for i, layer in enumerate(session.view.program.graph.layers):
+        for parameter in layer.parameters:
+            values = torch.empty(parameter.shape)
+            for row in rows:
+                if (i, parameter.name) in row:
+                    box, piece = row[i, parameter.name]
+                    values[tuple(map(slice, box.low, box.high))] = piece
+            whole.setdefault(i, {})[parameter.name] = values
+    return whole
+
+
+class HeldOut:
+    """Samples to test on, and the undivided network: the parts of a plan for one device, without dropout.
+
+    Args:
+        graph: The network, with as many samples in its batch as there are.
+        data: As for ``load_data``.
+    """
+
+    def __init__(self, graph: ComputationGraph, data: str) -> None:
+        graph = _without_dropout(graph)
+        self._graph = graph
+        spaces = spaces_of(graph, named_strategy("data", graph, 1), 1)
+        self._parts: list[PartLayer] = [
+            part_layer(graph, i, space, 0, dtype=torch.float32, device="cpu") for i, space in enumerate(spaces)
+        ]
+        source = load_data(data, graph, seed=0, dtype=torch.float32, device="cpu")
+        entrance = next(layer for layer in graph.layers if "input" in layer.inputs)
+        self._inputs = source.inputs(0, whole_box(entrance.input_shapes[entrance.inputs.index("input")].sizes))
+        self._labels = source.targets(0, 0, graph.batch)
+
+    @torch.no_grad()
+    def accuracy(self, parameters: Parameters) -> float:
+        """Share of the samples whose class the network gives the highest probability."""
+        step = Step(0, 0, self._labels)
+        outputs = {"input": self._inputs}
+        for i, (layer, part) in enumerate(zip(self._graph.layers, self._parts, strict=True)):
+            inputs = [outputs[source] for source in layer.inputs]
+            outputs[layer.name] = part.forward(inputs, parameters.get(i, {}), step)
+            part.release()
+        found = outputs[self._graph.layers[-1].name].flatten(1).argmax(1)
+        return float((found == self._labels).double().mean())
+
+
+def _without_dropout(graph: ComputationGraph) -> ComputationGraph:
+    layers = [_kept_whole(layer) for layer in graph.layers]
+    return ComputationGraph(graph.name, graph.batch, layers, element_bytes=graph.element_bytes)
+
+
+def _kept_whole(layer: Layer) -> Layer:
+    match layer.operation:
+        case Linear() | Dropout() as operation if operation.dropout:
+            return replace(layer, operation=replace(operation, dropout=0.0))
+    return layer

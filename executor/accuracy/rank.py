@@ -1,0 +1,104 @@
+"""One process of a study: ``python -m executor.accuracy.rank JOB OUT`` with its place in the environment.
+
+Processes start once and train every case with every seed, one after another.
+"""
+
+import os
+import pickle
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from executor.accuracy.held_out import HeldOut, whole_parameters
+from executor.accuracy.job import Job
+from executor.accuracy.question import Case
+from executor.accuracy.result import Training
+from executor.devices import Device, device_of
+from executor.launch import threads_of
+from executor.options import RunOptions
+from executor.places import Place
+from executor.rank_process import process_group, serve
+from executor.session import Session, open_session
+from executor.status import RankState, RankStatus
+from hwprofiles.errors import ConfigError
+
+__all__ = ["main"]
+
+
+class _Trainer:
+    """A rank at its trainings."""
+
+    def __init__(self, job: Job, where: Place, device: Device, status: RankStatus) -> None:
+        self._job, self._where, self._device, self._status = job, where, device, status
+        self._held_out = HeldOut(job.held_out, job.testing_file) if where.rank == 0 else None
+        self._steps = 0
+
+    def train(self, case: Case, seed: int) -> Training | None:
+        """Train once; returns what came of it on rank 0.
+
+        Raises:
+            FloatingPointError: The training diverged; the message says which.
+        """
+        try:
+            return self._train(case, seed)
+        except (ConfigError, FloatingPointError) as error:  # codes and losses refuse what is not finite
+            raise FloatingPointError(
+                f"training with {case.type}, {case.mode} parallel, seed {seed}: {error}"
+            ) from error
+
+    def _train(self, case: Case, seed: int) -> Training | None:
+        job, per_epoch = self._job, self._job.steps_per_epoch
+        steps = job.question.epochs * per_epoch
+        options = RunOptions(
+            plan="", steps=steps, seed=seed, data=job.training_file, optimizer=job.question.optimizer, device="cpu"
+        )
+        session = open_session(
+            job.programs[case], self._where.rank, options, reduced=False, device=self._device, status=self._status,
+            steps=steps,
+        )  # fmt: skip
+        shares, accuracies, begin = torch.zeros(steps, dtype=torch.float64), [], time.perf_counter()
+        for number in range(steps):
+            shares[number] = session.worker.step(number).loss
+            self._steps += 1
+            self._status.step(self._steps, float(shares[number]), job.question.batch / (time.perf_counter() - begin))
+            if (number + 1) % per_epoch == 0:
+                accuracies.append(self._tested(session))
+            begin = time.perf_counter()
+        session.worker.close()
+        dist.all_reduce(shares)
+        if self._held_out is None:
+            return None
+        losses = shares.view(job.question.epochs, per_epoch).mean(1).tolist()
+        return Training(mode=case.mode, type=case.type, seed=seed, losses=losses, accuracies=accuracies)
+
+    def _tested(self, session: Session) -> float:
+        self._status.at(-1, RankState.WAITING)
+        parameters = whole_parameters(session)
+        return self._held_out.accuracy(parameters) if self._held_out and parameters else 0.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run as the process of one rank; returns its exit code."""
+
+    def work(where: Place, status: RankStatus) -> None:
+        job: Job = pickle.loads(Path(arguments[0]).read_bytes())
+        torch.set_num_threads(threads_of(0, where.ranks))
+        device = device_of("cpu", 0)
+        with process_group(where, device):
+            trainer = _Trainer(job, where, device, status)
+            found = [trainer.train(case, seed) for seed in range(job.question.seeds) for case in job.programs]
+        if where.rank == 0:
+            Path(arguments[1]).write_bytes(pickle.dumps(found))
+
+    return serve(work)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # taking torch down would take as long as a second

@@ -1,0 +1,49 @@
+"""Samples to train on and samples to test on: scikit-learn's digits, or the MNIST files of the user."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.data.idx import read_mnist
+from hwprofiles.errors import ConfigError
+
+__all__ = ["Samples", "read_samples"]
+
+Samples = tuple[NDArray[Any], NDArray[np.int64]]
+"""Inputs, shape (N, channel, height, width), and labels, shape (N,)."""
+_TESTED = 357
+"""Of the 1797 digits; the 1440 others, a number with many divisors, are trained on."""
+
+
+def read_samples(data: str, sample: tuple[int, ...]) -> tuple[Samples, Samples]:
+    """Samples to train on and to test on; which is which does not depend on a training's seed.
+
+    Args:
+        data: Folder of the MNIST files; empty: the digits that scikit-learn ships, in one fixed random order.
+        sample: Channels and positions that the network reads.
+
+    Raises:
+        ConfigError: The files are missing or damaged, the network reads samples of another shape, or scikit-learn is
+            wanted and missing.
+    """
+    training, testing = (read_mnist(Path(data), "training"), read_mnist(Path(data), "testing")) if data else _digits()
+    for inputs, _ in (training, testing):
+        if inputs.shape[1:] != sample:
+            shapes = [" x ".join(map(str, shape)) for shape in (sample, inputs.shape[1:])]
+            name = f"data {data}" if data else "data, the digits of scikit-learn where no folder is given,"
+            raise ConfigError(f"{name} must be samples of {shapes[0]} as the model reads them, got {shapes[1]}")
+    return training, testing
+
+
+def _digits() -> tuple[Samples, Samples]:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise ConfigError("data must name a folder without scikit-learn, which orrery[accuracy] brings") from error
+    found = load_digits()
+    order = np.random.default_rng(0).permutation(len(found.images))
+    inputs = (found.images[order, None] / 8 - 1).astype(np.float32)  # 0 to 16 becomes -1 to 1
+    labels = found.target[order].astype(np.int64)
+    return (inputs[_TESTED:], labels[_TESTED:]), (inputs[:_TESTED], labels[:_TESTED])

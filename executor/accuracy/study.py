@@ -1,0 +1,69 @@
+"""A study: processes that are started once and train everything that was asked for."""
+
+import math
+import pickle
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from executor.accuracy.job import job_of
+from executor.accuracy.question import Question
+from executor.accuracy.result import Result, mean_interval
+from executor.accuracy.samples import read_samples
+from executor.data.base import Expected
+from executor.launch import launch, scratch_folder, threads_of
+from executor.status import RankRow
+from planner.models import load_model
+
+__all__ = ["accuracy_study"]
+
+Progress = Callable[[str, int, int], None] | None
+
+
+def accuracy_study(question: Question, *, progress: Progress = None) -> Result:
+    """Train every case with every seed, by plans of ours run by real processes, and test each network.
+
+    Args:
+        question: What is trained and compared.
+        progress: Called as ``progress(label, done, total)``, in steps of all trainings.
+
+    Raises:
+        ConfigError: The samples cannot be had or do not fit the model, the plans cannot, or SciPy is missing.
+        InfeasiblePlanError: A plan does not fit in memory.
+        RankFailure: A rank died, hung, ran out of memory or met a loss that is not finite.
+    """
+    mean_interval([0.0, 1.0])  # known before the long work whether it can be said
+    expected = Expected.of(load_model(question.model, batch=question.batch))
+    training, testing = read_samples(question.data, expected.sample)
+    with scratch_folder() as folder:
+        for name, (inputs, targets) in (("training", training), ("testing", testing)):
+            np.savez(folder / f"{name}.npz", inputs=inputs, targets=targets)
+        job = job_of(question, folder, training=len(training[1]), testing=len(testing[1]))
+        told, answer = folder / "job.pickle", folder / "answer.pickle"
+        told.write_bytes(pickle.dumps(job))
+        steps = len(job.programs) * question.seeds * question.epochs * job.steps_per_epoch
+        launch(
+            "executor.accuracy.rank",
+            [str(told), str(answer)],
+            processes=question.processes,
+            threads=threads_of(0, question.processes),
+            folder=folder,
+            progress=_reporter(progress, steps),
+        )
+        return Result(
+            question=question, trainings=pickle.loads(answer.read_bytes()), trained=len(training[1]),
+            tested=len(testing[1]),
+        )  # fmt: skip
+
+
+def _reporter(progress: Progress, steps: int) -> Callable[[Sequence[RankRow]], None] | None:
+    if progress is None:
+        return None
+    report = progress
+
+    def show(rows: Sequence[RankRow]) -> None:
+        losses = [row.loss for row in rows if not math.isnan(row.loss)]
+        label = f"loss {sum(losses):.4g}" if len(losses) == len(rows) else "starting"
+        report(label, max(min(row.step for row in rows), 0), steps)
+
+    return show

@@ -1,0 +1,87 @@
+"""The MNIST files: arrays in the IDX format, compressed by gzip or not.
+
+Source: LeCun, Cortes and Burges, "The MNIST database of handwritten digits", its description of the file formats.
+"""
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.errors import ConfigError
+
+__all__ = ["MNIST_FILES", "read_idx", "read_mnist"]
+
+MNIST_FILES = {
+    "training": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "testing": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+"""Images and labels by what they are for; each may end in ``.gz``."""
+_BYTES = 0x08
+"""Third byte of the magic number: elements are unsigned bytes.  The fourth is the number of dimensions."""
+_GZIP = b"\x1f\x8b"
+
+
+def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
+    """The array of bytes in an IDX file.
+
+    Args:
+        path: The file; what is compressed is known by its first bytes.
+        dimensions: How many the array must have.
+
+    Raises:
+        ConfigError: The file is missing, damaged, or of another magic number or length.
+    """
+    try:
+        content = path.read_bytes()
+        if content[:2] == _GZIP:
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"data {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    magic, wanted = content[:4], bytes((0, 0, _BYTES, dimensions))
+    if magic != wanted:
+        raise ConfigError(
+            f"data {path} must begin with the magic number {wanted.hex()}, got {magic.hex() or 'nothing'}"
+        )
+    head = 4 + 4 * dimensions
+    if len(content) < head:
+        raise ConfigError(f"data {path} must hold {dimensions} sizes after its magic number, got {len(content)} bytes")
+    shape = struct.unpack(f">{dimensions}I", content[4:head])
+    if len(content) - head != math.prod(shape):
+        sizes = " x ".join(map(str, shape))
+        raise ConfigError(f"data {path} must hold {sizes} bytes after its sizes, got {len(content) - head}")
+    return np.frombuffer(content, dtype=np.uint8, offset=head).reshape(shape)
+
+
+def read_mnist(folder: Path, use: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images, shape (N, 1, height, width), and labels, shape (N,), of the MNIST files in a folder.
+
+    Args:
+        folder: Holds the four files, compressed or not.
+        use: A key of ``MNIST_FILES``.
+
+    Raises:
+        ConfigError: A file is missing or damaged, or there are not as many labels as images.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"data must be the folder of the MNIST files, got {str(folder)!r}")
+    names = MNIST_FILES[use]
+    images, labels = (
+        read_idx(_existing(folder, name), dimensions) for name, dimensions in zip(names, (3, 1), strict=True)
+    )
+    if len(images) != len(labels):
+        raise ConfigError(
+            f"data {folder}: {names[1]} must hold a label for each of {len(images)} images, got {len(labels)}"
+        )
+    return images[:, None], labels.astype(np.int64)
+
+
+def _existing(folder: Path, name: str) -> Path:
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    raise ConfigError(f"data {folder} must hold {name} or {name}.gz, which it does not")

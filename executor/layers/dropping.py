@@ -1,0 +1,37 @@
+"""Dropout of a part, as a layer of its own."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from executor.layers.base import PartLayer, Place, Step
+from executor.layers.dropout import Dropout as Mask
+from planner.operations import Dropout
+
+__all__ = ["DropoutPart"]
+
+
+class DropoutPart(PartLayer):
+    """Elements dropped, the others scaled."""
+
+    def __init__(self, place: Place, operation: Dropout) -> None:
+        super().__init__(place)
+        self._mask = Mask(place, operation.dropout)
+
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+        """Drop."""
+        return self._mask.forward(inputs[0], step)
+
+    def begin_backward(self, gradient: Tensor | None) -> None:
+        """Go back through the mask."""
+        assert gradient is not None
+        self._saved["gradient"] = self._mask.backward(gradient)
+
+    def activation_gradient(self) -> list[Tensor]:
+        """Gradient of what was kept."""
+        return [self._saved["gradient"]]
+
+    def release(self) -> None:
+        """Forget the mask."""
+        super().release()
+        self._mask.release()

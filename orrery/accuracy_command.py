@@ -1,0 +1,81 @@
+"""``orrery accuracy``: train with messages in every data type, and compare the accuracies."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from orrery.output import print_json, to_json, whole_file
+from orrery.progress import progress_bar
+from orrery.views import print_rich
+
+if TYPE_CHECKING:
+    from executor.accuracy import Result
+
+__all__ = ["accuracy"]
+
+
+def accuracy(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as digits or mnist-mlp.")] = "digits",
+    *,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the MNIST files; else scikit-learn's digits.")
+    ] = None,
+    types: Annotated[
+        str, typer.Option(metavar="T,T,...", help="Data types, such as dynamic-tree:block=64; else every one.")
+    ] = "",
+    modes: Annotated[
+        str, typer.Option(metavar="M,M", help="data: gradients compressed; model: activations and their gradients.")
+    ] = "data,model",
+    seeds: Annotated[int, typer.Option(metavar="N", help="Trainings of each type and mode.")] = 5,
+    epochs: Annotated[int, typer.Option(metavar="N", help="Of each training.")] = 25,
+    batch: Annotated[int, typer.Option(metavar="N", help="Samples in a mini-batch, all ranks.")] = 240,
+    processes: Annotated[int, typer.Option(metavar="N", help="Ranks; started once for all trainings.")] = 2,
+    optimizer: Annotated[Literal["sgd", "adam"], typer.Option(help="Optimizer.")] = "sgd",
+    learning_rate: Annotated[float, typer.Option(metavar="R", help="Its learning rate.")] = 0.2,
+    momentum: Annotated[float, typer.Option(metavar="M", help="Of sgd.")] = 0.0,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")] = False,
+) -> None:
+    """Train by plans of ours with messages in every data type, and compare with float32 on samples held out."""
+    from importlib.util import find_spec
+
+    from hwprofiles.errors import ConfigError
+
+    if find_spec("torch") is None:
+        raise ConfigError("accuracy must have torch, which the extra orrery[executor] brings")
+    from executor.accuracy import Question, accuracy_study
+    from executor.optimizer_spec import OptimizerSpec
+    from planner.eight_bit.lists import type_list
+    from reports.accuracy_page import write_accuracy_page
+
+    with ExitStack() as stack:
+        page = stack.enter_context(whole_file(out / "index.html")) if out else None
+        values_file = stack.enter_context(whole_file(out / "accuracy.json")) if out else None
+        progress = stack.enter_context(progress_bar(model))
+        question = Question(
+            model=model,
+            data=str(data or ""),
+            modes=tuple(word.strip() for word in modes.split(",")),
+            types=type_list(types) if types else (),
+            seeds=seeds,
+            epochs=epochs,
+            batch=batch,
+            processes=processes,
+            optimizer=OptimizerSpec(name=optimizer, learning_rate=learning_rate, momentum=momentum),
+        )
+        result = accuracy_study(question, progress=progress)
+        values = result.values()
+        if page and values_file:
+            write_accuracy_page(result, page)
+            values_file.write_bytes(to_json(values))
+    print_json(values) if json else _show(result, out)
+
+
+def _show(result: "Result", out: Path | None) -> None:
+    from reports.accuracy_tables import accuracy_table, headline, remarks
+
+    print_rich(accuracy_table(result))
+    lines = [headline(result), *remarks(result)]
+    print("\n".join([*lines, f"page: {out / 'index.html'}"] if out else lines))

@@ -1,0 +1,45 @@
+"""Dropout as a layer of its own: of the data, or after a layer that has none."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hwprofiles.errors import ConfigError
+from hwprofiles.kernels import Kernels
+from planner.operations.base import OperationBase, Part
+from planner.operations.checks import single
+from planner.shapes import Shape
+
+__all__ = ["Dropout"]
+
+_ACCESSES, _BACKWARD_ACCESSES = 2, 3
+"""Forward reads and writes; backward reads mask and gradient and writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropout(OperationBase):
+    """A share of the elements becomes zero in training, the others grow so that the mean stays.
+
+    Traffic: forward inputs and outputs once; backward gradients, mask and result once.
+
+    Source:
+        Srivastava et al., "Dropout", JMLR 15, 2014, Section 10: scaled while training.
+    """
+
+    kind: ClassVar[str] = "dropout"
+    dropout: float
+    """Share of the elements that training drops."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout.dropout must be >= 0 and < 1, got {self.dropout!r}")
+
+    def output(self, inputs: Sequence[Shape]) -> Shape:
+        """Shape of the input."""
+        return single(self.kind, inputs)
+
+    def _forward(self, part: Part) -> Kernels:
+        return part.streaming(flop=part.outputs, elements=_ACCESSES * part.outputs)
+
+    def _activation_gradient(self, part: Part) -> Kernels:
+        return part.streaming(flop=part.outputs, elements=_BACKWARD_ACCESSES * part.outputs)

@@ -1,0 +1,76 @@
+"""The answer of ``orrery accuracy`` as one HTML file that needs nothing else."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from executor.accuracy.question import FLOAT32
+from executor.accuracy.result import Result
+from reports.accuracy_tables import MODES, difference_text, headline, interval_text, remarks
+from reports.page_file import write_page
+from reports.page_template import rendered
+
+__all__ = ["accuracy_html", "write_accuracy_page"]
+
+_COLOURS = ("#7a8591", "#1f83c4", "#d9640f", "#15a077", "#8a4f9e", "#b58900", "#c4316e", "#4a63c9", "#6b8e23")
+"""Of the types; float32 comes first.  More begin again, dashed."""
+
+
+def write_accuracy_page(result: Result, path: Path) -> None:
+    """Write the page; a reader of ``path`` sees the old file or the whole new one.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written.
+    """
+    write_page(accuracy_html(result), path)
+
+
+def accuracy_html(result: Result) -> str:
+    """Render the page."""
+    modes = list(dict.fromkeys(row.mode for row in result.rows))
+    return rendered(
+        "accuracy.html",
+        result=result,
+        headline=headline(result),
+        remarks=remarks(result),
+        modes=[(mode, MODES[mode]) for mode in modes],
+        types=_types(result),
+        rows=[(row, interval_text(row.accuracy), difference_text(row)) for row in result.rows],
+        plain=FLOAT32,
+        data=_data(result),
+    )
+
+
+def _types(result: Result) -> list[str]:
+    return list(dict.fromkeys(row.type for row in result.rows))
+
+
+def _data(result: Result) -> dict[str, Any]:
+    """What the page draws from: for each case the curves of all seeds, their mean, and the last accuracies."""
+    types = _types(result)
+    looks = {
+        kind: {"colour": _COLOURS[i % len(_COLOURS)], "dash": "solid" if i < len(_COLOURS) else "dash"}
+        for i, kind in enumerate(types)
+    }
+    cases = []
+    for row in result.rows:
+        own = [each for each in result.trainings if (each.mode, each.type) == (row.mode, row.type)]
+        cases.append(
+            {
+                "mode": row.mode,
+                "type": row.type,
+                "losses": _curves([each.losses for each in own]),
+                "accuracies": _curves([each.accuracies for each in own]),
+                "last": [each.accuracies[-1] for each in own],
+                "interval": [row.accuracy.mean, row.accuracy.low, row.accuracy.high],
+                "difference": [row.difference.mean, row.difference.low, row.difference.high],
+            }
+        )
+    return {"cases": cases, "looks": looks, "plain": FLOAT32}
+
+
+def _curves(rows: Sequence[Sequence[float]]) -> dict[str, Any]:
+    values = np.array(rows)
+    return {"mean": values.mean(0).tolist(), "low": values.min(0).tolist(), "high": values.max(0).tolist()}
