@@ -122,8 +122,8 @@ def hybrid_strategy(
         cluster: Where they are; None: alike, in their order.
 
     Raises:
-        ConfigError: There are fewer devices, the data degree does not divide the batch, a degree is beyond what any
-            layer can be split into, or it has stages, which need a cut too (``planner.pipeline.strategy_and_cut``).
+        ConfigError: There are fewer devices, the data degree does not divide the batch, there is a degree into
+            which no layer can be split, or it has stages, which need a cut too (``planner.pipeline.strategy_and_cut``).
     """
     if hybrid.pipeline > 1:
         raise ConfigError(f"strategy must be one without micro-batches here, got {hybrid.text}")
@@ -154,12 +154,17 @@ def _check(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> None:
         )
     if hybrid.pipeline > 1 and hybrid.channel > 1:
         raise ConfigError(f"{where}: channel must be 1 in a pipeline, whose stages are not cut with partial sums")
-    channels, inputs = _channels(graph), _input_channels(graph)
-    for word, sizes in (("filter", channels), ("channel", inputs), ("spatial", _positions(graph))):
-        name, most = max(sizes.items(), key=lambda row: row[1], default=("no layer", 1))
+    for word, sizes in (("filter", _channels(graph)), ("channel", _input_channels(graph)), ("spatial", {})):
         degree = hybrid.degrees[word]
+        reached = {name: largest_divisor(size, degree) for name, size in sizes.items()}
+        if word == "spatial":
+            reached = {layer.name: math.prod(grid_of(layer, degree).values()) for layer in graph.layers}
+        name, most = max(reached.items(), key=lambda row: row[1], default=("no layer", 1))
         if degree > most:
-            raise ConfigError(f"{where}: {word} must be at most {most}, as {name} is the layer with most, got {degree}")
+            raise ConfigError(
+                f"{where}: {word} must be a number of equal parts that some layer has, got {degree}; "
+                f"the most below it are {most}, of {name}"
+            )
 
 
 def _channels(graph: ComputationGraph) -> dict[str, int]:
@@ -168,14 +173,6 @@ def _channels(graph: ComputationGraph) -> dict[str, int]:
 
 def _input_channels(graph: ComputationGraph) -> dict[str, int]:
     return {layer.name: layer.input_shapes[0].size("channel") for layer in graph.layers if reducing(layer) is not None}
-
-
-def _positions(graph: ComputationGraph) -> dict[str, int]:
-    return {
-        layer.name: math.prod(layer.output.size(dim) for dim in _position_dims(layer))
-        for layer in graph.layers
-        if _position_dims(layer)
-    }
 
 
 def _position_dims(layer: Layer) -> list[str]:

@@ -132,11 +132,13 @@ def test_refusals_name_what_is_wrong(vgg16, words, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("filter=8192", "filter must be at most 4096, as fc1 is the layer with most, got 8192$"),
-        ("spatial=65536", "spatial must be at most 50176, as conv1_1 is the layer with most, got 65536$"),
+        ("filter=8192", "filter must be a number of equal parts .*, got 8192; the most below it are 4096, of fc1$"),
+        ("channel=7", "channel must be .*, got 7; the most below it are 4, of conv1_2$"),
+        ("spatial=65536", "got 65536; the most below it are 50176, of conv1_1$"),
+        ("spatial=5", "spatial must be a number of equal parts .*, got 5; the most below it are 4, of conv1_1$"),
     ],
 )
-def test_a_degree_beyond_every_layer_names_the_one_with_most(vgg16, words, message):
+def test_a_degree_that_no_layer_has_names_the_nearest(vgg16, words, message):
     with pytest.raises(ConfigError, match=message):
         named_strategy(words, vgg16, 10**6)
 
