@@ -3,7 +3,8 @@
 Run as ``python tests/benchmarks/pipelining.py [--processes 2 4] [--models NAME ...] [--schedules gpipe 1f1b]
 [--turns 11] [--steps 3]``; prints a table.  Both sides live in the same processes over gloo and take turns every few
 steps, so that what else the machine does falls on both; a speed is the median over turns of their time over ours,
-with its quartiles.  Stages are those of our exact partition.  First both sides train a few steps from the same
+with its quartiles, and beside it the same of the processor time of all processes, which other work on the machine
+hardly changes.  Stages are those of our exact partition.  First both sides train a few steps from the same
 parameters with the same dropout, and their losses must agree.
 """
 
@@ -141,7 +142,7 @@ class Theirs:
 
 
 def compare(rank, program, schedule, seed, turns, steps):
-    """Losses of both sides, which started equal, shape (steps, 2), and seconds a step, shape (turns, 2)."""
+    """Losses of both sides, which started equal, (steps, 2); seconds and processor seconds a step, (2, turns, 2)."""
     chosen = options(steps=AGREEING_STEPS + turns * steps, seed=seed, optimizer=OPTIMIZER)
     session = open_session(
         program, rank, chosen, reduced=False, device=CpuDevice(), status=own_status(rank), steps=chosen.steps
@@ -152,14 +153,14 @@ def compare(rank, program, schedule, seed, turns, steps):
         theirs.module.drop_as((seed, number))
         losses.append([session.worker.step(number).loss, theirs.step(number)])
     theirs.module.drop_as(None)
-    sides, seconds = [session.worker.step, theirs.step], np.zeros((turns, 2))
+    sides, seconds = [session.worker.step, theirs.step], np.zeros((2, turns, 2))
     for turn in range(turns):
         for place in np.roll(np.arange(2), turn).tolist():
             dist.barrier()
-            begin = time.perf_counter()
+            begin = np.array([time.perf_counter(), time.process_time()])
             for number in range(steps):
                 sides[place](AGREEING_STEPS + turn * steps + number)
-            seconds[turn, place] = (time.perf_counter() - begin) / steps
+            seconds[:, turn, place] = ([time.perf_counter(), time.process_time()] - begin) / steps
     session.worker.close()
     return losses, seconds
 
@@ -176,7 +177,7 @@ def main():
     ranks.TIMEOUT_S = 900.0  # all turns are one answer
     print(f"{chosen.turns} turns of {chosen.steps} steps, load {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores")
     print(f"{'model':16}{'ranks':>6}{'schedule':>9}{'ours ms':>9}{'torch ms':>9}{'torch / ours, quartiles':>25}"
-          f"{'loss ours':>11}{'torch':>9}")  # fmt: skip
+          f"{'processor time':>16}{'loss ours':>11}{'torch':>9}")  # fmt: skip
     for count in chosen.processes:
         pool = Ranks(count)
         for name in chosen.models:
@@ -191,12 +192,13 @@ def main():
                 losses, seconds = zip(*rows, strict=True)
                 loss = np.sum(losses, axis=0)
                 np.testing.assert_allclose(loss[:, 1], loss[:, 0], rtol=1e-4)
-                taken = np.max(seconds, axis=0)[WARM_UP:]
+                taken = np.max(seconds, axis=0)[0, WARM_UP:]
+                busy = np.sum(seconds, axis=0)[1, WARM_UP:]
                 low, middle, high = np.quantile(taken[:, 1] / taken[:, 0], [0.25, 0.5, 0.75])
                 ours, others = np.median(taken, axis=0) * 1e3
                 print(
                     f"{name:16}{count:6}{schedule:>9}{ours:9.1f}{others:9.1f}{middle:11.3f} ({low:.2f}-{high:.2f})"
-                    f"{loss[-1, 0]:13.5f}{loss[-1, 1]:9.5f}",
+                    f"{np.median(busy[:, 1] / busy[:, 0]):16.3f}{loss[-1, 0]:11.5f}{loss[-1, 1]:9.5f}",
                     flush=True,
                 )
         pool.close()
