@@ -15,7 +15,7 @@ from planner.schedule import KINDS, Schedule
 from planner.stages import Layout, stage_bounds
 from planner.strategies import PIPELINE, SUFFIXES, Strategy, named_strategy
 
-__all__ = ["Pipeline", "asked_pipeline", "has_stages", "pipeline_strategy", "strategy_and_cut"]
+__all__ = ["Pipeline", "asked_pipeline", "has_stages", "micro_batch_parts", "pipeline_strategy", "strategy_and_cut"]
 
 _A_STAGE = 4
 """Micro-batches for every stage: with so many, little time is lost in the bubble (GPipe, NeurIPS 2019, Sec. 2.3)."""
@@ -76,6 +76,31 @@ def strategy_and_cut(
     if has_stages(name):
         return _hybrid(model, hybrid_of(name), pipeline or Pipeline())
     return named_strategy(name, model.graph, len(model.cluster.devices), model.cluster), cut
+
+
+def micro_batch_parts(graph: ComputationGraph, name: str, devices: int) -> tuple[ComputationGraph, Strategy]:
+    """What the stages of a pipeline compute at once, wherever they begin and lie, if only its name is said.
+
+    Args:
+        graph: The network with its batch.
+        name: A strategy that ``has_stages``.
+        devices: Devices there are.
+
+    Returns:
+        The network with the batch of a micro-batch, and a configuration for every layer, all as in the first stage.
+
+    Raises:
+        ConfigError: The strategy cannot be had for this batch or so many devices.
+    """
+    schedule = Pipeline().schedule
+    if name == PIPELINE:
+        stages = _stages(graph, Pipeline(), devices)
+        small = graph.with_batch(graph.batch // _micro_batches(graph.batch, stages, schedule))
+        return small, {layer.name: _whole(layer, (0,)) for layer in small.layers}
+    hybrid = hybrid_of(name)
+    first = stage_groups(hybrid, graph, devices)[0]
+    small = graph.with_batch(graph.batch // _micro_batches(graph.batch // hybrid.data, hybrid.pipeline, schedule))
+    return small, {layer.name: split_layer(layer, hybrid, first) for layer in small.layers}
 
 
 def _hybrid(model: CostModel, hybrid: Hybrid, asked: Pipeline) -> tuple[Strategy, Cut]:

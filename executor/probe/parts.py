@@ -10,6 +10,7 @@ from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace, offered
 from planner.graph import ComputationGraph
 from planner.partial_sums import expanded, slices_of
+from planner.pipeline import has_stages, micro_batch_parts
 from planner.regions import held, needed
 from planner.strategies import Strategy, named_strategy, spaces_of
 
@@ -134,17 +135,20 @@ def divided_parts(
 ) -> list[tuple[ComputationGraph, list[ProbePart]]]:
     """As ``strategy_parts``, for strategies of any kind: graphs of the model, and the parts of each.
 
-    The first is the model's own; the others are those of strategies that split input channels, without the parts
-    that are measured already.
+    The first is the model's own; the others are those of strategies that split input channels and, with the batch of
+    a micro-batch, of pipelines; without the parts that are measured already.
     """
-    ways = {} if ALL_DEGREES in strategies else {name: named_strategy(name, graph, processes) for name in strategies}
+    pipes = [name for name in strategies if has_stages(name)]
+    others = [name for name in strategies if name not in pipes]
+    ways = {} if ALL_DEGREES in strategies else {name: named_strategy(name, graph, processes) for name in others}
     sliced = {name: way for name, way in ways.items() if slices_of(way)}
-    rest = [name for name in strategies if name not in sliced]
+    rest = [name for name in others if name not in sliced]
     found = [(graph, strategy_parts(graph, rest, processes, most=most))] if rest else []
     known: set[tuple[str, tuple[int, ...]]] = set()
-    for way in sliced.values():
+    rows = [(graph, way) for way in sliced.values()]
+    for whole, way in [*rows, *(micro_batch_parts(graph, name, processes) for name in pipes)]:
         known |= {(name, part.sizes) for row, parts in found for part in parts for name in measured_names(row, part)}
-        divided = expanded(graph, slices_of(way))
+        divided = expanded(whole, slices) if (slices := slices_of(way)) else whole
         parts = _parts(divided, [way], processes, most)
         news = [part for part in parts if any((n, part.sizes) not in known for n in measured_names(divided, part))]
         found.append((divided, news))

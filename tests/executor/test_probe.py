@@ -12,7 +12,7 @@ from executor.layers import PartLayer
 from executor.layers.convolution import ConvolutionPart
 from executor.probe import LayerProbe, ProbeRow, Samples, over_ranks, parts_of, strategy_parts, write_profile
 from executor.probe.device import DeviceFacts
-from executor.probe.parts import added_slots, portions, rounds_of
+from executor.probe.parts import added_slots, divided_parts, portions, rounds_of
 from hwprofiles.compute import load_profile
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel, part_times
@@ -83,6 +83,17 @@ def test_all_degrees_are_all_that_divide_and_too_many_are_refused():
     assert {sizes[0] for sizes in softmax} == {8, 4, 2}
     with pytest.raises(ConfigError, match=rf"max_parts must be at least the {len(parts)} parts of lenet5 .* got 9"):
         strategy_parts(graph, ["all"], 4, most=9)
+
+
+def test_stages_are_measured_on_what_they_take_at_once():
+    """Two devices, up to four micro-batches each."""
+    graph = load_model("lenet5", batch=16)
+    [(small, parts)] = divided_parts(graph, ["pipeline"], 2, most=1000)
+    assert small.batch == 2
+    assert {name for part in parts for name in part.layers} == set(graph.index)
+    assert {part.sizes for part in parts} == {layer.output.sizes for layer in small.layers}
+    both = divided_parts(graph, ["data", "pipeline"], 2, most=1000)
+    assert [row.batch for row, _ in both] == [16, 2]
 
 
 @pytest.mark.parametrize("graph", [residual_block(), inception_module(), twins()])
