@@ -70,6 +70,7 @@ def validation_html(validation: "Validation") -> str:
         headline=validation_headline(validation),
         tiles=_tiles(validation),
         compared=_compared(validation),
+        speedups=_speedups(validation),
         kinds=[_sums(s.kinds, "kind", ("",)) for s in strategies],
         layers=[_sums(s.layers, "layer", ("compute_", "communication_")) for s in strategies],
         differences=[_differences(s) for s in strategies],
@@ -125,6 +126,24 @@ def _compared(validation: "Validation") -> dict[str, Any]:
     return {"unit": unit.name, "readings": list(strategies[0].ladder_s), "rows": rows}
 
 
+def _speedups(validation: "Validation") -> list[tuple[str, str, str, list[tuple[float, str]]]]:
+    """Strategy, what is compressed, over which, and cells; none where nothing is compressed."""
+    words = {s.name: s.compressed for s in validation.strategies}
+    return [
+        (
+            row.name,
+            words[row.name],
+            row.plain,
+            [
+                (row.predicted, f"{row.predicted:.2f}"),
+                (row.measured, f"{row.measured:.2f}"),
+                (row.error, _signed(row.error)),
+            ],
+        )
+        for row in validation.speedups
+    ]
+
+
 def _sums(rows: pd.DataFrame, label: str, prefixes: tuple[str, ...]) -> dict[str, Any]:
     """Rows of a table of predicted and measured sums."""
     columns = [f"{prefix}{key}" for prefix in prefixes for key in ("predicted_s", "measured_s")]
@@ -170,7 +189,7 @@ def _notes(validation: "Validation") -> list[str]:
         "its last rank's arrival to its end. Gradient exchanges run one after another and join small layers, up to the "
         "size named below, where the simulation sums every layer by itself, side by side: their sums of durations "
         "differ, their ends need not.",
-        "Arithmetic was stood in for by waits of the predicted length: only messages were real."
+        _stood_in(validation)
         if validation.stand_in
         else "Arithmetic is predicted by samples of the parts of layers, taken between the turns by the ranks that "
         "hold them, at once.",
@@ -184,9 +203,22 @@ def _notes(validation: "Validation") -> list[str]:
         notes.append("Messages crossed real queues between network namespaces; rates are those of payload.")
     if math.isfinite(loss):
         notes.append(
-            f"All strategies computed the same network: their losses differ by at most {loss:.1e} of themselves."
+            "All strategies that compress nothing computed the same network: their losses differ by at most "
+            f"{loss:.1e} of themselves."
         )
     return [*notes, *validation.notes]
+
+
+def _stood_in(validation: "Validation") -> str:
+    waits = "Arithmetic was stood in for by waits of the predicted length: only messages were real"
+    if not validation.speedups:
+        return f"{waits}."
+    if validation.stand_in_codes:
+        return f"{waits}; encoding and decoding were waits, too."
+    return (
+        f"{waits}, and what encodes and decodes them, on this machine's processor; that is predicted by samples of the "
+        "data types, taken between the turns by all ranks at once."
+    )
 
 
 def _strategy_data(strategy: "StrategyValidation", devices: tuple[str, ...]) -> dict[str, Any]:

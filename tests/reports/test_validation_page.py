@@ -193,3 +193,19 @@ def test_the_page_works_in_a_browser(tmp_path, validation):
         browser.close()
     assert problems == []
     assert [url for url in requests if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
+
+
+def test_speedups_by_compression_are_on_the_page(validation, html):
+    assert 'id="speedups"' not in html
+    plain, other = validation.strategies[:2]
+    coded = replace(other, name="coded", plain=plain.name, compressed="gradients as linear")
+    both = replace(validation, strategies=(plain, coded), stand_in=True)
+    coded_html = validation_html(both)
+    page, shown = parse(coded_html), coded_html.partition('id="speedups"')[2].partition("</table>")[0]
+    for text in ("coded", "gradients as linear", f"{plain.measured_s / coded.measured_s:.2f}"):
+        assert text in shown
+    (row,) = both.speedups
+    assert row.error == pytest.approx(row.predicted / row.measured - 1)
+    assert "predicted by samples of the data types" in page.texts["notes"]
+    waits = parse(validation_html(replace(both, stand_in_codes=True))).texts["notes"]
+    assert "encoding and decoding were waits, too" in waits
