@@ -51,7 +51,7 @@ from executor.boxes import Box
 from hwprofiles.errors import ConfigError
 from planner.graph import ComputationGraph
 
-__all__ = ["Checkpoint", "Part", "latest_step", "load_checkpoint", "model_identity", "save_checkpoint"]
+__all__ = ["Checkpoint", "Part", "latest_step", "load_checkpoint", "model_identity", "save_checkpoint", "saved_sizes"]
 
 VERSION = 1
 _LATEST, _ABOUT, _PARTIAL = "latest", "checkpoint.json", ".partial"
@@ -157,6 +157,14 @@ def latest_step(folder: Path, identity: Mapping[str, Any]) -> int:
     found, _, metadata, _ = _opened(folder)
     _check(found, identity, {}, metadata)
     return found.step
+
+
+def saved_sizes(folder: Path, identity: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Sizes of the whole tensors in the newest checkpoint, by name; arguments and errors as for ``load_checkpoint``."""
+    found, _, metadata, _ = _opened(folder)
+    _check(found, identity, {}, metadata)
+    rows = metadata.state_dict_metadata.items()
+    return {name: tuple(saved.size) for name, saved in rows if isinstance(saved, TensorStorageMetadata)}
 
 
 def _opened(folder: Path) -> tuple[Checkpoint, "_Reader", Metadata, str]:

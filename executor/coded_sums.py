@@ -42,6 +42,14 @@ class CodedSum:
         self._coder, self._content, self._stand_in = coder_of(kind, stand_in=stand_in), content, stand_in
         self._residual = torch.zeros_like(content, dtype=torch.float32) if kind.feedback else None
 
+    @property
+    def residual(self) -> Tensor | None:
+        """What the codes so far have left out, flat, as this rank knows it; None where the type keeps nothing.
+
+        Over all replicas these add up to what the sums so far lack.
+        """
+        return self._residual
+
     def run(self, chain: Chain) -> None:
         """Sum the buffer in place, by the tasks of a chain."""
         program, stages = self._program, dict[str, int]()

@@ -42,6 +42,8 @@ class Measurement:
     """Shape (steps,): mean over the batch; of all steps, also of those before the K measured ones."""
     peak_memory_bytes: Floats
     """Shape (ranks,)."""
+    notes: tuple[str, ...] = ()
+    """What else ranks have to say."""
 
     @cached_property
     def ends_s(self) -> Floats:
@@ -111,7 +113,7 @@ class Measurement:
         with partial.open("wb") as file:
             np.savez_compressed(
                 file, start_s=self.start_s, end_s=self.end_s, sent_bytes=self.sent_bytes, loss=self.loss,
-                paused=self.paused, peak_memory_bytes=self.peak_memory_bytes,
+                paused=self.paused, peak_memory_bytes=self.peak_memory_bytes, notes=np.array(self.notes, dtype=str),
             )  # fmt: skip
         partial.replace(path)
 
@@ -119,7 +121,8 @@ class Measurement:
 def read_measurement(path: Path) -> Measurement:
     """Read what ``Measurement.write`` wrote."""
     with np.load(path) as arrays:
-        return Measurement(**{name: arrays[name] for name in arrays.files})
+        values = {name: arrays[name] for name in arrays.files}
+    return Measurement(**{**values, "notes": tuple(values["notes"].tolist())})
 
 
 def join(
@@ -129,6 +132,7 @@ def join(
     peak_memory_bytes: Floats,
     *,
     paused: Sequence[bool] = (),
+    notes: tuple[str, ...] = (),
 ) -> Measurement:
     """Join the views of all ranks.
 
@@ -138,6 +142,7 @@ def join(
         losses: Shape (ranks, steps): shares of the mean loss.
         peak_memory_bytes: Shape (ranks,).
         paused: As in ``Measurement``; nothing came between if empty.
+        notes: As in ``Measurement``.
     """
     starts = np.array([[row.start_s for row in rank] for rank in ranks])
     ends = np.array([[row.end_s for row in rank] for rank in ranks])
@@ -151,4 +156,5 @@ def join(
         paused=np.array(list(paused) or [False] * len(ranks[0])),
         loss=losses.sum(axis=0),
         peak_memory_bytes=peak_memory_bytes,
+        notes=notes,
     )

@@ -27,7 +27,9 @@ class RunOptions:
     overlap: bool = True
     """Send gradients and regions beside arithmetic; off: wait for each."""
     stand_in: bool = False
-    """Let waits of the predicted length stand in for arithmetic."""
+    """Let waits of the predicted length stand in for arithmetic, and for encoding and decoding."""
+    real_codes: bool = False
+    """With ``stand_in``: encode and decode all the same, random numbers."""
     device: str = "auto"
     """``auto``, ``cpu`` or ``cuda``."""
     threads: int = 0
@@ -53,8 +55,15 @@ class RunOptions:
             raise ConfigError(f"timeout_s must be > 0, got {self.timeout_s}")
         if (self.resume or self.checkpoint_every) and not self.checkpoint:
             raise ConfigError("checkpoint must name a folder where resume or checkpoint_every is given, got none")
+        if self.real_codes and not self.stand_in:
+            raise ConfigError("real_codes must be left out without stand_in: nothing else encodes")
         if self.stand_in and self.checkpoint:
             raise ConfigError("checkpoint must be left out with stand_in: nothing is trained")
+
+    @property
+    def stand_in_codes(self) -> bool:
+        """Whether waits stand in for encoding and decoding too."""
+        return self.stand_in and not self.real_codes
 
 
 def write_options(options: RunOptions, path: Path) -> None:

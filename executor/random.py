@@ -12,6 +12,7 @@ __all__ = ["key_of", "uniform"]
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_MASK = 2**64 - 1
 _BITS = 53
 _CHUNK, _DEVICE_CHUNK = 2**14, 2**24
 """Numbers made at once: what stays in a core's cache (and torch does not split over threads), and what keeps an
@@ -20,7 +21,7 @@ accelerator busy."""
 
 def _signed(value: int) -> int:
     """An unsigned 64-bit number as the two's complement that tensors hold."""
-    value &= 2**64 - 1
+    value &= _MASK
     return value - 2**64 if value >= 2**63 else value
 
 
@@ -38,10 +39,13 @@ def _mix(value: Tensor, scratch: Tensor) -> Tensor:
 
 def key_of(*words: int) -> int:
     """One 64-bit key of several numbers, such as a seed, a step and a layer."""
-    key = torch.zeros((), dtype=torch.int64)
+    key = 0
     for word in words:
-        key = _mix((key ^ _signed(word)) + _signed(_GOLDEN), torch.empty_like(key))
-    return int(key)
+        key = ((key ^ word) + _GOLDEN) & _MASK
+        key = (key ^ key >> 30) * _FIRST & _MASK
+        key = (key ^ key >> 27) * _SECOND & _MASK
+        key ^= key >> 31
+    return _signed(key)
 
 
 def uniform(key: int, box: Box, whole: Sequence[int], *, dtype: torch.dtype, device: torch.device | str) -> Tensor:

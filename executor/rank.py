@@ -94,8 +94,9 @@ def _train(
     session = open_session(
         program, rank, options, reduced=reduced, device=device, status=status, steps=options.steps - first,
     )  # fmt: skip
+    notes: tuple[str, ...] = ()
     if checkpoints and first:
-        checkpoints.load(session)
+        notes = checkpoints.load(session)
     offset_s = clock_offset_s(device.torch_device)
     losses: list[float] = []
     kept: deque[tuple[Measured, bool]] = deque(maxlen=_KEPT)
@@ -119,7 +120,7 @@ def _train(
             progress(images_per_s, done)
     status.at(-1, RankState.WAITING)
     session.worker.close()
-    return _gathered(program, losses, kept, offset_s, device, rank)
+    return _gathered(program, losses, kept, offset_s, device, rank, notes)
 
 
 def _checkpoints(options: RunOptions, program: Program) -> "Checkpoints | None":
@@ -137,6 +138,7 @@ def _gathered(
     offset_s: float,
     device: Device,
     rank: int,
+    notes: tuple[str, ...],
 ) -> Measurement | None:
     """Bring what all ranks measured to rank 0."""
     measured, paused = zip(*kept, strict=True)
@@ -144,15 +146,17 @@ def _gathered(
         [Measured(start_s=m.start_s + offset_s, end_s=m.end_s + offset_s, sent_bytes=m.sent_bytes) for m in measured],
         losses,
         device.peak_memory_bytes(),
+        notes,
     )
-    rows: list[tuple[list[Measured], list[float], float]] | None = None
+    rows: list[tuple[list[Measured], list[float], float, tuple[str, ...]]] | None = None
     if rank == 0:
         rows = [mine] * dist.get_world_size()
     dist.gather_object(mine, rows)
     if rows is None:
         return None
-    views, shares, peaks = zip(*rows, strict=True)
-    return join(program, views, np.array(shares), np.array(peaks), paused=paused)
+    views, shares, peaks, told = zip(*rows, strict=True)
+    notes = tuple(dict.fromkeys(note for row in told for note in row))
+    return join(program, views, np.array(shares), np.array(peaks), paused=paused, notes=notes)
 
 
 def main(arguments: Sequence[str]) -> int:

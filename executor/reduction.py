@@ -22,10 +22,12 @@ from simulator.collectives import Round
 if TYPE_CHECKING:
     from executor.coded_sums import CodedSum
 
-__all__ = ["JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "chains_of", "is_ring", "total"]
+__all__ = ["JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "Residual", "chains_of", "is_ring", "total"]
 
 JOIN_BYTES = 4 * 1024 * 1024
 """Gradients of several layers are summed as one buffer up to this size."""
+_CODED_LANES = 4
+"""Sums of codes that may be under way at once over gloo, so that messages of some hide the coding of others."""
 
 
 def is_ring(steps: Round) -> bool:
@@ -120,18 +122,19 @@ class Reducer:
         steps, first = collective.round, collective.round.first_piece(0)
         size, tag = round(collective.buffer_bytes * steps.share), self._program.size + task
         arrived: dict[int, list[tuple[int, Tensor]]] = {}
-        requests = []
+        receives, sends = [], []
         self._recorder.start(task)
         for m in np.flatnonzero((steps.source == self._rank) | (steps.target == self._rank)).tolist():
             source, target, piece = int(steps.source[m]), int(steps.target[m]), int(first[m])
             if target == self._rank:
                 arriving = torch.empty(size, dtype=torch.uint8, device=self._device)
                 arrived.setdefault(piece, []).append((source, arriving))
-                requests.append(dist.P2POp(dist.irecv, arriving, source, self._everyone, tag))
+                receives.append(dist.P2POp(dist.irecv, arriving, source, self._everyone, tag))
             else:
-                requests.append(dist.P2POp(dist.isend, codes[piece], target, self._everyone, tag))
+                sends.append(dist.P2POp(dist.isend, codes[piece], target, self._everyone, tag))
                 self._recorder.sent(task, size)
-        for request in dist.batch_isend_irecv(requests) if requests else ():
+        # receives first: gloo's notice of one would queue behind what is sent on the same connection
+        for request in dist.batch_isend_irecv([*receives, *sends]) if receives or sends else ():
             request.wait()
         self._recorder.end(task)
         return arrived
@@ -191,6 +194,7 @@ class _Bucket:
     missing: int
     """Layers whose gradients of the next sum are not there yet."""
     coded: "CodedSum | None" = None
+    lane: int = 0
     turn: int = 0
     """The next sum in this iteration."""
     handle: Handle | None = None
@@ -205,11 +209,28 @@ def _bucket(view: RankProgram, chains: list[list[Chain]], device: torch.device) 
         }
         for i in layers
     }
-    sizes = [math.prod(shape) for rows in shapes.values() for shape in rows.values()]
-    flat = torch.zeros(sum(sizes), dtype=DTYPES[graph.element_bytes], device=device)
-    pieces = iter(flat.split(sizes))
-    views = {layer: {name: next(pieces).view(shape) for name, shape in rows.items()} for layer, rows in shapes.items()}
-    return _Bucket(chains, flat, views, len(chains))
+    size = sum(math.prod(shape) for rows in shapes.values() for shape in rows.values())
+    flat = torch.zeros(size, dtype=DTYPES[graph.element_bytes], device=device)
+    return _Bucket(chains, flat, _views(flat, shapes), len(chains))
+
+
+def _views(flat: Tensor, shapes: Mapping[int, Mapping[str, Sequence[int]]]) -> dict[int, dict[str, Tensor]]:
+    """By layer and parameter, its place in a buffer that holds all of them, one after another."""
+    pieces = iter(flat.split([math.prod(shape) for rows in shapes.values() for shape in rows.values()]))
+    return {
+        layer: {name: next(pieces).view(tuple(shape)) for name, shape in rows.items()} for layer, rows in shapes.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """What one replica of a layer's parameters keeps of gradients that its codes left out."""
+
+    replica: int
+    """Its place among those that sum."""
+    replicas: int
+    tensors: dict[str, Tensor]
+    """By parameter, of the shape of the slice that the rank holds."""
 
 
 class GradientExchange:
@@ -237,10 +258,12 @@ class GradientExchange:
         stand_in: bool = False,
     ) -> None:
         self._recorder, self.overlap, self._timeout_s = recorder, overlap, timeout_s
-        self._size_bytes = view.program.size_bytes
+        self._size_bytes, self._rank = view.program.size_bytes, view.rank
         self._reducer = Reducer(view, recorder, statistics=False, device=device.torch_device)
-        self._lane = device.lane("gradients")
+        lanes = _CODED_LANES if device.backend == "gloo" else 1  # NCCL matches messages by their order
+        self._lanes = [device.lane(f"gradients {number}") for number in range(lanes)]
         self._bucket: dict[int, _Bucket] = {}
+        self._coded = 0
         sums: dict[int, list[Chain]] = {}
         for chain in chains_of(view, statistics=False):
             sums.setdefault(chain.layer, []).append(chain)
@@ -263,6 +286,9 @@ class GradientExchange:
                 from executor.coded_sums import CodedSum  # its compiled kernels take a second to load
 
                 bucket.coded = CodedSum(view, self._reducer, recorder, kind, bucket.flat, stand_in=stand_in)
+                # Each lane takes its sums in program order, as on all ranks: none waits for what waits for it.
+                bucket.lane = self._coded % len(self._lanes)
+                self._coded += 1
             self._bucket |= {chains[0].layer: bucket for chains in group}
 
     def submit(self, layer: int, gradients: Mapping[str, Tensor]) -> bool:
@@ -281,7 +307,7 @@ class GradientExchange:
             bucket.missing = len(bucket.chains)
             chains = [row[bucket.turn] for row in bucket.chains]
             bucket.turn = (bucket.turn + 1) % len(bucket.chains[0])
-            bucket.handle = self._lane.submit(lambda: self._sum(chains, bucket))
+            bucket.handle = self._lanes[bucket.lane].submit(lambda: self._sum(chains, bucket))
             if not self.overlap:
                 bucket.handle.wait(self._timeout_s)
         return True
@@ -310,7 +336,19 @@ class GradientExchange:
         bucket.handle.wait(self._timeout_s)
         return bucket.views[layer]
 
+    def residuals(self) -> dict[int, Residual]:
+        """By layer, what codes have left out so far, where their type keeps it; loads write into it.  Between steps."""
+        found = {}
+        for layer, bucket in self._bucket.items():
+            flat = bucket.coded.residual if bucket.coded else None
+            if flat is not None:
+                shapes = {i: {name: view.shape for name, view in rows.items()} for i, rows in bucket.views.items()}
+                devices = bucket.chains[0][0].devices
+                found[layer] = Residual(devices.index(self._rank), len(devices), _views(flat, shapes)[layer])
+        return found
+
     def close(self) -> None:
         """End what runs beside; all ranks must call it together."""
-        self._lane.close()
+        for lane in self._lanes:
+            lane.close()
         self._reducer.close()

@@ -1,15 +1,23 @@
-"""What of a session goes into a checkpoint, and comes back under this plan or another of the same model."""
+"""What of a session goes into a checkpoint, and comes back under this plan or another of the same model.
 
+Where gradients travel as codes of a type with feedback, every replica keeps a residual of its own.  Under the same
+plan each gets its own back.  The residuals of all replicas add up to what the sums so far lack: where there are more
+or fewer replicas than before, they share that sum equally, so that nothing is lost.
+"""
+
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from executor.boxes import Box
-from executor.checkpoint import Part, latest_step, load_checkpoint, model_identity, save_checkpoint
+from executor.checkpoint import Part, latest_step, load_checkpoint, model_identity, save_checkpoint, saved_sizes
 from executor.options import RunOptions
 from executor.session import Session
 from planner.graph import ComputationGraph
 
 __all__ = ["Checkpoints"]
+
+_RESIDUAL = ".residual"
 
 
 class Checkpoints:
@@ -38,28 +46,77 @@ class Checkpoints:
         return latest_step(self._folder, self._identity)
 
     def save(self, session: Session, step: int) -> None:
-        """Save parameters, optimizer state and running statistics; all ranks call it together.
+        """Save parameters, optimizer state, running statistics and residuals; all ranks call it together.
 
         Raises:
             ConfigError: It cannot be written.
             FloatingPointError: A number is not finite, so that nobody could go on from it.
         """
-        tensors = _tensors(session)
+        tensors = {**_tensors(session), **_residuals(session)}
         for name, part in tensors.items():
             if not bool(part.tensor.isfinite().all()):
                 raise FloatingPointError(f"{name} is not finite after {step} steps, which is not saved")
         save_checkpoint(self._folder, step=step, identity={**self._identity, **self._about}, tensors=tensors)
 
-    def load(self, session: Session) -> None:
+    def load(self, session: Session) -> tuple[str, ...]:
         """Take up the newest checkpoint; all ranks call it together.
+
+        Returns:
+            What does not go on as it was, as far as this rank knows: residuals that begin at zero, or that nobody
+            takes up.
 
         Raises:
             ConfigError: It is damaged, or of another model or optimizer.
         """
-        found = load_checkpoint(self._folder, self._identity, _tensors(session))
+        saved = saved_sizes(self._folder, self._identity)
+        mine = _residuals(session)
+        known = {name: _of_replicas(part, saved[name][0]) for name, part in mine.items() if name in saved}
+        found = load_checkpoint(self._folder, self._identity, {**_tensors(session), **known})
+        for name, part in known.items():
+            if part.tensor is not mine[name].tensor:
+                mine[name].tensor.copy_(part.tensor.sum(dim=0, keepdim=True) / mine[name].whole[0])
         cut = session.view.program.cut
         for layer, optimizer in session.optimizers.items():
             optimizer.resume(found.step * (cut.of(layer) if cut.update_each else 1))
+        return tuple(_notes(session, mine, saved))
+
+
+def _residuals(session: Session) -> dict[str, Part]:
+    """By name, what this replica keeps of gradients: its row of a tensor with one row a replica."""
+    tensors: dict[str, Part] = {}
+    for i, residual in session.exchange.residuals().items():
+        layer = session.view.program.graph.layers[i]
+        for parameter in layer.parameters:
+            box, row = session.boxes[i][parameter.name], residual.replica
+            tensors[f"{layer.name}.{parameter.name}{_RESIDUAL}"] = Part(
+                Box((row, *box.low), (row + 1, *box.high)),
+                (residual.replicas, *parameter.shape),
+                residual.tensors[parameter.name][None],
+            )
+    return tensors
+
+
+def _of_replicas(part: Part, replicas: int) -> Part:
+    """The residual itself where there are as many replicas as before; else a place for those of all of them."""
+    if replicas == part.whole[0]:
+        return part
+    box = Box((0, *part.box.low[1:]), (replicas, *part.box.high[1:]))
+    return Part(box, (replicas, *part.whole[1:]), part.tensor.new_empty(box.shape))
+
+
+def _notes(session: Session, mine: Collection[str], saved: Collection[str]) -> Iterator[str]:
+    graph = session.view.program.graph
+    held = {graph.layers[i].name for i in session.boxes}
+    begun = {_layer_of(name) for name in mine if name not in saved}
+    lost = {_layer_of(name) for name in saved if name.endswith(_RESIDUAL) and name not in mine} & held
+    if begun:
+        yield f"residuals of {', '.join(sorted(begun))} begin at zero: the checkpoint holds none"
+    if lost:
+        yield f"residuals of {', '.join(sorted(lost))} in the checkpoint are left out: this plan keeps none there"
+
+
+def _layer_of(residual: str) -> str:
+    return residual.removesuffix(_RESIDUAL).rpartition(".")[0]
 
 
 def _tensors(session: Session) -> dict[str, Part]:

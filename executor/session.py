@@ -40,6 +40,7 @@ class Session:
     """By layer and parameter, the slice that the rank holds."""
     parameters: dict[int, dict[str, Tensor]]
     optimizers: dict[int, Optimizer]
+    exchange: GradientExchange
 
 
 class _NoData:
@@ -89,17 +90,17 @@ def open_session(
     )
     exchange = GradientExchange(
         view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes,
-        stand_in=options.stand_in,
+        stand_in=options.stand_in_codes,
     )  # fmt: skip
     parts = _parts(view, boxes, options, dtype, device, reduced=reduced)
     worker = Worker(
         view, parts=parts, parameters=parameters, optimizers=optimizers, data=data, device=device,
         transport=transport, exchange=exchange, recorder=recorder, status=status, seed=options.seed,
-        overlap=options.overlap, stand_in=options.stand_in,
+        overlap=options.overlap, stand_in=options.stand_in, stand_in_codes=options.stand_in_codes,
     )  # fmt: skip
     return Session(
         view=view, worker=worker, parts={i: parts[i, 0] for i in boxes}, boxes=boxes, parameters=parameters,
-        optimizers=optimizers,
+        optimizers=optimizers, exchange=exchange,
     )  # fmt: skip
 
 
@@ -148,6 +149,7 @@ def _parts(
                     reduced_channels=box.shape[1] if i in statistics else 0,
                     is_loss=isinstance(layer.operation, Loss),
                     dtype=dtype,
+                    random=options.real_codes,
                 )
                 continue
             parts[unit] = part_layer(

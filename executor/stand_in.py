@@ -20,13 +20,14 @@ def wake_in_time() -> None:
 
 
 class StandIn(PartLayer):
-    """Makes tensors of the right shapes, all zero, once and for all.
+    """Makes tensors of the right shapes once and for all, all zero or, where they will be encoded, random.
 
     Args:
         place: Which part of which layer.
         parameters: Shapes of the slices of the parameters that the part holds, by name.
         reduced_channels: Channels whose statistics are summed over the parts; 0 for none.
         is_loss: Whether the layer ends the network.
+        random: Whether numbers are random.
     """
 
     def __init__(
@@ -37,11 +38,13 @@ class StandIn(PartLayer):
         reduced_channels: int,
         is_loss: bool,
         dtype: torch.dtype,
+        random: bool = False,
     ) -> None:
         super().__init__(place)
-        self._output = torch.zeros(place.held.shape, dtype=dtype)
-        self._inputs = [torch.zeros(box.shape, dtype=dtype) for box in place.inputs]
-        self._gradients = {name: torch.zeros(tuple(shape), dtype=dtype) for name, shape in parameters.items()}
+        make = torch.randn if random else torch.zeros
+        self._output = make(place.held.shape, dtype=dtype)
+        self._inputs = [make(box.shape, dtype=dtype) for box in place.inputs]
+        self._gradients = {name: make(tuple(shape), dtype=dtype) for name, shape in parameters.items()}
         self.loss = torch.zeros((), dtype=dtype) if is_loss else None
         self.reduces = reduced_channels > 0
         if self.reduces:

@@ -10,9 +10,24 @@ from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Floats, Kernels
 from hwprofiles.launch import Launch
 
-__all__ = ["PHASES", "ComputeProfile", "Efficiency", "MeasuredParts", "MeasuredRow", "load_profile", "profile_names"]
+__all__ = [
+    "CODING_PLACES",
+    "CODING_TASKS",
+    "PHASES",
+    "CodingSpeed",
+    "ComputeProfile",
+    "Efficiency",
+    "MeasuredParts",
+    "MeasuredRow",
+    "load_profile",
+    "profile_names",
+]
 
 PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gradient", "update")
+CODING_PLACES = ("gradients", "activations")
+"""What is encoded: buffers of gradients, or regions of tensors."""
+CODING_TASKS = ("compress", "decompress", "sum")
+"""Encode; decode into a place of its own; decode and add to what is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +46,19 @@ class MeasuredParts:
     sizes: tuple[tuple[int, ...], ...]
     """Of each part, the box of the output that it makes: samples, channels, positions."""
     time_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodingSpeed:
+    """How long messages of one data type take to encode or to decode: so much each, and so much for every number."""
+
+    fixed_s: float
+    """Of a message, whatever its size."""
+    numbers_per_s: float
+
+    def time_s(self, messages: NDArray[np.int64], numbers: NDArray[np.int64]) -> Floats:
+        """Seconds for so many messages with so many numbers in all."""
+        return np.asarray(self.fixed_s * messages + numbers / self.numbers_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +118,8 @@ class ComputeProfile:
     occupancies: Mapping[tuple[str, str, str], float] = field(default_factory=dict, repr=False)
     """Measured shares of the device that a phase of a whole layer keeps busy, by (model without parameters, layer,
     phase)."""
+    coding: Mapping[tuple[str, str, str], CodingSpeed] = field(default_factory=dict, repr=False)
+    """Measured by (data type with its parameters, one of `CODING_PLACES`, one of `CODING_TASKS`)."""
 
     def time_s(self, kernels: Kernels, *, phase: str = "forward", winograd: bool | NDArray[np.bool_] = False) -> Floats:
         """Return the seconds of each kernel, alone on the device.
@@ -163,6 +193,10 @@ class ComputeProfile:
             launch_overhead_s=self.launch_overhead_s / speed,
             rows=rows,
             parts=parts,
+            coding={
+                key: CodingSpeed(fixed_s=row.fixed_s / speed, numbers_per_s=row.numbers_per_s * speed)
+                for key, row in self.coding.items()
+            },
         )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hwprofiles.compute import PHASES, ComputeProfile, Efficiency, MeasuredParts, MeasuredRow
+from hwprofiles.compute import PHASES, CodingSpeed, ComputeProfile, Efficiency, MeasuredParts, MeasuredRow
 from hwprofiles.errors import ConfigError
 from hwprofiles.launch import Launch
 
@@ -20,6 +20,7 @@ TERA, GIGA, GIB, MICRO, MILLI = 1e12, 1e9, 2.0**30, 1e-6, 1e-3
 # Strict: a boolean or a quoted number is a slip.  The bound keeps the conversion to SI finite.
 Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False, strict=True)]
 Fraction = Annotated[float, Field(gt=0, le=1, strict=True)]
+Share = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(gt=0, strict=True)]
 
 
@@ -62,7 +63,7 @@ class _Row(_Section):
     layer: str
     batch: Count | None = None
     part: Annotated[tuple[Count, ...], Field(min_length=2, max_length=6)] | None = None
-    spread: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] | None = None
+    spread: Share | None = None
     forward_ms: Positive | None = None
     activation_gradient_ms: Positive | None = None
     weight_gradient_ms: Positive | None = None
@@ -80,6 +81,38 @@ class _Row(_Section):
         return self
 
 
+class _CodingRow(_Section):
+    type: Annotated[str, Field(min_length=1)]
+    place: Literal["gradients", "activations"]
+    task: Literal["compress", "decompress", "sum"]
+    numbers_per_s: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False, strict=True)]
+    fixed_us: Share
+    numbers: Annotated[list[Count], Field(min_length=1)]
+    median_ms: list[Positive]
+    spread: Share
+
+    @model_validator(mode="after")
+    def _one_median_each(self) -> Self:
+        if len(self.median_ms) != len(self.numbers):
+            raise ValueError(f"needs a median_ms for each of its {len(self.numbers)} numbers")
+        return self
+
+
+class _Coding(_Section):
+    device: Annotated[str, Field(min_length=1)]
+    measured: Annotated[str, Field(min_length=1)]
+    software: Annotated[str, Field(min_length=1)]
+    rows: Annotated[list[_CodingRow], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        keys = [(row.type, row.place, row.task) for row in self.rows]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice:
+            raise ValueError(f"needs each type, place and task once, and {', '.join(twice)} is there twice")
+        return self
+
+
 class ProfileFile(_Section):
     """The keys of a profile file; vendor units are converted here and nowhere else."""
 
@@ -94,6 +127,7 @@ class ProfileFile(_Section):
     efficiency: _Efficiency
     launch: _Launch | None = None
     measured: list[_Row] = []
+    coding: _Coding | None = None
 
     def profile(self, name: str) -> ComputeProfile:
         """Convert to SI."""
@@ -112,6 +146,7 @@ class ProfileFile(_Section):
             parts=_parts(self.measured),
             launch=Launch(**self.launch.model_dump()) if self.launch else None,
             occupancies=_occupancies(self.measured),
+            coding=_coding(self.coding.rows if self.coding else []),
         )
 
 
@@ -161,6 +196,13 @@ def _parts(rows: list[_Row]) -> dict[tuple[str, str, str], MeasuredParts]:
             for phase, time_s in _times(row).items():
                 found.setdefault((row.model, row.layer, phase), {})[row.part] = time_s
     return {key: MeasuredParts(tuple(times), tuple(times.values())) for key, times in found.items()}
+
+
+def _coding(rows: list[_CodingRow]) -> dict[tuple[str, str, str], CodingSpeed]:
+    return {
+        (row.type, row.place, row.task): CodingSpeed(fixed_s=row.fixed_us * MICRO, numbers_per_s=row.numbers_per_s)
+        for row in rows
+    }
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -123,6 +123,13 @@ class DeviceGraph:
             self._raise_unreachable(*pair)
         self._router = Router(len(self.devices), len(self.vertices), arcs)
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def with_profiles(self, profiles: Mapping[str, str]) -> "DeviceGraph":
+        """The same cluster with other compute profiles, names or paths, in place of those that devices have."""
+        devices = [replace(device, profile=profiles.get(device.profile, device.profile)) for device in self.devices]
+        graph = DeviceGraph(self.name, devices, self.vertices[len(devices) :], self.links, hosts=self.hosts)
+        graph.spec = self.spec
+        return graph
 
     def _check(self) -> None:
         if not self.devices:

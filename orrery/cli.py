@@ -28,6 +28,7 @@ from orrery.views import (
     print_rich,
     print_table,
     replay_values,
+    told,
 )
 from orrery.whatif_command import whatif
 
@@ -160,7 +161,7 @@ def plan(
     if json:
         return print_json(values)
     print_table(configuration_rows(found))
-    print_pairs({name: value for name, value in values.items() if name != "configurations"})
+    print_pairs(told(values, found.compressed))
 
 
 @app.command()
@@ -199,7 +200,7 @@ def simulate(
 
             write_replayed_graph(result, graph_file)
     values = replay_values(result, plan=plan)
-    print_json(values) if json else print_pairs(values)
+    print_json(values) if json else print_pairs(told(values, plan.program.compressed))
 
 
 @app.command()

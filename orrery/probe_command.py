@@ -30,18 +30,23 @@ def probe(
     threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads a process; 0: cores, shared.")] = 0,
     repetitions: Annotated[int, typer.Option(min=1, metavar="N", help="Samples of every part at most.")] = 25,
     max_parts: Annotated[int, typer.Option(min=1, metavar="N", help="Most parts of one model.")] = 400,
+    codings: Annotated[
+        str, typer.Option(metavar="T,T,...", help="Data types to encode and decode; else all, without parameters.")
+    ] = "",
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")
     ] = False,
 ) -> None:
-    """Measure layers and links on this machine; write a cluster file and a compute profile."""
+    """Measure layers, data types and links on this machine; write a cluster file and a compute profile."""
     from importlib.util import find_spec
 
     from hwprofiles.errors import ConfigError
 
     if find_spec("torch") is None:
         raise ConfigError("probe must have torch, which the extra orrery[executor] brings")
+    from executor.probe import CODED_TYPES
     from executor.probe import probe as probe_machine
+    from planner.eight_bit.lists import type_list
     from planner.hybrids import split_list
 
     names = split_list(strategies)
@@ -50,6 +55,7 @@ def probe(
         probed = probe_machine(
             models, batch=batch, processes=processes, out=out, strategies=names, device=device, threads=threads,
             repetitions=repetitions, max_parts=max_parts, progress=progress,
+            codings=type_list(codings) if codings else CODED_TYPES,
         )  # fmt: skip
         values = _values(probed)
         file.write_bytes(to_json(values))
@@ -67,6 +73,10 @@ def _values(probed: "Probed") -> dict[str, Any]:
         "layers": [
             {"model": row.model, "layers": row.layers, "part": row.sizes, "phase": row.phase, **_spread(row.samples)}
             for row in answer.rows
+        ],
+        "coding": [
+            {"type": row.type, "place": row.place, "task": row.task, "numbers": row.numbers, **_spread(row.samples)}
+            for row in answer.coding
         ],
         "messages": [
             {"between_machines": row.between, "size_bytes": row.size_bytes, **_spread(row.samples)}
@@ -88,6 +98,8 @@ def _spread(samples: "Samples") -> dict[str, Any]:
 def _print(values: dict[str, Any], probed: "Probed") -> None:
     """Tables for people: layers, messages, and the device with the files."""
     print_table(_layer_rows(values["layers"]))
+    if values["coding"]:
+        print_table(_coding_rows(values["coding"]))
     if values["messages"]:
         print_table(_link_rows(values))
     facts = probed.summary.device
@@ -117,6 +129,18 @@ def _layer_rows(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
         new = {"model": row["model"], "layer": row["layers"][0] + more, "part": " x ".join(map(str, row["part"]))}
         entry = found.setdefault(key, new | {f"{phase} (ms)": "" for phase in phases} | {"spread": 0.0})
         entry[f"{row['phase']} (ms)"] = f"{row['median_s'] * 1e3:.4g}"
+        entry["spread"] = max(entry["spread"], row["spread"])
+    return [entry | {"spread": f"{entry['spread']:.1%}"} for entry in found.values()]
+
+
+def _coding_rows(coding: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row a type and place, with the speed of its largest messages."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    tasks = ("compress", "decompress", "sum")
+    for row in sorted(coding, key=lambda row: row["numbers"]):
+        new = {"data type": row["type"], "of": row["place"]} | {f"{task} (M/s)": "" for task in tasks}
+        entry = found.setdefault((row["type"], row["place"]), new | {"spread": 0.0})
+        entry[f"{row['task']} (M/s)"] = f"{row['numbers'] / row['median_s'] / 1e6:.4g}"
         entry["spread"] = max(entry["spread"], row["spread"])
     return [entry | {"spread": f"{entry['spread']:.1%}"} for entry in found.values()]
 

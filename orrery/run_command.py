@@ -196,4 +196,5 @@ def _values(run: "Run", options: "RunOptions") -> dict[str, Any]:
         "images_per_s": run.images_per_s,
         "peak_memory_bytes": measured.peak_memory_bytes.tolist(),
         "iterations_s": measured.iterations_s.tolist(),
+        "notes": measured.notes,
     }

@@ -10,6 +10,7 @@ from orrery.progress import progress_bar
 from orrery.views import print_rich
 
 if TYPE_CHECKING:
+    from executor.streams.measure import MeasuredStreams
     from planner.streams.compare import StreamComparison
 
 __all__ = ["streams"]
@@ -43,6 +44,14 @@ def streams(
     hold_mib: Annotated[
         float | None, typer.Option(metavar="MIB", help="Most that delayed weight gradients may hold.")
     ] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Run them on this machine's cores, beside the prediction.")
+    ] = False,
+    cores: Annotated[int | None, typer.Option(min=1, metavar="K", help="With --run: cores to use; else all.")] = None,
+    critical_cores: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="With --run: cores of a critical sub-task; else half.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, metavar="R", help="With --run: measured steps of each schedule.")] = 5,
     html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Page to write.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")] = (
         False
@@ -56,14 +65,29 @@ def streams(
     from planner.streams.schedules import PathOptions
     from reports.streams_page import write_streams_page
 
+    names = tuple(name.strip() for name in schedules.split(","))
+    options = PathOptions(alpha=alpha, beta=beta, method=method)
+    hold_bytes = None if hold_mib is None else hold_mib * 2**20
     with whole_file(html) if html else nullcontext() as page, progress_bar(model) as progress:
+        graph = load_model(model, batch=batch)
+        if run:
+            from executor.streams.measure import measure_streams
+            from executor.streams.view import as_comparison, measured_values
+
+            measured = measure_streams(
+                graph, cores=cores, critical_cores=critical_cores, rounds=rounds, schedules=names, options=options,
+                hold_bytes=hold_bytes, progress=progress,
+            )  # fmt: skip
+            if page:
+                write_streams_page(as_comparison(measured), page)
+            return print_json(measured_values(measured)) if json else _show_measured(measured, html)
         question = Question(
-            graph=load_model(model, batch=batch),
+            graph=graph,
             device=device,
-            schedules=tuple(name.strip() for name in schedules.split(",")),
+            schedules=names,
             reading=occupancy,
-            options=PathOptions(alpha=alpha, beta=beta, method=method),
-            hold_bytes=None if hold_mib is None else hold_mib * 2**20,
+            options=options,
+            hold_bytes=hold_bytes,
             max_streams=max_streams,
         )
         found = compare_schedules(question, progress)
@@ -99,3 +123,24 @@ def _show(found: "StreamComparison", html: Path | None) -> None:
     print_rich(streams_table(found))
     lines = [headline(found), *found.notes]
     print("\n".join([*lines, f"page: {html}"] if html else lines))
+
+
+def _show_measured(found: "MeasuredStreams", html: Path | None) -> None:
+    from orrery.views import print_table
+
+    rows = [
+        {
+            "schedule": row.name,
+            "step [ms]": f"{row.step_s * 1e3:.1f}",
+            "quartiles": " to ".join(f"{value * 1e3:.1f}" for value in row.quartiles_s),
+            "gain": f"{row.gain:.3f}",
+            "predicted [ms]": f"{row.predicted_s * 1e3:.1f}",
+            "error": f"{row.error:+.1%}",
+            "cores": f"{row.threads[0]} + {row.threads[1]}" if row is not found.results[0] else str(found.cores),
+            "held [MiB]": f"{row.held_bytes / 2**20:.1f}",
+        }
+        for row in found.results
+    ]
+    print_table(rows)
+    if html:
+        print(f"page: {html}")

@@ -39,6 +39,16 @@ def validate(
     stand_in_compute: Annotated[
         bool, typer.Option("--stand-in-compute", help="Wait for the predicted time instead of computing.")
     ] = False,
+    stand_in_codes: Annotated[
+        bool, typer.Option("--stand-in-codes", help="With --stand-in-compute: wait instead of encoding and decoding.")
+    ] = False,
+    exchange: Annotated[str, typer.Option(metavar="E", help="How gradients are exchanged.")] = "ring",
+    compress_gradients: Annotated[
+        str, typer.Option(metavar="T,T,...", help="Run every strategy also with gradients as these data types.")
+    ] = "",
+    compress_activations: Annotated[
+        str, typer.Option(metavar="T,T,...", help="Also with tensors between layers, and their gradients, as these.")
+    ] = "",
     rounds: Annotated[int, typer.Option(min=1, metavar="R", help="Turns of each strategy at most.")] = 12,
     spread: Annotated[
         float, typer.Option(min=0.0, metavar="S", help="Share to which medians are to be known; ends the rounds.")
@@ -75,18 +85,26 @@ def validate(
     from executor.lab import lab_hosts
     from executor.options import RunOptions
     from executor.validation.validate import validate as validate_strategies
+    from planner.eight_bit.lists import type_list
     from planner.hybrids import split_list
     from reports.validation_page import write_validation_page
 
     names = split_list(strategies)
-    options = RunOptions(plan="", stand_in=stand_in_compute, device=device, threads=threads, seed=seed)
+    if stand_in_codes and not stand_in_compute:
+        raise ConfigError("stand_in_codes must be left out without stand_in_compute: arithmetic is then real, too")
+    options = RunOptions(
+        plan="", stand_in=stand_in_compute, real_codes=stand_in_compute and not stand_in_codes, device=device,
+        threads=threads, seed=seed,
+    )  # fmt: skip
+    types = [type_list(text) if text else () for text in (compress_gradients, compress_activations)]
     page = whole_file(out / "index.html") if out else nullcontext()
     numbers = whole_file(out / "validation.json") if out else nullcontext()
     hosts = lab_hosts(load_cluster(lab)) if lab else nullcontext()
     with page as page_file, numbers as numbers_file, progress_bar(model) as progress, hosts as where:
         found = validate_strategies(
             model, batch=batch, strategies=names, processes=processes, cluster=lab or cluster, hosts=where, run=options,
-            rounds=rounds, spread=spread, budget_s=budget, out=out, progress=progress,
+            rounds=rounds, spread=spread, budget_s=budget, exchange=exchange, compress_gradients=types[0],
+            compress_activations=types[1], out=out, progress=progress,
         )  # fmt: skip
         values = validation_values(found)
         if page_file and numbers_file:
@@ -101,16 +119,21 @@ def validate(
 
 def validation_values(found: "Validation") -> dict[str, Any]:
     """Everything that was found, in SI units; tables as lists of rows."""
-    values = {field: getattr(found, field) for field in ("model", "batch", "cluster", "devices", "stand_in", "lab")}
+    values = {
+        field: getattr(found, field)
+        for field in ("model", "batch", "cluster", "devices", "stand_in", "stand_in_codes", "lab")
+    }
     values |= {field: getattr(found, field) for field in ("rank_correlation", "order_right", "loss_difference")}
     rows = []
     for strategy in found.strategies:
         row = {key: value for key, value in asdict(strategy).items() if key not in (*TABLES, "simulated", "measured")}
         row |= {key: getattr(strategy, key) for key in ("predicted_s", "measured_s", "error", "bytes_equal")}
         rows.append(row | {key: getattr(strategy, key).to_dict("records") for key in TABLES})
+    speedups = [asdict(row) | {"error": row.error} for row in found.speedups]
     return {
         **values,
         "strategies": rows,
+        "speedups": speedups,
         "refused": found.refused,
         "environment": found.environment,
         "notes": found.notes,
@@ -134,5 +157,18 @@ def _print(found: "Validation") -> None:
             for s in found.strategies
         ]
     )
+    if found.speedups:
+        print_table(
+            [
+                {
+                    "strategy": row.name,
+                    "over": row.plain,
+                    "speedup predicted": f"{row.predicted:.2f}",
+                    "measured": f"{row.measured:.2f}",
+                    "error": f"{row.error:+.1%}",
+                }
+                for row in found.speedups
+            ]
+        )
     refused = [f"{name} was refused: {reason}" for name, reason in found.refused.items()]
     print("\n".join([validation_headline(found), *refused, *found.notes]))

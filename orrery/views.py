@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hwprofiles.catalogue import ClusterSummary
     from orrery.stored_plan import StoredPlan
     from planner.comparison import Comparison
+    from planner.compressed import Compressed
     from planner.plan import Plan
     from planner.replay import Replay
     from planner.reproduce import Row
@@ -27,6 +28,7 @@ __all__ = [
     "print_table",
     "replay_values",
     "row_values",
+    "told",
 ]
 
 STRATEGY_FIELDS = (
@@ -67,7 +69,7 @@ def plan_values(plan: "Plan") -> dict[str, Any]:
     }
     refinement = ("simulated_plans", "lower_bound_s", "gap", "origin") if plan.simulated_plans else ()
     values = {field: getattr(plan, field) for field in (*fields, *refinement)}
-    return {**values, **_stage_values(plan), "configurations": configurations}
+    return {**values, **_stage_values(plan), "compressed": asdict(plan.compressed), "configurations": configurations}
 
 
 def _stage_values(plan: "Plan") -> dict[str, Any]:
@@ -82,7 +84,14 @@ def _stage_values(plan: "Plan") -> dict[str, Any]:
 def replay_values(replay: "Replay", *, plan: "StoredPlan") -> dict[str, Any]:
     """A replay: the iteration, the additive cost beside it, and what the engine took."""
     fields = {field: getattr(replay, field) for field in ("iteration_s", "engine_s", "tasks")}
-    return {**fields, "additive_s": plan.additive_s, "notes": plan.notes}
+    compressed = asdict(plan.program.compressed)
+    return {**fields, "additive_s": plan.additive_s, "compressed": compressed, "notes": plan.notes}
+
+
+def told(values: Mapping[str, Any], compressed: "Compressed") -> dict[str, Any]:
+    """The same for people: what is compressed in words, no configurations, which have a table of their own."""
+    words = {"compressed": compressed.describe() or "nothing"}
+    return {name: words.get(name, value) for name, value in values.items() if name != "configurations"}
 
 
 def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.coding import Coding, coding_s
+from planner.coding import GRADIENTS, Coding, coding_s
 from planner.compressed import check_exchange, takes
 from planner.compression import Compression
 from planner.configurations import ConfigSpace
@@ -78,8 +78,8 @@ def _coding(
     size = kind.encoded_bytes(elements)
     made_bytes, read_bytes, own_bytes = ((count * size).astype(np.float64) for count in (made, read, own))
     return Coding(
-        encoded=made * elements, made_bytes=made_bytes, decoded=read * elements, added=added * elements,
-        read_bytes=read_bytes, own_bytes=own_bytes,
+        made=made, encoded=made * elements, made_bytes=made_bytes, read=read, decoded=read * elements,
+        added=added * elements, read_bytes=read_bytes, own_bytes=own_bytes,
     )  # fmt: skip
 
 
@@ -129,5 +129,5 @@ def _sum_s(model: CostModel, kind: Compression, space: ConfigSpace, scheme: str,
         return 0.0
     total = coded_sum(kind, scheme, elements // shards, groups.shape[1])
     stages = [stage.tiled(len(groups)) for stage in (total.before, total.middle, total.after) if stage]
-    codings_s = sum(float(coding_s(model, kind, groups.ravel(), stage).max()) for stage in stages)
+    codings_s = sum(float(coding_s(model, kind, GRADIENTS, groups.ravel(), stage).max()) for stage in stages)
     return codings_s + float(exchange_s(model.network, scheme, space, total.buffer_bytes * shards, split=split)[0])

@@ -5,31 +5,34 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.compute import ComputeProfile
+from hwprofiles.compute import CODING_PLACES, CODING_TASKS, ComputeProfile
 from hwprofiles.kernels import Kernels
 from planner.compression import Compression
 from planner.costs import CostModel
 from planner.regions import Pieces
 
-__all__ = ["MEASURED", "Coding", "coding_s", "decoding_of", "encoding_of"]
+__all__ = ["ACTIVATIONS", "GRADIENTS", "Coding", "coding_s", "decoding_of", "encoding_of"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-MEASURED = "coding"
-"""In place of a model's name in the measured parts of a profile, whose layer is then a data type, whose phase is
-``compress`` or ``decompress``, and whose parts have one size: the numbers in a message."""
+GRADIENTS, ACTIVATIONS = CODING_PLACES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Coding:
     """What devices encode and decode in one task each, arrays of one shape."""
 
+    made: Ints
+    """Messages encoded."""
     encoded: Ints
-    """Numbers."""
+    """Numbers in them."""
     made_bytes: Floats
     """Codes written."""
+    read: Ints
+    """Messages decoded, all of one size where some of them are added."""
     decoded: Ints
+    """Numbers in them."""
     added: Ints
     """Of the decoded numbers, those that are added to others; the rest is written over what was there."""
     read_bytes: Floats
@@ -65,43 +68,46 @@ def encoding_of(kind: Compression, source: Ints, regions: Pieces) -> tuple[Ints,
     distinct = np.unique(np.column_stack([source, regions.low, regions.high]), axis=0)
     dims = regions.low.shape[1]
     low, high = distinct[:, 1 : 1 + dims], distinct[:, 1 + dims :]
-    devices, numbers, size = _totals(kind, distinct[:, 0], (high - low).prod(axis=1))
+    devices, messages, numbers, size = _totals(kind, distinct[:, 0], (high - low).prod(axis=1))
     none, nothing = np.zeros_like(numbers), np.zeros_like(size)
     return devices, Coding(
-        encoded=numbers, made_bytes=size, decoded=none, added=none, read_bytes=nothing, own_bytes=nothing
-    )
+        made=messages, encoded=numbers, made_bytes=size, read=none, decoded=none, added=none, read_bytes=nothing,
+        own_bytes=nothing,
+    )  # fmt: skip
 
 
 def decoding_of(kind: Compression, target: Ints, regions: Pieces) -> tuple[Ints, Coding]:
     """What devices decode that receive regions; as for ``encoding_of``."""
-    devices, numbers, size = _totals(kind, target, (regions.high - regions.low).prod(axis=1))
+    devices, messages, numbers, size = _totals(kind, target, (regions.high - regions.low).prod(axis=1))
     none, nothing = np.zeros_like(numbers), np.zeros_like(size)
     return devices, Coding(
-        encoded=none, made_bytes=nothing, decoded=numbers, added=none, read_bytes=size, own_bytes=nothing
-    )
+        made=none, encoded=none, made_bytes=nothing, read=messages, decoded=numbers, added=none, read_bytes=size,
+        own_bytes=nothing,
+    )  # fmt: skip
 
 
-def _totals(kind: Compression, device: Ints, elements: Ints) -> tuple[Ints, Ints, Floats]:
-    """Devices, and of each the numbers in its messages and the size of their codes."""
+def _totals(kind: Compression, device: Ints, elements: Ints) -> tuple[Ints, Ints, Ints, Floats]:
+    """Devices, and of each its messages, the numbers in them and the size of their codes."""
     devices, row = np.unique(device, return_inverse=True)
     numbers, size = np.zeros(len(devices), dtype=np.int64), np.zeros(len(devices))
     np.add.at(numbers, row, elements)
     np.add.at(size, row, kind.encoded_bytes(elements))
-    return devices, numbers, size
+    return devices, np.bincount(row, minlength=len(devices)), numbers, size
 
 
-def coding_s(model: CostModel, kind: Compression, devices: Ints, coding: Coding) -> Floats:
+def coding_s(model: CostModel, kind: Compression, place: str, devices: Ints, coding: Coding) -> Floats:
     """Seconds that each device takes for its work, alone.
 
-    To encode is one pass over the numbers for the largest magnitude (which also finds what is not finite), and one
-    that reads them again and writes codes; where a residual is kept, that pass also reads and writes it.  To decode
-    is a pass that reads codes and writes numbers, and reads what they are added to.  Both only stream memory.  A
-    profile that holds measured times of the type (``MEASURED``) replaces that: the nearest measured size, in the
-    logarithm, scaled by the ratio of what streaming takes.
+    What the device's profile has measured of the type takes a fixed time for each message, and so much for every
+    number.  Anything else streams memory.  To encode is then one pass over the numbers for the largest magnitude
+    (which also finds what is not finite), and one that reads them again and writes codes; where a residual is kept,
+    that pass also reads and writes it.  To decode is a pass that reads codes and writes numbers, and reads what they
+    are added to.
 
     Args:
         model: Profiles of the cluster's devices, and the size of numbers.
         kind: The data type.
+        place: ``GRADIENTS`` or ``ACTIVATIONS``.
         devices: Shape (K,).
         coding: Their work, shape (K,).
 
@@ -110,17 +116,24 @@ def coding_s(model: CostModel, kind: Compression, devices: Ints, coding: Coding)
     """
     if not len(devices):
         return np.zeros(0)
-    rows = [_on(profile, kind, coding, model.graph.element_bytes) for profile in model.profiles]
+    rows = [_on(profile, kind, place, coding, model.graph.element_bytes) for profile in model.profiles]
     return np.asarray(np.column_stack(rows)[np.arange(len(devices)), model.profile_of[devices]])
 
 
-def _on(profile: ComputeProfile, kind: Compression, coding: Coding, element_bytes: int) -> Floats:
-    numbers, decoded = element_bytes * coding.encoded, element_bytes * (coding.decoded + coding.added)
-    encode_s = _encode_s(profile, kind, numbers, coding.made_bytes)
-    decode_s = _streaming_s(profile, decoded + coding.read_bytes)
-    encode_s *= _measured_ratio(profile, kind, "compress", coding.encoded, element_bytes)
-    decode_s *= _measured_ratio(profile, kind, "decompress", coding.decoded, element_bytes)
-    return encode_s + decode_s
+def _on(profile: ComputeProfile, kind: Compression, place: str, coding: Coding, element_bytes: int) -> Floats:
+    compress, decompress, summing = (profile.coding.get((kind.text, place, task)) for task in CODING_TASKS)
+    if compress is None:
+        encode_s = _encode_s(profile, kind, element_bytes * coding.encoded, coding.made_bytes)
+    else:
+        encode_s = compress.time_s(coding.made, coding.encoded)
+    if decompress is None or (summing is None and coding.added.any()):
+        numbers = element_bytes * (coding.decoded + coding.added)
+        return encode_s + _streaming_s(profile, numbers + coding.read_bytes)
+    if summing is None:
+        return encode_s + decompress.time_s(coding.read, coding.decoded)
+    sums = np.round(coding.read * coding.added / np.maximum(coding.decoded, 1)).astype(np.int64)
+    written_s = decompress.time_s(coding.read - sums, coding.decoded - coding.added)
+    return np.asarray(encode_s + written_s + summing.time_s(sums, coding.added))
 
 
 def _encode_s(profile: ComputeProfile, kind: Compression, numbers_bytes: Ints, made_bytes: Floats) -> Floats:
@@ -136,20 +149,3 @@ def _streaming_s(profile: ComputeProfile, moved_bytes: Floats, before_bytes: Int
             streamed_bytes=np.asarray(before_bytes, dtype=np.float64),
         )
     )  # fmt: skip
-
-
-def _measured_ratio(
-    profile: ComputeProfile, kind: Compression, task: str, elements: Ints, element_bytes: int
-) -> Floats:
-    """Measured by streaming time of the nearest measured message; 1 where there is none."""
-    measured = profile.measured_parts(MEASURED, kind.text, task, ())
-    if measured is None:
-        return np.ones(len(elements))
-    known = np.array(measured.sizes, dtype=np.int64)[:, 0]
-    codes = np.asarray(kind.encoded_bytes(known), dtype=np.float64)
-    if task == "compress":
-        streaming_s = _encode_s(profile, kind, element_bytes * known, codes)
-    else:
-        streaming_s = _streaming_s(profile, element_bytes * known + codes)
-    distance = np.abs(np.subtract.outer(np.log(np.maximum(elements, 1)), np.log(known)))
-    return np.asarray((np.array(measured.time_s) / streaming_s)[distance.argmin(axis=1)])

@@ -48,6 +48,16 @@ class Compressed:
     def __bool__(self) -> bool:
         return bool(self.gradients or self.activations)
 
+    def describe(self) -> str:
+        """What is compressed, and as what, in words; empty where nothing is."""
+        parts = (
+            ("gradients", self.gradients, self.gradient_layers),
+            ("activations", self.activations, self.activation_layers),
+        )
+        rows = [(what if layers is None else f"{what} of {', '.join(layers) or 'no layer'}", kind)
+                for what, kind, layers in parts if kind]  # fmt: skip
+        return "; ".join(f"{what} as {kind}" for what, kind in rows)
+
     def gradient(self, graph: ComputationGraph, layer: int) -> Compression | None:
         """Type that compresses the exchange of a layer's gradients; None where nothing does."""
         named = self.gradient_layers is None or graph.model_layer(layer).name in self.gradient_layers

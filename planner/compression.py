@@ -13,9 +13,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.compute import ComputeProfile
 from hwprofiles.errors import ConfigError
 
-__all__ = ["COMPRESSIONS", "Compression", "compression", "compression_names"]
+__all__ = ["COMPRESSIONS", "Compression", "check_coding", "compression", "compression_names"]
 
 Count = TypeVar("Count", int, NDArray[np.int64])
 
@@ -183,6 +184,21 @@ def compression(spec: str, **parameters: object) -> Compression:
         values[key] = kind.fields[key].read(f"{name}:{key}", setting_value)
     _check_scaling(name, values)
     return Compression(name, tuple(values.items()))
+
+
+def check_coding(profile: ComputeProfile) -> None:
+    """Refuse measured times that no type would ever find.
+
+    Raises:
+        ConfigError: Their type is unknown, or written in another way than ``Compression.text``.
+    """
+    for text in dict.fromkeys(kind for kind, _, _ in profile.coding):
+        try:
+            written = compression(text).text
+        except ConfigError as error:
+            raise ConfigError(f"compute profile {profile.name}: coding: {error}") from None
+        if text != written:
+            raise ConfigError(f"compute profile {profile.name}: coding: type must be {written!r}, got {text!r}")
 
 
 def _check_scaling(name: str, values: Mapping[str, float]) -> None:

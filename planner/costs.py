@@ -19,6 +19,7 @@ from hwprofiles.compute import ComputeProfile, MeasuredParts, load_profile
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
+from planner.compression import check_coding
 from planner.configurations import ConfigSpace, offered
 from planner.exchange import exchange_s
 from planner.graph import PHASES, ComputationGraph, Edge, Layer
@@ -183,7 +184,7 @@ class CostModel:
             gradients are summed, forward and backward.
 
     Raises:
-        ConfigError: ``batch_norm`` is none of ``BATCH_NORMS``.
+        ConfigError: ``batch_norm`` is none of ``BATCH_NORMS``, or a profile has times of an unknown data type.
     """
 
     graph: ComputationGraph
@@ -210,6 +211,8 @@ class CostModel:
         names = {kind: k for k, kind in enumerate(dict.fromkeys(kinds))}
         self.profiles = tuple(load_profile(name).faster(speed) for name, speed in names)
         self.profile_of = np.array([names[kind] for kind in kinds])
+        for profile in self.profiles:
+            check_coding(profile)
 
     @cached_property
     def digest(self) -> str:
@@ -219,6 +222,8 @@ class CostModel:
         text = repr([(profile, sorted(profile.rows.items())) for profile in priced])
         parts = [sorted(profile.parts.items()) for profile in priced]
         text += repr(parts) if any(parts) else ""
+        coding = [sorted(profile.coding.items()) for profile in priced]
+        text += repr(coding) if any(coding) else ""
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def for_batch(self, batch: int) -> "CostModel":

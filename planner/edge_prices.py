@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.coding import coding_s, decoding_of, encoding_of
+from planner.coding import ACTIVATIONS, coding_s, decoding_of, encoding_of
 from planner.compressed import PLAIN, Compressed
 from planner.compression import Compression
 from planner.configurations import ConfigSpace
@@ -62,7 +62,7 @@ def _by_message(
             seconds += float(busiest_s + network.latencies_s(source, target, size).max())
             if kind is not None:
                 for work in (encoding_of(kind, source, pieces), decoding_of(kind, target, pieces)):
-                    seconds += float(coding_s(model, kind, *work).max())
+                    seconds += float(coding_s(model, kind, ACTIVATIONS, *work).max())
     return np.array([[seconds]])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.coded_exchange import coded_choice, coded_sum, groups_of
-from planner.coding import Coding, coding_s
+from planner.coding import GRADIENTS, Coding, coding_s
 from planner.compressed import Compressed
 from planner.compression import Compression
 from planner.configurations import ConfigSpace
@@ -129,7 +129,7 @@ class Exchanges:
         devices, work = groups.ravel()[busy], work.tiled(len(groups)).take(busy)
         self.tasks.group += 1
         tasks = add(
-            count=len(devices), device=devices, work_s=coding_s(self.model, kind, devices, work),
+            count=len(devices), device=devices, work_s=coding_s(self.model, kind, GRADIENTS, devices, work),
             made_bytes=work.made_bytes, taken_bytes=work.read_bytes - work.own_bytes,
             part=np.broadcast_to(served, groups.shape).ravel()[busy],
         )  # fmt: skip

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.coding import coding_s, decoding_of, encoding_of
+from planner.coding import ACTIVATIONS, coding_s, decoding_of, encoding_of
 from planner.compressed import Compressed
 from planner.costs import CostModel
 from planner.graph import Edge
@@ -57,7 +57,7 @@ class Transfers:
             self.tasks.group += 1
             encoded = self.tasks.add(
                 "compress", edge.producer, len(devices), device=devices, made_bytes=work.made_bytes,
-                work_s=coding_s(self.model, kind, devices, work), **columns,
+                work_s=coding_s(self.model, kind, ACTIVATIONS, devices, work), **columns,
             )  # fmt: skip
             of = encoded[np.searchsorted(devices, source)]
             self.tasks.wait(of[ready[0]], ready[1])
@@ -75,7 +75,7 @@ class Transfers:
         self.tasks.group += 1
         decoded = self.tasks.add(
             "decompress", edge.producer, len(devices), device=devices, taken_bytes=work.read_bytes,
-            work_s=coding_s(self.model, kind, devices, work), **columns,
+            work_s=coding_s(self.model, kind, ACTIVATIONS, devices, work), **columns,
         )  # fmt: skip
         there = decoded[np.searchsorted(devices, target)]
         self.tasks.wait(there, sends)

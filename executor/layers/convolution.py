@@ -57,9 +57,9 @@ class ConvolutionPart(EpiloguePart):
             values = weight.new_zeros(self._in_padding)
         products = [
             torch.ops.aten.convolution(
-                values[:, segment.inputs],
-                weight[segment.outputs],
-                None if bias is None else bias[segment.outputs],
+                _taken(values, 1, segment.inputs),
+                _taken(weight, 0, segment.outputs),
+                None if bias is None else _taken(bias, 0, segment.outputs),
                 *self._form,
                 segment.groups,
             )
@@ -90,9 +90,9 @@ class ConvolutionPart(EpiloguePart):
         gradient, values, weight = (self._saved[name] for name in ("product_gradient", "input", "weight"))
         return [
             torch.ops.aten.convolution_backward(
-                gradient[:, segment.outputs],
-                values[:, segment.inputs],
-                weight[segment.outputs],
+                _taken(gradient, 1, segment.outputs),
+                _taken(values, 1, segment.inputs),
+                _taken(weight, 0, segment.outputs),
                 [segment.outputs.stop - segment.outputs.start],
                 *self._form,
                 segment.groups,
@@ -100,6 +100,12 @@ class ConvolutionPart(EpiloguePart):
             )
             for segment in self._segments
         ]
+
+
+def _taken(values: Tensor, dim: int, part: slice) -> Tensor:
+    """Part of a dimension: a view, or the tensor itself where it is all."""
+    whole = part.start == 0 and part.stop == values.shape[dim]
+    return values if whole else values.narrow(dim, part.start, part.stop - part.start)
 
 
 def _segments(operation: Convolution, place: Place) -> tuple[_Segment, ...]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from executor.layers.base import PartLayer, Place, Step
+from executor.layers.layout import laid_out_as
 from executor.layers.windows import cropped, padded, windows_of
 from planner.operations import GlobalPooling, Pooling
 
@@ -69,8 +70,8 @@ class PoolingPart(PartLayer):
 
     def activation_gradient(self) -> list[Tensor]:
         """Gradient of the region."""
-        found = (self._saved["indices"],) if self._maximum else ()
-        gradient = self._unpool(self._saved["gradient"], self._saved["input"], *self._form, *found)
+        found, values = (self._saved["indices"],) if self._maximum else (), self._saved["input"]
+        gradient = self._unpool(laid_out_as(values, self._saved["gradient"]), values, *self._form, *found)
         return [cropped(self._lower(gradient), self._copied)]
 
     def _lift(self, values: Tensor) -> Tensor:

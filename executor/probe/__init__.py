@@ -4,6 +4,7 @@ For use inside an open process group, between training iterations, there are ``L
 ``over_ranks``, ``measure_device``, ``measure_links`` and ``write_profile``; ``probe`` starts processes of its own.
 """
 
+from executor.probe.coding import CODED_TYPES, CodingProbe, CodingRow
 from executor.probe.device import DeviceFacts, measure_device
 from executor.probe.layers import LayerProbe
 from executor.probe.links import Links, measure_links
@@ -13,6 +14,9 @@ from executor.probe.profile import write_profile
 from executor.probe.rows import ProbeRow, Samples, over_ranks
 
 __all__ = [
+    "CODED_TYPES",
+    "CodingProbe",
+    "CodingRow",
     "DeviceFacts",
     "LayerProbe",
     "Links",

@@ -7,6 +7,7 @@ from pathlib import Path
 from executor.devices import device_of
 from executor.launch import Hosts, launch, scratch_folder, threads_of
 from executor.probe.cluster import cluster_content, gpu_topology, topology_content, write_cluster
+from executor.probe.coding import CODED_TYPES
 from executor.probe.profile import write_profile
 from executor.probe.request import ANSWER, Answer, Portion, Request, portions_of, read_answer, write
 from executor.status import RankRow
@@ -45,6 +46,7 @@ def probe(
     repetitions: int = 25,
     uncertainty: float = 0.01,
     max_parts: int = 400,
+    codings: Sequence[str] = CODED_TYPES,
     hosts: Hosts | None = None,
     stall_s: float = STALL_S,
     progress: Progress = None,
@@ -65,6 +67,7 @@ def probe(
         repetitions: Samples of every part at most; at least 5 are taken.
         uncertainty: Share of the median at which the standard error of a sample's total is small enough to stop.
         max_parts: Most parts of one model.
+        codings: Data types whose encoding and decoding are measured.
         hosts: Where ranks are started; here if None.
         stall_s: Silence after which a rank is taken to hang.
         progress: Called as ``progress(label, done, total)``.
@@ -78,6 +81,7 @@ def probe(
         models=tuple(models), batch=batch, strategies=tuple(strategies), processes=processes, device=device,
         threads=threads_of(threads, processes), least=min(_LEAST, repetitions), most=repetitions,
         uncertainty=uncertainty, max_parts=max_parts, portion_bytes=_PORTION_BYTES,
+        codings=tuple(codings),
     )  # fmt: skip
     if device != "auto":
         device_of(device, processes - 1)
@@ -103,7 +107,7 @@ def probe(
 def _written(answer: Answer, out: Path, request: Request) -> Probed:
     profile, cluster = (out / PROFILE).resolve(), (out / CLUSTER).resolve()
     note = f"{request.processes} processes computing at the same time, batch {request.batch}"
-    write_profile(answer.rows, profile, device=answer.device, note=note)
+    write_profile(answer.rows, profile, device=answer.device, coding=answer.coding, note=note)
     links, facts, name = answer.links, answer.device, f"{out.resolve().name or 'probed'}"
     local = len(set(links.machines)) == 1 and "NCCL" in facts.software
     topology = gpu_topology(facts, str(profile), request.processes) if local else None
@@ -132,7 +136,7 @@ def _reporter(progress: Progress, work: Sequence[Portion]) -> Callable[[Sequence
         task = max(row.task for row in rows)
         label = "starting"
         if rows[0].step >= len(work):
-            label = "links"
+            label = "data types and links"
         elif task >= 0:
             label = _name(work, task)
         report(label, done, len(work) + 1)

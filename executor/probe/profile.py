@@ -4,20 +4,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import yaml
 
+from executor.probe.coding import CodingRow, speeds_of
 from executor.probe.device import DeviceFacts
 from executor.probe.rows import ProbeRow
 from hwprofiles.compute import PHASES
+from hwprofiles.compute_file import catalogue
 
-__all__ = ["write_profile", "write_yaml"]
+__all__ = ["write_profile", "write_with_coding", "write_yaml"]
 
 _PRODUCT_PHASES = PHASES[:3]
 TERA, GIGA, GIB, MILLI, MICRO = 1e12, 1e9, 2.0**30, 1e-3, 1e-6
 
 
-def write_profile(rows: Sequence[ProbeRow], path: Path, *, device: DeviceFacts, note: str = "") -> None:
+def write_profile(
+    rows: Sequence[ProbeRow], path: Path, *, device: DeviceFacts, coding: Sequence[CodingRow] = (), note: str = ""
+) -> None:
     """Write a compute profile; a file that is there is replaced whole.
 
     Measured parts price themselves, and scale to other parts of their layers.  Layers that were not measured get the
@@ -29,11 +34,15 @@ def write_profile(rows: Sequence[ProbeRow], path: Path, *, device: DeviceFacts, 
         rows: From ``LayerProbe.rows``, of any number of models; ``over_ranks`` makes one list of several ranks'.
         path: Of the profile, ending in .yaml; planners find it by this path.
         device: From ``measure_device``.
+        coding: From ``CodingProbe.rows``: how long messages take to encode and decode; the roofline if none.
         note: What else readers should know, such as how many processes were busy.
     """
     reached = {phase: _rates(rows, phase, device) for phase in _PRODUCT_PHASES}
     peak = max([device.peak_flop_per_s, *(rate for rates in reached.values() for rate in rates)])
     ceilings = {phase: float(np.median(rates)) / peak if rates else 1.0 for phase, rates in reached.items()}
+    messages = {}
+    if coding:
+        messages["coding"] = _coding(coding, device=device.label, measured=device.measured, software=device.software)
     write_yaml(
         path,
         f"Measured by orrery probe on {device.measured}; planners read it by this file's path.",
@@ -55,6 +64,7 @@ def write_profile(rows: Sequence[ProbeRow], path: Path, *, device: DeviceFacts, 
                 "memory": 1.0,
             },
             "measured": _measured(rows),
+            **messages,
         },
     )  # fmt: skip
 
@@ -78,6 +88,43 @@ def _measured(rows: Sequence[ProbeRow]) -> list[dict[str, Any]]:
             entry[f"{row.phase}_ms"] = row.samples.median_s / MILLI
             entry["spread"] = max(entry["spread"], round(row.samples.spread, 4))
     return list(entries.values())
+
+
+def write_with_coding(
+    base: str, rows: Sequence[CodingRow], path: Path, *, device: str, measured: str, software: str
+) -> None:
+    """Write a compute profile again, with other times of encoding and decoding.
+
+    Args:
+        base: The profile, by name or path.
+        rows: From ``CodingProbe.rows``; at least one.
+        path: Of the new file.
+        device, measured, software: Where, when and with what they were measured.
+    """
+    content = yaml.safe_load(catalogue().get(base, Path(base)).read_text(encoding="utf-8"))
+    content["coding"] = _coding(rows, device=device, measured=measured, software=software)
+    write_yaml(path, f"{base} with encoding and decoding as measured {measured}.", content)
+
+
+def _coding(rows: Sequence[CodingRow], *, device: str, measured: str, software: str) -> dict[str, Any]:
+    """One entry a type, place and task: the line through its medians; spread is the largest among them."""
+    entries = []
+    for (kind, place, task), speed in speeds_of(rows).items():
+        same = [row for row in rows if (row.type, row.place, row.task) == (kind, place, task)]
+        entries.append(
+            {
+                "type": kind,
+                "place": place,
+                "task": task,
+                "numbers_per_s": speed.numbers_per_s,
+                "fixed_us": speed.fixed_s / MICRO,
+                "numbers": [row.numbers for row in same],
+                "median_ms": [row.samples.median_s / MILLI for row in same],
+                "spread": max(round(row.samples.spread, 4) for row in same),
+            }
+        )
+    software = f"{software}, numba {numba.__version__}"
+    return {"device": device, "measured": measured, "software": software, "rows": entries}
 
 
 def write_yaml(path: Path, comment: str, content: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """One process of a probe: ``python -m executor.probe.rank REQUEST`` with its place in the environment."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import torch.distributed as dist
 from executor.devices import Device, device_of
 from executor.launch import threads_of
 from executor.places import Place, local_ranks
+from executor.probe.coding import CodingProbe, CodingRow
 from executor.probe.device import DeviceFacts, measure_device
 from executor.probe.layers import LayerProbe
 from executor.probe.links import Links, machine, measure_links
@@ -41,8 +42,12 @@ def measure(request: Request, where: Place, status: RankStatus) -> Answer | None
             status.step(number)
             rows += _rows(portion, request, device, status)
         status.step(len(work))
+        coding = CodingProbe(request.codings, device)
+        status.at(-1, RankState.COMPUTING)
+        coding.warm_up()
+        _until_known(coding, request, device, status)
         links = measure_links(device, watch=lambda: status.at(-1, RankState.COMPUTING))
-        return _joined(rows, facts, links, where.rank)
+        return _joined(rows, coding.rows() if request.codings else [], facts, links, where.rank)
 
 
 def _rows(portion: Portion, request: Request, device: Device, status: RankStatus) -> list[ProbeRow]:
@@ -53,22 +58,36 @@ def _rows(portion: Portion, request: Request, device: Device, status: RankStatus
 
     probe = LayerProbe(portion.graph, portion.parts, device, watch=computing)
     probe.warm_up(computing)
-    for number in range(request.most):
-        status.at(-1, RankState.WAITING)
-        dist.barrier()
-        probe.sample(computing)
-        worst = torch.tensor(probe.sums_s.uncertainty, device=device.torch_device)
-        dist.all_reduce(worst, dist.ReduceOp.MAX)
-        if number + 1 >= request.least and float(worst) < request.uncertainty:
-            break
+    _until_known(probe, request, device, status, lambda: probe.sample(computing))
     names = {layer.name: layer.measured_name for layer in portion.graph.layers}
     return [replace(row, layers=tuple(names[name] for name in row.layers)) for row in probe.rows()]
 
 
-def _joined(rows: list[ProbeRow], facts: DeviceFacts, links: Links, rank: int) -> Answer | None:
-    ranks: list[list[ProbeRow]] | None = [rows] * dist.get_world_size() if rank == 0 else None
-    dist.gather_object(rows, ranks)
-    return Answer(rows=tuple(over_ranks(ranks)), device=facts, links=links) if ranks else None
+def _until_known(
+    probe: LayerProbe | CodingProbe, request: Request, device: Device, status: RankStatus,
+    sample: Callable[[], None] | None = None,
+) -> None:  # fmt: skip
+    """Take samples on all ranks at once until all of them know their sum well enough."""
+    for number in range(request.most):
+        status.at(-1, RankState.WAITING)
+        dist.barrier()
+        (sample or probe.sample)()
+        worst = torch.tensor(probe.sums_s.uncertainty, device=device.torch_device)
+        dist.all_reduce(worst, dist.ReduceOp.MAX)
+        if number + 1 >= request.least and float(worst) < request.uncertainty:
+            break
+
+
+def _joined(
+    rows: list[ProbeRow], coding: list[CodingRow], facts: DeviceFacts, links: Links, rank: int
+) -> Answer | None:
+    mine = rows, coding
+    ranks: list[tuple[list[ProbeRow], list[CodingRow]]] | None = [mine] * dist.get_world_size() if rank == 0 else None
+    dist.gather_object(mine, ranks)
+    if ranks is None:
+        return None
+    layers, codings = zip(*ranks, strict=True)
+    return Answer(rows=tuple(over_ranks(layers)), device=facts, links=links, coding=tuple(over_ranks(codings)))
 
 
 def main(arguments: Sequence[str]) -> int:

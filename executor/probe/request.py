@@ -6,11 +6,13 @@ from pathlib import Path
 
 import msgspec
 
+from executor.probe.coding import CODED_TYPES, CodingRow
 from executor.probe.device import DeviceFacts
 from executor.probe.links import Links
 from executor.probe.parts import ProbePart, divided_parts, portions
 from executor.probe.rows import ProbeRow
 from hwprofiles.errors import ConfigError
+from planner.compression import compression
 from planner.graph import ComputationGraph
 from planner.models import load_model
 
@@ -40,6 +42,8 @@ class Request:
     """Of one model."""
     portion_bytes: float
     """Of the tensors of parts that are measured in turns with each other."""
+    codings: tuple[str, ...] = CODED_TYPES
+    """Data types whose encoding and decoding are measured."""
 
     def __post_init__(self) -> None:
         for name in ("batch", "processes", "max_parts"):
@@ -49,6 +53,8 @@ class Request:
             raise ConfigError(f"repetitions must be >= 1, got {self.most}")
         if not self.models or not self.strategies:
             raise ConfigError("models and strategies must each name at least one, got none")
+        for kind in self.codings:
+            compression(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +64,7 @@ class Answer:
     rows: tuple[ProbeRow, ...]
     device: DeviceFacts
     links: Links
+    coding: tuple[CodingRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
 __all__ = ["ProbeRow", "Samples", "over_ranks"]
+
+Row = TypeVar("Row", bound="_Sampled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,15 @@ class Samples:
         return float(self.spread / 0.6745 * np.sqrt(np.pi / 2 / len(self.seconds)))
 
 
+class _Sampled(Protocol):
+    """A dataclass with times of its own."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def samples(self) -> Samples: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRow:
     """Times of one phase of one part, for all layers that are equal."""
@@ -55,7 +67,7 @@ class ProbeRow:
     samples: Samples
 
 
-def over_ranks(ranks: Sequence[Sequence[ProbeRow]]) -> list[ProbeRow]:
+def over_ranks(ranks: Sequence[Sequence[Row]]) -> list[Row]:
     """The same rows of several ranks as one list: each sample the median over the ranks that took it together."""
     return [
         replace(row, samples=Samples(tuple(np.median([r.samples.seconds for r in same], axis=0).tolist())))

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 def evaluated(
-    name: str, program: Program, turns: Sequence[Measurement], *, computed: bool = True
+    name: str, program: Program, turns: Sequence[Measurement], *, computed: bool = True, plain: str = ""
 ) -> StrategyValidation:
     """Replay a program under every reading, and join what was measured of it.
 
@@ -28,6 +28,7 @@ def evaluated(
         program: As it is predicted: on the cluster that it is simulated on.
         turns: What was measured, a turn each.
         computed: Whether there was arithmetic, so that losses mean something.
+        plain: The same strategy without compression, if there is one.
     """
     readings = {
         "additive": replay(program, overlap=False, contention=False),
@@ -57,6 +58,8 @@ def evaluated(
         tasks=tasks,
         simulated=simulated,
         measured=measured,
+        plain=plain,
+        compressed=program.compressed.describe(),
     )
 
 

@@ -3,14 +3,37 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
+import torch
 
+from executor.probe.coding import CodingRow
+from executor.probe.profile import write_with_coding
 from executor.probe.rows import ProbeRow
+from hwprofiles.device_graph import DeviceGraph
 from planner.program import KINDS, Program
 from planner.regions import held
 
-__all__ = ["with_samples"]
+__all__ = ["with_coding", "with_samples"]
+
+
+def with_coding(cluster: DeviceGraph, rows: Sequence[CodingRow], folder: Path, device: str) -> DeviceGraph:
+    """The cluster with measured times of encoding and decoding on all devices.
+
+    Args:
+        cluster: Whose compute profiles are written anew.
+        rows: What was measured.
+        folder: For the profiles; made if missing.
+        device: Where it was measured.
+    """
+    names = list(dict.fromkeys(row.profile for row in cluster.devices))
+    paths = {name: folder / f"{number}-{Path(name).stem}.yaml" for number, name in enumerate(names)}
+    for name, path in paths.items():
+        now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        write_with_coding(name, rows, path, device=device, measured=now, software=f"torch {torch.__version__}")
+    return cluster.with_profiles({name: str(path) for name, path in paths.items()})
 
 
 def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
@@ -19,6 +42,7 @@ def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
     Args:
         program: Lowered on any profile.
         rows: Samples of every part of its layers, by one rank or several; where there are none, it stays as it is.
+            What encodes and decodes stays as it is anyway.
     """
     if not rows:
         return program
@@ -29,7 +53,7 @@ def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
     known = {key: float(np.median(seconds)) for key, seconds in samples.items()}
     layers, boxes = program.graph.layers, [held(space) for space in program.spaces]
     work_s = program.work_s.copy()
-    for task in np.flatnonzero(program.is_compute).tolist():
+    for task in np.flatnonzero(program.is_compute & ~program.is_coding).tolist():
         i, part = int(program.layer[task]), int(program.part[task])
         sizes = tuple((boxes[i].high[part] - boxes[i].low[part]).tolist())
         work_s[task] = known[layers[i].name, sizes, KINDS[program.kind[task]]]

@@ -5,6 +5,7 @@ processor, meets all of them alike.  The receives of a plan are posted ahead, an
 plan is open at a time, and has no receive left when the next is opened.
 """
 
+import pickle
 import sys
 import time
 from collections.abc import Mapping
@@ -18,20 +19,25 @@ from numpy.typing import NDArray
 from executor.clocks import clock_offset_s
 from executor.devices import Device, device_of
 from executor.launch import threads_of
-from executor.lowered import program_of
 from executor.measurement import WARM_UP, Measurement, join
 from executor.places import Place, local_ranks
-from executor.probe import ProbeRow
+from executor.probe import CodingProbe, CodingRow, ProbeRow, over_ranks
 from executor.probe.device import device_name
 from executor.rank_process import process_group, serve
 from executor.recorder import Measured
 from executor.session import open_session
 from executor.status import RankState, RankStatus
 from executor.validation.part_samples import PartSamples
-from executor.validation.spec import Spec, measurement_path, order_of, read_spec, write_place, write_samples
+from executor.validation.spec import (
+    PlanSamples,
+    Spec,
+    measurement_path,
+    order_of,
+    read_spec,
+    write_place,
+    write_samples,
+)
 from executor.validation.spread import median_spread
-from planner.plan import Plan
-from planner.plan_file import load_plan
 from planner.program import Program
 
 __all__ = ["main"]
@@ -57,9 +63,8 @@ class _Turns:
 
     def __init__(self, spec: Spec, where: Place, status: RankStatus, device: Device) -> None:
         self._spec, self._rank, self._status, self._device = spec, where.rank, status, device
-        plans = {name: load_plan(Path(path)) for name, path in spec.plans.items()}
-        self._plans: Mapping[str, tuple[Plan, Program]] = {
-            name: (plan, program_of(plan)) for name, plan in plans.items()
+        self._plans: Mapping[str, tuple[Program, bool]] = {
+            name: pickle.loads(Path(path).read_bytes()) for name, path in spec.plans.items()
         }
         self._counted = dict.fromkeys(self._plans, _LEAST_COUNTED)
         self._times_s: dict[str, list[Floats]] = {name: [] for name in self._plans}
@@ -69,13 +74,15 @@ class _Turns:
         if not spec.run.stand_in:
             self._samples = {
                 name: PartSamples(program, self._rank, device, status, spec.run.optimizer)
-                for name, (_, program) in self._plans.items()
+                for name, (program, _) in self._plans.items()
             }
             left = _KEPT_BYTES
             for name, samples in self._samples.items():
                 if samples.tensor_bytes <= left:
                     left -= samples.tensor_bytes
                     self._kept.add(name)
+        self._coding = {name: CodingProbe(types, device) for name, types in spec.types.items()}
+        self._warm: set[str] = set()
 
     def run(self) -> None:
         """Take turns until every median is known well enough, or rounds or time are over."""
@@ -88,11 +95,12 @@ class _Turns:
             turn += 1
             self._status.at(-1, RankState.WAITING)
             done = self._agreed(turn, time.monotonic() - begin)
-        for name, samples in self._samples.items():
-            self._keep_samples(name, samples.rows())
+        for name in self._plans:
+            self._keep_samples(name)
 
     def _sample(self, name: str) -> None:
         """Time the parts of a plan, on all its ranks at once: they share caches and memory as in training."""
+        self._sample_coding(name)
         if name not in self._samples:
             return
         samples = self._samples[name]
@@ -104,18 +112,38 @@ class _Turns:
         if name not in self._kept:
             samples.drop()
 
-    def _keep_samples(self, name: str, mine: list[ProbeRow]) -> None:
-        ranks: list[list[ProbeRow]] | None = [mine] * dist.get_world_size() if self._rank == 0 else None
+    def _sample_coding(self, name: str) -> None:
+        """Time what a plan encodes and decodes, on all ranks at once."""
+        if name not in self._coding:
+            return
+        probe = self._coding[name]
+        self._status.at(-1, RankState.COMPUTING)
+        if name not in self._warm:
+            self._warm.add(name)
+            probe.warm_up()
+        for _ in range(_SAMPLES):
+            self._status.at(-1, RankState.WAITING)
+            dist.barrier()
+            probe.sample()
+
+    def _keep_samples(self, name: str) -> None:
+        parts = self._samples[name].rows() if name in self._samples else []
+        mine = parts, self._coding[name].rows() if name in self._coding else []
+        ranks: list[tuple[list[ProbeRow], list[CodingRow]]] | None = None
+        if self._rank == 0:
+            ranks = [mine] * dist.get_world_size()
         dist.gather_object(mine, ranks)
         if ranks is not None:
-            write_samples(self._spec, name, [row for rows in ranks for row in rows])
+            rows = tuple(row for found, _ in ranks for row in found)
+            coding = tuple(over_ranks([found for _, found in ranks]))
+            write_samples(self._spec, name, PlanSamples(rows, coding))
 
     def _turn(self, name: str, turn: int, number: int) -> None:
         """Some iterations of one plan; the first ones, in which buffers are made, are not counted."""
-        plan, program = self._plans[name]
+        program, reduced = self._plans[name]
         steps = WARM_UP + self._counted[name]
         session = open_session(
-            program, self._rank, self._spec.run, reduced=plan.batch_norm == "reduced", device=self._device,
+            program, self._rank, self._spec.run, reduced=reduced, device=self._device,
             status=self._status, steps=steps,
         )  # fmt: skip
         self._status.step(number)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-__all__ = ["StrategyValidation", "Validation", "relative_error"]
+__all__ = ["Speedup", "StrategyValidation", "Validation", "relative_error"]
 
 
 def relative_error(predicted: float, measured: float) -> float:
@@ -45,6 +45,10 @@ class StrategyValidation:
     """Timeline of a steady simulated iteration, as ``planner.replay.timeline_rows`` makes it."""
     measured: pd.DataFrame
     """Timeline of the measured iteration whose time is nearest the median, in the same form."""
+    plain: str = ""
+    """Name of the same strategy without compression; empty where nothing is compressed."""
+    compressed: str = ""
+    """What is compressed, in words."""
 
     @property
     def predicted_s(self) -> float:
@@ -68,6 +72,21 @@ class StrategyValidation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speedup:
+    """What compression brings: time without over time with it."""
+
+    name: str
+    plain: str
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Of the prediction, as a share of the measurement."""
+        return relative_error(self.predicted, self.measured)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
     """Strategies of one model, predicted and measured on one cluster."""
 
@@ -77,6 +96,8 @@ class Validation:
     devices: tuple[str, ...]
     stand_in: bool
     """Whether waits stood in for arithmetic."""
+    stand_in_codes: bool = False
+    """Whether they stood in for encoding and decoding too."""
     lab: bool
     """Whether messages crossed the network of a lab."""
     strategies: tuple[StrategyValidation, ...]
@@ -104,12 +125,26 @@ class Validation:
         return [s.name for s in predicted] == [s.name for s in measured]
 
     @property
+    def speedups(self) -> tuple[Speedup, ...]:
+        """Of every strategy that is compressed, over the same without."""
+        by_name = {s.name: s for s in self.strategies}
+        pairs = [(s, by_name[s.plain]) for s in self.strategies if s.plain in by_name]
+        return tuple(
+            Speedup(
+                name=coded.name, plain=plain.name, predicted=plain.predicted_s / coded.predicted_s,
+                measured=plain.measured_s / coded.measured_s,
+            )
+            for coded, plain in pairs
+        )  # fmt: skip
+
+    @property
     def worst(self) -> StrategyValidation:
         """The strategy predicted worst."""
         return max(self.strategies, key=lambda s: abs(s.error))
 
     @property
     def loss_difference(self) -> float:
-        """Largest difference between strategies in the loss of one step, as a share; NaN where none is computed."""
-        losses = pd.DataFrame([s.losses for s in self.strategies])
+        """Largest difference in the loss of one step, as a share, between strategies that compress nothing; NaN where
+        none is computed."""
+        losses = pd.DataFrame([s.losses for s in self.strategies if not s.compressed])
         return float(((losses.max() - losses.min()) / losses.abs().max()).max(skipna=False))

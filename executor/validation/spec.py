@@ -1,17 +1,18 @@
 """What the ranks of a validation are told: plans, and how often each is run in turn."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from executor.options import RunOptions
+from executor.probe.coding import CodingRow
 from executor.probe.rows import ProbeRow
 from hwprofiles.errors import ConfigError
 
 __all__ = [
+    "PlanSamples",
     "Spec",
     "check_bounds",
     "measurement_path",
@@ -30,7 +31,9 @@ class Spec:
     """Which plans take turns, and when it is enough."""
 
     plans: dict[str, str]
-    """By strategy, the path of its plan."""
+    """By strategy, the path of its lowered program."""
+    types: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By strategy, the data types whose encoding and decoding is sampled beside it."""
     run: RunOptions
     """How each is run; its plan and steps are not read."""
     rounds: int = 12
@@ -94,15 +97,25 @@ def _place_path(spec: Spec) -> Path:
     return Path(spec.run.out) / "place.json"
 
 
-def write_samples(spec: Spec, name: str, rows: Sequence[ProbeRow]) -> None:
-    """Write the times of a plan's parts, sampled between the turns by all ranks that hold them."""
-    _samples_path(spec, name).write_bytes(msgspec.json.encode(rows))
+@dataclass(frozen=True, slots=True)
+class PlanSamples:
+    """What was sampled between the turns of a plan, by all ranks."""
+
+    parts: tuple[ProbeRow, ...] = ()
+    """Of its layers, by the ranks that hold them; none where arithmetic was stood in for."""
+    coding: tuple[CodingRow, ...] = ()
+    """Of the types that it sends; none where nothing was encoded."""
 
 
-def read_samples(spec: Spec, name: str) -> list[ProbeRow]:
-    """Read what ``write_samples`` wrote; nothing where arithmetic was stood in for."""
+def write_samples(spec: Spec, name: str, samples: PlanSamples) -> None:
+    """Write what was sampled for a plan."""
+    _samples_path(spec, name).write_bytes(msgspec.json.encode(samples))
+
+
+def read_samples(spec: Spec, name: str) -> PlanSamples:
+    """Read what ``write_samples`` wrote; nothing where it did not."""
     path = _samples_path(spec, name)
-    return msgspec.json.decode(path.read_bytes(), type=list[ProbeRow]) if path.exists() else []
+    return msgspec.json.decode(path.read_bytes(), type=PlanSamples) if path.exists() else PlanSamples()
 
 
 def _samples_path(spec: Spec, name: str) -> Path:

@@ -1,8 +1,9 @@
 """A validation from its question to its answer: plan, run all plans in turns, predict, join."""
 
 import os
+import pickle
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from executor.probe import probe
 from executor.run import default_stall_s
 from executor.status import RankRow
 from executor.validation.evaluate import evaluated
-from executor.validation.prediction import with_samples
+from executor.validation.prediction import with_coding, with_samples
 from executor.validation.result import Validation
 from executor.validation.spec import (
     Spec,
@@ -29,13 +30,13 @@ from executor.validation.spec import (
     read_samples,
     write_spec,
 )
+from executor.validation.variants import Variant, variants_of
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.graph import ComputationGraph
 from planner.models import load_model
 from planner.plan import Plan, lower_plan, make_plan
-from planner.plan_file import save_plan
 from planner.program import Program
 
 __all__ = ["validate"]
@@ -58,6 +59,9 @@ def validate(
     turn_s: float = 2.0,
     spread: float = 0.02,
     budget_s: float = 300.0,
+    exchange: str = "ring",
+    compress_gradients: Sequence[str] = (),
+    compress_activations: Sequence[str] = (),
     out: Path | None = None,
     progress: Progress = None,
 ) -> Validation:
@@ -73,12 +77,14 @@ def validate(
         hosts: Hosts of a lab, where the ranks run; here if None.
         run: How plans are run; its plan, steps, folder and ``join_bytes`` are not read.
         rounds, turn_s, spread, budget_s: As for ``executor.validation.spec.Spec``.
+        exchange, compress_gradients, compress_activations: As for ``executor.validation.variants.variants_of``.
         out: Folder in which a probed cluster is kept; made if missing.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
-        ConfigError: An unknown name, a bound that is not positive, processes and devices that are not equally many,
-            waits to stand in for arithmetic without a cluster that says how long they are, or GPUs in a lab.
+        ConfigError: An unknown name, exchange or data type, a bound that is not positive, processes and devices that
+            are not equally many, waits to stand in for arithmetic without a cluster that says how long they are, or
+            GPUs in a lab.
         InfeasiblePlanError: No strategy fits in memory.
         RankFailure: A rank has failed.
     """
@@ -88,34 +94,53 @@ def validate(
         options = _in_lab(options)
     options = replace(options, threads=threads_of(options.threads, processes), join_bytes=_JOIN_BYTES)
     graph, before = load_model(model, batch=batch), _load()
+    variants = variants_of(
+        graph, strategies, exchange, gradients=compress_gradients, activations=compress_activations
+    )  # fmt: skip
     with scratch_folder() as folder:
         if cluster is None:
-            cluster = _probed(model, batch, strategies, processes, options, out or folder, progress)
+            types = {*compress_gradients, *compress_activations}
+            cluster = _probed(model, batch, strategies, processes, options, out or folder, types, progress)
         described = load_cluster(cluster)
         if processes != len(described.devices):
             raise ConfigError(f"processes must be the {len(described.devices)} devices of {cluster}, got {processes}")
         found = described if hosts is None else lab_cluster(described)
-        plans, refused = _plans(graph, found, strategies, progress)
+        plans, refused = _plans(graph, found, variants, progress)
         programs = {name: lower_plan(plan, graph, found) for name, plan in plans.items()}
         for program in programs.values():
             check_program(program, processes)
         stall_s = max(default_stall_s(program) for program in programs.values())
         options = replace(options, out=str(folder), timeout_s=max(options.timeout_s, 2 * stall_s))
         spec = Spec(
-            plans=_saved(plans, folder), run=options, rounds=rounds, turn_s=turn_s, spread=spread, budget_s=budget_s
-        )
+            plans=_saved(plans, programs, folder), types=_types(programs, options), run=options, rounds=rounds,
+            turn_s=turn_s, spread=spread, budget_s=budget_s,
+        )  # fmt: skip
         measured = _measured(spec, programs, folder, processes, hosts, stall_s, progress)
-        programs = {name: with_samples(program, read_samples(spec, name)) for name, program in programs.items()}
         place = read_place(spec)
+        for number, (name, plan) in enumerate(plans.items()):
+            samples = read_samples(spec, name)
+            if samples.coding:
+                coded = with_coding(found, samples.coding, folder / f"coding-{number}", place["device"])
+                programs[name] = lower_plan(plan, graph, coded)
+            programs[name] = with_samples(programs[name], samples.parts)
     return Validation(
         model=graph.name,
         batch=batch,
         cluster=found.name,
         devices=tuple(device.name for device in found.devices),
         stand_in=options.stand_in,
+        stand_in_codes=options.stand_in_codes,
         lab=hosts is not None,
         strategies=tuple(
-            evaluated(name, programs[name], measured[name], computed=not options.stand_in) for name in programs
+            evaluated(
+                variant.name,
+                programs[variant.name],
+                measured[variant.name],
+                computed=not options.stand_in,
+                plain=variant.plain,
+            )
+            for variant in variants
+            if variant.name in programs
         ),
         refused=refused,
         environment={**_environment(options, place), "load average before": before, "load average after": _load()},
@@ -132,7 +157,7 @@ def _in_lab(options: RunOptions) -> RunOptions:
 
 def _probed(
     model: str, batch: int, strategies: Sequence[str], processes: int, options: RunOptions, out: Path,
-    progress: Progress,
+    types: Collection[str], progress: Progress,
 ) -> str:  # fmt: skip
     """Measure this machine; returns the cluster file."""
     if options.stand_in:
@@ -141,33 +166,46 @@ def _probed(
     return str(
         probe(
             [model], batch=batch, processes=processes, out=out, strategies=known, device=options.device,
-            threads=options.threads, progress=progress,
+            threads=options.threads, codings=sorted(types), progress=progress,
         ).cluster_file
     )  # fmt: skip
 
 
 def _plans(
-    graph: ComputationGraph, cluster: DeviceGraph, strategies: Sequence[str], progress: Progress
+    graph: ComputationGraph, cluster: DeviceGraph, variants: Sequence[Variant], progress: Progress
 ) -> tuple[dict[str, Plan], dict[str, str]]:
     plans: dict[str, Plan] = {}
     refused: dict[str, str] = {}
-    for done, name in enumerate(dict.fromkeys(strategies)):
+    for done, variant in enumerate(variants):
         if progress:
-            progress(f"planning {name}", done, len(strategies))
+            progress(f"planning {variant.name}", done, len(variants))
+        if variant.plain and variant.strategy == "layerwise":
+            refused[variant.name] = "its search knows no compression"
+            continue
         try:
-            plans[name] = make_plan(graph, cluster, strategy=name)
+            plans[variant.name] = make_plan(
+                graph, cluster, strategy=variant.strategy, exchange=variant.exchange, compressed=variant.compressed
+            )
         except InfeasiblePlanError as error:
-            refused[name] = str(error)
+            refused[variant.name] = str(error)
     if not plans:
         raise InfeasiblePlanError("; ".join(f"{name}: {reason}" for name, reason in refused.items()) or "no strategy")
     return plans, refused
 
 
-def _saved(plans: dict[str, Plan], folder: Path) -> dict[str, str]:
-    paths = {name: folder / f"plan-{number}.json" for number, name in enumerate(plans)}
+def _saved(plans: dict[str, Plan], programs: dict[str, Program], folder: Path) -> dict[str, str]:
+    """Programs as they are run, with whose statistics normalise: ranks start sooner without the planner."""
+    paths = {name: folder / f"plan-{number}.pickle" for number, name in enumerate(plans)}
     for name, plan in plans.items():
-        save_plan(plan, paths[name])
+        paths[name].write_bytes(pickle.dumps((programs[name], plan.batch_norm == "reduced")))
     return {name: str(path) for name, path in paths.items()}
+
+
+def _types(programs: dict[str, Program], options: RunOptions) -> dict[str, tuple[str, ...]]:
+    """By plan, the types that are really encoded, if any."""
+    kinds = {name: (program.compressed.gradients, program.compressed.activations) for name, program in programs.items()}
+    used = {name: tuple(dict.fromkeys(kind for kind in pair if kind)) for name, pair in kinds.items()}
+    return {name: types for name, types in used.items() if types and not options.stand_in_codes}
 
 
 def _measured(

@@ -14,16 +14,24 @@ from hwprofiles.occupancy import launch_of
 from planner.costs import CostModel
 from planner.graph import ComputationGraph
 from planner.lowering import lower
-from planner.program import KINDS
+from planner.program import KINDS, Program
 from planner.replay import Replay
 from planner.strategies import named_strategy, spaces_of
-from planner.streams.decompose import Decomposed, Measured, decompose
+from planner.streams.decompose import Decomposed, decompose
 from planner.streams.holding import bounded, held_bytes
 from planner.streams.plan import StreamPlan, replay_streams
 from planner.streams.schedules import METHODS, SCHEDULES, PathOptions, paths_of, schedule
 from simulator.timeline import lower_bound, resource_use
 
-__all__ = ["Question", "ScheduleResult", "StreamComparison", "compare_schedules", "one_device"]
+__all__ = [
+    "Question",
+    "ScheduleResult",
+    "StreamComparison",
+    "compare_schedules",
+    "one_device",
+    "whole_program",
+    "work_of",
+]
 
 Floats = NDArray[np.float64]
 BINS = 400
@@ -101,13 +109,25 @@ def one_device(profile: ComputeProfile, name: str) -> DeviceGraph:
     return DeviceGraph(profile.name, [device], [], [])
 
 
-def work_of(
-    graph: ComputationGraph, device: str, *, reading: str = "geometry", measured: Measured | None = None
-) -> Decomposed:
-    """Sub-tasks of a whole network on one device."""
+def work_of(graph: ComputationGraph, device: str, *, reading: str = "geometry") -> Decomposed:
+    """Sub-tasks of a whole network on one device.
+
+    Args:
+        graph: The network.
+        device: Name of a compute profile, or its file.
+        reading: How occupancies are had.
+
+    Raises:
+        ConfigError: The profile says nothing of launches, or there is no such profile or reading.
+    """
+    program, model = whole_program(graph, device)
+    return decompose(program, model, reading=reading)
+
+
+def whole_program(graph: ComputationGraph, device: str) -> tuple[Program, CostModel]:
+    """A network lowered for one device, and its prices."""
     model = CostModel(graph, one_device(load_profile(device), device))
-    program = lower(model, spaces_of(graph, named_strategy("data", graph, 1), 1))
-    return decompose(program, model, reading=reading, measured=measured)
+    return lower(model, spaces_of(graph, named_strategy("data", graph, 1), 1)), model
 
 
 def compare_schedules(question: Question, progress: Callable[[str, int, int], None] | None = None) -> StreamComparison:
@@ -195,7 +215,7 @@ def _result(method: str, plan: StreamPlan, replayed: Replay) -> ScheduleResult:
         labels=plan.labels,
         occupancy=use,
         gradient_end_s=float(timeline["end_s"].to_numpy()[back].max(initial=0.0)),
-        held_bytes=held_bytes(replayed),
+        held_bytes=held_bytes(program, replayed.schedule.end_s[replayed.reading.task_of[-1]]),
         bound_s=lower_bound(graph).seconds / ITERATIONS,
         timeline=timeline,
         edges_s=span,

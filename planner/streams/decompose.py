@@ -23,7 +23,7 @@ from planner.program import KINDS, Program
 from planner.regions import held
 from planner.streams.extension import with_sub_tasks
 
-__all__ = ["Decomposed", "Measured", "decompose", "sub_kernels"]
+__all__ = ["Decomposed", "Measured", "decompose", "sub_kernels", "with_measured"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -43,25 +43,19 @@ class Decomposed:
     """Share of the device that a task keeps busy for the rest of its time."""
 
 
-def decompose(
-    program: Program, model: CostModel, *, reading: str = "geometry", measured: Measured | None = None
-) -> Decomposed:
+def decompose(program: Program, model: CostModel, *, reading: str = "geometry") -> Decomposed:
     """Decompose the backward pass of a lowered program.
 
     Args:
         program: Of one iteration.
         model: What it was lowered from.
         reading: How occupancies are had where the profile has no measured ones: ``geometry`` or ``throughput``.
-        measured: Times that replace the profile's, of a program whose parts are whole layers; launches are then 0
-            and occupancies 1.
 
     Raises:
         ConfigError: A profile has no ``launch`` section, or ``reading`` is unknown.
     """
     pieces = _Pieces(program, model)
     extended = with_sub_tasks(program, pieces.kinds)
-    if measured is not None:
-        return _with_measured(extended, measured)
     launch_s, share = np.zeros(extended.size), np.zeros(extended.size)
     work_s = extended.work_s.copy()
     for (layer, sub_batch, kind), tasks in _units(extended).items():
@@ -85,13 +79,23 @@ def _share(profile: ComputeProfile, family: str, layer: Layer, kind: int, rows: 
     return occupancy(profile, rows.all, phase=phase, winograd=layer.operation.winograd, reading=reading)
 
 
-def _with_measured(program: Program, measured: Measured) -> Decomposed:
-    names = [layer.name for layer in program.graph.layers]
-    work_s = program.work_s.copy()
-    compute = np.flatnonzero(program.is_compute)
-    work_s[compute] = [measured.get((names[program.layer[t]], KINDS[program.kind[t]]), 0.0) for t in compute.tolist()]
-    share = np.where(program.is_compute, 1.0, 0.0)
-    return Decomposed(program=replace(program, work_s=work_s), launch_s=np.zeros(program.size), occupancy=share)
+def with_measured(program: Program, measured: Measured, share: Mapping[str, float] | None = None) -> Decomposed:
+    """A lowered program whose parts are whole layers, with sub-tasks that were measured rather than modelled.
+
+    Bias gradients are in those of the weights; every trained layer has an epilogue, which may take no time.
+
+    Args:
+        program: Lowered for one device.
+        measured: Seconds; 0 for what is not in it.
+        share: Of the device, by kind; 1 for what is not in it.
+    """
+    made = with_sub_tasks(program, lambda layer: (_EPILOGUE, _WEIGHT))
+    names, kinds = [layer.name for layer in program.graph.layers], [KINDS[kind] for kind in made.kind.tolist()]
+    work_s, taken = np.zeros(made.size), np.zeros(made.size)
+    for task in np.flatnonzero(made.is_compute).tolist():
+        work_s[task] = measured.get((names[made.layer[task]], kinds[task]), 0.0)
+        taken[task] = (share or {}).get(kinds[task], 1.0)
+    return Decomposed(program=replace(made, work_s=work_s), launch_s=np.zeros(made.size), occupancy=taken)
 
 
 def _units(program: Program) -> dict[tuple[int, int, int], Ints]:

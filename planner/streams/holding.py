@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from planner.program import KINDS, Program
-from planner.replay import Replay
 from planner.streams.plan import StreamPlan, pairs_of
 
 __all__ = ["bounded", "held_bytes", "needed_bytes"]
@@ -33,11 +32,14 @@ def needed_bytes(program: Program) -> Floats:
     return sizes
 
 
-def held_bytes(replayed: Replay) -> float:
-    """Most bytes that weight gradients of one device hold at once, behind the end of their layers' own way back."""
-    program, size = replayed.program, needed_bytes(replayed.program)
-    row = replayed.reading.task_of[-1]
-    end_s = replayed.schedule.end_s[row]
+def held_bytes(program: Program, end_s: Floats) -> float:
+    """Most bytes that weight gradients of one device hold at once, behind the end of their layers' own way back.
+
+    Args:
+        program: Decomposed.
+        end_s: End of each task of one iteration, shape (T,).
+    """
+    size = needed_bytes(program)
     since, tasks = _gradients(program), np.flatnonzero(size > 0)
     peak = 0.0
     for device in range(len(program.cluster.devices)):

@@ -228,7 +228,16 @@ def _path_streams(program: Program, paths: Paths) -> tuple[Ints, tuple[str, ...]
 
 def _streams(work: Decomposed, name: str, paths: Paths) -> StreamPlan:
     stream, labels = _path_streams(work.program, paths)
-    return _plan(work, name, stream, labels)
+    return _plan(work, name, stream, labels, order=_updates_last(work.program))
+
+
+def _updates_last(program: Program) -> Ints:
+    """An update overwrites what the layer's activation gradient reads, so it waits for that too."""
+    back, update = (KINDS.index(kind) for kind in ("activation_gradient", "update"))
+    unit = np.column_stack([program.layer, program.part, program.device])
+    rows = {tuple(unit[task].tolist()): task for task in np.flatnonzero(program.kind == update).tolist()}
+    gradients = [(rows.get(tuple(unit[task].tolist())), task) for task in np.flatnonzero(program.kind == back).tolist()]
+    return pairs_of([(late, early) for late, early in gradients if late is not None])
 
 
 def _prioritised(work: Decomposed, launch: Launch, options: PathOptions) -> StreamPlan:
@@ -247,14 +256,14 @@ def _prioritised(work: Decomposed, launch: Launch, options: PathOptions) -> Stre
                 f"method levels needs {levels} priorities of the device, which has {launch.priorities}; "
                 "choose queue or synchronisation"
             )
-        return _plan(work, "critical-path", stream, labels, priority=paths.priority)
+        return _plan(work, "critical-path", stream, labels, priority=paths.priority, order=_updates_last(program))
     two = np.where(_kernels(program) & (paths.priority <= -paths.layer_paths), 0, 1) if launch.priorities > 1 else None
     two = np.zeros(program.size, dtype=np.int64) if two is None else np.where(_kernels(program), two, 0)
     place = _places(program, paths)
     if method == "queue":
         return _queued(work, paths, two, place)
-    order = _synchronised(program, paths, place)
-    return _plan(work, "critical-path", stream, labels, priority=two, order=pairs_of(order))
+    order = np.concatenate([pairs_of(_synchronised(program, paths, place)), _updates_last(program)])
+    return _plan(work, "critical-path", stream, labels, priority=two, order=order)
 
 
 def _places(program: Program, paths: Paths) -> Ints:
@@ -293,9 +302,15 @@ def _queued(work: Decomposed, paths: Paths, two: Ints, place: Ints) -> StreamPla
     first = [int(tasks[0]) for tasks in _by_device(program, mine, place)]
     carried = [(begin, ends[int(program.device[begin])]) for begin in first if int(program.device[begin]) in ends]
     return StreamPlan(
-        name="critical-path", stream=np.where(mine, -1, stream), labels=labels, shown=stream, priority=two,
-        wait_s=np.zeros(program.size), order=pairs_of(order), carried=pairs_of(carried),
-    )  # fmt: skip
+        name="critical-path",
+        stream=np.where(mine, -1, stream),
+        labels=labels,
+        shown=stream,
+        priority=two,
+        wait_s=np.zeros(program.size),
+        order=np.concatenate([pairs_of(order), _updates_last(program)]),
+        carried=pairs_of(carried),
+    )
 
 
 def _by_device(program: Program, mine: NDArray[np.bool_], place: Ints) -> list[Ints]:

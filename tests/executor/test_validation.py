@@ -22,13 +22,14 @@ from executor.validation.prediction import with_samples
 from executor.validation.result import Validation, relative_error
 from executor.validation.spread import median_interval, median_spread
 from executor.validation.validate import validate
+from executor.validation.variants import variants_of
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
+from planner.compressed import Compressed
 from planner.models import load_model
 from planner.plan import lower_plan, make_plan
-from planner.program import KINDS
 from planner.replay import replay
 
 pytestmark = pytest.mark.timeout(200)
@@ -146,7 +147,7 @@ def test_samples_are_the_lengths_of_their_parts_tasks():
             samples=Samples((100.0, 1e-3 * part.sizes[1] + part.index, 0.0)),
         )
         for part in parts
-        for phase in KINDS[:4]
+        for phase in ("forward", "activation_gradient", "weight_gradient", "update")
     ]  # fmt: skip
     priced = with_samples(program, rows)
     for task in np.flatnonzero(program.is_compute).tolist():
@@ -234,6 +235,8 @@ def test_rank_correlation_is_spearmans(times):
         (["--processes", "2", "--spread", "0"], "spread must be > 0, got 0"),
         (["--processes", "2", "--budget", "0"], "budget_s must be > 0, got 0"),
         (["--cluster", CLUSTER], "processes must be given"),
+        (["--processes", "2", "--cluster", CLUSTER, "--stand-in-codes"], "stand_in_codes must be left out"),
+        (["--processes", "2", "--cluster", CLUSTER, "--compress-gradients", "dynamic"], "did you mean 'dynamic-tree'"),
         (["--cluster", CLUSTER, "--lab", CLUSTER], "cluster must be left out with a lab"),
         (["--processes", "2", "--cluster", CLUSTER, "--strategies", "dat"], "did you mean 'data'"),
     ],
@@ -327,3 +330,51 @@ def test_the_lab_is_predicted(tmp_path):
     if os.getloadavg()[0] > 2 * len(os.sched_getaffinity(0)):
         pytest.skip(f"the machine is busy: load {os.getloadavg()[0]:.1f}, errors {errors}")
     pytest.fail(f"errors {errors}, order right: {values['order_right']}")
+
+
+def test_strategies_are_also_run_with_what_they_send_compressed():
+    """Real codes beside waits for arithmetic; what they take was measured here, not priced by the cluster's profile."""
+    found = validate(
+        "lenet5", batch=8, strategies=["data", "layerwise"], processes=2, cluster=CLUSTER, rounds=1, turn_s=0.01,
+        compress_gradients=["dynamic-tree", "one-bit"],
+        run=RunOptions(plan="", stand_in=True, real_codes=True, device="cpu"),
+    )  # fmt: skip
+    names = ["data", "data, dynamic-tree", "data, one-bit", "layerwise"]
+    assert [s.name for s in found.strategies] == names
+    assert [s.compressed for s in found.strategies] == ["", "gradients as dynamic-tree", "gradients as one-bit", ""]
+    assert found.refused == dict.fromkeys(
+        ["layerwise, dynamic-tree", "layerwise, one-bit"], "its search knows no compression"
+    )
+    assert all(s.bytes_equal for s in found.strategies)
+    by_name = {s.name: s for s in found.strategies}
+    assert [(row.name, row.plain) for row in found.speedups] == [(name, "data") for name in names[1:3]]
+    for row in found.speedups:
+        assert row.measured == by_name["data"].measured_s / by_name[row.name].measured_s
+        assert row.predicted == by_name["data"].predicted_s / by_name[row.name].predicted_s
+    tasks = by_name["data, one-bit"].tasks
+    coding = tasks[tasks["kind"].isin(["compress", "decompress"])]
+    assert len(coding) > 8
+    assert (coding["predicted_s"] > 0).all()
+    assert (coding["measured_s"] > 0).all()
+    graph, cluster = load_model("lenet5", batch=8), load_cluster(CLUSTER)
+    plan = make_plan(graph, cluster, strategy="data", exchange="ps-spread", compressed=Compressed(gradients="one-bit"))
+    streamed = lower_plan(plan, graph, cluster).work_s[coding["id"].to_numpy()]
+    assert coding["predicted_s"].to_numpy() != pytest.approx(streamed)
+
+
+def test_types_that_are_in_both_lists_compress_both():
+    graph = load_model("lenet5", batch=8)
+    found = variants_of(graph, ["data", "data"], "ring", gradients=["linear", "float16"], activations=["linear"])
+    rows = [(v.name, v.exchange, v.compressed.gradients, v.compressed.activations, v.plain) for v in found]
+    assert rows == [
+        ("data", "ring", "", "", ""),
+        ("data, linear", "ps-spread", "linear", "linear", "data"),
+        ("data, float16", "ring", "float16", "", "data"),
+    ]
+    (_, coded) = variants_of(graph, ["data"], "direct", gradients=["linear"])
+    assert coded.exchange == "direct"
+    for wrong, reason in (({"gradients": ["linea"]}, "did you mean"), ({"activations": ["one-bit"]}, "residual")):
+        with pytest.raises(ConfigError, match=reason):
+            variants_of(graph, ["data"], "ring", **wrong)
+    with pytest.raises(ConfigError, match=r"exchange must be one of .*, got 'auto'"):
+        variants_of(graph, ["data"], "auto")

@@ -10,6 +10,7 @@ from hwprofiles.catalogue import load_cluster
 from hwprofiles.compute import MeasuredRow, load_profile
 from orrery.cli import app
 from orrery.errors import run
+from planner.compressed import Compressed
 from planner.costs import CostModel
 from planner.models import load_model
 
@@ -212,3 +213,26 @@ def test_tables_for_people(plan_file, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "iteration (s)" in printed
     assert f"page: {folder}/index.html" in printed
+
+
+def test_plan_and_simulate_say_what_is_compressed(ask, capsys, tmp_path):
+    plan, types = str(tmp_path / "plan.json"), {"gradients": "dynamic-tree", "activations": "linear:block=64"}
+    words = ["plan", *QUESTION, "--strategy", "model", "--exchange", "direct", "--out", plan]
+    options = [word for key, value in types.items() for word in (f"--compress-{key}", value)]
+    every = {**types, "gradient_layers": None, "activation_layers": None}
+    assert ask(*words, *options)["compressed"] == every
+    assert ask("simulate", plan)["compressed"] == every
+    for told in ([*words, *options], ["simulate", plan]):
+        assert run(app, told) == 0
+        row = next(line for line in capsys.readouterr().out.splitlines() if "compressed" in line)
+        assert "gradients as dynamic-tree; activations as linear:block=64" in row
+    assert ask(*words)["compressed"] == {**every, "gradients": "", "activations": ""}
+    assert run(app, words) == 0
+    assert "│ compressed" in (out := capsys.readouterr().out)
+    assert "nothing" in out
+
+
+def test_what_is_compressed_in_words():
+    some = Compressed(gradients="one-bit", gradient_layers=("fc1", "fc2"), activations="float16", activation_layers=())
+    assert some.describe() == "gradients of fc1, fc2 as one-bit; activations of no layer as float16"
+    assert Compressed().describe() == ""

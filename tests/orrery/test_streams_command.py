@@ -38,3 +38,18 @@ def test_bad_input_is_refused(words, message):
     result = run("lenet5", "--batch", "8", *words)
     assert result.exception is not None
     assert message in str(result.exception)
+
+
+@pytest.mark.timeout(120)
+def test_run_measures_and_predicts(tmp_path):
+    page = tmp_path / "page.html"
+    words = ["lenet5", "--batch", "4", "--run", "--cores", "2", "--rounds", "1", "--html", str(page)]
+    values = json.loads(run(*words, "--json").stdout)
+    assert [row["name"] for row in values["schedules"]] == ["one-stream", "layers", "asynchronous", "critical-path"]
+    assert all(row["predicted_s"] > 0 and row["step_s"] > 0 for row in values["schedules"])
+    assert "2 cores" in page.read_text()
+
+
+def test_run_needs_two_cores():
+    result = run("lenet5", "--batch", "4", "--run", "--cores", "1")
+    assert "cores must be >= 2 for streams side by side, got 1" in str(result.exception)

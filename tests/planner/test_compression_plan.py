@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, inception_module, random_strategy, star
 
 from hwprofiles.catalogue import cluster_names, load_cluster
-from hwprofiles.compute import MeasuredParts
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
 from planner.additive import additive_s
 from planner.analysis import analyse
 from planner.coded_exchange import coded_sum
-from planner.coding import MEASURED, Coding, coding_s
+from planner.coding import GRADIENTS, Coding, coding_s
 from planner.compressed import PLAIN, Compressed, compressed_of, takes
 from planner.compression import compression, compression_names
 from planner.compression_choice import pays
@@ -253,26 +252,14 @@ def test_residuals_are_read_and_written():
     for name, passes in (("dynamic-tree", 2), ("one-bit", 4)):
         kind = compression(name)
         size = np.array([float(kind.encoded_bytes(10**6))])
-        work = Coding(encoded=count, made_bytes=size, decoded=none, added=none, read_bytes=nothing, own_bytes=nothing)
+        work = Coding(
+            made=np.ones_like(count), encoded=count, made_bytes=size, read=none, decoded=none, added=none,
+            read_bytes=nothing, own_bytes=nothing,
+        )  # fmt: skip
         profile = model.profiles[0]
         per_s = profile.memory_bytes_per_s * profile.efficiency.memory
         expected_s = profile.launch_overhead_s + (passes * 4e6 + size[0]) / per_s
-        assert coding_s(model, kind, np.array([0]), work)[0] == pytest.approx(expected_s)
-
-
-def test_measured_coding_times_replace_the_streaming_ones():
-    """At a measured size its time; elsewhere the nearest one's, in proportion to what streaming takes."""
-    model, kind = CostModel(pair(), star(1)), compression("dynamic-tree")
-    parts = {(MEASURED, "dynamic-tree", "compress"): MeasuredParts(((1000,), (10**6,)), (0.5, 2.0))}
-    slow = CostModel(pair(), star(1))
-    slow.profiles = (dataclasses.replace(model.profiles[0], parts=parts),)
-    numbers = np.array([1000, 10**6, 2 * 10**6])
-    none, nothing = np.zeros(3, dtype=np.int64), np.zeros(3)
-    size, device = kind.encoded_bytes(numbers) * 1.0, np.zeros(3, dtype=np.int64)
-    work = Coding(encoded=numbers, made_bytes=size, decoded=none, added=none, read_bytes=nothing, own_bytes=nothing)
-    streaming_s, measured_s = (coding_s(m, kind, device, work) for m in (model, slow))
-    assert measured_s[:2] == pytest.approx([0.5, 2.0])
-    assert measured_s[2] == pytest.approx(2.0 * streaming_s[2] / streaming_s[1])
+        assert coding_s(model, kind, GRADIENTS, np.array([0]), work)[0] == pytest.approx(expected_s)
 
 
 def test_coding_runs_beside_arithmetic_and_shares_it():

@@ -17,8 +17,8 @@ from planner.models import ModelBuilder, load_model
 from planner.program import KINDS
 from planner.readings import read
 from planner.strategies import named_strategy, spaces_of
-from planner.streams.compare import Question, compare_schedules, one_device, work_of
-from planner.streams.decompose import decompose
+from planner.streams.compare import Question, compare_schedules, one_device, whole_program, work_of
+from planner.streams.decompose import decompose, with_measured
 from planner.streams.holding import bounded, held_bytes, needed_bytes
 from planner.streams.plan import read_streams, replay_streams
 from planner.streams.schedules import METHODS, SCHEDULES, PathOptions, paths_of, schedule
@@ -119,7 +119,7 @@ def test_two_layers_by_hand():
         ("fc1", "forward"): 1.0, ("fc2", "forward"): 1.0, ("fc2", "activation_gradient"): 2.0,
         ("fc2", "weight_gradient"): 3.0, ("fc1", "weight_gradient"): 1.0,
     }  # fmt: skip
-    made = work_of(net.build(), "p100", measured=given)
+    made = with_measured(whole_program(net.build(), "p100")[0], given)
     kinds, layer = np.array(KINDS)[made.program.kind], made.program.layer
     share = np.where((layer == 1) & np.isin(kinds, ["activation_gradient", "weight_gradient"]), 0.5, made.occupancy)
     made = replace(made, occupancy=share)
@@ -162,7 +162,12 @@ def test_what_the_device_cannot_do_is_refused():
 def test_held_memory_is_bounded(model, method, limit_mb):
     """Beside the bound only the layer that goes back right then counts."""
     one, program = plan(model, "critical-path", method), work(model).program
-    free, kept = (held_bytes(replay_streams(work(model), p)) for p in (one, bounded(program, one, limit_mb * 1e6)))
+
+    def held(plan):
+        found = replay_streams(work(model), plan)
+        return held_bytes(program, found.schedule.end_s[found.reading.task_of[-1]])
+
+    free, kept = held(one), held(bounded(program, one, limit_mb * 1e6))
     assert kept <= limit_mb * 1e6 + needed_bytes(program).max()
     assert kept <= free
     with pytest.raises(ConfigError, match="hold_bytes must be >= 0"):

@@ -1,0 +1,268 @@
+"""Measure the schedules on this machine's cores, and predict them from the times of single sub-tasks.
+
+Sub-tasks are timed one after another, with each number of cores that a schedule gives them; the simulation then says
+what the schedules take.  Schedules are measured in turns, so that what else the machine does falls on all alike.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from executor.optimizer_spec import OptimizerSpec
+from executor.streams.network import SubTaskNetwork
+from executor.streams.threads import Crew, StepTimes
+from hwprofiles.errors import ConfigError
+from hwprofiles.launch import Launch
+from planner.graph import ComputationGraph
+from planner.program import KINDS, Program
+from planner.streams.compare import whole_program
+from planner.streams.decompose import Decomposed, with_measured
+from planner.streams.holding import bounded, held_bytes
+from planner.streams.plan import StreamPlan, replay_streams
+from planner.streams.schedules import PathOptions, schedule
+
+__all__ = ["CPU_SCHEDULES", "UNLIMITED", "MeasuredSchedule", "MeasuredStreams", "measure_streams"]
+
+Floats = NDArray[np.float64]
+CPU_SCHEDULES = ("one-stream", "layers", "asynchronous", "critical-path")
+UNLIMITED = Launch(tile_rows=1, tile_columns=1, blocks_per_multiprocessor=1, priorities=1 << 20, streams=1 << 20)
+"""What threads can do: as many streams and priorities as anybody asks for."""
+_BACKWARD = ("epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient", "update")
+PROFILE = "cpu-core"
+"""Its times only order the paths until sub-tasks have been measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredSchedule:
+    """One schedule, measured and predicted."""
+
+    name: str
+    step_s: float
+    """Median over the rounds."""
+    quartiles_s: tuple[float, float]
+    gain: float
+    """Median over the rounds of the first schedule's step against this one's, of the same round."""
+    predicted_s: float
+    """Simulated from the times of single sub-tasks."""
+    threads: tuple[int, int]
+    """Cores of a critical sub-task of the backward pass, and of another."""
+    held_bytes: float
+    """Most that delayed weight gradients held at once, in the round of the median."""
+    loss: float
+    """Of the last step."""
+    times: StepTimes
+    """Of the round of the median."""
+    work: Decomposed
+    plan: StreamPlan
+
+    @property
+    def error(self) -> float:
+        """Of the prediction, relative."""
+        return self.predicted_s / self.step_s - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredStreams:
+    """Schedules of a network on the cores of one machine, the plain one first."""
+
+    model: str
+    batch: int
+    cores: int
+    rounds: int
+    results: tuple[MeasuredSchedule, ...]
+
+    def result(self, name: str) -> MeasuredSchedule:
+        """The one of a name."""
+        return next(row for row in self.results if row.name == name)
+
+
+def measure_streams(
+    graph: ComputationGraph,
+    *,
+    cores: int | None = None,
+    critical_cores: int | None = None,
+    rounds: int = 5,
+    schedules: Sequence[str] = CPU_SCHEDULES,
+    options: PathOptions | None = None,
+    hold_bytes: float | None = None,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> MeasuredStreams:
+    """Run schedules on threads, in turns.
+
+    The forward pass takes all cores, one layer after another.  Backward a critical sub-task takes ``critical_cores``,
+    any other the rest; the plain schedule gives all cores to each.
+
+    Args:
+        graph: The network.
+        cores: Cores to use; what torch would use if None.
+        critical_cores: From 1 to ``cores`` - 1; half of them if None.
+        rounds: Each schedule's measured steps, beside one that is not counted.
+        schedules: Of ``CPU_SCHEDULES``; gains are over the first.
+        options: Of Algorithm 1.
+        hold_bytes: Bound on what delayed weight gradients hold; None for none.
+        seed: Of parameters and data.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: Fewer than two cores, no round, or an unknown schedule.
+    """
+    cores = cores or torch.get_num_threads()
+    if cores < 2:
+        raise ConfigError(f"cores must be >= 2 for streams side by side, got {cores}")
+    critical = cores // 2 if critical_cores is None else critical_cores
+    if not 1 <= critical < cores:
+        raise ConfigError(f"critical_cores must be from 1 to {cores - 1}, got {critical}")
+    if rounds < 1:
+        raise ConfigError(f"rounds must be >= 1, got {rounds}")
+    program, _ = whole_program(graph, PROFILE)
+    before = torch.get_num_threads()
+    try:
+        network = SubTaskNetwork(with_measured(program, {}).program, seed=seed, optimizer=OptimizerSpec())
+        setups = _Setups(program, network, cores=cores, critical=critical)
+        known = setups.sub_tasks(progress)
+        planned = [setups.planned(name, known, options, hold_bytes) for name in schedules]
+        return _measured(setups, planned, rounds, progress)
+    finally:
+        torch.set_num_threads(before)
+
+
+Times = dict[tuple[str, str], float]
+"""Seconds by layer and kind."""
+_TRIES = 2
+"""Steps from whose sub-tasks the schedules are planned; predictions use those that are measured beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A schedule with the cores of its tasks."""
+
+    plan: StreamPlan
+    cores: list[int]
+    cores_of: dict[str, int]
+    """By kind of sub-task."""
+
+
+class _Setups:
+    """Cores of tasks, and times of single sub-tasks with as many."""
+
+    def __init__(self, program: Program, network: SubTaskNetwork, *, cores: int, critical: int) -> None:
+        self.lowered, self.network = program, network
+        self.total, self._critical = cores, critical
+        self.counts = sorted({cores, critical, cores - critical})
+
+    def _cores(self, name: str) -> dict[str, int]:
+        """By kind of sub-task."""
+        if name == "one-stream":
+            return dict.fromkeys(("forward", *_BACKWARD), self.total)
+        other = dict.fromkeys(("weight_gradient", "bias_gradient", "update"), self.total - self._critical)
+        return {
+            "forward": self.total,
+            "epilogue_gradient": self._critical,
+            "activation_gradient": self._critical,
+        } | other
+
+    def alone(self, cores: int) -> Crew:
+        """A crew that runs one sub-task after another on so many cores."""
+        program = self.network.program
+        plan = schedule(with_measured(self.lowered, {}), "one-stream", UNLIMITED)
+        return Crew(program, plan, self.network.run, cores=[cores] * program.size, total=self.total)
+
+    def sub_tasks(self, progress: Callable[[str, int, int], None] | None) -> dict[int, Times]:
+        """Times of sub-tasks one after another, by cores."""
+        rows: dict[int, list[StepTimes]] = {}
+        for count in self.counts:
+            with self.alone(count) as crew:
+                for number in range(_TRIES + 1):
+                    if progress:
+                        progress(f"sub-tasks on {count} cores", number, _TRIES + 1)
+                    self.network.begin(number)
+                    rows.setdefault(count, []).append(crew.step())
+        return {count: self.medians(found[1:]) for count, found in rows.items()}
+
+    def medians(self, found: Sequence[StepTimes]) -> Times:
+        """Of every sub-task, over steps."""
+        program = self.network.program
+        names = [layer.name for layer in program.graph.layers]
+        seconds = np.median(np.array([times.end_s - times.start_s for times in found]), axis=0)
+        keys = [(names[layer], KINDS[kind]) for layer, kind in zip(program.layer, program.kind, strict=True)]
+        return dict(zip(keys, seconds.tolist(), strict=True))
+
+    def work(self, cores: dict[str, int], known: dict[int, Times]) -> Decomposed:
+        """Sub-tasks with their times, and the share of the cores that each takes."""
+        times = {key: known[cores[key[1]]][key] for key in known[self.total]}
+        share = {kind: count / self.total for kind, count in cores.items()}
+        return with_measured(self.lowered, times, share)
+
+    def planned(
+        self, name: str, known: dict[int, Times], options: PathOptions | None, hold_bytes: float | None
+    ) -> _Planned:
+        """A schedule of the measured sub-tasks."""
+        cores = self._cores(name)
+        work = self.work(cores, known)
+        given = options or PathOptions()
+        options = PathOptions(alpha=given.alpha, beta=given.beta, method="levels")
+        plan = schedule(work, name, UNLIMITED, options=options)
+        if hold_bytes is not None and name in ("asynchronous", "critical-path"):
+            plan = bounded(work.program, plan, hold_bytes)
+        return _Planned(plan, [cores[KINDS[kind]] for kind in work.program.kind.tolist()], cores)
+
+
+def _measured(
+    setups: _Setups, planned: Sequence[_Planned], rounds: int, progress: Callable[[str, int, int], None] | None
+) -> MeasuredStreams:
+    """Run the schedules, and the sub-tasks one after another, in turns."""
+    network, count = setups.network, len(planned)
+    found: list[list[StepTimes]] = [[] for _ in range(count + len(setups.counts))]
+    losses = [0.0] * len(found)
+    with ExitStack() as stack:
+        crews = [
+            stack.enter_context(Crew(network.program, row.plan, network.run, cores=row.cores, total=setups.total))
+            for row in planned
+        ]
+        crews += [stack.enter_context(setups.alone(cores)) for cores in setups.counts]
+        for number in range(rounds + 1):
+            if progress:
+                progress("schedules in turns", number, rounds + 1)
+            for at, crew in enumerate(crews):
+                network.begin(number)
+                times = crew.step()
+                losses[at] = network.loss
+                if number:
+                    found[at].append(times)
+    known = {cores: setups.medians(row) for cores, row in zip(setups.counts, found[count:], strict=True)}
+    results = [
+        _result(setups, row, known, found[at], [times.step_s for times in found[0]], losses[at])
+        for at, row in enumerate(planned)
+    ]
+    graph = network.graph
+    return MeasuredStreams(
+        model=graph.name, batch=graph.batch, cores=setups.total, rounds=rounds, results=tuple(results)
+    )
+
+
+def _result(
+    setups: _Setups, row: _Planned, known: dict[int, Times], found: Sequence[StepTimes], plain_s: Sequence[float],
+    loss: float,
+) -> MeasuredSchedule:  # fmt: skip
+    steps = np.array([times.step_s for times in found])
+    middle = found[int(np.argsort(steps)[(len(steps) - 1) // 2])]
+    low, median, high = np.quantile(steps, [0.25, 0.5, 0.75]).tolist()
+    work = setups.work(row.cores_of, known)
+    return MeasuredSchedule(
+        name=row.plan.name,
+        step_s=median,
+        quartiles_s=(low, high),
+        gain=float(np.median(np.array(plain_s) / steps)),
+        predicted_s=replay_streams(work, row.plan, iterations=1).schedule.makespan_s,
+        threads=(row.cores_of["activation_gradient"], row.cores_of["weight_gradient"]),
+        held_bytes=held_bytes(work.program, middle.end_s),
+        loss=loss,
+        times=middle,
+        work=work,
+        plan=row.plan,
+    )

@@ -1,0 +1,70 @@
+"""Measured schedules in the form of simulated ones, for the same page, and as values."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.streams.measure import MeasuredSchedule, MeasuredStreams
+from planner.replay import timeline_rows
+from planner.streams.compare import BINS, ScheduleResult, StreamComparison
+from planner.streams.plan import read_streams
+from planner.streams.schedules import paths_of
+from simulator.timeline import lower_bound
+
+__all__ = ["as_comparison", "measured_values"]
+
+Floats = NDArray[np.float64]
+
+
+def as_comparison(found: MeasuredStreams) -> StreamComparison:
+    """The measured steps of the median, with the timelines and the cores in use over time."""
+    paths = paths_of(found.results[-1].work.program)
+    errors = ", ".join(f"{row.name} {row.error:+.0%}" for row in found.results)
+    return StreamComparison(
+        model=found.model, batch=found.batch, device=f"{found.cores} cores", reading="measurement",
+        layer_paths=paths.layer_paths, blocks=len(paths.blocks), results=tuple(map(_result, found.results)),
+        notes=(
+            f"Measured: median of {found.rounds} steps of each schedule, in turns; timelines are those of the median.",
+            f"Predicted from single sub-tasks, against the measured steps: {errors}.",
+            "Lower bounds are of the sub-tasks' times alone; a bias's gradient is made with that of the weights.",
+        ),
+    )  # fmt: skip
+
+
+def _result(row: MeasuredSchedule) -> ScheduleResult:
+    program, times, plan = row.work.program, row.times, row.plan
+    timeline = timeline_rows(program, times.start_s, times.end_s, iteration=0, origin="measured")
+    timeline["stream"] = np.array([*plan.labels, "updates"])[plan.shown]
+    edges_s = np.linspace(0.0, times.step_s, BINS + 1)
+    use = _use(times.start_s, times.end_s, row.work.occupancy, edges_s)
+    back = timeline["kind"] == "activation_gradient"
+    return ScheduleResult(
+        name=row.name,
+        method="",
+        iteration_s=row.step_s,
+        streams=plan.streams,
+        labels=plan.labels,
+        occupancy=float(use.mean()),
+        gradient_end_s=float(times.end_s[back.to_numpy()].max(initial=0.0)),
+        held_bytes=row.held_bytes,
+        bound_s=lower_bound(read_streams(row.work, plan, iterations=1).graph).seconds,
+        timeline=timeline,
+        edges_s=edges_s,
+        use=use.clip(0.0, 1.0),
+    )
+
+
+def _use(start_s: Floats, end_s: Floats, share: Floats, edges_s: Floats) -> Floats:
+    """Mean share in use in each bin."""
+    inside = np.minimum(end_s[:, None], edges_s[None, 1:]) - np.maximum(start_s[:, None], edges_s[None, :-1])
+    return np.asarray((inside.clip(min=0.0) * share[:, None]).sum(axis=0) / np.diff(edges_s))
+
+
+def measured_values(found: MeasuredStreams) -> dict[str, Any]:
+    """Everything but the timelines; seconds and bytes."""
+    names = ("name", "step_s", "quartiles_s", "gain", "predicted_s", "error", "threads", "held_bytes", "loss")
+    return {
+        **{name: getattr(found, name) for name in ("model", "batch", "cores", "rounds")},
+        "schedules": [{name: getattr(row, name) for name in names} for row in found.results],
+    }
