@@ -118,7 +118,7 @@ def plan(
         int | None, typer.Option(parser=_whole_number, metavar="M", help="Micro-batches of a pipeline; else up to 4 S.")
     ] = None,
     schedule: Annotated[
-        str, typer.Option(metavar="K", help="Schedule of a pipeline: gpipe, 1f1b, the default, or interleaved.")
+        str, typer.Option(metavar="K", help="Of a pipeline: gpipe, 1f1b, the default, interleaved, zero-bubble.")
     ] = "",
     stage_at: Annotated[
         str, typer.Option(metavar="LAYERS", help="First layers of a pipeline's later stages; else the fastest cut.")

@@ -42,7 +42,7 @@ class _Cut(BaseModel):
 
     parts: int = Field(default=1, ge=1)
     first: int = Field(default=0, ge=0)
-    order: Literal["each", "all", "gpipe", "1f1b", "interleaved"] = "each"
+    order: Literal["each", "all", "gpipe", "1f1b", "interleaved", "zero-bubble"] = "each"
     stages: list[Annotated[int, Field(ge=0)]] = []
     update_each: bool = False
 

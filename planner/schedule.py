@@ -8,6 +8,7 @@ Source:
     ``gpipe``: Huang et al., "GPipe", NeurIPS 2019, Fig. 2c.  ``1f1b``: PipeDream-flush, Narayanan et al.,
     "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021, Fig. 3.  ``interleaved``: Narayanan et al., "Efficient
     Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, Sec. 2.2 and Fig. 4.
+    ``zero-bubble``: ZB-H1, Qi et al., "Zero Bubble Pipeline Parallelism", 2023, Sec. 2 and Fig. 3.
 """
 
 from collections.abc import Callable, Mapping
@@ -158,6 +159,25 @@ def _interleaved(schedule: Schedule, group: int) -> list[Event]:
     return _alternating(forward, backward, 2 * (groups - 1 - group) + (shares - 1) * groups)
 
 
+def _zero_bubble(schedule: Schedule, stage: int) -> list[Event]:
+    """ZB-H1: as 1F1B, with the gradients of parameters apart, put off by as many micro-batches as stages come before.
+
+    So no stage waits for another's gradients of parameters, and they fill its own end; no stage keeps more
+    micro-batches than the first.
+    """
+    batches = range(schedule.micro_batches)
+    forward, back, weights = (
+        [Event((phase,), stage, m) for m in batches] for phase in ("forward", "activation_gradient", "weight_gradient")
+    )
+    order = _alternating(forward, back, len(schedule.groups) - 1 - stage)
+    found: list[Event] = []
+    for event in order:
+        found.append(event)
+        if event.phases != FORWARD and event.micro_batch >= stage:
+            found.append(weights[event.micro_batch - stage])
+    return found + weights[max(schedule.micro_batches - stage, 0) :]
+
+
 def _alternating(forward: list[Event], backward: list[Event], warm_up: int) -> list[Event]:
     """Some forward, then one forward and one back in turn, then the rest back."""
     warm_up = min(warm_up, len(forward))
@@ -169,5 +189,6 @@ KINDS: Mapping[str, Callable[[Schedule, int], list[Event]]] = {
     "gpipe": _gpipe,
     "1f1b": _one_forward_one_backward,
     "interleaved": _interleaved,
+    "zero-bubble": _zero_bubble,
 }
 """By name, what gives a group of devices its work in order.  All but ``interleaved`` have one stage a group."""

@@ -72,7 +72,16 @@ def check(ranks, program, chosen, expected, parameters):
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize(
     ("schedule", "count", "stages"),
-    [("gpipe", 2, 2), ("gpipe", 4, 4), ("1f1b", 2, 2), ("1f1b", 4, 4), ("interleaved", 2, 4), ("interleaved", 3, 6)],
+    [
+        ("gpipe", 2, 2),
+        ("gpipe", 4, 4),
+        ("1f1b", 2, 2),
+        ("1f1b", 4, 4),
+        ("interleaved", 2, 4),
+        ("interleaved", 3, 6),
+        ("zero-bubble", 2, 2),
+        ("zero-bubble", 4, 4),
+    ],
 )
 def test_a_pipeline_is_the_undivided_network(ranks, name, schedule, count, stages):
     graph = wide(GRAPHS[name]())
@@ -107,7 +116,9 @@ def micro_batched_run(graph, micro_batches, steps, optimizer, seed):
     return losses, network
 
 
-@pytest.mark.parametrize(("schedule", "count", "stages"), [("gpipe", 2, 2), ("1f1b", 4, 4), ("interleaved", 2, 6)])
+@pytest.mark.parametrize(
+    ("schedule", "count", "stages"), [("gpipe", 2, 2), ("1f1b", 4, 4), ("interleaved", 2, 6), ("zero-bubble", 3, 3)]
+)
 def test_batch_norm_takes_the_statistics_of_micro_batches(ranks, schedule, count, stages):
     graph = wide(load_model("resnet-cifar:depth=8", batch=BATCH))
     program = lowered(graph, count, Pipeline(schedule=schedule, stages=stages, micro_batches=4))

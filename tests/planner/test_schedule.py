@@ -5,13 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles.errors import ConfigError
-from planner.schedule import BACKWARD, FORWARD, KINDS, Schedule
+from planner.schedule import BACKWARD, FORWARD, KINDS, Event, Schedule
 
-ONE_EACH = sorted(set(KINDS) - {"interleaved"})
+ONE_EACH = ["1f1b", "gpipe"]
+WHOLE = [*ONE_EACH, "interleaved"]
+"""Those that go back through a stage in one go."""
 
 
 @st.composite
-def schedules(draw, kinds=tuple(KINDS)):
+def schedules(draw, kinds=tuple(WHOLE)):
     kind, groups = draw(st.sampled_from(kinds)), draw(st.integers(1, 6))
     if kind == "interleaved":
         shares, micro_batches = draw(st.integers(1, 4)), groups * draw(st.integers(1, 4))
@@ -105,7 +107,10 @@ def test_micro_batches_in_flight(schedule):
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"kind": "2f2b", "micro_batches": 4}, "schedule must be one of gpipe, 1f1b, interleaved, got '2f2b'"),
+        (
+            {"kind": "2f2b", "micro_batches": 4},
+            "schedule must be one of gpipe, 1f1b, interleaved, zero-bubble, got '2f2b'",
+        ),
         ({"kind": "1f1b", "micro_batches": 0}, "micro_batches must be >= 1, got 0"),
         ({"kind": "gpipe", "micro_batches": 4, "groups": (0, 1, 0, 1)}, "gpipe needs devices of its own for each of 4"),
         ({"kind": "interleaved", "micro_batches": 4, "groups": (0, 0, 1, 1)}, "needs its 4 stages in turn"),
@@ -116,3 +121,56 @@ def test_micro_batches_in_flight(schedule):
 def test_bad_schedules_are_refused(values, reason):
     with pytest.raises(ConfigError, match=reason):
         Schedule(**values)
+
+
+# Qi et al., 2023, Fig. 3: four devices; F forward, B gradients of activations, W of parameters, micro-batches from 0.
+ZERO_BUBBLE = {
+    (6, 0): "F0 F1 F2 F3 B0 W0 F4 B1 W1 F5 B2 W2 B3 W3 B4 W4 B5 W5",
+    (6, 2): "F0 F1 B0 F2 B1 F3 B2 W0 F4 B3 W1 F5 B4 W2 B5 W3 W4 W5",
+    (6, 3): "F0 B0 F1 B1 F2 B2 F3 B3 W0 F4 B4 W1 F5 B5 W2 W3 W4 W5",
+    (2, 3): "F0 B0 F1 B1 W0 W1",
+}
+LETTERS = {FORWARD: "F", ("activation_gradient",): "B", ("weight_gradient",): "W"}
+
+
+@pytest.mark.parametrize(("micro_batches", "stage"), ZERO_BUBBLE)
+def test_zero_bubble_by_hand(micro_batches, stage):
+    """Gradients of parameters come as many micro-batches later as stages come before."""
+    stream = Schedule(kind="zero-bubble", micro_batches=micro_batches, groups=(0, 1, 2, 3)).streams[stage]
+    assert " ".join(f"{LETTERS[e.phases]}{e.micro_batch}" for e in stream) == ZERO_BUBBLE[micro_batches, stage]
+
+
+def ends_of(schedule, times):
+    """End of every event, by letter, stage and micro-batch, where each waits for what it reads and for its group."""
+    free, ends = [0.0] * schedule.group_count, {}
+    last = len(schedule.groups) - 1
+    for phases, stage, batch in schedule.events:
+        letter = LETTERS[phases]
+        reads = {"F": [("F", stage - 1)], "B": [("F", stage), ("B", stage + 1)], "W": [("B", stage)]}[letter]
+        ready = (ends[kind, s, batch] for kind, s in reads if 0 <= s <= last)
+        free[stage] = max([free[stage], *ready]) + times[letter]
+        ends[letter, stage, batch] = free[stage]
+    return ends
+
+
+@given(schedules(["zero-bubble"]), st.integers(1, 9))
+def test_zero_bubble_leaves_a_third_of_the_bubble(schedule, unit_s):
+    """(S - 1)(F + B - W) of equal sub-tasks, against (S - 1)(F + B + W) of 1F1B: Qi et al., Table 1."""
+    stages, batches = len(schedule.groups), schedule.micro_batches
+    ends = ends_of(schedule, dict.fromkeys("FBW", unit_s))
+    assert set(ends) == {(k, s, m) for k in "FBW" for s in range(stages) for m in range(batches)}
+    plain = Schedule(kind="1f1b", micro_batches=batches, groups=schedule.groups)
+    assert makespan(plain, unit_s, 2 * unit_s) == (batches + stages - 1) * 3 * unit_s
+    if batches >= stages:
+        assert max(ends.values()) == 3 * batches * unit_s + (stages - 1) * unit_s
+    assert max(ends.values()) <= makespan(plain, unit_s, 2 * unit_s)
+
+
+@given(schedules(["zero-bubble"]))
+def test_zero_bubble_keeps_no_more_micro_batches_than_the_first_stage_of_1f1b(schedule):
+    stages, batches = len(schedule.groups), schedule.micro_batches
+    assert list(schedule.in_flight) == [min(batches, stages)] * stages
+    events = schedule.events
+    assert len(set(events)) == len(events) == 3 * stages * batches
+    assert all(isinstance(event, Event) for event in events)
+    assert "zero-bubble" in KINDS
