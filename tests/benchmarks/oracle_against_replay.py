@@ -19,10 +19,10 @@ from planner.lowering import lower
 from planner.models import load_model
 from planner.oracle import OracleOptions, device_counts, oracle
 from planner.replay import replay
-from planner.strategies import named_strategy, spaces_of
+from planner.strategies import applied, named_strategy
 
 MODELS = ("alexnet", "vgg16", "resnet50", "inception-v3")
-STRATEGIES = {"data": "data", "model": "filter", "spatial": "spatial"}
+STRATEGIES = {"data": "data", "filter": "filter", "channel": "channel", "spatial": "spatial"}
 BATCH = 64
 LIKE_PROGRAMS = OracleOptions(gradients="layers", activations="direct")
 
@@ -36,8 +36,8 @@ def differences() -> None:
             for plan, strategy in STRATEGIES.items():
                 for p in (4, 8, 16, 32, 64):
                     cluster = star(p) if place == "switch" else cluster_of("abci-v100:nodes=16", p)
-                    model = CostModel(graph, cluster)
-                    program = lower(model, spaces_of(graph, named_strategy(plan, graph, p), p))
+                    model, spaces, _ = applied(CostModel(graph, cluster), named_strategy(plan, graph, p))
+                    program = lower(model, spaces)
                     seconds = replay(program, overlap=False, contention=False, iterations=1).iteration_s
                     cells = []
                     for options in (LIKE_PROGRAMS, OracleOptions()):

@@ -22,6 +22,7 @@ from planner.graph import PHASES
 from planner.lowering import lower
 from planner.models import ModelBuilder, load_model
 from planner.operations import PartialProduct, PartialSum
+from planner.oracle import OracleOptions, oracle
 from planner.oracle.forms import activation_exchange_s
 from planner.partial_sums import expanded, slices_of
 from planner.plan import exchange_choices, lower_plan, lowered, make_plan
@@ -268,6 +269,18 @@ def test_volume_is_two_thirds_of_paradls(p):
     printed, needed = (activation_exchange_s(p, tensors, 0.0, 1.0, passes=passes) for passes in (3, 2))
     per_device = sum(each.values()) / p
     assert per_device == needed == pytest.approx(2 / 3 * printed, rel=1e-15)
+
+
+@pytest.mark.parametrize("p", [4, 16])
+def test_the_closed_form_of_channel_is_the_replay(p):
+    """Read as programs send, on links that all cost alike: what is left is the loss, which is on one device."""
+    graph, cluster = load_model("alexnet", batch=64), star(p)
+    replayed = replay(
+        program_of(CostModel(graph, cluster), named_strategy("channel", graph, p)), overlap=False, contention=False
+    )
+    sends = OracleOptions(gradients="layers", activations="direct")
+    form = oracle(graph, cluster, dataset="imagenet", devices=[p], strategies=["channel"], options=sends)
+    assert form.rows[0].iteration_s == pytest.approx(replayed.iteration_s, rel=0.005)
 
 
 def test_aligned_channels_move_no_tensor_between_layers_of_vgg():
