@@ -1,16 +1,8 @@
 """The comparison as one HTML file that needs nothing else: no network, no server, no other file."""
 
-import json
 import math
-import os
-import tempfile
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import jinja2
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from planner.comparison import Comparison, StrategyResult
 from reports.device_lists import compact_devices
@@ -19,6 +11,8 @@ from reports.figures.breakdown import breakdown_figure
 from reports.figures.ladder import ladder_figure, ladder_readings
 from reports.figures.memory import memory_figure
 from reports.packing import pack_array, pack_json
+from reports.page_file import write_page
+from reports.page_template import plain_figure, rendered
 from reports.palette import kind_colours
 from reports.summary import comparison_columns, fullest_device, headline, winner_of
 from reports.timeline_rows import pack_timeline
@@ -33,25 +27,15 @@ def write_comparison_page(comparison: Comparison, path: Path) -> None:
     Raises:
         OSError: The folder does not exist or cannot be written; ``path`` is then untouched.
     """
-    html = comparison_html(comparison)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(html)
-        os.chmod(beside, 0o644)
-        os.replace(beside, path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
+    write_page(comparison_html(comparison), path)
 
 
 def comparison_html(comparison: Comparison) -> str:
     """Render the page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
     figures = _figures(comparison) if comparison.strategies else {}
-    return environment.get_template("comparison.html").render(
+    return rendered(
+        "comparison.html",
+        draws=bool(comparison.strategies),
         comparison=comparison,
         winner=winner_of(comparison),
         headline=headline(comparison),
@@ -63,23 +47,14 @@ def comparison_html(comparison: Comparison) -> str:
         layers=[_layer_table(strategy) for strategy in comparison.strategies],
         fullest=[_fullest(strategy, comparison) for strategy in comparison.strategies],
         data={"figures": figures, "strategies": [_strategy_data(s, comparison) for s in comparison.strategies]},
-        plotly=get_plotlyjs(),
     )
-
-
-def _template(name: str) -> str:
-    return files("reports").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _plain(figure: go.Figure) -> Any:
-    return json.loads(figure.to_json())
 
 
 def _figures(comparison: Comparison) -> dict[str, Any]:
     return {
-        "breakdown": _plain(breakdown_figure(comparison)),
-        "ladder": _plain(ladder_figure(comparison)),
-        "agreement": _plain(agreement_figure(comparison)),
+        "breakdown": plain_figure(breakdown_figure(comparison)),
+        "ladder": plain_figure(ladder_figure(comparison)),
+        "agreement": plain_figure(agreement_figure(comparison)),
     }
 
 
@@ -155,7 +130,7 @@ def _strategy_data(strategy: StrategyResult, comparison: Comparison) -> dict[str
     use = strategy.link_use
     return {
         "name": strategy.name,
-        "memory": _plain(memory_figure(strategy, comparison.devices, comparison.device_memory_bytes)),
+        "memory": plain_figure(memory_figure(strategy, comparison.devices, comparison.device_memory_bytes)),
         "colours": kind_colours(str(kind) for kind in strategy.timeline["kind"].unique()),
         "timeline": pack_timeline(strategy.timeline, comparison.devices),
         "links": {

@@ -1,15 +1,12 @@
 """The answer of ``orrery whatif eight-bit`` as one HTML file that needs nothing else."""
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import jinja2
-from plotly.offline import get_plotlyjs
 
 from planner.eight_bit.whatif import Sweep
 from reports.eight_bit_tables import crossing_words, headline, shown_crossings, speed_text
 from reports.page_file import write_page
+from reports.page_template import rendered
 from reports.units import time_unit
 
 __all__ = ["eight_bit_html", "write_eight_bit_page"]
@@ -36,11 +33,9 @@ def write_eight_bit_page(sweep: Sweep, path: Path) -> None:
 
 def eight_bit_html(sweep: Sweep) -> str:
     """Render the page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
     unit = time_unit([min(point.iteration_s for point in sweep.points if not point.reason)])
-    return environment.get_template("eight_bit.html").render(
+    return rendered(
+        "eight_bit.html",
         sweep=sweep,
         headline=headline(sweep),
         crossings=[(each, crossing_words(sweep, each)) for each in shown_crossings(sweep)],
@@ -48,12 +43,7 @@ def eight_bit_html(sweep: Sweep) -> str:
         speeds={factor: speed_text(sweep, factor) for factor in sweep.link_speeds},
         alone=time_unit([sweep.alone_s]).full(sweep.alone_s),
         data=_data(sweep),
-        plotly=get_plotlyjs(),
     )
-
-
-def _template(name: str) -> str:
-    return files("reports").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _data(sweep: Sweep) -> dict[str, Any]:

@@ -1,17 +1,13 @@
 """The oracle's answer as one HTML file that needs nothing else."""
 
-import json
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import jinja2
-from plotly.offline import get_plotlyjs
 
 from planner.oracle import OracleRow, OracleTable
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
 from reports.oracle_tables import booking_line, headline, oracle_columns, ordered, refused_lines
 from reports.page_file import write_page
+from reports.page_template import plain_figure, rendered
 from reports.units import memory_unit, plain_unit, time_unit
 
 __all__ = ["oracle_html", "write_oracle_page"]
@@ -28,12 +24,10 @@ def write_oracle_page(table: OracleTable, path: Path) -> None:
 
 def oracle_html(table: OracleTable) -> str:
     """Render the page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
     rows = ordered(table)
     drawn = {"iterations": iteration_figure, "epochs": epoch_figure, "memory": oracle_memory_figure}
-    return environment.get_template("oracle.html").render(
+    return rendered(
+        "oracle.html",
         table=table,
         headline=headline(table),
         booking=booking_line(table),
@@ -43,13 +37,8 @@ def oracle_html(table: OracleTable) -> str:
         columns=oracle_columns(rows),
         winners=_winners(table),
         parameters=_parameters(table),
-        figures={name: json.loads(draw(table).to_json()) for name, draw in drawn.items()},
-        plotly=get_plotlyjs(),
+        data={name: plain_figure(draw(table)) for name, draw in drawn.items()},
     )
-
-
-def _template(name: str) -> str:
-    return files("reports").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _tiles(table: OracleTable) -> list[tuple[str, str, str]]:

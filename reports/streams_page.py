@@ -1,17 +1,14 @@
 """Schedules of streams, compared: a page that needs nothing else, and the table of the terminal."""
 
-import json
-from importlib.resources import files
 from pathlib import Path
 
-import jinja2
-from plotly.offline import get_plotlyjs
 from rich.table import Table
 from rich.text import Text
 
 from planner.streams.compare import StreamComparison
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
 from reports.page_file import write_page
+from reports.page_template import plain_figure, rendered
 from reports.units import memory_unit, time_unit
 
 __all__ = ["headline", "stream_rows", "streams_html", "streams_table", "write_streams_page"]
@@ -75,21 +72,18 @@ def write_streams_page(found: StreamComparison, path: Path) -> None:
 
 def streams_html(found: StreamComparison) -> str:
     """Render the page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
     drawn = {"ladder": ladder_of_streams, "timelines": timelines_figure, "occupancy": occupancy_figure}
     titles, rows = stream_rows(found)
     best = min(found.results, key=lambda row: row.iteration_s)
-    return environment.get_template("streams.html").render(
+    return rendered(
+        "streams.html",
         found=found,
         headline=headline(found),
         tiles=_tiles(found),
         titles=titles,
         rows=rows,
         best=best.name,
-        figures={name: json.loads(draw(found).to_json()) for name, draw in drawn.items()},
-        plotly=get_plotlyjs(),
+        data={name: plain_figure(draw(found)) for name, draw in drawn.items()},
     )
 
 
@@ -105,7 +99,3 @@ def _tiles(found: StreamComparison) -> list[tuple[str, str, str]]:
         ("occupancy", f"{100 * best.occupancy:.0f}", "%"),
         ("held by weight gradients", memory.text(best.held_bytes), memory.name),
     ]
-
-
-def _template(name: str) -> str:
-    return files("reports").joinpath("templates", name).read_text(encoding="utf-8")

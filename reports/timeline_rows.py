@@ -16,12 +16,13 @@ __all__ = ["TimelineRow", "assign_lanes", "pack_timeline", "timeline_rows"]
 Ints = NDArray[np.int64]
 
 
-def pack_timeline(timeline: pd.DataFrame, devices: Sequence[str]) -> dict[str, Any]:
+def pack_timeline(timeline: pd.DataFrame, devices: Sequence[str], *, ids: bool = False) -> dict[str, Any]:
     """Pack every task of a timeline; nothing is merged or left out.
 
     Args:
         timeline: One row a task, with the columns of ``StrategyResult.timeline``.
         devices: Names of the devices; an integer in the column ``device`` indexes them.
+        ids: Whether to pack the column ``id`` too, for pages that join tasks with what else is known of them.
 
     Returns:
         ``count``, ``tick_s`` (what start and duration count), and ``columns`` with packed arrays and,
@@ -37,6 +38,8 @@ def pack_timeline(timeline: pd.DataFrame, devices: Sequence[str]) -> dict[str, A
     numbers = {"start": start, "duration": end - start, "row": row, "lane": lane, "lanes": lanes}
     columns = {key: pack_array(values) for key, values in numbers.items()}
     columns["bytes"] = pack_array(np.nan_to_num(tasks["bytes"].to_numpy(dtype=np.float64)))
+    if ids:
+        columns["id"] = pack_array(tasks["id"].to_numpy())
     for key in ("name", "layer", "phase", "kind"):
         codes, words = pd.factorize(tasks[key].astype(object).where(tasks[key].notna(), "").astype(str))
         columns[key] = pack_array(codes)

@@ -1,20 +1,15 @@
 """The validation as one HTML file: predictions set beside measurements, strategy by strategy and task by task."""
 
-import json
 import math
-import os
-import tempfile
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from reports.figures.validation import measured_ladder_figure, task_figure
+from reports.page_file import write_page
+from reports.page_template import plain_figure, rendered
 from reports.palette import kind_colours
 from reports.timeline_rows import pack_timeline
 from reports.units import byte_unit, plain_unit, time_unit
@@ -33,16 +28,7 @@ def write_validation_page(validation: "Validation", path: Path) -> None:
     Raises:
         OSError: The folder does not exist or cannot be written; ``path`` is then untouched.
     """
-    html = validation_html(validation)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(html)
-        os.chmod(beside, 0o644)
-        os.replace(beside, path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
+    write_page(validation_html(validation), path)
 
 
 def validation_headline(validation: "Validation") -> str:
@@ -61,11 +47,9 @@ def validation_headline(validation: "Validation") -> str:
 
 def validation_html(validation: "Validation") -> str:
     """Render the page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
     strategies = validation.strategies
-    return environment.get_template("validation.html").render(
+    return rendered(
+        "validation.html",
         validation=validation,
         headline=validation_headline(validation),
         tiles=_tiles(validation),
@@ -76,20 +60,10 @@ def validation_html(validation: "Validation") -> str:
         differences=[_differences(s) for s in strategies],
         notes=_notes(validation),
         data={
-            "figures": {"ladder": _plain(measured_ladder_figure(strategies))},
+            "figures": {"ladder": plain_figure(measured_ladder_figure(strategies))},
             "strategies": [_strategy_data(s, validation.devices) for s in strategies],
         },
-        plotly=get_plotlyjs(),
-        timeline_script=_template("page.js").partition("// ---- links")[0],
     )
-
-
-def _template(name: str) -> str:
-    return files("reports").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _plain(figure: go.Figure) -> Any:
-    return json.loads(figure.to_json())
 
 
 def _signed(share: float) -> str:
@@ -229,7 +203,7 @@ def _strategy_data(strategy: "StrategyValidation", devices: tuple[str, ...]) -> 
     known = both[both["start_s"].notna() & both["end_s"].notna()]
     return {
         "name": strategy.name,
-        "tasks_figure": _plain(task_figure(strategy)),
+        "tasks_figure": plain_figure(task_figure(strategy)),
         "colours": kind_colours(str(kind) for kind in known["kind"].unique()),
         "timeline": pack_timeline(known, rows),
     }

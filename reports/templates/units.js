@@ -1,0 +1,30 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const $ = (id) => document.getElementById(id);
+const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+const MOST_BARS = 6000; // SVG stays fluid below this many bars; above it cells are drawn
+const CELLS = 1200;
+
+const figures = (value, units) => {
+  const [name, size] = units.find(([, unit]) => Math.abs(value) >= unit) || units.at(-1);
+  return `${(value / size).toLocaleString("en", { maximumSignificantDigits: 4 })} ${name}`;
+};
+const time = (s) => figures(s, [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]]);
+const bytes = (b) => figures(b, [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3], ["B", 1]]);
+const axisUnit = (s) => [["s", 1], ["ms", 1e-3], ["µs", 1e-6]].find(([, size]) => s >= size) || ["µs", 1e-6];
+
+async function unpack({ type, data }) {
+  const packed = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const buffer = await new Response(stream).arrayBuffer();
+  return type === "json" ? JSON.parse(new TextDecoder().decode(buffer)) : new globalThis[type](buffer);
+}
+async function unpackAll(columns) {
+  const keys = Object.keys(columns);
+  const values = await Promise.all(keys.map((key) => unpack(columns[key])));
+  return Object.fromEntries(keys.map((key, i) => [key, values[i]]));
+}
+const layout = (more) => ({
+  template: "none", paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
+  font: { family: "system-ui, sans-serif", size: 12 }, hoverlabel: { align: "left" }, ...more,
+});
