@@ -34,7 +34,7 @@ def accuracy_html(result: Result) -> str:
         "accuracy.html",
         result=result,
         headline=headline(result),
-        remarks=remarks(result),
+        notes=remarks(result),
         modes=[(mode, MODES[mode]) for mode in modes],
         types=_types(result),
         rows=[(row, interval_text(row.accuracy), difference_text(row)) for row in result.rows],
