@@ -441,7 +441,10 @@ class Worker:
         def work() -> None:
             self._begin(unit)
             for name, gradient in self._parts[unit].weight_gradient().items():
-                gradients[name] = gradients[name] + gradient if count else gradient
+                if count > 1:  # the sum of two is ours: nobody else holds it
+                    gradients[name] += gradient
+                else:
+                    gradients[name] = gradients[name] + gradient if count else gradient
 
         self._timed(task, work)
         self._end_backward(task, unit)
