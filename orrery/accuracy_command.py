@@ -11,7 +11,7 @@ from orrery.progress import progress_bar
 from orrery.views import print_rich
 
 if TYPE_CHECKING:
-    from executor.accuracy import Result
+    from executor.accuracy.result import Result
 
 __all__ = ["accuracy"]
 
@@ -45,7 +45,8 @@ def accuracy(
 
     if find_spec("torch") is None:
         raise ConfigError("accuracy must have torch, which the extra orrery[executor] brings")
-    from executor.accuracy import Question, accuracy_study
+    from executor.accuracy.question import Question
+    from executor.accuracy.study import accuracy_study
     from executor.optimizer_spec import OptimizerSpec
     from planner.eight_bit.lists import type_list
     from reports.accuracy_page import write_accuracy_page
