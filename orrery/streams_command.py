@@ -12,6 +12,7 @@ from orrery.views import print_rich
 if TYPE_CHECKING:
     from executor.streams.measure import MeasuredStreams
     from planner.streams.compare import StreamComparison
+    from planner.streams.many import ManyDevices
 
 __all__ = ["streams"]
 
@@ -44,6 +45,13 @@ def streams(
     hold_mib: Annotated[
         float | None, typer.Option(metavar="MIB", help="Most that delayed weight gradients may hold.")
     ] = None,
+    cluster: Annotated[
+        str, typer.Option(metavar="C", help="In place of a device: data-parallel on all devices of a cluster.")
+    ] = "",
+    exchange: Annotated[str, typer.Option(metavar="X", help="With --cluster: how gradients are exchanged.")] = "ring",
+    tries: Annotated[
+        int, typer.Option(min=0, metavar="N", help="With --cluster: layers whose gradients are placed one by one.")
+    ] = 16,
     run: Annotated[
         bool, typer.Option("--run", help="Run them on this machine's cores, beside the prediction.")
     ] = False,
@@ -70,6 +78,16 @@ def streams(
     hold_bytes = None if hold_mib is None else hold_mib * 2**20
     with whole_file(html) if html else nullcontext() as page, progress_bar(model) as progress:
         graph = load_model(model, batch=batch)
+        if cluster:
+            from hwprofiles.catalogue import load_cluster
+            from planner.streams.many import arrange
+
+            many = arrange(
+                graph, load_cluster(cluster), exchange=exchange, reading=occupancy, tries=tries, progress=progress
+            )
+            rows = _many_rows(many)
+            values = {"model": model, "cluster": cluster, "batch": batch, "rows": rows}
+            return print_json(values) if json else _show_many(rows)
         if run:
             from executor.streams.measure import measure_streams
             from executor.streams.view import as_comparison, measured_values
@@ -144,3 +162,35 @@ def _show_measured(found: "MeasuredStreams", html: Path | None) -> None:
     print_table(rows)
     if html:
         print(f"page: {html}")
+
+
+def _many_rows(found: "ManyDevices") -> list[dict[str, Any]]:
+    return [
+        {
+            "arrangement": row.name, "exchange": row.exchange, "iteration_s": row.iteration_s, "gain": found.gain(row),
+            "exposed_s": row.exposed_s, "places": row.places,
+        }
+        for row in found.results
+    ]  # fmt: skip
+
+
+def _show_many(rows: list[dict[str, Any]]) -> None:
+    from orrery.views import print_table
+
+    print_table(
+        [
+            {
+                "arrangement": row["arrangement"],
+                "exchange": row["exchange"],
+                "iteration [ms]": f"{row['iteration_s'] * 1e3:.2f}",
+                "gain": f"{row['gain']:.3f}",
+                "exposed [ms]": f"{row['exposed_s'] * 1e3:.2f}",
+            }
+            for row in rows
+        ]
+    )
+    chosen = rows[-1]["places"]
+    for place in ("delayed", "even", "hurried"):
+        layers = [layer for layer, where in chosen.items() if where == place]
+        if layers:
+            print(f"{place}: {', '.join(layers)}")

@@ -53,3 +53,11 @@ def test_run_measures_and_predicts(tmp_path):
 def test_run_needs_two_cores():
     result = run("lenet5", "--batch", "4", "--run", "--cores", "1")
     assert "cores must be >= 2 for streams side by side, got 1" in str(result.exception)
+
+
+def test_a_cluster_has_its_arrangements():
+    result = run("alexnet", "--cluster", "p100-4x4:nodes=1", "--batch", "256", "--tries", "2", "--json")
+    rows = json.loads(result.stdout)["rows"]
+    assert [row["arrangement"] for row in rows][:2] == ["one stream", "one stream"]
+    assert rows[-1]["arrangement"] == "chosen"
+    assert rows[-1]["iteration_s"] == min(row["iteration_s"] for row in rows)
