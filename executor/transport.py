@@ -8,6 +8,7 @@ NCCL matches messages by their order.
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -94,7 +95,11 @@ class GlooTransport(Transport):
         self, view: RankProgram, *, iterations: int, dtype: torch.dtype, recorder: Recorder, timeout_s: float
     ) -> None:
         self._recorder, self._timeout_s = recorder, timeout_s
-        self._sending: list[tuple[dist.Work, Tensor]] = []
+        self._sending: deque[tuple[dist.Work, Tensor]] = deque()
+        self._posted: queue.SimpleQueue[dist.Work | threading.Event] = queue.SimpleQueue()
+        self._sent, self._forgotten = 0, 0  # how many have left, and of how many the content is gone
+        self._error: BaseException | None = None
+        threading.Thread(target=self._watch_sent, name="sent", daemon=True).start()
         self._arrivals: dict[Message, _Arrival] = {}
         peers: dict[int, list[_Arrival]] = {}
         for phase in sorted(view.incoming):
@@ -120,8 +125,28 @@ class GlooTransport(Transport):
                     self._recorder.end(task, iteration=iteration)
                 arrival.arrived.set()
 
+    def _watch_sent(self) -> None:
+        """Count what has left, so that its memory does not wait for the end of the iteration."""
+        while True:
+            work = self._posted.get()
+            if isinstance(work, threading.Event):
+                work.set()
+                continue
+            try:
+                work.wait()
+            except Exception as error:  # handed to whoever waits
+                self._error = error
+            del work  # the rank's own thread frees the content
+            self._sent += 1
+
+    def _forget(self) -> None:
+        while self._forgotten < self._sent:
+            self._sending.popleft()
+            self._forgotten += 1
+
     @override
     def exchange(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
+        self._forget()
         for message, content in outgoing:
             for task, size in zip(message.tasks, message.sizes, strict=True):
                 self._recorder.start(task)
@@ -129,6 +154,7 @@ class GlooTransport(Transport):
             work = dist.isend(content, message.target, tag=message.tasks[0])
             assert work is not None
             self._sending.append((work, content))
+            self._posted.put(work)
 
     @override
     def take(self, message: Message) -> Tensor:
@@ -147,9 +173,14 @@ class GlooTransport(Transport):
 
     @override
     def end_iteration(self) -> None:
-        for work, _ in self._sending:
-            work.wait()
-        self._sending.clear()
+        if not self._sending:
+            return
+        self._posted.put(left := threading.Event())
+        if not left.wait(self._timeout_s):
+            raise TimeoutError(f"a message was not taken within {self._timeout_s:g} s")
+        if self._error is not None:
+            raise RuntimeError(f"a connection broke: {self._error}") from self._error
+        self._forget()
 
     @override
     def close(self) -> None:

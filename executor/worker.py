@@ -14,6 +14,7 @@ from executor.boxes import Box
 from executor.data import Dataset
 from executor.devices import DTYPES, Device
 from executor.layers import PartLayer, Step
+from executor.layers.layout import memory_format
 from executor.optimizers import Optimizer
 from executor.rank_program import Delivered, Input, Message, RankProgram, Unit
 from executor.recorder import Measured, Recorder
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from executor.coded_messages import MessageCodes
 
 __all__ = ["StepResult", "Worker"]
+
+
+_Made = tuple[Unit, bool]
+"""What makes an output, the first time or again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,19 +142,19 @@ class Worker:
             self._taken_by[row.source].append(row)
         self._phases = sorted(set(view.outgoing) | set(view.incoming))
         self._gradients_in: dict[Unit, list[Message]] = defaultdict(list)
-        self._arriving: dict[Delivered, list[tuple[Message, int]]] = defaultdict(list)
+        self._arriving: dict[tuple[Delivered, bool], list[tuple[Message, int]]] = defaultdict(list)
         for phase in self._phases:
             for message in view.incoming.get(phase, ()):
                 for place, task in enumerate(message.tasks):
                     if self._program.backward[task]:
                         self._gradients_in[view.unit_of(task)].append(message)
                         break
-                    self._arriving[view.edge_of[task]].append((message, place))
-        self._forward_sends: dict[Unit, int] = defaultdict(int)
+                    self._arriving[view.edge_of[task], bool(self._program.again[task])].append((message, place))
+        self._forward_sends: dict[_Made, int] = defaultdict(int)
         for phase in self._phases:
             for message in view.outgoing.get(phase, ()):
                 if not self._program.backward[message.tasks[0]]:
-                    self._forward_sends[view.unit_of(message.tasks[0])] += 1
+                    self._forward_sends[self._made_by(message)] += 1
         self._last_gradient: dict[Unit, int] = {}
         for task in view.tasks:
             if KINDS[self._program.kind[task]] in ("activation_gradient", "weight_gradient"):
@@ -167,11 +172,12 @@ class Worker:
         return None if kind == "decompress" and self._program.consumer[task] < 0 else self._run.get(kind)
 
     def _clear(self) -> None:
-        self._outputs: dict[Unit, Tensor] = {}
-        self._uses: dict[Unit, int] = {}
-        self._assembled: dict[Delivered, Tensor] = {}
+        self._outputs: dict[_Made, Tensor] = {}
+        self._uses: dict[_Made, int] = {}
+        self._held: dict[tuple[Unit, int], Tensor] = {}  # inputs that segments keep until they are computed again
+        self._assembled: dict[tuple[Delivered, bool], Tensor] = {}
         self._edge_gradients: dict[Delivered, Tensor] = {}
-        self._reads: dict[Delivered, int] = {}
+        self._reads: dict[tuple[Delivered, bool], int] = {}
         self._added: dict[int, tuple[int, dict[str, Tensor]]] = {}  # by layer, of how many sub-batches
         self._ready: dict[int, dict[str, Tensor]] = {}
         self._begun: set[Unit] = set()
@@ -253,24 +259,33 @@ class Worker:
         key = view.edge_of[task]
         if self._program.backward[task]:
             return self._edge_gradients[key][box.within(view.inputs[key].box)]
-        return self._outputs[view.unit_of(task)][box.within(view.frame(key))]
+        return self._outputs[view.unit_of(task), bool(self._program.again[task])][box.within(view.frame(key))]
+
+    def _made_by(self, message: Message) -> _Made:
+        """What a message of the forward pass sends from."""
+        return self._view.unit_of(message.tasks[0]), bool(self._program.again[message.tasks[0]])
+
+    def _inside(self, unit: Unit, row: Input) -> bool:
+        """Whether a layer is recomputed together with what it reads."""
+        segments = self._program.segments
+        return segments[unit[0]] >= 0 and segments[unit[0]] == segments[row.edge.producer]
 
     def _sent(self, messages: Sequence[Message]) -> None:
         """Forget tensors of which all has been sent."""
         view = self._view
         for message in messages:
             if not self._program.backward[message.tasks[0]]:
-                self._used(view.unit_of(message.tasks[0]))
+                self._used(self._made_by(message))
                 continue
             for key in (view.edge_of[task] for task in message.tasks):
                 if not view.inputs[key].own.elements:
                     self._edge_gradients.pop(key, None)
 
-    def _used(self, unit: Unit) -> None:
+    def _used(self, made: _Made) -> None:
         """An output was sent or read once more; the last time it is forgotten."""
-        self._uses[unit] -= 1
-        if self._uses[unit] == 0:
-            del self._outputs[unit]
+        self._uses[made] -= 1
+        if self._uses[made] == 0:
+            del self._outputs[made]
 
     def _decompress(self, task: int, unit: Unit) -> None:
         """Put the numbers of what arrived in place of their codes."""
@@ -287,29 +302,43 @@ class Worker:
     # forward
 
     def _forward(self, task: int, unit: Unit) -> None:
-        layer, part = unit[0], self._parts[unit]
-        for slot, source in enumerate(self._graph.layers[layer].inputs):
-            if source != "input":
-                for message, _ in self._arriving[self._input_of[unit, slot].key]:
+        layer, part, again = unit[0], self._parts[unit], bool(self._program.again[task])
+        rows = [self._input_of.get((unit, slot)) for slot in range(len(self._graph.layers[layer].inputs))]
+        for row in rows:
+            if row is not None and (not again or self._inside(unit, row)):
+                for message, _ in self._arriving[row.key, again]:
                     self._arrivals.wait(message)
         output: list[Tensor] = []
         targets = self._targets(unit)
-        data = {slot: self._samples(part, box) for slot, box in self._data_boxes.get(layer, {}).items()}
+        held = {slot: self._held.pop((unit, slot)) for slot in range(len(rows)) if again and (unit, slot) in self._held}
+        if not again:
+            held = {slot: self._samples(part, box) for slot, box in self._data_boxes.get(layer, {}).items()}
 
         def work() -> None:
-            slots = range(len(self._graph.layers[layer].inputs))
-            inputs = [data[slot] if slot in data else self._input(unit, slot) for slot in slots]
-            step = Step(self._number, self._seed, targets)
-            output.append(part.forward(inputs, self._parameters.get(layer, {}), step))
+            inputs = [held[slot] if slot in held else self._input(unit, slot, again) for slot in range(len(rows))]
+            if self._program.segments[layer] >= 0 and not again:
+                self._hold(unit, rows, inputs)
+            output.append(part.forward(inputs, self._parameters.get(layer, {}), self._step_of(targets, again)))
 
         self._timed(task, work)
-        if part.reduces:
+        if part.reduces and not again:
             self._reduce(unit, backward=False)
             output[0] = part.finish_forward()
-        self._forget_inputs(unit)
-        self._keep(unit, output[0])
+        self._forget_inputs(unit, again)
+        self._keep(unit, output[0], again)
         if part.loss is not None and self._device.torch_device.type == "cpu":  # on a GPU the host would wait for it
             self._check(layer, part.loss)
+        if self._program.segments[layer] >= 0 and not again:
+            part.drop()
+
+    def _step_of(self, targets: Tensor | None, again: bool) -> Step:
+        return Step(self._number, self._seed, targets, again)
+
+    def _hold(self, unit: Unit, rows: Sequence[Input | None], inputs: Sequence[Tensor]) -> None:
+        """Keep what a segment reads from outside until it is computed again."""
+        for slot, (row, values) in enumerate(zip(rows, inputs, strict=True)):
+            if row is None or not self._inside(unit, row):
+                self._held[unit, slot] = values
 
     def _samples(self, part: PartLayer, box: Box) -> Tensor:
         """A region of the data of those samples that a part takes."""
@@ -322,43 +351,51 @@ class Worker:
         spans = self._parts[unit].samples.spans(box.low[0], box.high[0])
         return _joined([self._data.targets(self._number, *span) for span in spans])
 
-    def _keep(self, unit: Unit, output: Tensor) -> None:
+    def _keep(self, unit: Unit, output: Tensor, again: bool) -> None:
         """Hold an output for those who read or send it."""
         self._seen.append((unit[0], weakref.ref(output)))
-        uses = self._forward_sends[unit] + len(self._taken_by[unit])
+        readers = [row for row in self._taken_by[unit] if self._readers(row, again)]
+        uses = self._forward_sends[unit, again] + len(readers)
         if uses:
-            self._outputs[unit], self._uses[unit] = output, uses
+            self._outputs[unit, again], self._uses[unit, again] = output, uses
 
-    def _input(self, unit: Unit, slot: int) -> Tensor:
+    def _readers(self, row: Input, again: bool) -> int:
+        """How many read a tensor the first time, or when its segment is computed again."""
+        return sum(not again or self._inside((edge.consumer, 0), row) for edge in row.readers)
+
+    def _input(self, unit: Unit, slot: int, again: bool) -> Tensor:
         """A tensor in the layout that the rank's part reads, assembled for its first reader."""
         row = self._input_of[unit, slot]
-        if row.key not in self._assembled:
-            self._assembled[row.key] = self._assemble(row)
-            self._reads[row.key] = len(row.readers)
+        key = row.key, again
+        if key not in self._assembled:
+            self._assembled[key] = self._assemble(row, again)
+            self._reads[key] = self._readers(row, again)
             if self._view.part[row.edge.producer] >= 0:
-                self._used(row.source)
-        return self._assembled[row.key]
+                self._used((row.source, again))
+        return self._assembled[key]
 
-    def _assemble(self, row: Input) -> Tensor:
+    def _assemble(self, row: Input, again: bool) -> Tensor:
         if row.own == row.box and row.box.elements:
-            output = self._outputs[row.source]
+            output = self._outputs[row.source, again]
             return output if row.box == row.frame else output[row.box.within(row.frame)]
-        whole = torch.empty(row.box.shape, dtype=self._dtype, device=self._device.torch_device)
+        last = any(self._parts[edge.consumer, row.sub_batch].reads_last for edge in row.readers)
+        layout = memory_format(last, self._dtype, self._device.torch_device)
+        whole = torch.empty(row.box.shape, dtype=self._dtype, device=self._device.torch_device, memory_format=layout)
         if row.own.elements:
-            whole[row.own.within(row.box)] = self._outputs[row.source][row.own.within(row.frame)]
-        for message, place in self._arriving[row.key]:
+            whole[row.own.within(row.box)] = self._outputs[row.source, again][row.own.within(row.frame)]
+        for message, place in self._arriving[row.key, again]:
             task, box = message.tasks[place], message.boxes[place]
             whole[box.within(row.box)] = self._arrivals.region(task)
             self._arrivals.consumed(task)
         return whole
 
-    def _forget_inputs(self, unit: Unit) -> None:
+    def _forget_inputs(self, unit: Unit, again: bool) -> None:
         for slot in range(len(self._graph.layers[unit[0]].inputs)):
             row = self._input_of.get((unit, slot))
-            if row is not None:
-                self._reads[row.key] -= 1
-                if self._reads[row.key] == 0:
-                    del self._assembled[row.key]
+            if row is not None and (not again or self._inside(unit, row)):
+                self._reads[row.key, again] -= 1
+                if self._reads[row.key, again] == 0:
+                    del self._assembled[row.key, again]
 
     def _reduce(self, unit: Unit, *, backward: bool) -> None:
         """Sum the statistics of a normalisation over its replicas."""

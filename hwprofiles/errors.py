@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-__all__ = ["ConfigError", "InfeasiblePlanError", "OrreryError", "UnreachableError"]
+__all__ = ["ConfigError", "DeviceMemoryError", "InfeasiblePlanError", "OrreryError", "UnreachableError"]
 
 
 class OrreryError(Exception):
@@ -26,3 +26,20 @@ class UnreachableError(OrreryError):
 
 class InfeasiblePlanError(OrreryError):
     """A well-formed plan that the given cluster cannot run."""
+
+
+class DeviceMemoryError(InfeasiblePlanError):
+    """A plan that needs more memory than a device has.
+
+    Args:
+        device: The device whose need is the largest multiple of its memory.
+        needed_bytes, capacity_bytes: What it needs, and what it has.
+        change: What would fit, in words.
+    """
+
+    def __init__(self, *, device: str, needed_bytes: float, capacity_bytes: float, change: str) -> None:
+        self.device, self.needed_bytes, self.capacity_bytes, self.change = device, needed_bytes, capacity_bytes, change
+        super().__init__(
+            f"plan does not fit on {device}: needs {needed_bytes / 2**30:.2f} GiB, the device has "
+            f"{capacity_bytes / 2**30:.2f} GiB; {change}"
+        )

@@ -132,6 +132,13 @@ def plan(
     compress_where: Annotated[
         Literal["all", "pays"], typer.Option(help="Compress all of them, or what shortens the simulated iteration.")
     ] = "all",
+    recompute: Annotated[
+        str,
+        typer.Option(metavar="R", help="Activations computed again: none, segments, or last layers of segments, A,B."),
+    ] = "none",
+    optimizer: Annotated[
+        Literal["sgd", "momentum", "adam"], typer.Option(help="Whose state must fit beside the parameters.")
+    ] = "momentum",
     refine: Refine = 0,
     json: Json = False,
 ) -> None:
@@ -154,6 +161,7 @@ def plan(
             graph, load_cluster(cluster), strategy=strategy, exchange=exchange, batch_norm=batch_norm, cut=cut,
             pipeline=asked_pipeline(stages=stages, micro_batches=micro_batches, schedule=schedule, stage_at=stage_at),
             compressed=compressed_of(graph, exchange, **types), where_it_pays=compress_where == "pays",
+            recompute=recompute, optimizer=optimizer,
             refine=refine, progress=progress,
         )  # fmt: skip
         save_plan(found, file)

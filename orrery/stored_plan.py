@@ -43,7 +43,7 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     cluster = load_cluster(plan.cluster)
     program = lower_plan(plan, graph, cluster, collectives=collectives)
     model = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
-    priced_s = additive_s(model, plan.configurations, plan.cut, plan.compressed)
+    priced_s = additive_s(model, plan.configurations, plan.cut, plan.compressed, plan.recompute)
     inputs = {
         f"cluster {plan.cluster}": (plan.cluster_digest, cluster.digest),
         f"compute profile {', '.join(p.name for p in model.profiles)}": (plan.costs_digest, model.digest),

@@ -10,6 +10,9 @@ from planner.compressed import PLAIN, Compressed
 from planner.costs import CostModel
 from planner.cut import WHOLE, Cut, sub_spaces
 from planner.edge_prices import edge_prices
+from planner.lowering import lower
+from planner.recompute import KEEP, Recompute
+from planner.replay import replay
 from planner.search.problem import evaluate
 from planner.strategies import Strategy, applied
 
@@ -27,7 +30,9 @@ class Terms(NamedTuple):
     """Of the inputs; one that several consumers share is that of the first."""
 
 
-def additive_s(model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compressed: Compressed = PLAIN) -> float:
+def additive_s(
+    model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compressed: Compressed = PLAIN, recompute: Recompute = KEEP
+) -> float:
     """Eq. 1 of a strategy; tensors in one layout are paid once, and what sub-batches do as often as they are.
 
     Args:
@@ -35,10 +40,15 @@ def additive_s(model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compresse
         strategy: A configuration for every layer.
         cut: Which layers take the mini-batch in sub-batches.
         compressed: What is compressed; encoding and decoding are paid beside the messages.
+        recompute: What is computed again; then phase by phase of the program, which knows what is repeated.
 
     Raises:
         ConfigError: A configuration does not fit its layer or a sub-batch, or the exchange cannot be compressed so.
     """
+    if recompute:
+        used, spaces, cut = applied(model, strategy, cut)
+        program = lower(used, spaces, cut=cut, compressed=compressed, recompute=recompute)
+        return replay(program, overlap=False, contention=False, iterations=1).iteration_s
     used, spaces, _ = applied(model, strategy, cut)
     if cut.parts == 1 and not compressed:
         return evaluate(used.problem(spaces, edge_prices(used)), [0] * len(spaces))

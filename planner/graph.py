@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
 from planner.shapes import Need, Shape
 
-__all__ = ["PHASES", "ComputationGraph", "Edge", "Layer", "Operation", "Parameter"]
+__all__ = ["PHASES", "ComputationGraph", "Edge", "Kept", "Layer", "Operation", "Parameter"]
 
 PHASES = ("forward", "activation_gradient", "weight_gradient", "update")
 """The compute phases of a layer in one iteration, in order."""
@@ -32,6 +32,26 @@ class Parameter:
     def elements(self) -> int:
         """Number of trained numbers."""
         return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What parts of a layer hold from their forward to the end of their backward tasks."""
+
+    inputs: bool = False
+    """Whether they read their inputs again."""
+    output: bool = False
+    """Whether they read their output again."""
+    elements: NDArray[np.float64] | float = 0.0
+    """Numbers of the network's type that they hold beside these, such as what a normalisation has read."""
+    index_bytes: NDArray[np.float64] | float = 0.0
+    """Bytes of other types, such as the places of maxima."""
+    before_output: bool = False
+    """Whether the output is made from these, after them."""
+    transforms: bool = False
+    """Whether they turn the gradient of the output into another one before they compute theirs."""
+    passes_on: bool = False
+    """Whether the gradients of their inputs are views of the gradient of the output, or of what it was turned into."""
 
 
 class Operation(Protocol):
@@ -66,6 +86,10 @@ class Operation(Protocol):
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Trained tensors."""
+        ...
+
+    def kept(self, part: Any) -> Kept:
+        """What parts (``planner.operations.base.Part``) hold for their backward tasks."""
         ...
 
     def kernels(

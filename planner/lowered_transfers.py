@@ -30,8 +30,9 @@ class Transfers:
         """Transfers, and the regions that they move."""
 
     def move(
-        self, edge: Edge, sub_batch: int, regions: Pieces, source: Ints, target: Ints, ready: Pairs, *, backward: bool
-    ) -> Ints:
+        self, edge: Edge, sub_batch: int, regions: Pieces, source: Ints, target: Ints, ready: Pairs, *, backward: bool,
+        again: bool = False,
+    ) -> Ints:  # fmt: skip
         """Bring regions of a tensor, or of its gradient, from device to device.
 
         Every sender encodes its regions in one task, each region once, and sends when all are encoded; every receiver
@@ -44,11 +45,14 @@ class Transfers:
             source, target: Shape (K,): devices.
             ready: Pairs (region, a task after which its source has it).
             backward: Whether it is the gradient.
+            again: Whether it is repeated in a recomputation.
 
         Returns:
             Shape (K,): the task after which each region is there.
         """
-        columns = {"consumer": edge.consumer, "slot": edge.slot, "sub_batch": sub_batch, "backward": backward}
+        columns = {
+            "consumer": edge.consumer, "slot": edge.slot, "sub_batch": sub_batch, "backward": backward, "again": again,
+        }  # fmt: skip
         kind = self.compressed.activation(self.model.graph, edge.producer)
         elements = (regions.high - regions.low).prod(axis=1)
         size = elements * float(self.model.graph.element_bytes)

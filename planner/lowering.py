@@ -18,6 +18,7 @@ from planner.graph import Edge
 from planner.lowered_exchange import Exchanges
 from planner.lowered_transfers import Transfers
 from planner.program import Program
+from planner.recompute import KEEP, Recompute, segments_of
 from planner.regions import Pieces, pieces_of
 from planner.schedule import BACKWARD, FORWARD
 from planner.tasks import Pairs, Rows, Tasks
@@ -48,9 +49,11 @@ class _Lowering:
     """Units of work are (layer, sub-batch): sub-batch 0 is all there is before the cut."""
 
     def __init__(
-        self, model: CostModel, spaces: Sequence[ConfigSpace], cut: Cut, compressed: Compressed, *, expand: bool
-    ) -> None:
+        self, model: CostModel, spaces: Sequence[ConfigSpace], cut: Cut, compressed: Compressed, recompute: Recompute,
+        *, expand: bool,
+    ) -> None:  # fmt: skip
         self.graph, self.whole, self.cut, self.compressed = model.graph, list(spaces), cut, compressed
+        self.segments = segments_of(model.graph, recompute, cut)
         self.model, self.cut_model = model, model.for_batch(model.graph.batch // cut.parts)
         self.cut_spaces = sub_spaces(self.cut_model.graph, spaces, cut, len(model.cluster.devices))
         self.tasks = Tasks()
@@ -60,11 +63,14 @@ class _Lowering:
         self.forward: dict[_Unit, Ints] = {}
         self.gradient: dict[_Unit, Ints] = {}
         self.weight_gradient: dict[_Unit, Ints] = {}
-        self.made: dict[_Unit, Rows] = {}  # after which tasks each part of an output is there
+        # after which tasks each part of an output is there, the first time and where it is recomputed
+        self.made: tuple[dict[_Unit, Rows], dict[_Unit, Rows]] = ({}, {})
+        self.recomputed: set[_Unit] = set()  # segments and sub-batches
         self.begun: dict[_Unit, Pairs] = {}  # what the backward tasks of each part wait for
         self.updates: list[tuple[_Unit, Ints, Ints]] = []  # and pairs (part, what its update waits for)
         # by producer, sub-batch that consumers read (-1: the whole batch) and layout
         self.deliveries: dict[_Unit, dict[int, _Delivery]] = {}
+        self.repeated: dict[_Unit, dict[int, _Delivery]] = {}
         self.delivered_by: dict[Edge, Edge] = {}
         self.times = [part_times(self._model(i), i, self._space(i)) for i in range(len(spaces))]
 
@@ -91,23 +97,49 @@ class _Lowering:
                     self._forward((i, micro_batch))
                 continue
             for i in reversed(stages[stage]):
+                self._recompute((i, micro_batch))
                 self._backward((i, micro_batch), phases)
             if cut.update_each:
                 rows = [self._update(*row) for row in self.updates]
                 carried += rows if micro_batch == cut.parts - 1 else []
                 self.updates.clear()
         for i in reversed(before):
+            self._recompute((i, 0))
             self._backward((i, 0))
         return self._program([*carried, *(self._update(*row) for row in self.updates)])
 
-    def _compute(self, unit: _Unit, phase: str, *, backward: bool) -> Ints:
+    def _recompute(self, unit: _Unit) -> None:
+        """Run the segment of a layer that is about to go back forward again, once."""
+        layer, sub_batch = unit
+        segment = self.segments[layer]
+        if segment < 0 or (segment, sub_batch) in self.recomputed:
+            return
+        self.recomputed.add((segment, sub_batch))
+        for i, other in enumerate(self.segments):
+            if other == segment:
+                self._forward_again((i, sub_batch))
+
+    def _forward_again(self, unit: _Unit) -> None:
+        """Compute a part's output again, from what its segment reads and what it has computed again."""
+        i, sub_batch = unit
+        inside = [edge for edge in self.graph.producers[i] if self.segments[edge.producer] == self.segments[i]]
+        deliveries = [self._deliver(edge, sub_batch, again=True) for edge in inside]
+        tasks = self._compute(unit, "forward", backward=False, again=True)
+        table = self._by_device(i, tasks)
+        self.tasks.wait(tasks, self.forward[unit])
+        for delivery in deliveries:
+            device, arrived = delivery.arrived
+            self.tasks.wait(table[device], arrived)
+        self.made[True][unit] = Rows.of(np.arange(len(tasks)), tasks, len(tasks))
+
+    def _compute(self, unit: _Unit, phase: str, *, backward: bool, again: bool = False) -> Ints:
         """One task a part."""
         self.tasks.group += 1
         i, sub_batch = unit
         devices = self.whole[i].devices
         return self.tasks.add(
             phase, i, len(devices), device=devices, part=np.arange(len(devices)), backward=backward,
-            work_s=self.times[i][phase], sub_batch=sub_batch,
+            work_s=self.times[i][phase], sub_batch=sub_batch, again=again,
         )  # fmt: skip
 
     def _by_device(self, i: int, tasks: Ints) -> Ints:
@@ -125,7 +157,7 @@ class _Lowering:
             device, arrived = delivery.arrived
             self.tasks.wait(table[device], arrived)
         summed = self._normalised(unit, np.arange(len(tasks)), tasks, backward=False)
-        self.made[unit] = Rows.of(*summed, len(tasks))
+        self.made[False][unit] = Rows.of(*summed, len(tasks))
 
     def _read(self, u: int, sub_batch: int, v: int) -> tuple[_Unit, _Unit]:
         """Key of what a consumer reads, and the unit that makes it."""
@@ -133,30 +165,33 @@ class _Lowering:
             return (u, -1), (u, 0)
         return (u, sub_batch), (u, sub_batch if self.cut.of(u) > 1 else 0)
 
-    def _deliver(self, edge: Edge, sub_batch: int) -> _Delivery:
+    def _deliver(self, edge: Edge, sub_batch: int, *, again: bool = False) -> _Delivery:
         """Send what the consumer lacks, unless another consumer of the tensor asked for the same."""
         u, v = edge.producer, edge.consumer
         model = self._model(v)
         producer = self.cut_spaces[u] if self.cut.of(v) > 1 else self.whole[u]
         layout = int(model.layouts(edge, self._space(v))[0])
         key, unit = self._read(u, sub_batch, v)
-        deliveries = self.deliveries.setdefault(key, {})
+        deliveries = (self.repeated if again else self.deliveries).setdefault(key, {})
         delivery = deliveries.get(layout)
         if delivery is None:
             layer, source = model.graph.layers[v], model.graph.layers[u].output
             needs = layer.operation.needs(edge.slot, layer.input_shapes)
             regions = pieces_of(producer, self._space(v), needs, source, len(self.model.cluster.devices))
             sources = producer.devices[regions.part]
-            at, made = self.made[unit].take(regions.part)
+            at, made = self.made[again][unit].take(regions.part)
             away = (sources != regions.device)[at]
             remote = np.flatnonzero(sources != regions.device)
             ready = np.searchsorted(remote, at[away]), made[away]
             there = self.transfers.move(
-                edge, sub_batch, regions.take(remote), sources[remote], regions.device[remote], ready, backward=False
-            )
+                edge, sub_batch, regions.take(remote), sources[remote], regions.device[remote], ready, backward=False,
+                again=again,
+            )  # fmt: skip
             arrived = np.concatenate([made[~away], there])
             device = regions.device[np.concatenate([at[~away], remote])]
             delivery = deliveries[layout] = _Delivery(edge, regions, (device, arrived))
+        if again:
+            return delivery
         delivery.sharers.append((v, sub_batch))
         self.delivered_by[edge] = delivery.edge
         return delivery
@@ -167,6 +202,9 @@ class _Lowering:
             return
         if unit not in self.begun:
             self.begun[unit] = self._normalised(unit, *self._gradients(unit), backward=True)
+            if unit in self.made[True]:
+                (part, after), again = self.begun[unit], self.made[True][unit].task
+                self.begun[unit] = np.append(part, np.arange(len(again))), np.append(after, again)
         part, after = self.begun[unit]
         for phase in phases:
             if not self.graph.has_phase(i, phase):
@@ -211,7 +249,7 @@ class _Lowering:
                 parts += [regions.part[remote], *[regions.part[local]] * len(ready)]
                 waits += [there, *(tasks[local] for tasks in ready)]
         unread = np.flatnonzero(np.bincount(np.concatenate(parts), minlength=len(devices)) == 0)
-        place, made = self.made[unit].take(unread)
+        place, made = self.made[False][unit].take(unread)
         return np.concatenate([*parts, unread[place]]), np.concatenate([*waits, made])
 
     def _normalised(self, unit: _Unit, part: Ints, after: Ints, *, backward: bool) -> tuple[Ints, Ints]:
@@ -242,6 +280,7 @@ class _Lowering:
             spaces=tuple(self.whole),
             cut=self.cut,
             sub_spaces=tuple(self.cut_spaces),
+            segments=self.segments,
             compressed=self.compressed,
             delivered_by=self.delivered_by,
             box_low=low,
@@ -256,7 +295,7 @@ class _Lowering:
 
 def lower(
     model: CostModel, spaces: Sequence[ConfigSpace], *, cut: Cut = WHOLE, compressed: Compressed = PLAIN,
-    collectives: str = "activity",
+    recompute: Recompute = KEEP, collectives: str = "activity",
 ) -> Program:  # fmt: skip
     """Lower a strategy into the program of one iteration.
 
@@ -265,6 +304,7 @@ def lower(
         spaces: For every layer the space that holds its one configuration.
         cut: Which layers take the mini-batch in sub-batches.
         compressed: Which tensors and gradients travel as codes.
+        recompute: Which activations are computed again before their layers go back.
         collectives: ``activity``: each round of an exchange, with its repeats, is one task on all its links;
             ``steps``: each message is a task, which waits for the messages that bring what it carries.
 
@@ -278,4 +318,4 @@ def lower(
     """
     if collectives not in ("activity", "steps"):
         raise ConfigError(f"collectives must be activity or steps, got {collectives!r}")
-    return _Lowering(model, spaces, cut, compressed, expand=collectives == "steps").run()
+    return _Lowering(model, spaces, cut, compressed, recompute, expand=collectives == "steps").run()

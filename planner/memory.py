@@ -1,121 +1,95 @@
-"""Memory that a program keeps on every device at its peak."""
+"""Memory that a program needs on every device at its peak, before any replay."""
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.errors import InfeasiblePlanError
-from planner.cut import schedule_of
-from planner.program import KINDS, Program
+from hwprofiles.errors import DeviceMemoryError
+from planner.buffers import BUFFERS, Buffers, Lives, parameter_bytes, residuals
+from planner.keeping import MOMENTUM, Keeping
+from planner.program import Program
 
-__all__ = ["COPIES_OF_PARAMETERS", "check_memory", "parameter_bytes", "peak_memory_bytes", "residuals"]
+__all__ = [
+    "COPIES_OF_PARAMETERS",
+    "check_memory",
+    "held_over_time",
+    "parameter_bytes",
+    "peak_memory_bytes",
+    "residuals",
+]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 COPIES_OF_PARAMETERS = 3
 """Value, gradient and momentum of every trained number."""
 
 
-def peak_memory_bytes(program: Program) -> NDArray[np.float64]:
-    """Bytes that each device must hold, at the layer of the backward pass where that is most.
+def peak_memory_bytes(program: Program, keeping: Keeping = MOMENTUM, *, without: Sequence[str] = ()) -> Floats:
+    """Bytes that each device must hold, at the task where that is most, tasks taken in program order.
 
-    Parameters with gradient and momentum, always.  While a layer computes backward: the output parts of it and of
-    the layers before it, and the regions received for them, kept until then; its gradients in hand (of its output
-    and its inputs, and what it sends back); and the gradients of earlier outputs that other branches have left.
-    Of layers that take sub-batches, gradients are of one, and outputs of as many as the schedule has in flight.
-    Codes of a tensor's gradient are there with it; those of parameters' gradients, and residuals, always.
+    The buffers are those of the replay (``planner.buffers``); what differs is when messages come and go, for a device
+    runs its own tasks in program order there too.
+
+    Args:
+        program: What is to run.
+        keeping: What is kept beside the tensors of the network.
+        without: Kinds of buffers (``planner.buffers.BUFFERS``) to leave out.
 
     Returns:
         Shape (devices,).
     """
-    graph, count = program.graph, len(program.cluster.devices)
-    parameters, outputs = np.zeros(count), np.zeros((len(graph.layers), count))
-    at_once = np.array([1 / program.cut.of(i) for i in range(len(graph.layers))])
-    for i, (layer, space) in enumerate(zip(graph.layers, program.spaces, strict=True)):
-        outputs[i, space.devices] = layer.output.elements * graph.element_bytes * at_once[i] / len(space.devices)
-        if graph.has_phase(i, "update"):
-            parameters[space.devices] += parameter_bytes(program, i) * COPIES_OF_PARAMETERS
-    kept = outputs.copy()
-    transfer = program.kind == KINDS.index("transfer")
-    received, sent = np.flatnonzero(transfer & ~program.backward), np.flatnonzero(transfer & program.backward)
-    sizes = np.where(transfer, program.region_bytes * at_once[program.consumer], 0.0)
-    np.add.at(kept, (program.consumer[received], program.peer[received]), sizes[received])
-    gradients = outputs.copy()
-    for edge in graph.edges:
-        gradients[edge.consumer] += outputs[edge.producer]
-    np.add.at(gradients, (program.consumer[sent], program.device[sent]), sizes[sent])
-    total = _kept(program, kept) + gradients + _pending(program, outputs)
-    tensor, codes = program.consumer >= 0, program.made_bytes + program.taken_bytes
-    coded = np.flatnonzero(program.is_coding & tensor & program.backward)
-    np.add.at(total, (program.consumer[coded], program.device[coded]), codes[coded])
-    coded = np.flatnonzero(program.is_coding & ~tensor)
-    np.add.at(parameters, program.device[coded], codes[coded])
-    for i, device in residuals(program):
-        parameters[device] += parameter_bytes(program, i)
-    peak: NDArray[np.float64] = parameters + total.max(axis=0)
-    return peak
+    lives, order = Lives(program, keeping), np.arange(program.size, dtype=float)
+    known = Buffers.of([lives.kept(), lives.passing(order, order + 1)])
+    if without:
+        known = known.take(~np.isin(known.kind, [BUFFERS.index(kind) for kind in without]))
+    base, start, _, held = held_over_time(known, len(program.cluster.devices))
+    busy = np.flatnonzero(np.diff(start))
+    if len(busy):
+        base[busy] = np.maximum(base[busy], np.maximum.reduceat(held, start[busy]))
+    return base
 
 
-def _kept(program: Program, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What is kept while a layer computes backward, shape (layers, devices).
+def held_over_time(known: Buffers, devices: int) -> tuple[Floats, Ints, Floats, Floats]:
+    """What every device holds, in exact steps.
 
-    Args:
-        program: The program.
-        sizes: Shape (layers, devices): bytes kept for each layer, of one sub-batch where it takes them.
+    Returns:
+        What is always there, shape (devices,); where the steps of each device begin, shape (devices + 1,); from when
+        on, and how much is held, one row a step.
     """
-    cut, kept = program.cut, np.cumsum(sizes, axis=0)
-    if cut.parts == 1:
-        return kept
-    schedule, stages = schedule_of(cut, program.spaces), cut.layers_of(len(sizes))
-    whole = np.array([sizes[rows.start : rows.stop].sum(axis=0) for rows in stages])
-    for stage, rows in enumerate(stages):
-        together = schedule.stages_of(schedule.groups[stage])
-        others = np.array(schedule.in_flight_at_backward[stage]) @ whole[together] - whole[stage]
-        before = sizes[: cut.first].sum(axis=0) + others.max(axis=0)
-        kept[rows.start : rows.stop] = before + np.cumsum(sizes[rows.start : rows.stop], axis=0)
-    return kept
+    passing = np.flatnonzero(np.isfinite(known.death_s) & (known.death_s > known.birth_s))
+    always = ~np.isfinite(known.death_s)
+    base = np.bincount(known.device[always], known.size_bytes[always], minlength=devices).astype(np.float64)
+    device = np.tile(known.device[passing], 2)
+    time_s = np.concatenate([known.birth_s[passing], known.death_s[passing]])
+    change = np.concatenate([known.size_bytes[passing], -known.size_bytes[passing]])
+    order = np.lexsort((time_s, device))
+    device, time_s, change = device[order], time_s[order], change[order]
+    # Sizes are whole bytes, or nearly so: the running sum over all devices is exact, and each device ends at its base.
+    last = np.ones(len(device), dtype=bool)
+    last[:-1] = (device[1:] != device[:-1]) | (time_s[1:] != time_s[:-1])  # what is freed and taken at once is one step
+    held = np.asarray(np.cumsum(change)[last] + base[device[last]], dtype=np.float64)
+    return base, np.searchsorted(device[last], np.arange(devices + 1)), time_s[last], held
 
 
-def residuals(program: Program) -> list[tuple[int, int]]:
-    """Pairs (layer, device) that keep what codes of the layer's gradients leave out: a number for every gradient."""
-    coded = np.flatnonzero(program.is_coding & (program.consumer < 0))
-    pairs = sorted(set(zip(program.layer[coded].tolist(), program.device[coded].tolist(), strict=True)))
-    kinds = {i: program.compressed.gradient(program.graph, i) for i, _ in pairs}
-    return [(i, device) for i, device in pairs if (kind := kinds[i]) is not None and kind.feedback]
-
-
-def _pending(program: Program, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Gradients of outputs before a layer that consumers after it have made already, shape (layers, devices)."""
-    pending = np.zeros_like(outputs)
-    for u, edges in enumerate(program.graph.consumers):
-        if len(edges) > 1:
-            consumers = sorted(edge.consumer for edge in edges)
-            # in hand at the consumers themselves: counted there
-            for v in range(u + 1, consumers[-1]):
-                if v not in consumers:
-                    pending[v] += outputs[u]
-    return pending
-
-
-def parameter_bytes(program: Program, layer: int) -> float:
-    """Bytes of a layer's parameters on each device that holds some."""
-    channel = int(program.spaces[layer].shards[0, 1])
-    parameters = program.graph.layers[layer].parameters
-    return float(sum(p.elements / (channel if p.split else 1) for p in parameters) * program.graph.element_bytes)
-
-
-def check_memory(program: Program, needed: NDArray[np.float64]) -> None:
+def check_memory(program: Program, needed: Floats, *, nearest: Callable[[], str] | None = None) -> None:
     """Refuse a program that does not fit.
 
     Args:
         program: What is to run.
         needed: Shape (devices,): bytes that it needs, by ``peak_memory_bytes`` or by a replay's memory curve.
+        nearest: Says what would fit.
 
     Raises:
-        InfeasiblePlanError: A device holds less than it needs; names the fullest one with both numbers.
+        DeviceMemoryError: A device holds less than it needs; names the fullest one with both numbers.
     """
     capacity = np.array([device.memory_bytes for device in program.cluster.devices])
     worst = int((needed / capacity).argmax())
     if needed[worst] > capacity[worst]:
-        name = program.cluster.devices[worst].name
-        raise InfeasiblePlanError(
-            f"plan does not fit on {name}: needs {needed[worst] / 2**30:.2f} GiB, the device has "
-            f"{capacity[worst] / 2**30:.2f} GiB; use more devices or a smaller batch"
+        raise DeviceMemoryError(
+            device=program.cluster.devices[worst].name,
+            needed_bytes=float(needed[worst]),
+            capacity_bytes=float(capacity[worst]),
+            change=nearest() if nearest else "use more devices or a smaller batch",
         )

@@ -17,7 +17,9 @@ from planner.costs import CostModel, part_times
 from planner.cut import WHOLE, Cut
 from planner.edge_prices import check_messages
 from planner.exchange import AUTO, Choice, layer_choice
+from planner.fitting import nearest_change
 from planner.graph import ComputationGraph
+from planner.keeping import MOMENTUM, Keeping
 from planner.layerwise import Found, find
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
@@ -25,6 +27,7 @@ from planner.memory_curve import replay_that_fits
 from planner.near_best import near_best
 from planner.pipeline import Pipeline, has_stages, strategy_and_cut
 from planner.program import Program
+from planner.recompute import KEEP, Recompute, recompute_of
 from planner.refine import Refined, refine
 from planner.strategies import NAMED, Strategy, applied, named_strategy
 
@@ -66,6 +69,10 @@ class Plan:
     """Which layers take the mini-batch in sub-batches."""
     compressed: Compressed = PLAIN
     """Which tensors and gradients travel as codes."""
+    recompute: Recompute = KEEP
+    """Which activations are computed again before their layers go back."""
+    optimizer: str = MOMENTUM.optimizer
+    """Whose state must fit: one of ``planner.keeping.OPTIMIZERS``."""
     configurations: Mapping[str, Configuration]
     model_digest: str
     cluster_digest: str
@@ -117,9 +124,13 @@ def exchange_choices(model: CostModel, strategy: Strategy, compressed: Compresse
 
 def lowered(
     model: CostModel, strategy: Strategy, *, cut: Cut = WHOLE, compressed: Compressed = PLAIN,
-    collectives: str = "activity",
+    recompute: Recompute = KEEP, keeping: Keeping = MOMENTUM, collectives: str = "activity",
 ) -> Program:  # fmt: skip
     """The program of one iteration of a strategy that fits in memory; arguments as for ``lower``.
+
+    Args:
+        model, strategy, cut, compressed, recompute, collectives: As for ``lower``.
+        keeping: What must fit beside the tensors of the network.
 
     Raises:
         ConfigError: Parts of a sub-batch would not be equal, or the exchange would have to sum codes.
@@ -127,8 +138,9 @@ def lowered(
     """
     model, spaces, cut = applied(model, strategy, cut)
     check_messages(model, spaces)
-    program = lower(model, spaces, cut=cut, compressed=compressed, collectives=collectives)
-    check_memory(program, peak_memory_bytes(program))
+    program = lower(model, spaces, cut=cut, compressed=compressed, recompute=recompute, collectives=collectives)
+    needed = peak_memory_bytes(program, keeping)
+    check_memory(program, needed, nearest=lambda: nearest_change(model, program, keeping, recompute=recompute))
     return program
 
 
@@ -146,7 +158,10 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
         )
     model = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
     compressed = compressed_of(graph, plan.exchange, **asdict(plan.compressed))
-    return lowered(model, plan.configurations, cut=plan.cut, compressed=compressed, collectives=collectives)
+    return lowered(
+        model, plan.configurations, cut=plan.cut, compressed=compressed, recompute=plan.recompute,
+        keeping=Keeping(optimizer=plan.optimizer), collectives=collectives,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +273,8 @@ def make_plan(
     pipeline: Pipeline | None = None,
     compressed: Compressed = PLAIN,
     where_it_pays: bool = False,
+    recompute: str = "none",
+    optimizer: str = MOMENTUM.optimizer,
     refine: int = 0,
     progress: Progress = None,
 ) -> Plan:
@@ -274,6 +291,8 @@ def make_plan(
         pipeline: What is asked of the strategy ``pipeline``.
         compressed: What travels as codes (``planner.compressed.compressed_of``); nothing for ``layerwise``.
         where_it_pays: Compress only what shortens the simulated iteration (``planner.compression_choice.pays``).
+        recompute: Which activations are computed again (``planner.recompute.recompute_of``); none for ``layerwise``.
+        optimizer: Whose state must fit: one of ``planner.keeping.OPTIMIZERS``.
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
@@ -296,12 +315,16 @@ def make_plan(
     if strategy == "layerwise" and compressed:
         given = compressed.gradients or compressed.activations
         raise ConfigError(f"compression must be none for layerwise, whose search does not know it, got {given!r}")
+    if strategy == "layerwise" and recompute not in ("", "none"):
+        raise ConfigError(f"recompute must be none for layerwise, whose search does not know it, got {recompute!r}")
+    again, keeping = KEEP, Keeping(optimizer=optimizer)
     if strategy == "layerwise":
         used = PLAIN
         chosen, found = _layerwise(model, refine, progress)
     else:
         chosen, cut = strategy_and_cut(model, strategy, cut=cut, pipeline=pipeline)
-        used, found = _simulated(model, chosen, cut, compressed, where_it_pays, progress)
+        again = recompute_of(graph, recompute, cut)
+        used, found = _simulated(model, chosen, cut, compressed, where_it_pays, again, keeping, progress)
     return Plan(
         model=graph.name,
         cluster=cluster.spec,
@@ -312,24 +335,28 @@ def make_plan(
         element_bytes=graph.element_bytes,
         cut=cut,
         compressed=used,
+        recompute=again,
+        optimizer=optimizer,
         configurations=dict(chosen),
         model_digest=graph.digest,
         cluster_digest=cluster.digest,
         costs_digest=model.digest,
-        additive_s=additive_s(model, chosen, cut, used),
+        additive_s=additive_s(model, chosen, cut, used, again),
         exchanges=exchange_choices(model, chosen, used),
         **found,
     )
 
 
 def _simulated(
-    model: CostModel, chosen: Strategy, cut: Cut, compressed: Compressed, where_it_pays: bool, progress: Progress
-) -> tuple[Compressed, dict[str, Any]]:
+    model: CostModel, chosen: Strategy, cut: Cut, compressed: Compressed, where_it_pays: bool, again: Recompute,
+    keeping: Keeping, progress: Progress,
+) -> tuple[Compressed, dict[str, Any]]:  # fmt: skip
     """What of a strategy is compressed, and the fields of ``Plan`` that say so."""
     notes: tuple[str, ...] = ()
     if compressed and where_it_pays:
         compressed, notes = pays(model, chosen, cut, compressed, progress=progress)
-    simulated_s = replay_that_fits(lowered(model, chosen, cut=cut, compressed=compressed)).iteration_s
+    program = lowered(model, chosen, cut=cut, compressed=compressed, recompute=again, keeping=keeping)
+    simulated_s = replay_that_fits(program, keeping).iteration_s
     return compressed, {"simulated_s": simulated_s, "notes": notes}
 
 

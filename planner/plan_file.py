@@ -15,10 +15,13 @@ from planner.configurations import Configuration
 from planner.cut import Cut
 from planner.exchange import Choice
 from planner.plan import Plan
+from planner.recompute import Recompute
 
 __all__ = ["VERSION", "load_plan", "save_plan"]
 
 VERSION = 1
+_APART = ("configurations", "cut", "compressed", "recompute", "exchanges", "notes")
+"""Fields that take another form in a plan."""
 
 
 class _Configuration(BaseModel):
@@ -71,6 +74,8 @@ class _File(BaseModel):
     element_bytes: Literal[4, 8] = 4
     cut: _Cut = _Cut()
     compressed: _Compressed = _Compressed()
+    recompute: list[str] = []
+    optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
     configurations: dict[str, _Configuration]
     model_digest: str
     cluster_digest: str
@@ -92,8 +97,9 @@ def save_plan(plan: Plan, path: Path) -> None:
     """
     content: dict[str, Any] = {"version": VERSION}
     for name in _File.model_fields:
-        if name not in ("version", "configurations"):
+        if name not in ("version", "configurations", "recompute"):
             content[name] = getattr(plan, name)
+    content["recompute"] = list(plan.recompute.ends)
     content["configurations"] = {
         layer: {"degrees": dict(c.degrees), "devices": list(c.devices)} for layer, c in plan.configurations.items()
     }
@@ -128,7 +134,7 @@ def load_plan(path: Path) -> Plan:
         checked = _File.model_validate(content)
     except ValidationError as error:
         raise ConfigError(f"plan file {path}: {_reasons(error)}") from error
-    values = checked.model_dump(exclude={"version", "configurations", "cut", "compressed", "exchanges", "notes"})
+    values = checked.model_dump(exclude={*_APART, "version"})
     configurations = {
         layer: Configuration(row.degrees, tuple(row.devices)) for layer, row in checked.configurations.items()
     }
@@ -141,6 +147,7 @@ def load_plan(path: Path) -> Plan:
         configurations=configurations,
         cut=Cut(**checked.cut.model_dump(exclude={"stages"}), stages=tuple(checked.cut.stages)),
         compressed=compressed,
+        recompute=Recompute(tuple(checked.recompute)),
         exchanges=exchanges,
         notes=tuple(checked.notes),
         **values,

@@ -54,6 +54,8 @@ class Program:
     """As ``spaces``, for one sub-batch: of the layers that take them, and of those that they read."""
     delivered_by: Mapping[Edge, Edge]
     """For every edge the one whose transfers bring its tensor: itself, or an earlier consumer's of equal layout."""
+    segments: tuple[int, ...]
+    """By layer, the segment that is computed again before it goes back; -1 where activations are kept."""
     compressed: Compressed
     """Which tensors and gradients travel as codes: compress tasks make them, decompress tasks read them."""
     kind: Ints
@@ -72,6 +74,8 @@ class Program:
     statistics: NDArray[np.bool_]
     """Whether a collective sums the statistics of a normalisation, forward or backward; other collectives sum
     gradients of parameters."""
+    again: NDArray[np.bool_]
+    """Whether a forward task, a transfer or the coding of one is repeated in a recomputation."""
     device: Ints
     """Device that computes or sends; -1 for collectives as single activities."""
     peer: Ints
@@ -137,7 +141,7 @@ class Program:
 
     def name(self, task: int) -> str:
         """Printed name: layer, what is done, where."""
-        text = self._name(task)
+        text = self._name(task) + (", again" if self.again[task] else "")
         cut = self.cut.parts > 1 and self.cut.of(max(self.layer[task], self.consumer[task])) > 1
         return f"{text}, sub-batch {self.sub_batch[task] + 1}" if cut else text
 

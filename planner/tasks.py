@@ -17,6 +17,7 @@ Pairs = tuple[Ints, Ints]
 
 _COLUMNS = {
     "kind": -1, "layer": -1, "consumer": -1, "slot": -1, "sub_batch": 0, "backward": False, "statistics": False,
+    "again": False,
     "device": -1, "peer": -1, "part": -1, "group": -1, "size_bytes": 0.0, "work_s": 0.0,
     "made_bytes": 0.0, "taken_bytes": 0.0,
 }  # fmt: skip

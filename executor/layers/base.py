@@ -22,6 +22,8 @@ class Step:
     seed: int
     targets: Tensor | None = None
     """For loss layers, of the part's samples: labels, int64, shape (samples,), or values of the input's shape."""
+    again: bool = False
+    """Whether the step's forward pass is repeated: with the same result, and running statistics stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class PartLayer(ABC):
 
     reduces: bool = False
     """Whether the runtime must sum ``statistics`` and call ``finish_forward`` and ``finish_backward``."""
+    reads_last: bool = False
+    """Whether it would copy an input whose channels are not last in memory."""
 
     def __init__(self, place: Place) -> None:
         self.layer = place.layer
@@ -101,6 +105,10 @@ class PartLayer(ABC):
     def finish_backward(self) -> None:
         """Complete ``begin_backward`` from the summed statistics."""
         raise TypeError(f"{self.layer.operation.kind} {self.layer.name!r} reduces no statistics")
+
+    def drop(self) -> None:
+        """Drop what ``forward`` saved; it will be called again, with ``Step.again``."""
+        self.release()
 
     def release(self) -> None:
         """Drop everything saved for the backward passes."""

@@ -38,6 +38,7 @@ class ConvolutionPart(EpiloguePart):
         given = place.inputs[0]
         windows = windows_of(operation.needs(0, place.layer.input_shapes), place.held, given)
         self._operation = operation
+        self.reads_last = channels_last(given.shape)
         self._segments = _segments(operation, place)
         self._in_padding: tuple[int, ...] | None = None
         native = [window.left if window.symmetric else 0 for window in windows]
@@ -52,7 +53,7 @@ class ConvolutionPart(EpiloguePart):
         """Convolve the region with the held filters, then normalise and activate."""
         weight, bias = parameters["weight"], parameters.get("bias")
         if self._in_padding is None:
-            values = laid_out(padded(inputs[0], self._copied), channels_last(self.inputs[0].shape))
+            values = laid_out(padded(inputs[0], self._copied), self.reads_last)
         else:
             values = weight.new_zeros(self._in_padding)
         products = [
@@ -66,7 +67,7 @@ class ConvolutionPart(EpiloguePart):
             for segment in self._segments
         ]
         self._saved["input"], self._saved["weight"] = values, weight
-        return self._epilogue(products[0] if len(products) == 1 else torch.cat(products, 1), parameters)
+        return self._epilogue(products[0] if len(products) == 1 else torch.cat(products, 1), parameters, step)
 
     def activation_gradient(self) -> list[Tensor]:
         """Gradient of the region."""

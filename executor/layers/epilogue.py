@@ -33,13 +33,13 @@ class EpiloguePart(PartLayer):
         if normaliser is not None:
             self.reduces, self.buffers = normaliser.reduced, normaliser.buffers
 
-    def _epilogue(self, product: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    def _epilogue(self, product: Tensor, parameters: Mapping[str, Tensor], step: Step) -> Tensor:
         if self._normaliser is None:
             return self._activated(product)
         weight, bias = (parameters[self._prefix + name] for name in ("weight", "bias"))
-        normalised = self._normaliser.begin_forward(product, weight, bias)
+        normalised = self._normaliser.begin_forward(product, weight, bias, again=step.again)
         self.statistics = self._normaliser.statistics
-        return normalised if self.reduces else self._activated(normalised)
+        return normalised if self.reduces and not step.again else self._activated(normalised)
 
     def finish_forward(self) -> Tensor:
         """Return the output, shape of ``held``, from the summed statistics."""
@@ -77,6 +77,12 @@ class EpiloguePart(PartLayer):
         assert self._normaliser.gradients is not None
         return dict(zip((f"{self._prefix}weight", f"{self._prefix}bias"), self._normaliser.gradients, strict=True))
 
+    def drop(self) -> None:
+        """Drop what ``forward`` saved, but a normalisation's statistics."""
+        self._saved.clear()
+        if self._normaliser is not None:
+            self._normaliser.drop()
+
     def release(self) -> None:
         """Drop everything saved for the backward passes."""
         super().release()
@@ -92,7 +98,7 @@ class BatchNormPart(EpiloguePart):
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
         """Normalise the input and apply the activation."""
-        return self._epilogue(inputs[0], parameters)
+        return self._epilogue(inputs[0], parameters, step)
 
     def activation_gradient(self) -> list[Tensor]:
         """Gradient of the input."""

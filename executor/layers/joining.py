@@ -23,7 +23,7 @@ class AddPart(EpiloguePart):
         total = torch.add(inputs[0], inputs[1])
         for values in inputs[2:]:
             total.add_(values)
-        return self._epilogue(total, parameters)
+        return self._epilogue(total, parameters, step)
 
     def activation_gradient(self) -> list[Tensor]:
         """One tensor for all slots."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["channels_last", "laid_out", "laid_out_as"]
+__all__ = ["channels_last", "laid_out", "laid_out_as", "memory_format"]
 
 CHANNELS_LAST_POSITIONS = 144
 """Positions from which a processor convolves images with the channels last: measured on two cores, it saves a fifth
@@ -25,8 +25,13 @@ def laid_out(values: Tensor, last: bool) -> Tensor:
         values: Any tensor; copied where its layout is another.
         last: Whether channels are last; numbers that are not float32, and GPUs, keep them first.
     """
-    quick = last and values.dtype == torch.float32 and values.device.type == "cpu"
-    return values.contiguous(memory_format=torch.channels_last if quick else torch.contiguous_format)
+    return values.contiguous(memory_format=memory_format(last, values.dtype, values.device))
+
+
+def memory_format(last: bool, dtype: torch.dtype, device: torch.device) -> torch.memory_format:
+    """The layout of a tensor that a convolution is to read; arguments as for ``laid_out``."""
+    quick = last and dtype == torch.float32 and device.type == "cpu"
+    return torch.channels_last if quick else torch.contiguous_format
 
 
 def laid_out_as(other: Tensor, values: Tensor) -> Tensor:
@@ -36,4 +41,4 @@ def laid_out_as(other: Tensor, values: Tensor) -> Tensor:
     before and first behind a pool it took five to eight times as long as after this copy.
     """
     last = other.dim() == 4 and other.is_contiguous(memory_format=torch.channels_last) and not other.is_contiguous()
-    return values.contiguous(memory_format=torch.channels_last) if last else values
+    return values.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)

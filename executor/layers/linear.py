@@ -24,7 +24,7 @@ class LinearPart(EpiloguePart):
         """Multiply the flattened samples with the held rows of the weights; activate; drop."""
         values, weight = inputs[0].reshape(len(inputs[0]), -1), parameters["weight"]
         self._saved["input"], self._saved["weight"] = values, weight
-        output = self._epilogue(torch.nn.functional.linear(values, weight, parameters.get("bias")), parameters)
+        output = self._epilogue(torch.nn.functional.linear(values, weight, parameters.get("bias")), parameters, step)
         return self._dropout.forward(output, step)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
@@ -41,6 +41,10 @@ class LinearPart(EpiloguePart):
         gradient = self._saved["product_gradient"]
         weight = {"weight": gradient.t() @ self._saved["input"]}
         return weight | {"bias": gradient.sum(0)} if self._operation.bias else weight
+
+    def drop(self) -> None:
+        """Drop everything: the mask is made again."""
+        self.release()
 
     def release(self) -> None:
         """Drop everything saved for the backward passes."""

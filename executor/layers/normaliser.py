@@ -44,9 +44,14 @@ class Normaliser:
         """Whether statistics are those of all parts."""
         return self.count is not None
 
-    def begin_forward(self, values: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Return the normalised values, or, reduced, the values: their statistics are set."""
-        self._saved = {"values": values, "weight": weight, "bias": bias}
+    def begin_forward(self, values: Tensor, weight: Tensor, bias: Tensor, *, again: bool = False) -> Tensor:
+        """Return the normalised values, or, reduced, the values: their statistics are set.
+
+        The second time running statistics stay; reduced, the values are normalised by the statistics kept.
+        """
+        self._saved |= {"values": values, "weight": weight, "bias": bias}
+        if again and self.reduced:
+            return self._fixed(weight, bias)
         mean, variance = self.buffers["running_mean"], self.buffers["running_var"]
         if self.reduced:
             own = values.numel() / len(mean)
@@ -55,7 +60,8 @@ class Normaliser:
             self.statistics = torch.stack((shifted, own_variance.double().addcmul_(shifted, shifted))).mul_(own)
             return values
         # The unbiased variance of one value does not exist: the running statistics then stay.
-        running = (mean, variance) if values.numel() > len(mean) else (None, None)
+        moves = values.numel() > len(mean) and not again
+        running = (mean, variance) if moves else (None, None)
         output: Tensor
         output, self._saved["mean"], self._saved["deviation"] = torch.ops.aten.native_batch_norm(
             values, weight, bias, *running, True, MOMENTUM, EPSILON
@@ -114,6 +120,10 @@ class Normaliser:
         sums, products = (self.statistics / -self.count).to(scale.dtype)
         broadcast = scale.view(-1, *(1 for _ in saved["values"].shape[2:]))
         return self._fixed(scale * products, scale * sums).addcmul_(saved["gradient"], broadcast)
+
+    def drop(self) -> None:
+        """Drop everything saved but the statistics, which ``begin_forward`` may need again."""
+        self._saved = {name: self._saved[name] for name in ("mean", "variance") if name in self._saved}
 
     def release(self) -> None:
         """Drop everything saved."""

@@ -65,7 +65,7 @@ class PartialSumPart(EpiloguePart):
         total = inputs[0].sum(SLICES)
         if self._bias:
             total += parameters["bias"].view(-1, *(1 for _ in total.shape[2:]))
-        return self._dropout.forward(self._epilogue(total, parameters), step)
+        return self._dropout.forward(self._epilogue(total, parameters, step), step)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
         """Go back through dropout, the activation and the normalisation."""
@@ -84,6 +84,11 @@ class PartialSumPart(EpiloguePart):
             gradient = self._saved["product_gradient"]
             gradients["bias"] = gradient.sum([dim for dim in range(gradient.dim()) if dim != 1])
         return gradients
+
+    def drop(self) -> None:
+        """Drop what ``forward`` saved, but a normalisation's statistics."""
+        super().drop()
+        self._dropout.release()
 
     def release(self) -> None:
         """Drop everything saved for the backward passes."""

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
-from planner.graph import PHASES, Parameter
+from planner.graph import PHASES, Kept, Parameter
 from planner.shapes import Need, Shape
 
-__all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "OperationBase", "Part", "identity_needs"]
+__all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "INDEX_BYTES", "OperationBase", "Part", "identity_needs"]
 
 Floats = NDArray[np.float64]
 
@@ -22,6 +22,8 @@ BATCH_STATISTICS = 2
 """Numbers a channel that batch normalisation sums: x and x^2 forward, dy and dy x backward."""
 ACTIVATION_ACCESSES, ACTIVATION_BACKWARD_ACCESSES = 2, 3
 """Forward reads and writes; backward reads outputs and gradients and writes."""
+INDEX_BYTES = 8
+"""Of the place of a maximum."""
 UPDATE_ACCESSES = 5
 """Momentum SGD reads weight, gradient and velocity, and writes weight and velocity."""
 UPDATE_FLOP = 4
@@ -127,6 +129,10 @@ class OperationBase(ABC):
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """None, unless the kind says otherwise."""
         return ()
+
+    def kept(self, part: Part) -> Kept:
+        """Nothing, unless the kind says otherwise."""
+        return Kept()
 
     def kernels(self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats]) -> Kernels:
         """Work of parts of the given sizes, shape (C,), in one of ``PHASES``.

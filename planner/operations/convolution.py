@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
-from planner.graph import Parameter
+from planner.graph import Kept, Parameter
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
@@ -107,6 +107,13 @@ class Convolution(OperationBase):
         bias = (Parameter("bias", (self.channels,)),) if self.bias else ()
         norm = tuple(Parameter(f"norm_{name}", (self.channels,)) for name in ("weight", "bias") if self.batch_norm)
         return (weight, *bias, *norm)
+
+    def kept(self, part: Part) -> Kept:
+        """The input; what the normalisation reads; the output, which says where the activation cut."""
+        return Kept(
+            inputs=True, output=self.activation is not None, elements=part.outputs if self.batch_norm else 0.0,
+            before_output=self.batch_norm, transforms=self.batch_norm or self.activation is not None,
+        )  # fmt: skip
 
     def _forward(self, part: Part) -> Kernels:
         return part.matrix(

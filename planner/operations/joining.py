@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
+from planner.graph import Kept
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
@@ -39,6 +40,11 @@ class Add(OperationBase):
             raise ConfigError(f"add needs 2 or more inputs of one shape, got {_list(inputs)}")
         return inputs[0]
 
+    def kept(self, part: Part) -> Kept:
+        """The output where an activation cut it."""
+        cuts = self.activation is not None
+        return Kept(output=cuts, transforms=cuts, passes_on=True)
+
     def _forward(self, part: Part) -> Kernels:
         count = len(part.inputs)
         accesses = count + 1 + (ACTIVATION_ACCESSES if self.activation else 0)
@@ -68,6 +74,10 @@ class Concat(OperationBase):
         sample, _, *positions = identity_needs(inputs[slot])
         offset = sum(shape.size("channel") for shape in inputs[:slot])
         return (sample, Need(dim="channel", offset=offset), *positions)
+
+    def kept(self, part: Part) -> Kept:
+        """Nothing."""
+        return Kept(passes_on=True)
 
     def _forward(self, part: Part) -> Kernels:
         return part.streaming(flop=0.0, elements=2 * part.outputs)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
-from planner.graph import Parameter
+from planner.graph import Kept, Parameter
 from planner.operations.base import Floats, OperationBase, Part
 from planner.operations.checks import check_activation, check_int, single
 from planner.shapes import Need, Shape
@@ -53,6 +53,14 @@ class Linear(OperationBase):
         """Weights and bias, both split with the channels."""
         weight = Parameter("weight", (self.channels, self._features(inputs)))
         return (weight, Parameter("bias", (self.channels,))) if self.bias else (weight,)
+
+    def kept(self, part: Part) -> Kept:
+        """The input and the output; under dropout instead what was there before it, and its factors."""
+        drops, activates = self.dropout > 0, self.activation is not None
+        return Kept(
+            inputs=True, output=activates and not drops, elements=(1 + activates) * part.outputs if drops else 0.0,
+            before_output=drops, transforms=activates or drops,
+        )  # fmt: skip
 
     def _forward(self, part: Part) -> Kernels:
         return self._product(part, rows=part.channels, columns=part.samples, depth=self._features(part.inputs))

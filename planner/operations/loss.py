@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
+from planner.graph import Kept
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import single
 from planner.shapes import Need, Shape
@@ -46,6 +47,10 @@ class Loss(OperationBase):
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
         """Everything of the part's samples."""
         return tuple(Need(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
+
+    def kept(self, part: Part) -> Kept:
+        """What the gradient starts from: the output."""
+        return Kept(output=True)
 
     def _forward(self, part: Part) -> Kernels:
         return part.streaming(flop=FLOP_PER_ELEMENT[self.function] * part.outputs, elements=2 * part.outputs)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
-from planner.graph import Parameter
+from planner.graph import Kept, Parameter
 from planner.operations.base import BATCH_STATISTICS, OperationBase, Part, identity_needs
 from planner.operations.checks import check_activation, check_int, single
 from planner.shapes import Need, Shape
@@ -48,6 +48,10 @@ class BatchNorm(OperationBase):
         channels = inputs[0].size("channel")
         return Parameter("weight", (channels,)), Parameter("bias", (channels,))
 
+    def kept(self, part: Part) -> Kept:
+        """The input, and the output where an activation cut it."""
+        return Kept(inputs=True, output=self.activation is not None, transforms=True)
+
     def _forward(self, part: Part) -> Kernels:
         return part.streaming(flop=BATCH_NORM_FLOP * part.outputs, elements=3 * part.outputs)
 
@@ -88,6 +92,10 @@ class LocalResponseNorm(OperationBase):
         """The same part, and its neighbours in the channels."""
         sample, _, *positions = identity_needs(inputs[0])
         return (sample, Need(dim="channel", kernel=self.size, pad=self.size // 2), *positions)
+
+    def kept(self, part: Part) -> Kept:
+        """The input, what it was divided by, and the output."""
+        return Kept(inputs=True, output=True, elements=part.outputs)
 
     def _forward(self, part: Part) -> Kernels:
         flop = (2 * self.size + POWER_FLOP) * part.outputs

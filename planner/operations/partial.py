@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hwprofiles.kernels import Kernels
-from planner.graph import Layer, Parameter
+from planner.graph import Kept, Layer, Parameter
 from planner.operations.base import Floats, OperationBase, Part
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
@@ -76,6 +76,10 @@ class PartialProduct:
         """The undivided layer's weights, split with its channels and with the slices."""
         return self.product.parameters(inputs)
 
+    def kept(self, part: Part) -> Kept:
+        """The slice of the input."""
+        return Kept(inputs=True)
+
     def kernels(self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats]) -> Kernels:
         """Work of parts of the given sizes, shape (C,), in one of ``PHASES``."""
         slices, sliced = part[IN_CHANNEL], self.sliced(inputs)
@@ -118,6 +122,10 @@ class PartialSum(OperationBase):
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Those of the undivided layer but its weights: bias, and scale and shift of a normalisation."""
         return tuple(p for p in self.operation.parameters(inputs) if p.name != "weight")
+
+    def kept(self, part: Part) -> Kept:
+        """What the undivided layer keeps, without its input."""
+        return replace(self.operation.kept(part), inputs=False, passes_on=True)
 
     def _forward(self, part: Part) -> Kernels:
         count, (passes, _) = part.inputs[0].size(IN_CHANNEL), self.operation.passes

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
-from planner.operations.base import OperationBase, Part
+from planner.graph import Kept
+from planner.operations.base import INDEX_BYTES, OperationBase, Part
 from planner.operations.checks import check_window, describe, single, window_size
 from planner.shapes import Need, Shape
 
@@ -59,6 +60,10 @@ class Pooling(OperationBase):
             *(Need(dim=dim, kernel=k, stride=s, pad=p) for dim, k, s, p in windows),
         )
 
+    def kept(self, part: Part) -> Kept:
+        """The input, for its shape, and where the maxima were."""
+        return Kept(inputs=True, index_bytes=INDEX_BYTES * part.outputs if self.mode == "max" else 0.0)
+
     def _forward(self, part: Part) -> Kernels:
         flop = part.outputs * math.prod(self.kernel)
         return part.streaming(flop=flop, elements=self._read(part) + part.outputs)
@@ -92,6 +97,10 @@ class GlobalPooling(OperationBase):
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
         """All positions of the part's samples and channels."""
         return tuple(Need(dim=dim if dim in ("sample", "channel") else None) for dim in inputs[0].dims)
+
+    def kept(self, part: Part) -> Kept:
+        """Where the maxima were; a mean needs nothing."""
+        return Kept(index_bytes=INDEX_BYTES * part.outputs if self.mode == "max" else 0.0)
 
     def _forward(self, part: Part) -> Kernels:
         read = self._read(part)

@@ -12,7 +12,7 @@ from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.graph import ComputationGraph
 from planner.lowering import lower
-from planner.memory import parameter_bytes, peak_memory_bytes
+from planner.memory import peak_memory_bytes
 from planner.network import Network
 from planner.oracle import forms, wires
 from planner.oracle.cases import SAMPLED, Case, Question, case_of, limits_of
@@ -158,11 +158,11 @@ def memory_reuse(graph: ComputationGraph, cluster: DeviceGraph) -> float:
     alone = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in graph.layers}
     model = CostModel(graph, DeviceGraph(cluster.name, [replace(cluster.devices[0], node=0)], (), ()))
     program = lower(model, spaces_of(graph, alone, 1))
-    held = 3 * sum(parameter_bytes(program, i) for i in range(len(graph.layers)) if graph.has_phase(i, "update"))
     counted = 2 * sum(
         layer.output.elements + sum(shape.elements for shape in layer.input_shapes) for layer in graph.layers
     )
-    return (float(peak_memory_bytes(program)[0]) - held) / (counted * graph.element_bytes)
+    held = peak_memory_bytes(program, without=("parameters", "optimizer state", "parameter gradients", "statistics"))
+    return float(held[0]) / (counted * graph.element_bytes)
 
 
 def _rows(

@@ -65,8 +65,8 @@ def _renumbered(program: Program, found: list[tuple[float, int, int]], order: In
     columns = {
         name: getattr(program, name)[source]
         for name in (
-            "layer", "consumer", "slot", "sub_batch", "backward", "statistics", "device", "peer", "part", "size_bytes",
-            "work_s", "made_bytes", "taken_bytes", "group", "box_low", "box_high",
+            "layer", "consumer", "slot", "sub_batch", "backward", "statistics", "again", "device", "peer", "part",
+            "size_bytes", "work_s", "made_bytes", "taken_bytes", "group", "box_low", "box_high",
         )
     }  # fmt: skip
     late, early = _dependencies(program, found)

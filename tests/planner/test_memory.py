@@ -4,14 +4,17 @@ import pytest
 from plans import cluster_of, program_of
 
 from hwprofiles.device_graph import DeviceGraph
-from hwprofiles.errors import InfeasiblePlanError
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.buffers import BUFFERS, Lives
 from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.cut import Cut
+from planner.keeping import Keeping
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.models import ModelBuilder, load_model
 from planner.plan import lowered
+from planner.stage_memory import surely_needed_bytes
 from planner.strategies import named_strategy, spaces_of
 
 
@@ -30,14 +33,15 @@ def peaks(strategy, count):
 
 
 def test_one_device_keeps_everything():
-    """At fc, the loss being over: outputs, the gradients of fc's output and input, and always the parameters with
-    gradient and momentum."""
-    numbers = 128 + 12 + (12 + 128) + 3 * (4 + 99)
+    """At conv, which goes back last: the data, its output, the gradient of that and what its activation leaves of it;
+    fc's gradients until they are used; and always the parameters with momentum."""
+    numbers = 4 * 16 + 128 + (128 + 128) + 99 + 2 * (4 + 99)
     assert peaks(lambda graph, count: named_strategy("data", graph, count), 1) == [numbers]
 
 
 def test_data_parallelism_keeps_all_parameters_and_half_the_samples():
-    numbers = (128 + 12 + (12 + 128)) / 2 + 3 * (4 + 99)
+    """At fc's weight gradient, before it goes into the buffer that is exchanged."""
+    numbers = (4 * 16 + 128 + (12 + 128)) / 2 + 99 + 3 * (4 + 99)
     assert peaks(lambda graph, count: named_strategy("data", graph, count), 2) == [numbers] * 2
 
 
@@ -47,9 +51,10 @@ def test_model_parallelism_keeps_part_of_the_parameters_and_what_it_receives():
     def strategy(graph, count):
         return named_strategy("model", graph, count)
 
-    # it receives the other half of the convolution, and holds its gradient until it is sent back
-    first = 64 + 64 + 12 + 3 * (2 + 99) + (12 + 64 + 64)
-    second = 64 + 64 + 3 * 2
+    # at fc's weight gradient: all channels of the convolution, put together, and the gradient of them
+    first = 64 + 64 + 128 + (12 + 128) + 99 + 2 * (2 + 99)
+    # at the convolution: the gradient that has come, the part's, and what the activation leaves of it
+    second = 64 + 64 + (64 + 64) + 2 * 2
     assert peaks(strategy, 2) == [first, second]
 
 
@@ -58,9 +63,31 @@ def test_spatial_parts_hold_copies_of_the_parameters():
         rows = named_strategy("model", graph, 1)
         return rows | {"conv": Configuration({"sample": 1, "channel": 1, "height": 2, "width": 1}, (0, 1))}
 
-    first = 64 + 64 + 12 + 3 * (4 + 99) + (12 + 64 + 64)
-    second = 64 + 64 + 3 * 4
+    first = 32 + 64 + 128 + (12 + 128) + 99 + 3 * 4 + 2 * 99
+    second = 32 + 64 + (64 + 64) + 3 * 4
     assert peaks(strategy, 2) == [first, second]
+
+
+@pytest.mark.parametrize(("optimizer", "copies"), [("sgd", 0), ("momentum", 1), ("adam", 2)])
+def test_optimizers_keep_their_state(optimizer, copies):
+    graph = counted()
+    program = program_of(CostModel(graph, cluster_of("titanx-4", 2)), named_strategy("data", graph, 2))
+    without = peak_memory_bytes(program, Keeping(optimizer=optimizer), without=("optimizer state",))
+    assert (peak_memory_bytes(program, Keeping(optimizer=optimizer)) - without).tolist() == [4 * 103 * copies] * 2
+
+
+def test_processors_keep_a_buffer_for_every_message():
+    """A half of the convolution's channels there, and its gradient back."""
+    graph = counted()
+    program = program_of(CostModel(graph, cluster_of("titanx-4", 2)), named_strategy("model", graph, 2))
+    lives = Lives(program, Keeping(host=True)).kept()
+    messages = lives.take(lives.kind == BUFFERS.index("messages"))
+    assert sorted(zip(messages.device.tolist(), messages.size_bytes.tolist(), strict=True)) == [(0, 256), (1, 256)]
+
+
+def test_an_unknown_optimizer_is_refused():
+    with pytest.raises(ConfigError, match="optimizer must be one of sgd, momentum, adam, got 'lamb'"):
+        Keeping(optimizer="lamb")
 
 
 @pytest.mark.parametrize(("order", "alive"), [("gpipe", (4, 4)), ("1f1b", (2, 1))])
@@ -73,10 +100,13 @@ def test_a_stage_keeps_what_the_schedule_has_in_flight(order, alive):
     }
     cut = Cut(parts=4, stages=(0, 1), order=order)
     program = lower(CostModel(graph, cluster), spaces_of(graph, strategy, 2), cut=cut)
-    first = 32 * alive[0] + 32 + 3 * 4
-    # at fc, as above, and what it received of the convolution; of the other micro-batches also the loss's outputs
-    second = (32 + 3) + (3 + 32) + (alive[1] - 1) * (32 + 3 + 3) + 3 * 99
+    # the data and the output; going back, what has come and its sum; of 1F1B the gradients of those before
+    first = (16 + 32) * alive[0] + 32 + 32 + 2 * 4 + (4 if order == "1f1b" else 0)
+    # at fc's second weight gradient: the tensor received and its gradient, that of the output; what the other
+    # micro-batches received, with the loss's outputs; the gradients so far, those that come, and their sum
+    second = 32 + 3 + 32 + (32 + 3) * max(alive[1] - 2, 0) + 3 * 99 + 2 * 99
     assert (peak_memory_bytes(program) / 4).tolist() == [first, second]
+    assert surely_needed_bytes(program)[0] / 4 == 32 * alive[0] + 32 + 3 * 4
 
 
 def small_devices(memory_bytes):

@@ -10,11 +10,12 @@ from plans import cluster_of, program_of, questions, random_strategy, star
 
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import InfeasiblePlanError
+from planner.buffers import BUFFERS
 from planner.costs import CostModel
 from planner.cut import Cut
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
-from planner.memory_curve import BUFFERS, memory_curve, replay_that_fits
+from planner.memory_curve import memory_curve, replay_that_fits
 from planner.models import ModelBuilder, load_model
 from planner.replay import replay
 from planner.strategies import named_strategy, spaces_of
@@ -38,53 +39,58 @@ def test_every_step_of_one_device_counted_by_hand():
     """Outputs are added one by one; gradients come and go from the loss down."""
     curve = curve_of(counted(), "data", 1, iterations=1)
 
-    kept = 2 * (4 + 99)
+    kept, data = 2 * (4 + 99), 4 * 16
     steps = [
-        kept + 128,  # forward: conv, fc, loss
-        kept + 128 + 12,
-        kept + 128 + 12 + 12,
-        kept + 128 + 12 + 12 + 12,  # the loss writes the gradient of fc's output
-        kept + 128 + 12 + 12 + 128,  # its own output goes, and the gradient of conv's output comes
-        kept + 128 + 12 + 12 + 128 + 99,  # fc's weight gradient
-        kept + 128 + 128 + 99 + 4,  # fc's tensors go, conv's weight gradient comes
+        kept + data,
+        kept + data + 128,  # forward: conv, fc, loss
+        kept + data + 128 + 12,
+        kept + data + 128 + 12 + 12,
+        kept + data + 128 + 12,  # nobody needs fc's output any more
+        kept + data + 128 + 12 + 12,  # the loss makes the gradient of fc's output
+        kept + data + 128 + 12,  # its own output goes
+        kept + data + 128 + 12 + 128,  # the gradient of conv's output comes
+        kept + data + 128 + 12 + 128 + 99,  # fc's weight gradient
+        kept + data + 128 + 128 + 99,  # fc's tensors go
+        kept + data + 128 + 128 + 99 + 128,  # what conv's activation leaves of the gradient
+        kept + data + 128 + 99 + 128 + 4,  # conv's weight gradient comes, the gradient of its output has gone
         kept + 99 + 4,  # only the updates are left
         kept + 4,
         kept,
     ]
     assert (curve.of(0)[1] / 4).tolist() == steps
-    assert curve.peak_bytes.tolist() == [4 * (kept + 128 + 12 + 12 + 128 + 99)]
+    assert curve.peak_bytes.tolist() == [4 * (kept + data + 128 + 128 + 99 + 128)]
 
 
 def test_lenet_on_one_device_is_the_sum_by_hand():
-    """The peak is pool1's activation gradient: two tensors with their gradients, and the later parameters'."""
+    """The peak is pool1's activation gradient: its places of maxima, its gradient, conv1's output and the gradient of
+    that, the data, and the later parameters' gradients."""
     curve = curve_of(load_model("lenet5", batch=64), "data", 1)
 
-    conv1, pool1 = 20 * 24 * 24 * 64, 20 * 12 * 12 * 64
+    conv1, pool1, data = 20 * 24 * 24 * 64, 20 * 12 * 12 * 64, 28 * 28 * 64
     parameters = {"conv1": 520, "conv2": 25_050, "fc1": 400_500, "fc2": 5_010}
     later = sum(parameters.values()) - parameters["conv1"]
-    assert curve.peak_bytes.tolist() == [4 * (2 * conv1 + 2 * pool1 + later + 2 * sum(parameters.values()))]
+    numbers = 2 * conv1 + 2 * pool1 + pool1 + data + later + 2 * sum(parameters.values())
+    assert curve.peak_bytes.tolist() == [4 * numbers]
     alive = curve.alive(0, curve.peak_time_s(0))
     assert alive["size_bytes"].sum() == curve.peak_bytes[0]
-    assert alive[alive["kind"] == "activations"].set_index("layer")["size_bytes"].to_dict() == {
-        "conv1": 4 * conv1,
-        "pool1": 4 * pool1,
+    assert alive[alive["kind"] == "kept for backward"].set_index("layer")["size_bytes"].to_dict() == {
+        "pool1": 8 * pool1
     }
 
 
 def test_two_devices_hold_what_they_receive_and_what_they_send_back():
     """Channels of the convolution in halves; fc and the loss are whole on device 0.
 
-    It holds most in fc's weight gradient, while the other half's gradient is on its way back: more than
-    the end of the forward pass, which the check before planning counts.
+    It holds most in fc's weight gradient, with all channels put together and the gradient of all of them.
     """
     curve = curve_of(counted(), "model", 2)
 
-    first = 2 * (2 + 99) + 64 + 64 + 12 + (12 + 64 + 64 + 99)  # the loss is gone by then
-    second = 2 * 2 + 64 + 64 + 2
+    first = 2 * (2 + 99) + 64 + 64 + 128 + (12 + 128 + 99)
+    second = 2 * 2 + 64 + 64 + 64 + 64
     assert (curve.peak_bytes / 4).tolist() == [first, second]
     kinds = curve.alive(0, curve.peak_time_s(0)).groupby("kind")["size_bytes"].sum() / 4
-    assert kinds["received activations"] == kinds["gradients to send"] == 64
-    assert kinds["activation gradients"] == 12 + 64
+    assert kinds["assembled inputs"] == 128
+    assert kinds["activation gradients"] == 12 + 128
 
 
 @given(questions(models=("lenet5", "alexnet")), st.integers(1, 3))
@@ -110,13 +116,15 @@ def test_curves_hold_what_is_alive_and_end_where_they_began(question, iterations
 @pytest.mark.parametrize("name", ["lenet5", "alexnet", "vgg16", "inception-v3", "resnet18", "cosmoflow", "conv1d"])
 @pytest.mark.parametrize("strategy", ["data", "model", "owt", "spatial"])
 def test_the_check_before_planning_is_near_the_curve(name, strategy):
-    """It covers what a replay holds, with at most an eighth to spare: branches of a block wait for each other."""
+    """Devices run their tasks in program order in both; a replay also shows how long messages are on their way."""
     graph = load_model(name, batch=16)
     curve = curve_of(graph, strategy, 4)
     checked = peak_memory_bytes(curve.program)
 
-    assert (curve.peak_bytes <= checked * (1 + 1e-9)).all()
-    assert checked.max() <= curve.peak_bytes.max() * 1.13
+    # of conv1d, whose first layer is its largest, all messages meet
+    assert 0.87 * curve.peak_bytes.max() <= checked.max() <= curve.peak_bytes.max() * (1 + 1e-9)
+    if name != "conv1d":
+        assert checked.max() >= 0.975 * curve.peak_bytes.max()
 
 
 def test_curves_repeat_to_the_last_bit():
@@ -143,19 +151,16 @@ def test_a_plan_that_only_the_replay_shows_too_large_is_refused():
 
 
 def test_sub_batches_hold_less_where_they_go_one_by_one():
-    """On one device: layers behind the cut hold one sub-batch at a time, or all of them, and gradients once."""
+    """On one device: layers behind the cut hold one sub-batch at a time, or all of them."""
     graph = load_model("lenet5", batch=64)
     model = CostModel(graph, star(1))
     spaces = spaces_of(graph, named_strategy("data", graph, 1), 1)
-    peaks, statics = {}, {}
+    peaks, numbers = {}, ("parameters", "optimizer state", "parameter gradients", "workspace")
     for name, cut in {
         "whole": Cut(), "each": Cut(parts=4, first=0), "all": Cut(parts=4, first=0, order="all"),
     }.items():  # fmt: skip
         program = lower(model, spaces, cut=cut)
-        peaks[name] = memory_curve(replay(program, iterations=1)).peak_bytes[0]
-        statics[name] = peak_memory_bytes(program)[0]
-    parameters = 3 * 4 * graph.parameter_count
-    assert peaks["each"] - parameters < 0.3 * (peaks["whole"] - parameters)
+        peaks[name] = peak_memory_bytes(program, without=numbers)[0]
+        assert peak_memory_bytes(program)[0] == memory_curve(replay(program, iterations=1)).peak_bytes[0]
+    assert peaks["each"] < 0.3 * peaks["whole"]
     assert peaks["each"] < peaks["all"] <= peaks["whole"]
-    for name, peak in peaks.items():
-        assert peak <= statics[name] * (1 + 1e-9)

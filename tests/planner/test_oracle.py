@@ -57,7 +57,13 @@ def test_data_equals_the_replay_for_every_network(model, count):
 
     assert row.iteration_s == pytest.approx(replayed_s(program), rel=1e-9)
     # the table counts a bias once; gradients and momentum of biases are the rest
-    assert row.memory_bytes == pytest.approx(float(peak_memory_bytes(program).max()), rel=5e-4)
+    numbers = ("parameters", "optimizer state", "parameter gradients", "statistics")
+    held = peak_memory_bytes(program, without=numbers).max() + 3 * 4 * graph.parameter_count
+    assert row.memory_bytes == pytest.approx(float(held), rel=5e-4)
+    # which leaves out the gradient of the layer at hand, before it goes into the buffer that is exchanged
+    held = peak_memory_bytes(program, without=("parameter gradients",)).max() + 4 * graph.parameter_count
+    largest = 4 * max(layer.parameter_count for layer in graph.layers)
+    assert 0 <= peak_memory_bytes(program).max() - held <= largest
 
 
 @pytest.mark.parametrize("model", ["alexnet", "vgg16", "resnet50"])

@@ -15,10 +15,10 @@ from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.cut import Cut
 from planner.lowering import lower
-from planner.memory import peak_memory_bytes
 from planner.models import ModelBuilder, load_model
 from planner.pipeline import Pipeline, pipeline_strategy
 from planner.program import KINDS
+from planner.stage_memory import surely_needed_bytes
 from planner.strategies import spaces_of
 
 
@@ -71,7 +71,7 @@ def test_no_other_cut_that_fits_has_a_faster_slowest_stage(sizes, stages, schedu
     slowest_s, needs = {}, []
     for cuts in combinations(range(1, count), stages - 1):
         program = lowered(model, Cut(parts=4, order=schedule, stages=(0, *cuts)))
-        needs.append(peak_memory_bytes(program).max())
+        needs.append(surely_needed_bytes(program).max())
         if needs[-1] <= memory_bytes:
             slowest_s[0, *cuts] = stage_times_s(program).max()
     asked = Pipeline(stages=stages, micro_batches=4, schedule=schedule)
@@ -92,7 +92,7 @@ def test_what_is_refused_would_not_fit_lowered(model, schedule, stages):
     asked = Pipeline(stages=stages, micro_batches=4, schedule=schedule)
     roomy = CostModel(graph, small(stages, 1e12))
     _, fastest = pipeline_strategy(roomy, asked)
-    needed = peak_memory_bytes(lowered(roomy, fastest)).max()
+    needed = surely_needed_bytes(lowered(roomy, fastest)).max()
     _, cut = pipeline_strategy(CostModel(graph, small(stages, needed)), asked)
     assert cut == fastest
 
