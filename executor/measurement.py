@@ -1,7 +1,7 @@
 """What all ranks measured, joined: when each task of the program really ran."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +44,9 @@ class Measurement:
     """Shape (ranks,)."""
     notes: tuple[str, ...] = ()
     """What else ranks have to say."""
+    allocated_bytes: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    """Shape (ranks, kinds): what was allocated at the peak, by ``executor.memory_meter.ALLOCATED``; empty if not asked
+    for."""
 
     @cached_property
     def ends_s(self) -> Floats:
@@ -114,6 +117,7 @@ class Measurement:
             np.savez_compressed(
                 file, start_s=self.start_s, end_s=self.end_s, sent_bytes=self.sent_bytes, loss=self.loss,
                 paused=self.paused, peak_memory_bytes=self.peak_memory_bytes, notes=np.array(self.notes, dtype=str),
+                allocated_bytes=self.allocated_bytes,
             )  # fmt: skip
         partial.replace(path)
 
@@ -131,6 +135,7 @@ def join(
     losses: Floats,
     peak_memory_bytes: Floats,
     *,
+    allocated_bytes: Floats | None = None,
     paused: Sequence[bool] = (),
     notes: tuple[str, ...] = (),
 ) -> Measurement:
@@ -141,6 +146,7 @@ def join(
         ranks: By rank and iteration, on one clock.
         losses: Shape (ranks, steps): shares of the mean loss.
         peak_memory_bytes: Shape (ranks,).
+        allocated_bytes: As in ``Measurement``.
         paused: As in ``Measurement``; nothing came between if empty.
         notes: As in ``Measurement``.
     """
@@ -157,4 +163,5 @@ def join(
         loss=losses.sum(axis=0),
         peak_memory_bytes=peak_memory_bytes,
         notes=notes,
+        allocated_bytes=np.empty((0, 0)) if allocated_bytes is None else allocated_bytes,
     )

@@ -6,16 +6,27 @@ Only what the thread that starts the meter allocates is seen: the scratch of sum
 nor is what libraries take without torch's allocator, such as gloo's buffers and oneDNN's reordered weights.
 """
 
+import gc
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-__all__ = ["HeldBytes", "MemoryMeter"]
+from executor.devices import Device
+
+if TYPE_CHECKING:
+    from executor.session import Session
+
+__all__ = ["ALLOCATED", "AllocationMeter", "HeldBytes", "MemoryMeter"]
+
+ALLOCATED = ("peak", "parameters", "optimizer_state", "exchanged_gradients", "message_buffers", "activations_and_rest")
+"""What is allocated at the peak: all, and what it is made of."""
 
 _EVENT = "[memory]"
 
@@ -69,6 +80,43 @@ class MemoryMeter:
         return HeldBytes(moments, np.cumsum([float(row[1]) for row in rows]))
 
 
-def storage_bytes(tensors: list[torch.Tensor]) -> float:
+def _storage_bytes(tensors: Iterable[Tensor]) -> float:
     """Bytes of the storages of tensors, each storage once."""
     return float(sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values()))
+
+
+class AllocationMeter:
+    """What one rank allocates from now on, at its peak; on a GPU by the allocator's own books.
+
+    Args:
+        device: Where the rank computes.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._cuda = device.torch_device.type == "cuda"
+        self._peak_bytes, self._before_bytes = 0.0, 0.0
+        if self._cuda:
+            torch.cuda.reset_peak_memory_stats()
+            self._before_bytes = float(torch.cuda.memory_allocated())
+        else:
+            gc.collect()
+            self._meter = MemoryMeter()
+            self._meter.start()
+
+    def stop(self) -> None:
+        """End of what is measured."""
+        if self._cuda:
+            self._peak_bytes = float(torch.cuda.max_memory_allocated()) - self._before_bytes
+        else:
+            self._peak_bytes = self._meter.stop().peak_bytes
+
+    def split(self, session: "Session") -> list[float]:
+        """Bytes by ``ALLOCATED``: what is always there by its tensors, and what is left of the peak."""
+        parameters = _storage_bytes(t for row in session.parameters.values() for t in row.values())
+        state = _storage_bytes(
+            t for row in session.optimizers.values() for tensors in row.state.values() for t in tensors
+        )
+        gradients = _storage_bytes(session.worker.gradient_buffers())
+        messages = _storage_bytes(session.worker.message_buffers())
+        rest = self._peak_bytes - parameters - state - gradients - messages
+        return [self._peak_bytes, parameters, state, gradients, messages, rest]

@@ -36,6 +36,8 @@ class RunOptions:
     """Threads that a rank computes with; 0: the machine's cores, shared equally."""
     join_bytes: float = 4 * 1024.0 * 1024.0
     """Gradients of several layers are summed as one buffer up to this size."""
+    memory: bool = False
+    """Count what the first iterations allocate, exactly; on a processor this slows them down."""
     checkpoint: str = ""
     """Folder for checkpoints; empty for none."""
     checkpoint_every: int = 0

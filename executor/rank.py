@@ -17,7 +17,8 @@ import torch.distributed as dist
 from executor.clocks import clock_offset_s
 from executor.devices import Device, device_of
 from executor.launch import threads_of
-from executor.measurement import MEASUREMENT, Measurement, join
+from executor.measurement import MEASUREMENT, WARM_UP, Measurement, join
+from executor.memory_meter import AllocationMeter
 from executor.options import RunOptions, read_options
 from executor.places import Place, local_ranks
 from executor.rank_process import process_group, serve
@@ -91,6 +92,7 @@ def _train(
     first = checkpoints.latest_step() if checkpoints and options.resume else 0
     if first >= options.steps:
         raise ConfigError(f"steps must be more than the {first} that the checkpoint has done, got {options.steps}")
+    meter = AllocationMeter(device) if options.memory else None
     session = open_session(
         program, rank, options, reduced=reduced, device=device, status=status, steps=options.steps - first,
     )  # fmt: skip
@@ -106,6 +108,8 @@ def _train(
     for number in range(first, options.steps):
         begin = time.perf_counter()
         result = session.worker.step(number)
+        if meter and number + 1 == min(first + WARM_UP, options.steps):
+            meter.stop()
         losses.append(result.loss)
         kept.append((result.measured, paused))
         images_per_s = program.graph.batch / (time.perf_counter() - begin)
@@ -120,7 +124,8 @@ def _train(
             progress(images_per_s, done)
     status.at(-1, RankState.WAITING)
     session.worker.close()
-    return _gathered(program, losses, kept, offset_s, device, rank, notes)
+    allocated = meter.split(session) if meter else []
+    return _gathered(program, losses, kept, offset_s, device, rank, notes, allocated)
 
 
 def _checkpoints(options: RunOptions, program: Program) -> "Checkpoints | None":
@@ -139,6 +144,7 @@ def _gathered(
     device: Device,
     rank: int,
     notes: tuple[str, ...],
+    allocated: list[float],
 ) -> Measurement | None:
     """Bring what all ranks measured to rank 0."""
     measured, paused = zip(*kept, strict=True)
@@ -147,16 +153,19 @@ def _gathered(
         losses,
         device.peak_memory_bytes(),
         notes,
+        allocated,
     )
-    rows: list[tuple[list[Measured], list[float], float, tuple[str, ...]]] | None = None
+    rows: list[tuple[list[Measured], list[float], float, tuple[str, ...], list[float]]] | None = None
     if rank == 0:
         rows = [mine] * dist.get_world_size()
     dist.gather_object(mine, rows)
     if rows is None:
         return None
-    views, shares, peaks, told = zip(*rows, strict=True)
+    views, shares, peaks, told, kinds = zip(*rows, strict=True)
     notes = tuple(dict.fromkeys(note for row in told for note in row))
-    return join(program, views, np.array(shares), np.array(peaks), paused=paused, notes=notes)
+    return join(
+        program, views, np.array(shares), np.array(peaks), allocated_bytes=np.array(kinds), paused=paused, notes=notes
+    )
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -291,6 +291,11 @@ class GradientExchange:
                 self._coded += 1
             self._bucket |= {chains[0].layer: bucket for chains in group}
 
+    @property
+    def buffers(self) -> list[Tensor]:
+        """Where gradients are summed."""
+        return [bucket.flat for bucket in self._bucket.values()]
+
     def submit(self, layer: int, gradients: Mapping[str, Tensor]) -> bool:
         """Sum a layer's gradients, of the next of its sums, as soon as those that travel with them exist too.
 

@@ -27,6 +27,11 @@ __all__ = ["GlooTransport", "NcclTransport", "Transport", "transport_of"]
 class Transport(ABC):
     """How one rank sends and receives the messages of its program."""
 
+    @property
+    def buffers(self) -> list[Tensor]:
+        """Where messages arrive, as far as these are always there."""
+        return []
+
     @abstractmethod
     def exchange(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
         """Send the messages of one phase, and get ready for those that the others send in it; does not wait."""
@@ -111,6 +116,11 @@ class GlooTransport(Transport):
         for peer, arrivals in peers.items():
             # messages of one rank come over one connection, in the order in which it sends them
             threading.Thread(target=self._watch, args=(arrivals, iterations), name=f"from-{peer}", daemon=True).start()
+
+    @property
+    @override
+    def buffers(self) -> list[Tensor]:
+        return [arrival.buffer for arrival in self._arrivals.values()]
 
     def _watch(self, arrivals: Sequence[_Arrival], iterations: int) -> None:
         for iteration in range(iterations):

@@ -218,6 +218,14 @@ class Worker:
         """From the next step on send beside arithmetic, or wait for each message; the same on all ranks."""
         self._overlap = self._exchange.overlap = overlap
 
+    def gradient_buffers(self) -> list[Tensor]:
+        """Where gradients are summed over replicas, always there."""
+        return self._exchange.buffers
+
+    def message_buffers(self) -> list[Tensor]:
+        """Where messages arrive, always there; none on GPUs."""
+        return self._transport.buffers
+
     def close(self) -> None:
         """End what runs beside; all ranks must call it together."""
         self._transport.close()

@@ -47,6 +47,9 @@ def run(
         "auto"
     ),
     threads: Annotated[int, typer.Option(metavar="T", help="Of each rank; 0: the cores, shared equally.")] = 0,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Count what the first two iterations allocate, beside the prediction.")
+    ] = False,
     checkpoint: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for checkpoints.")] = None,
     checkpoint_every: Annotated[
         int, typer.Option(metavar="K", help="Steps between checkpoints; 0: only after the last.")
@@ -87,6 +90,7 @@ def run(
         stand_in=stand_in_compute,
         device=device,
         threads=threads,
+        memory=memory,
         checkpoint=str(checkpoint or ""),
         checkpoint_every=checkpoint_every,
         resume=resume,
@@ -175,6 +179,12 @@ class _Report:
             return print_json(values)
         peaks = [f"{peak / 2**20:.0f} MiB" for peak in values["peak_memory_bytes"]]
         told = {name: value for name, value in values.items() if name not in ("iterations_s", "peak_memory_bytes")}
+        if "allocated_bytes" in told:
+            measured, foretold = told.pop("allocated_bytes"), told.pop("predicted_bytes")
+            pairs = zip(measured, foretold, strict=True)
+            told["allocated by rank"] = [
+                f"{row['peak'] / 2**20:.1f} MiB, predicted {size / 2**20:.1f}" for row, size in pairs
+            ]
         told["images/s"] = told.pop("images_per_s")
         print_pairs({**told, "peak memory by rank": peaks})
 
@@ -197,4 +207,16 @@ def _values(run: "Run", options: "RunOptions") -> dict[str, Any]:
         "peak_memory_bytes": measured.peak_memory_bytes.tolist(),
         "iterations_s": measured.iterations_s.tolist(),
         "notes": measured.notes,
+    } | (_memory(run, options) if options.memory else {})
+
+
+def _memory(run: "Run", options: "RunOptions") -> dict[str, Any]:
+    """What each rank allocated at its peak, by kind, and what was predicted."""
+    from executor.memory import predicted_bytes
+    from executor.memory_meter import ALLOCATED
+
+    rows = run.measurement.allocated_bytes.tolist()
+    return {
+        "allocated_bytes": [dict(zip(ALLOCATED, row, strict=True)) for row in rows],
+        "predicted_bytes": predicted_bytes(run.program, options)[: len(rows)].tolist(),
     }

@@ -1,0 +1,25 @@
+"""What a run is predicted to hold, with the optimizer and on the device that it is run with."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from executor.optimizer_spec import OptimizerSpec
+from executor.options import RunOptions
+from planner.keeping import Keeping
+from planner.memory import peak_memory_bytes
+from planner.program import Program
+
+__all__ = ["keeping_of", "predicted_bytes"]
+
+
+def keeping_of(optimizer: OptimizerSpec, *, host: bool) -> Keeping:
+    """What an optimizer keeps, on processors or on GPUs."""
+    moves = optimizer.name == "sgd" and optimizer.momentum > 0
+    return Keeping(optimizer="momentum" if moves else optimizer.name, host=host)
+
+
+def predicted_bytes(program: Program, options: RunOptions) -> NDArray[np.float64]:
+    """Peak of every device, shape (devices,); on processors with the copies that their library makes."""
+    host = options.device == "cpu" or (options.device == "auto" and not torch.cuda.is_available())
+    return peak_memory_bytes(program, keeping_of(options.optimizer, host=host))
