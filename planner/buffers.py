@@ -452,8 +452,8 @@ class Lives:
             last = end.max(axis=1)
             until = last if self.exchanged[i] else np.maximum(update[cells].max(axis=1), last)
             rows.append(self._buffers("parameter gradients", i, devices, self.held_bytes[i], begin.min(axis=1), until))
-            added = begin > begin.min(axis=1, keepdims=True)  # what is added, and the sum
-            size = np.where(added, 2 * self.held_bytes[i], 0.0).ravel()
+            turn = begin.argsort(axis=1).argsort(axis=1)  # the second is added to the first in a tensor of their own
+            size = np.choose(np.minimum(turn, 2), [0.0, 2.0, 1.0]).ravel() * self.held_bytes[i]
             rows.append(self._buffers("workspace", i, np.repeat(devices, subs), size, begin.ravel(), end.ravel()))
         return rows
 
