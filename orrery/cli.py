@@ -11,6 +11,7 @@ from orrery.errors import run
 from orrery.lab_command import lab
 from orrery.oracle_command import oracle
 from orrery.output import print_json, to_json, whole_file
+from orrery.pages_command import timeline
 from orrery.probe_command import probe
 from orrery.progress import progress_bar
 from orrery.reproduce_command import reproduce
@@ -313,6 +314,7 @@ app.command("oracle")(oracle)
 app.command("streams")(streams)
 app.command("sweep")(sweep)
 app.command("results")(results)
+app.command("timeline")(timeline)
 app.add_typer(lab, name="lab")
 app.add_typer(whatif, name="whatif")
 

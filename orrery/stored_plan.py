@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from planner.costs import CostModel
+    from planner.plan import Plan
     from planner.program import Program
 
 __all__ = ["StoredPlan", "open_plan"]
@@ -14,7 +16,9 @@ __all__ = ["StoredPlan", "open_plan"]
 class StoredPlan:
     """A plan that can be replayed."""
 
+    plan: "Plan"
     program: "Program"
+    costs: "CostModel"
     additive_s: float
     """Eq. 1, priced now."""
     notes: tuple[str, ...]
@@ -50,4 +54,5 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     }
     changed = " and ".join(name for name, (then, now) in inputs.items() if then != now)
     note = f"{changed} changed since the plan was made: {plan.additive_s:.6g} s then, {priced_s:.6g} s now"
-    return StoredPlan(program=program, additive_s=priced_s, notes=(*plan.notes, *((note,) if changed else ())))
+    notes = (*plan.notes, *((note,) if changed else ()))
+    return StoredPlan(plan=plan, program=program, costs=model, additive_s=priced_s, notes=notes)

@@ -1,0 +1,108 @@
+"""A plan on its cluster, replayed once: what all its pages are drawn from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from zipfile import BadZipFile
+
+import pandas as pd
+
+from hwprofiles.errors import ConfigError
+from planner.memory_curve import MemoryCurve, memory_curve
+from planner.plan import Plan
+from planner.program import Program
+from planner.program_path import Path as CriticalPath
+from planner.program_path import program_path
+from planner.replay import Replay, replay
+from reports.units import plain_unit, time_unit
+
+__all__ = ["PlanView"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanView:
+    """A plan with its program, and what follows from them, each found when it is first asked for."""
+
+    plan: Plan
+    program: Program
+    additive_s: float
+    """Eq. 1, priced now."""
+    notes: Sequence[str] = field(default=())
+    measured: pd.DataFrame | None = None
+    """Timeline of a measured iteration of the same program."""
+    measured_s: float = float("nan")
+    """Median time of a measured iteration."""
+
+    def with_measurement(self, path: Path) -> "PlanView":
+        """The same beside what ``orrery run`` measured of it.
+
+        Raises:
+            ConfigError: ``path`` is no measurement, or one of another program.
+        """
+        from executor.measurement import read_measurement
+
+        try:
+            measurement = read_measurement(path)
+        except (OSError, BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else "no file that a run wrote"
+            raise ConfigError(f"measured must be measured.npz of a run, got {str(path)!r}: {reason}") from None
+        tasks = measurement.start_s.shape[1]
+        if tasks != self.program.size:
+            raise ConfigError(
+                f"measured must be of the same plan: {str(path)!r} has {tasks:,} tasks, the plan {self.program.size:,}"
+            )
+        timeline = measurement.timeline(self.program)
+        return replace(self, measured=timeline, measured_s=measurement.iteration_s)
+
+    @cached_property
+    def replay(self) -> Replay:
+        """Overlapped, with contention."""
+        return replay(self.program)
+
+    @cached_property
+    def path(self) -> CriticalPath:
+        """What the iteration waits for."""
+        return program_path(self.replay)
+
+    @cached_property
+    def memory(self) -> MemoryCurve:
+        """What every device holds."""
+        return memory_curve(self.replay)
+
+    @property
+    def subject(self) -> str:
+        """Model, cluster, strategy and size, as they stand above a page."""
+        devices = len(self.program.cluster.devices)
+        return (
+            f"{self.plan.model} · {self.plan.cluster} · {self.plan.strategy} · {devices:,} devices"
+            f" · batch {self.plan.batch:,}"
+        )
+
+    @property
+    def headline(self) -> str:
+        """How long an iteration takes, and what the most of it is spent on."""
+        unit = time_unit([self.replay.iteration_s])
+        kind, seconds = next(iter(self.path.seconds_by("kind").items()))
+        measured = f", {unit.full(self.measured_s)} measured" if self.measured is not None else ""
+        return (
+            f"{self.plan.model} by {self.plan.strategy} on {self.plan.cluster} takes "
+            f"{unit.full(self.replay.iteration_s)} an iteration{measured}; {seconds / self.replay.iteration_s:.0%} of "
+            f"its critical path is {kind.replace('_', ' ')}."
+        )
+
+    @property
+    def tiles(self) -> list[tuple[str, str, str]]:
+        """Key numbers: label, number, unit."""
+        shares, simulated_s = self.replay.shares(), self.replay.iteration_s
+        unit, images = time_unit([simulated_s]), self.plan.batch / simulated_s
+        tiles = [
+            ("iteration", unit.text(simulated_s), unit.name),
+            ("throughput", plain_unit([images]).text(images), "images/s"),
+            ("busiest device computes", f"{100 * shares.compute_s / simulated_s:.1f}", "% of the time"),
+            ("waits for communication", f"{100 * shares.exposed_communication_s / simulated_s:.1f}", "%"),
+            ("additive (Eq. 1)", unit.text(self.additive_s), unit.name),
+        ]
+        if self.measured is not None:
+            tiles.append(("simulated over measured", f"{100 * (simulated_s / self.measured_s - 1):+.1f}", "%"))
+        return tiles

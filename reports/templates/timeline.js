@@ -1,0 +1,255 @@
+// ---- what the reader does -------------------------------------------------------------------------------
+const number = (n) => n.toLocaleString("en");
+const words = (word) => word.replaceAll("_", " ");
+const ticks = (n) => time(n * m.tick);
+
+function report(seen) {
+  const clipped = v.x[0] > 0 || v.x[1] < m.end || v.y[0] > 0 || v.y[1] < v.total;
+  $("status").textContent =
+    `${number(seen.tasks)} of ${number(m.count)} ${clipped ? "tasks in view" : "tasks"}: ${number(seen.bars)} as bars of their own` +
+    (seen.merged ? `, ${number(seen.merged)} shorter than a pixel (${time(((v.x[1] - v.x[0]) / plotWidth()) * m.tick)}) summed, pixel by pixel, into the kind that takes most; zoom in to tell them apart` : "") +
+    (seen.links ? `; use of ${number(seen.links)} links` : "") + ".";
+}
+function chooseRows() {
+  const wanted = $("rows").value, part = $("row-filter").value.toLowerCase(), every = v.every;
+  v.rows = every.filter((row) => (wanted === "all" || (wanted === "devices" ? row.link < 0 : wanted === "links" ? row.link >= 0 : row.band === wanted)) && row.label.toLowerCase().includes(part));
+  v.tops = [0];
+  for (const row of v.rows) v.tops.push(v.tops.at(-1) + row.weight);
+  v.total = Math.max(v.tops.at(-1), 1);
+  v.place = new Map(v.rows.map((row, at) => [row.index, at]).filter(([index]) => index >= 0));
+  v.y = [0, Math.max(v.total, v.rows.length < 12 ? v.total + 2 : 0)];
+  draw();
+}
+function fillRows() {
+  v.every = allRows().map((row) => ({ ...row, weight: weightOf(row) }));
+  const count = (see) => v.every.filter(see).length, bands = [...new Set(v.every.map((row) => row.band))];
+  const options = [["all", `devices and links, ${v.every.length}`], ["devices", `devices, ${count((row) => row.link < 0)}`], ["links", `links in use, ${count((row) => row.link >= 0)}`]];
+  $("rows").replaceChildren(...options.map(([value, label]) => new Option(label, value)));
+  const group = Object.assign(document.createElement("optgroup"), { label: "only" });
+  group.append(...bands.map((band) => new Option(band, band)));
+  $("rows").append(group);
+}
+function fillKey() {
+  const entry = (text, style, mark = "") => {
+    const key = Object.assign(document.createElement("span"), { className: "key" }), box = Object.assign(document.createElement("i"), { className: mark });
+    if (style) box.style.background = style;
+    key.append(box, text);
+    return key;
+  };
+  $("key").replaceChildren(...m.kinds.map((kind) => entry(words(kind), m.colours[kind])), entry("share of a link in use", "", "use"), entry("critical path", "", "line"));
+}
+const clampX = (a, b) => { const width = Math.min(m.end, Math.max(b - a, 10)), from = Math.min(Math.max(0, a), m.end - width); v.x = [from, from + width]; };
+const clampY = (a, b) => { const high = Math.min(v.total, Math.max(b - a, 0.5)), from = Math.min(Math.max(0, a), v.total - high); v.y = [from, from + high]; };
+function zoom(factor, about = (v.x[0] + v.x[1]) / 2) { clampX(about - (about - v.x[0]) * factor, about + (v.x[1] - about) * factor); draw(); }
+function steer(key) {
+  const width = v.x[1] - v.x[0], high = v.y[1] - v.y[0];
+  const factor = { "+": 0.5, "=": 0.5, "-": 2 }[key], move = { ArrowLeft: -0.25, ArrowRight: 0.25 }[key], climb = { ArrowUp: -0.1, ArrowDown: 0.1, PageUp: -0.8, PageDown: 0.8 }[key];
+  if (factor) return zoom(factor), true;
+  if (move) { clampX(v.x[0] + move * width, v.x[1] + move * width); draw(); return true; }
+  if (climb) { if (high >= v.total) return false; clampY(v.y[0] + climb * high, v.y[1] + climb * high); draw(); return true; }
+  if (key === "0") { v.x = [0, m.end]; v.y = [0, v.total]; draw(); return true; }
+  if (key === "Enter") return nextMatch(), true;
+  if (key === "Escape") { pick(-1); return true; }
+  return false;
+}
+
+// ---- search -----------------------------------------------------------------------------------------------
+function search() {
+  const part = $("search").value.trim().toLowerCase();
+  v.matches = null;
+  v.found = [];
+  if (part) {
+    const layers = m.layers.map((layer) => layer.toLowerCase().includes(part)), names = m.names.map((name) => name.toLowerCase().includes(part));
+    v.matches = new Set();
+    for (let i = 0; i < m.count; i++) if (layers[m.layer[i]] || names[m.name[i]]) { v.matches.add(m.id[i]); v.found.push(i); }
+    v.found.sort((a, b) => m.start[a] - m.start[b]);
+  }
+  v.next = 0;
+  const ends = v.found.reduce((end, i) => Math.max(end, m.start[i] + m.duration[i]), 0);
+  $("found").textContent = !part ? "" : !v.found.length ? "No task has that in its name." :
+    `${number(v.found.length)} tasks, from ${ticks(m.start[v.found[0]])} to ${ticks(ends)}; the others are faint.`;
+  draw();
+}
+function nextMatch() {
+  if (!v.found?.length) return;
+  pick(v.found[v.next++ % v.found.length], true);
+}
+
+// ---- one task ---------------------------------------------------------------------------------------------
+const rowOf = (i) => m.rows[m.row[i]].label;
+function summary(i) {
+  return `${m.names[m.name[i]]}\n${rowOf(i)} · ${words(m.kinds[m.kind[i]])}\nstarts ${ticks(m.start[i])}, lasts ${ticks(m.duration[i])}` + (m.bytes[i] ? `, moves ${bytes(m.bytes[i])}` : "");
+}
+function reveal(i) { // brings a task into the window
+  if (!v.place.has(m.row[i])) { $("rows").value = "all"; $("row-filter").value = ""; chooseRows(); }
+  const width = v.x[1] - v.x[0], place = v.place.get(m.row[i]), high = v.y[1] - v.y[0];
+  if (m.start[i] < v.x[0] || m.start[i] > v.x[1]) clampX(m.start[i] - width / 3, m.start[i] + (2 * width) / 3);
+  const long = m.duration[i];
+  if (long * 400 < width) clampX(m.start[i] - long * 30, m.start[i] + long * 60);
+  if (v.tops[place] < v.y[0] || v.tops[place + 1] > v.y[1]) clampY(v.tops[place] - high / 2, v.tops[place] + high / 2);
+}
+function pick(i, show = false) {
+  v.picked = i;
+  if (i >= 0 && show) reveal(i);
+  if (i >= 0) describe(i);
+  draw();
+}
+function element(tag, text, className = "") { return Object.assign(document.createElement(tag), { textContent: text, className }); }
+function listOf(title, entries, empty) {
+  const part = document.createElement("div"), list = document.createElement("ul");
+  part.append(element("h3", title));
+  for (const { i, text, last } of entries.slice(0, 200)) {
+    const item = element("li", "", last ? "last" : ""), button = element("button", text);
+    button.type = "button";
+    if (i >= 0) button.addEventListener("click", () => { pick(i, true); $("details-title").scrollIntoView({ block: "nearest" }); });
+    else button.disabled = true;
+    item.append(button);
+    list.append(item);
+  }
+  part.append(entries.length ? list : element("p", empty, "quiet"));
+  if (entries.length > 200) part.append(element("p", `and ${number(entries.length - 200)} more`, "quiet"));
+  return part;
+}
+function waits(task) { // what a task waited for, the last to end first
+  const inside = dependencies(task).filter((before) => m.at[before] >= 0).map((before) => ({ before, i: m.at[before], why: "" }));
+  const queue = m.own.stream_before[task] - 1;
+  if (queue >= 0 && m.at[queue] >= 0 && !inside.some((each) => each.before === queue)) inside.push({ before: queue, i: m.at[queue], why: ", its turn on the device" });
+  const end = ({ i }) => m.start[i] + m.duration[i];
+  inside.sort((a, b) => end(b) - end(a));
+  return inside.map((each, at) => ({ i: each.i, last: at === 0, text: `${m.names[m.name[each.i]]} ended at ${ticks(end(each))}${each.why}${at === 0 ? " – the last" : ""}` }));
+}
+function describe(i) {
+  const task = m.id[i], measured = m.measuredRow[m.row[i]], list = document.createElement("dl");
+  const line = (name, value) => list.append(element("dt", name), element("dd", value));
+  const alone = m.own.alone[task], latency = m.own.latency[task];
+  line("layer", `${m.layers[m.layer[i]] || "–"}, ${words(m.phases[m.phase[i]])}, ${words(m.kinds[m.kind[i]])}`);
+  line("on", rowOf(i));
+  line("time", `${ticks(m.start[i])} to ${ticks(m.start[i] + m.duration[i])}: ${ticks(m.duration[i])}`);
+  if (m.bytes[i]) line("moves", bytes(m.bytes[i]));
+  if (!measured) {
+    line("alone", `${ticks(alone)}${m.duration[i] > alone * 1.001 + 1 ? `; ${ticks(m.duration[i] - alone)} lost to others on its links or device` : "; nothing lost to others"}`);
+    if (latency) line("before it", `ready ${ticks(latency)} earlier: latency, or its turn on an exclusive link`);
+  }
+  const other = measured ? m.at[task] : m.atMeasured[task];
+  if (other >= 0) line(measured ? "simulated" : "measured", `${ticks(m.start[other])} to ${ticks(m.start[other] + m.duration[other])}: ${ticks(m.duration[other])}`);
+  const step = m.step.get(task);
+  if (step !== undefined) line("critical path", `step ${step + 1} of ${m.chain.task.length}; began upon ${m.chain.words[step]}${m.chain.wait_s[step] ? `, ${time(m.chain.wait_s[step])} lost` : ""}`);
+  const crossed = [];
+  for (let k = m.routeStart[m.wires.route[task]]; k < m.routeStart[m.wires.route[task] + 1]; k++) crossed.push(m.wires.names[m.wires.route_link[k]]);
+  if (crossed.length) line("links", crossed.length > 8 ? `${number(crossed.length)}: ${crossed.slice(0, 8).join(", ")}, …` : crossed.join(", "));
+  const sides = element("div", "", "sides"), earlier = carried(task);
+  const before = [...waits(task), ...earlier.map((each) => ({ i: -1, text: `${m.at[each] >= 0 ? m.names[m.name[m.at[each]]] : "a task"}, of the iteration before` }))];
+  const after = m.feeds(task).filter((each) => m.at[each] >= 0).map((each) => ({ i: m.at[each], text: `${m.names[m.name[m.at[each]]]} starts at ${ticks(m.start[m.at[each]])}` }));
+  sides.append(list, listOf(`It waited for ${number(before.length)}`, before, "Nothing in this iteration."), listOf(`${number(after.length)} wait for it`, after, "Nothing in this iteration."));
+  $("details-title").textContent = m.names[m.name[i]];
+  $("details-body").replaceChildren(sides);
+}
+function describeLink(row, tick) {
+  const { start, interval, share } = m.users, users = [];
+  for (let k = start[row.link]; k < start[row.link + 1]; k++) {
+    const i = interval[k];
+    if (m.start[i] <= tick && tick <= m.start[i] + m.duration[i]) users.push({ i, share: share[k], text: `${m.names[m.name[i]]}: ${(100 * share[k]).toFixed(1)} % of the link, ${bytes(m.bytes[i])}` });
+  }
+  users.sort((a, b) => b.share - a.share);
+  $("details-title").textContent = `${row.label} at ${ticks(tick)}`;
+  const speed = m.wires.bandwidth_bytes_per_s[row.link], kind = m.wires.exclusive[row.link] ? "one transfer at a time" : "shared fairly";
+  $("details-body").replaceChildren(element("p", `${m.wires.classes[row.link]}, ${bytes(speed)}/s, ${kind}; ${(100 * users.reduce((sum, each) => sum + each.share, 0)).toFixed(1)} % in use.`, "quiet"), listOf(`${number(users.length)} tasks use it then`, users, "None."));
+}
+
+// ---- the mouse --------------------------------------------------------------------------------------------
+function hit(x, y) {
+  const weight = toWeight(y), tick = toTick(x);
+  if (x < GUTTER || y > plotHeight() || !v.rows.length || weight >= v.tops.at(-1)) return null;
+  const place = rowAt(weight), row = v.rows[place];
+  if (row.link >= 0) return { row, tick, i: -1 };
+  const share = (weight - v.tops[place]) / (v.tops[place + 1] - v.tops[place]), slack = (1.5 * (v.x[1] - v.x[0])) / plotWidth();
+  let best = -1, gap = Infinity;
+  for (let i = m.rowStart[row.index]; i < m.rowStart[row.index + 1]; i++) {
+    const away = Math.max(m.start[i] - tick, tick - m.start[i] - m.duration[i], 0);
+    if (away > slack || Math.floor(share * m.lanes[i]) !== m.lane[i]) continue;
+    if (away < gap || (away === gap && best >= 0 && m.duration[i] < m.duration[best])) { best = i; gap = away; }
+  }
+  return { row, tick, i: best };
+}
+function hover(event) {
+  const box = $("picture").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top, found = hit(x, y);
+  $("tip").hidden = !found;
+  if (!found) return;
+  $("tip").textContent = found.i >= 0 ? summary(found.i) : found.row.link >= 0 ? `${found.row.label}\n${(100 * Math.min(1, linkUse(found.row.link, Math.ceil(plotWidth()))[Math.floor(x - GUTTER)])).toFixed(1)} % in use at ${ticks(found.tick)}` : `${found.row.label}\nidle at ${ticks(found.tick)}`;
+  $("tip").style.left = `${Math.min(x + 14, box.width - 300)}px`;
+  $("tip").style.top = `${y + 56 + 14}px`;
+}
+function listen() {
+  const picture = $("picture"), stage = $("stage");
+  let from = null;
+  const at = (event) => { const box = picture.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+  picture.addEventListener("pointerdown", (event) => { from = at(event); picture.setPointerCapture(event.pointerId); $("tip").hidden = true; });
+  picture.addEventListener("pointermove", (event) => {
+    if (!from) return hover(event);
+    draw();
+    const [x, y] = at(event), context = picture.getContext("2d"), tall = Math.abs(y - from[1]) > 40;
+    context.fillStyle = v.accent;
+    context.globalAlpha = 0.25;
+    context.fillRect(Math.min(x, from[0]), tall ? Math.min(y, from[1]) : 0, Math.abs(x - from[0]), tall ? Math.abs(y - from[1]) : plotHeight());
+    context.globalAlpha = 1;
+  });
+  picture.addEventListener("pointerup", (event) => {
+    if (!from) return;
+    const [x, y] = at(event), [a, b] = [from, [x, y]].map(([px]) => toTick(Math.max(px, GUTTER))).sort((p, q) => p - q);
+    const dragged = Math.abs(x - from[0]) > 5;
+    if (dragged) {
+      clampX(a, b);
+      if (Math.abs(y - from[1]) > 40) clampY(toWeight(Math.min(y, from[1])), toWeight(Math.max(y, from[1])));
+      draw();
+    } else {
+      const found = hit(x, y);
+      if (found?.i >= 0) pick(found.i);
+      else if (found?.row.link >= 0) { v.picked = -1; describeLink(found.row, found.tick); draw(); } else pick(-1);
+    }
+    from = null;
+  });
+  picture.addEventListener("pointerleave", () => { $("tip").hidden = true; });
+  picture.addEventListener("dblclick", () => steer("0"));
+  stage.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.shiftKey) return; // the page scrolls
+    event.preventDefault();
+    const [x] = at(event);
+    if (event.ctrlKey) zoom(Math.exp(event.deltaY / 400), toTick(Math.max(x, GUTTER)));
+    else { const by = ((event.deltaY + event.deltaX) / plotWidth()) * (v.x[1] - v.x[0]); clampX(v.x[0] + by, v.x[1] + by); draw(); }
+  }, { passive: false });
+  let held = false;
+  const slide = (event) => {
+    const box = $("overview").getBoundingClientRect(), middle = ((event.clientX - box.left - GUTTER) / (box.width - GUTTER)) * m.end, width = v.x[1] - v.x[0];
+    clampX(middle - width / 2, middle + width / 2);
+    draw();
+  };
+  $("overview").addEventListener("pointerdown", (event) => { held = true; $("overview").setPointerCapture(event.pointerId); slide(event); });
+  $("overview").addEventListener("pointermove", (event) => held && slide(event));
+  $("overview").addEventListener("pointerup", () => { held = false; });
+  stage.addEventListener("keydown", (event) => { if (!event.ctrlKey && !event.metaKey && steer(event.key)) event.preventDefault(); });
+  document.querySelectorAll("[data-key]").forEach((button) => button.addEventListener("click", () => steer(button.dataset.key)));
+  $("rows").addEventListener("change", chooseRows);
+  $("row-filter").addEventListener("input", chooseRows);
+  $("search").addEventListener("input", search);
+  $("search").addEventListener("keydown", (event) => event.key === "Enter" && nextMatch());
+  $("next").addEventListener("click", nextMatch);
+  $("show-path").addEventListener("change", () => { v.path = $("show-path").checked; draw(); });
+  const again = () => { readColours(); drawOverview(); draw(); };
+  window.addEventListener("resize", again);
+  document.addEventListener("themechange", again);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  window.addEventListener("beforeprint", again);
+  window.addEventListener("afterprint", again);
+}
+async function start() {
+  await unpackModel();
+  readColours();
+  fillKey();
+  fillRows();
+  v.x = [0, m.end];
+  drawOverview();
+  chooseRows();
+  listen();
+  document.body.dataset.ready = "yes";
+}
+start();

@@ -1,0 +1,134 @@
+"""What the timeline page knows of a replay beyond its intervals: waits, routes, shares of links, the critical path."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from planner.program import Program
+from planner.program_path import Path
+from planner.replay import Replay
+from reports.packing import Packed, pack_array, pack_json
+from reports.timeline_rows import pack_timeline
+from simulator.timeline import alone_s
+
+__all__ = ["timeline_data"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def timeline_data(replay: Replay, path: Path, measured: pd.DataFrame | None = None) -> dict[str, Any]:
+    """Pack one steady iteration, all of it, with what each task waited for.
+
+    Args:
+        replay: With overlap and contention: a task of the program is one of the engine's.
+        path: Critical path of the replay.
+        measured: Timeline of the same program, measured; shown below the simulated one, row by row.
+    """
+    names = [device.name for device in replay.program.cluster.devices]
+    simulated = replay.timeline()
+    both = simulated
+    if measured is not None:
+        known = measured[measured["start_s"].notna() & measured["end_s"].notna()]
+        both = pd.concat([_named(simulated, names), _named(known, names)], ignore_index=True)
+        names = [f"{name} {origin}" for name in names for origin in ("simulated", "measured")]
+    packed = pack_timeline(both, names, ids=True)
+    return {
+        "timeline": packed,
+        "tasks": _tasks(replay, packed["tick_s"]),
+        "links": _links(replay),
+        "path": _path(path, replay),
+        "origin": "simulated" if measured is None else "both",
+    }
+
+
+def _named(timeline: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """A timeline whose devices, and collectives, say which one it is."""
+    origin = str(timeline["origin"].iloc[0])
+    label = [f"{name} {origin}" for name in (*names, "")]  # device -1, of collectives, takes the last
+    streams = timeline["stream"].where(timeline["device"] >= 0, f"collective {origin}")
+    devices = [label[device] if device >= 0 else "" for device in timeline["device"]]
+    return timeline.assign(device=devices, stream=streams)
+
+
+def _tasks(replay: Replay, tick_s: float) -> dict[str, Any]:
+    """By task of the program: latency and time alone in ticks, the task before in its stream, what it depends on.
+
+    What it depends on is counted backwards: from the task itself within the iteration, which makes small numbers, and
+    from the last task in the iteration before.
+    """
+    program, engine_task = replay.program, replay.reading.task_of[replay.shown[0]]
+    schedule = replay.schedule
+    latency_s = (schedule.start_s - schedule.ready_s)[engine_task]
+    task = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    carried = program.carried[np.argsort(program.carried[:, 0], kind="stable")]
+    return {
+        "size": program.size,
+        "latency": pack_array(np.rint(latency_s / tick_s).astype(np.int64)),
+        "alone": pack_array(np.rint(alone_s(replay.reading.graph)[engine_task] / tick_s).astype(np.int64)),
+        "stream_before": pack_array(_stream_before(program) + 1),
+        "after_count": pack_array(np.diff(program.after_start)),
+        "after_back": _signed(task - program.after),
+        "carried_count": pack_array(np.bincount(carried[:, 0], minlength=program.size)),
+        "carried": pack_array(carried[:, 1]),
+    }
+
+
+def _signed(values: Ints) -> Packed:
+    """Whole numbers of either sign: 0, -1, 1, -2, 2, ... count from 0."""
+    return pack_array(np.where(values < 0, -2 * values - 1, 2 * values))
+
+
+def _stream_before(program: Program) -> Ints:
+    """The task before each in its device's order of arithmetic; -1 where there is none."""
+    before = np.full(program.size, -1, dtype=np.int64)
+    ordered = np.flatnonzero(program.is_compute & ~program.is_coding)
+    ordered = ordered[np.argsort(program.device[ordered], kind="stable")]
+    same = program.device[ordered][1:] == program.device[ordered][:-1]
+    before[ordered[1:][same]] = ordered[:-1][same]
+    return before
+
+
+def _links(replay: Replay) -> dict[str, Any]:
+    """Links, and by task the code of its route: which links it loads, and its work times its weight on each.
+
+    A route's loads are by unit of work, so that transfers between the same devices share one.
+    """
+    program, graph = replay.program, replay.reading.graph
+    count, engine_task = len(program.cluster.links), replay.reading.task_of[replay.shown[0]]
+    codes, routes = np.zeros(program.size, dtype=np.int64), [(np.zeros(0, dtype=np.int64), np.zeros(0))]
+    known: dict[bytes, int] = {}
+    for task in np.flatnonzero(~program.is_compute).tolist():
+        row = slice(graph.use_start[engine_task[task]], graph.use_start[engine_task[task] + 1])
+        link = graph.use_resource[row] < count
+        used, weight = graph.use_resource[row][link], graph.use_weight[row][link]
+        key = used.tobytes() + weight.tobytes()
+        if key not in known:
+            known[key] = len(routes)
+            routes.append((used, weight))
+        codes[task] = known[key]
+    work = np.where(program.is_compute, 0.0, graph.work[engine_task])
+    links = program.cluster.links
+    return {
+        "names": pack_json([link.name for link in links]),
+        "classes": pack_json([link.link_class for link in links]),
+        "bandwidth_bytes_per_s": pack_array(program.cluster.bandwidth),
+        "exclusive": pack_array(np.array([link.exclusive for link in links], dtype=np.int64)),
+        "route": pack_array(codes),
+        "work_bytes": pack_array(work),
+        "route_count": pack_array(np.array([len(used) for used, _ in routes])),
+        "route_link": pack_array(np.concatenate([used for used, _ in routes])),
+        "route_weight": pack_array(np.concatenate([weight for _, weight in routes])),
+    }
+
+
+def _path(path: Path, replay: Replay) -> dict[str, Any]:
+    """Steps of the path in the iteration shown, in order: task, why it began, what it waited for and how long."""
+    steps = [step for step in path.steps if step.iteration == replay.shown[0]]
+    return {
+        "task": pack_array(np.array([step.task for step in steps], dtype=np.int64)),
+        "words": pack_json([f"{step.reason} {step.resource}".strip() for step in steps]),
+        "wait_s": pack_array(np.array([step.wait_s for step in steps], dtype=np.float64)),
+    }

@@ -1,0 +1,64 @@
+"""One iteration, every task on every device and link, as one HTML file that needs nothing else."""
+
+from pathlib import Path
+from typing import Any
+
+from reports.page_file import write_page
+from reports.page_template import Links, rendered
+from reports.palette import kind_colours
+from reports.plan_view import PlanView
+from reports.timeline_data import timeline_data
+from reports.units import time_unit
+
+__all__ = ["timeline_html", "write_timeline_page"]
+
+
+def write_timeline_page(view: PlanView, path: Path, *, links: Links = ()) -> None:
+    """Write the page; a reader of ``path`` sees the old file or the whole new one.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written.
+    """
+    write_page(timeline_html(view, links=links), path)
+
+
+def timeline_html(view: PlanView, *, links: Links = ()) -> str:
+    """Render the page; it draws on a canvas, without Plotly."""
+    data = timeline_data(view.replay, view.path, view.measured)
+    kinds = sorted(set(view.replay.timeline()["kind"]))
+    return rendered(
+        "timeline.html",
+        headline=view.headline,
+        draws=False,
+        links=links,
+        subject=view.subject,
+        tiles=view.tiles,
+        notes=view.notes,
+        both=view.measured is not None,
+        stretches=_stretches(view),
+        data={**data, "colours": kind_colours(kinds)},
+    )
+
+
+def _stretches(view: PlanView) -> dict[str, Any]:
+    """The critical path in order of time, consecutive steps of one kind and layer as one row."""
+    found = view.path.stretches()
+    unit = time_unit([stretch.seconds for stretch in found])
+    rows = [
+        {
+            "layer": stretch.layer,
+            "kind": stretch.kind.replace("_", " "),
+            "steps": f"{stretch.count:,}",
+            "start": (stretch.start_s, unit.text(stretch.start_s)),
+            "seconds": (stretch.seconds, unit.text(stretch.seconds)),
+            "wait": (stretch.wait_s, unit.text(stretch.wait_s) if stretch.wait_s else "–"),
+            "why": _words(stretch.reasons),
+        }
+        for stretch in found
+    ]
+    return {"unit": unit.name, "rows": rows, "whole": unit.full(sum(stretch.seconds for stretch in found))}
+
+
+def _words(reasons: tuple[str, ...], most: int = 2) -> str:
+    more = f" and {len(reasons) - most} more" if len(reasons) > most else ""
+    return ", ".join(reasons[:most]) + more
