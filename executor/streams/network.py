@@ -36,6 +36,7 @@ class SubTaskNetwork:
         optimizer: None: parameters stay as they are.
         device: Of torch.
         data: As for ``load_data``.
+        keep: Whether all that a step makes lives until the next begins, as work that a device still has to do needs.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class SubTaskNetwork:
         optimizer: OptimizerSpec | None = None,
         device: torch.device | str = "cpu",
         data: str = "generated",
+        keep: bool = False,
     ) -> None:
+        self._keep, self._kept = keep, list[Tensor]()
         self.program, self.graph, self._seed = program, program.graph, seed
         dtype = DTYPES[self.graph.element_bytes]
         self._data: Dataset = load_data(data, self.graph, seed=seed, dtype=dtype, device=device)
@@ -81,11 +84,21 @@ class SubTaskNetwork:
         self._begun: set[int] = set()
         self._left = dict(self._last)
         self.gradients = {}
+        self._kept.clear()
+        if self._keep:
+            for part in self.parts:
+                part.release()
 
     @torch.no_grad()
     def run(self, task: int) -> None:
         """Do one task."""
         self._run[KINDS[self.program.kind[task]]](int(self.program.layer[task]))
+
+    def load(self, number: int) -> None:
+        """Put the data of a step in place of those that ``begin`` brought: for work that was captured with them."""
+        shape = self.graph.layers[0].input_shapes[0].sizes
+        self._inputs.copy_(self._data.inputs(number, whole_box(shape)))
+        self._targets.copy_(self._data.targets(number, 0, self.graph.batch))
 
     @property
     def loss(self) -> float:
@@ -108,6 +121,8 @@ class SubTaskNetwork:
             total: Tensor | None = pieces[0] if pieces else None
             for piece in pieces[1:]:
                 total = piece if total is None else total + piece
+            if self._keep:
+                self._kept += pieces
             self.parts[layer].begin_backward(total)
             self._begun.add(layer)
 
@@ -131,7 +146,7 @@ class SubTaskNetwork:
         with self._locks[layer]:
             self._left[layer] -= 1
             done = self._left[layer] == 0
-        if done:
+        if done and not self._keep:
             self.parts[layer].release()
             self._outputs.pop(layer, None)
 

@@ -1,0 +1,114 @@
+"""Streams as CUDA streams with priorities, ordered by events alone; as an option one CUDA graph a step.
+
+Everything that a step makes lives until the next one begins, so no stream's memory is given to others while a
+kernel still reads it.  The host waits once a step, for its end.
+"""
+
+import torch
+
+from executor.streams.issue import issue, stream_priorities
+from executor.streams.network import SubTaskNetwork
+from executor.streams.threads import StepTimes
+from hwprofiles.errors import ConfigError
+from planner.program import Program
+from planner.streams.plan import StreamPlan
+
+__all__ = ["CudaCrew"]
+
+
+class CudaCrew:
+    """Runs one program under one plan, step after step.
+
+    Args:
+        program: Decomposed, of one device.
+        plan: Its streams, priorities and additional order.
+        network: On a CUDA device, made with ``keep``.
+        graph: Whether a step is captured once and replayed: launches then cost no time, and tasks are not timed singly.
+
+    Raises:
+        ConfigError: There is no CUDA device, or a graph is asked for of a network with dropout, whose masks it would
+            repeat.
+    """
+
+    def __init__(self, program: Program, plan: StreamPlan, network: SubTaskNetwork, *, graph: bool = False) -> None:
+        if not torch.cuda.is_available():
+            raise ConfigError("device must be a CUDA device for CUDA streams, got none")
+        if graph and any(getattr(layer.operation, "dropout", 0.0) for layer in program.graph.layers):
+            raise ConfigError("graph must be off for networks with dropout: it would repeat one step's masks")
+        self._program, self._network, self._captured = program, network, graph
+        self._issued = issue(program, plan)
+        least, greatest = _priority_range()
+        ranks = stream_priorities(plan, least=least, greatest=greatest)
+        self._streams = [torch.cuda.Stream(priority=rank) for rank in ranks]
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._step = 0
+
+    def step(self) -> StepTimes:
+        """Run every task once; the network has been made ready by ``begin``.
+
+        Returns:
+            When each task ran, by the device's clock; of a graph every task from begin to end of the step.
+        """
+        return self._replay() if self._captured else self._issue_step()
+
+    def _issue_step(self) -> StepTimes:
+        begin = torch.cuda.Event(enable_timing=True)
+        begin.record()
+        marks = self._issue(begin, timed=True)
+        torch.cuda.synchronize()
+        start_s, end_s = torch.zeros(2, self._program.size, dtype=torch.float64).numpy()
+        for task, (first, last) in marks.items():
+            start_s[task], end_s[task] = begin.elapsed_time(first) * 1e-3, begin.elapsed_time(last) * 1e-3
+        return StepTimes(start_s, end_s)
+
+    def _issue(self, begin: torch.cuda.Event, *, timed: bool) -> dict[int, tuple[torch.cuda.Event, torch.cuda.Event]]:
+        """Give all tasks to their streams, which start behind ``begin``, and let the current stream wait for them."""
+        current, recorded = torch.cuda.current_stream(), dict[int, torch.cuda.Event]()
+        marks: dict[int, tuple[torch.cuda.Event, torch.cuda.Event]] = {}
+        for stream in self._streams:
+            stream.wait_event(begin)
+        for row in self._issued:
+            stream = self._streams[row.stream]
+            with torch.cuda.stream(stream):
+                for early in row.waits:
+                    stream.wait_event(recorded[early])
+                if timed:
+                    marks[row.task] = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                    marks[row.task][0].record(stream)
+                self._network.run(row.task)
+                if timed:
+                    marks[row.task][1].record(stream)
+                if row.records:
+                    recorded[row.task] = torch.cuda.Event()
+                    recorded[row.task].record(stream)
+        for stream in self._streams:
+            current.wait_stream(stream)
+        return marks
+
+    def _replay(self) -> StepTimes:
+        if self._graph is None:
+            self._issue_step()  # libraries choose their algorithms outside of a capture
+            self._network.begin(self._step)
+            self._graph = torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(self._graph):
+                begin = torch.cuda.Event()
+                begin.record()
+                self._issue(begin, timed=False)
+        self._network.load(self._step)
+        self._step += 1
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first.record()
+        self._graph.replay()
+        last.record()
+        torch.cuda.synchronize()
+        whole_s = first.elapsed_time(last) * 1e-3
+        zero = torch.zeros(self._program.size, dtype=torch.float64).numpy()
+        return StepTimes(zero, zero + whole_s)
+
+
+def _priority_range() -> tuple[int, int]:
+    """Least and greatest priority of the current device: cudaDeviceGetStreamPriorityRange."""
+    asked = getattr(torch.cuda.Stream, "priority_range", None)
+    least, greatest = asked() if asked is not None else (0, -1)  # torch clamps what the device does not have
+    return int(least), int(greatest)

@@ -1,0 +1,84 @@
+"""What a host issues to CUDA streams: every dependency kept by stream order and events; and, on a GPU, the results."""
+
+import numpy as np
+import pytest
+import torch
+from test_stream_threads import GRAPHS, plans
+
+from executor.streams.cuda import CudaCrew
+from executor.streams.issue import issue, stream_priorities
+from executor.streams.network import SubTaskNetwork
+from executor.streams.threads import Crew
+from hwprofiles.errors import ConfigError
+from planner.models import load_model
+
+NO_GPU = not torch.cuda.is_available()
+
+
+@pytest.mark.parametrize("name", ["every-kind", "googlenet"])
+def test_streams_and_events_keep_every_dependency(name):
+    """What is known to have ended when a task starts: its stream's earlier tasks, and what the waited events knew."""
+    for work, plan in plans(GRAPHS[name]()):
+        program, issued = work.program, issue(work.program, plan)
+        assert sorted(row.task for row in issued) == list(range(program.size))
+        assert all(0 <= row.stream < plan.streams for row in issued)
+        known, behind = {}, [set() for _ in range(plan.streams)]
+        for row in issued:
+            for early in row.waits:
+                behind[row.stream] |= known[early]
+            before = program.after[program.after_start[row.task] : program.after_start[row.task + 1]].tolist()
+            before += plan.order[plan.order[:, 0] == row.task, 1].tolist()
+            assert set(before) <= behind[row.stream], (plan.name, row)
+            behind[row.stream].add(row.task)
+            known[row.task] = set(behind[row.stream])
+        waited = {early for row in issued for early in row.waits}
+        assert waited == {row.task for row in issued if row.records}
+
+
+def test_streams_run_in_program_order_and_events_are_few():
+    for work, plan in plans(load_model("googlenet", batch=1)):
+        issued = issue(work.program, plan)
+        for stream in range(plan.streams):
+            mine = [row.task for row in issued if row.stream == stream and plan.stream[row.task] == stream]
+            assert mine == sorted(mine)
+        if plan.name == "one-stream":
+            assert not any(row.waits for row in issued)
+        assert sum(len(row.waits) for row in issued) <= len(work.program.after) + len(plan.order)
+
+
+def test_priorities_of_streams():
+    """CUDA serves lower numbers first; with two levels only the highest of the plan stands out."""
+    for _, plan in plans(load_model("googlenet", batch=1)):
+        ranks = [int(plan.priority[plan.shown == s].max()) for s in range(plan.streams)]
+        for least, greatest in ((0, -1), (0, -5), (0, -99)):
+            found = stream_priorities(plan, least=least, greatest=greatest)
+            assert all(greatest <= value <= least for value in found)
+            order = np.argsort([-rank for rank in ranks], kind="stable")
+            assert np.all(np.diff(np.array(found)[order]) >= 0)
+            if len(set(ranks)) > 1:
+                assert found[int(np.argmax(ranks))] == greatest
+
+
+@pytest.mark.skipif(not NO_GPU, reason="there is a CUDA device")
+def test_without_a_gpu_it_says_so():
+    work, plan = next(plans(load_model("lenet5", batch=2)))
+    with pytest.raises(ConfigError, match="device must be a CUDA device for CUDA streams, got none"):
+        CudaCrew(work.program, plan, SubTaskNetwork(work.program))
+
+
+@pytest.mark.skipif(NO_GPU, reason="no CUDA device on this machine")
+@pytest.mark.parametrize("graph", [False, True])
+def test_gradients_on_a_gpu_are_those_of_a_processor(graph):
+    """float32, every schedule: gradients to 1e-4 of one stream on the processor; a graph replays them."""
+    network_graph = load_model("resnet-cifar", batch=4)
+    for work, plan in plans(network_graph):
+        plain = SubTaskNetwork(work.program, seed=5)
+        with Crew(work.program, plan, plain.run, cores=[1] * work.program.size, total=1) as crew:
+            crew.step()
+        ours = SubTaskNetwork(work.program, seed=5, device="cuda", keep=True)
+        times = CudaCrew(work.program, plan, ours, graph=graph).step()
+        assert times.step_s > 0
+        for layer, row in plain.gradients.items():
+            for key, value in row.items():
+                found = ours.gradients[layer][key].cpu()
+                assert torch.allclose(found, value, rtol=1e-3, atol=1e-4 * float(value.abs().max())), (layer, key)
