@@ -414,10 +414,15 @@ class Lives:
         arrives[program.after[decoding]] = task[decoding]
         there, sizes = arrives[moves], program.region_bytes[moves]
         part_bytes = np.array([part.output.max(initial=0.0) for part in self.parts])
-        copied = (sizes < part_bytes[program.layer[moves]]) & (there == moves)  # a whole part is sent as it is
+        holds = np.zeros((len(self.parts), self.devices), dtype=bool)
+        for i, space in enumerate(program.spaces):
+            holds[i, space.devices] = True
+        # a whole part is sent as it is; of a gradient, where nothing of it stays
+        stays = program.backward[moves] & holds[program.layer[moves], program.device[moves]]
+        copied = ((sizes < part_bytes[program.layer[moves]]) | stays) & (there == moves)
         rows = [
             self._buffers("messages", program.layer[moves[copied]], program.device[moves[copied]], sizes[copied],
-                          times.start_s[moves[copied]], times.end_s[moves[copied]])
+                          times.start_s[moves[copied]], self._forgotten(times, moves[copied]))
         ]  # fmt: skip
         if self.keeping.host:
             moves, there, sizes = moves[there != moves], there[there != moves], sizes[there != moves]
@@ -431,6 +436,18 @@ class Lives:
             self._buffers("messages", program.layer[moves], program.peer[moves], sizes, times.start_s[there], until)
         )
         return rows
+
+    def _forgotten(self, times: UnitTimes, sends: Ints) -> Floats:
+        """When copies that were sent are freed: on processors, no sooner than the sender's next task has ended."""
+        program, end = self.program, times.end_s[sends]
+        if not self.keeping.host:
+            return end
+        tasks = np.flatnonzero(program.is_compute & ~program.is_coding)
+        places = np.sort(program.device[tasks] * program.size + tasks)
+        mine = program.device[sends] * program.size + sends
+        following = places[np.minimum(np.searchsorted(places, mine), len(places) - 1)]
+        same = following // program.size == program.device[sends]
+        return np.where(same, np.maximum(end, times.end_s[following % program.size]), end)
 
     def _parameter_gradients(self, times: UnitTimes) -> list[Buffers]:
         """From a layer's weight gradient to its update or, where it is exchanged, to its buffer."""
