@@ -39,6 +39,9 @@ class OracleOptions:
     activations: Literal["rings", "direct"] = "rings"
     """``rings``: as the table counts, p - 1 rounds for a gather and 2 (p - 1) for a sum, two neighbours of a halo one
     after the other.  ``direct``: as in programs, all messages of a tensor at once, and only what is needed back."""
+    pipeline: Literal["table", "stages"] = "table"
+    """``table``: the slowest stage's times, p + S - 1 times, and transfers that nothing hides.  ``stages``: the stages
+    that a plan has, each micro-batch as soon as it has come (``planner.oracle.pipelines``)."""
 
     def __post_init__(self) -> None:
         for name in ("segments", "group"):
@@ -54,7 +57,12 @@ class OracleOptions:
                 raise ConfigError(f"{name} must be {' or '.join(known)}, got {getattr(self, name)!r}")
 
 
-_CHOICES = {"compute": ("parts", "ideal"), "gradients": ("one", "layers"), "activations": ("rings", "direct")}
+_CHOICES = {
+    "compute": ("parts", "ideal"),
+    "gradients": ("one", "layers"),
+    "activations": ("rings", "direct"),
+    "pipeline": ("table", "stages"),
+}
 
 
 def device_counts(text: str) -> tuple[int, ...]:

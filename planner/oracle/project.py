@@ -19,6 +19,7 @@ from planner.oracle.cases import SAMPLED, Case, Question, case_of, limits_of
 from planner.oracle.costs import communication_s, held_bytes, stage_costs
 from planner.oracle.datasets import samples_of
 from planner.oracle.options import STRATEGIES, OracleOptions, check_strategy
+from planner.oracle.pipelines import boundaries_s, pipeline_makespan_s, planned_bounds
 from planner.oracle.simulate import Progress, simulate_cases
 from planner.oracle.sizes import Sizes
 from planner.oracle.splits import Split, layer_times
@@ -26,7 +27,7 @@ from planner.oracle.table import Limit, OracleRow, OracleTable, WireRow
 from planner.stages import balanced
 from planner.strategies import spaces_of
 
-__all__ = ["memory_reuse", "oracle"]
+__all__ = ["memory_reuse", "oracle", "question_of"]
 
 Floats = NDArray[np.float64]
 HOUR_S = 3600.0
@@ -69,7 +70,7 @@ def oracle(
             segments do not divide, or a strategy that was named has none of the numbers of devices.
     """
     options = options or OracleOptions()
-    question = _question(graph, cluster, dataset, batch_per_device, options)
+    question = question_of(graph, cluster, dataset, batch_per_device, options=options)
     _check(cluster, devices, epochs, budget_gpu_hours)
     for name in strategies or ():
         check_strategy(name)
@@ -104,9 +105,11 @@ def oracle(
     )
 
 
-def _question(
-    graph: ComputationGraph, cluster: DeviceGraph, dataset: str | int, per_device: int | None, options: OracleOptions
-) -> Question:
+def question_of(
+    graph: ComputationGraph, cluster: DeviceGraph, dataset: str | int, per_device: int | None = None, *,
+    options: OracleOptions,
+) -> Question:  # fmt: skip
+    """What all cases share; arguments and errors as for ``oracle``."""
     samples, weak = samples_of(dataset), per_device is not None
     if per_device is not None and (type(per_device) is not int or per_device < 1):
         raise ConfigError(f"batch_per_device must be a whole number >= 1, got {per_device!r}")
@@ -177,11 +180,7 @@ def _rows(
         parts = {"gradient_exchange_s": 0.0, "activations_s": 0.0, "halo_s": 0.0, "pipeline_s": 0.0}
         bounds = None
         if case.strategy == "layer":
-            bounds = balanced(fw + bw, case.p)
-            stage_fw, stage_bw, stage_wu = (np.add.reduceat(row, bounds[:-1]) for row in (fw, bw, wu))
-            update_s = float(stage_wu.max())
-            compute_s = float(forms.pipeline_computation_s(stage_fw, stage_bw, stage_wu, case.segments))
-            parts["pipeline_s"] = stage_costs(model.network, sizes, case, bounds)
+            compute_s, update_s, parts["pipeline_s"], bounds = _pipeline(model, sizes, case, options, (fw, bw, wu))
         else:
             update_s, compute_s = float(wu.sum()), float(forms.computation_s(fw, bw, wu))
             parts |= communication_s(model.network, sizes, case, options)
@@ -191,6 +190,25 @@ def _rows(
                  epochs, budget_gpu_hours)
         )  # fmt: skip
     return rows
+
+
+def _pipeline(
+    model: CostModel, sizes: Sizes, case: Case, options: OracleOptions, times: tuple[Floats, ...]
+) -> tuple[float, float, float, NDArray[np.int64]]:
+    """Computation with the update, update and communication of a pipeline, and the bounds of its stages.
+
+    Of stages one by one, communication is what an iteration takes longer than with free transfers.
+    """
+    one_by_one = options.pipeline == "stages" and case.p > 1
+    planned = planned_bounds(model, case) if one_by_one else None
+    bounds = balanced(times[0] + times[1], case.p) if planned is None else planned
+    fw, bw, wu = (np.add.reduceat(row, bounds[:-1]) for row in times)
+    if not one_by_one:
+        compute_s = float(forms.pipeline_computation_s(fw, bw, wu, case.segments))
+        return compute_s, float(wu.max()), stage_costs(model.network, sizes, case, bounds), bounds
+    sent_s = boundaries_s(model, sizes, case, bounds)
+    compute_s = pipeline_makespan_s(fw, bw, wu, np.zeros_like(sent_s), case.segments)
+    return compute_s, float(wu.max()), pipeline_makespan_s(fw, bw, wu, sent_s, case.segments) - compute_s, bounds
 
 
 def _timed(case: Case, options: OracleOptions) -> Split:

@@ -31,11 +31,10 @@ Progress = Callable[[str, int, int], None] | None
 
 
 def plan_text(case: Case) -> str:
-    """A case as a strategy by degrees."""
+    """A case as a strategy's name, or by degrees; of all of the case's devices."""
     if case.strategy in HYBRIDS:
         return f"data={case.p1},{HYBRIDS[case.strategy]}={case.p2}"
-    word = {"serial": "data", "layer": "pipeline"}.get(case.strategy, case.strategy)
-    return f"{word}={case.p}"
+    return {"serial": "data", "layer": "pipeline"}.get(case.strategy, case.strategy)
 
 
 def program_of_case(graph: ComputationGraph, cluster: DeviceGraph, case: Case) -> Program:
@@ -50,9 +49,8 @@ def program_of_case(graph: ComputationGraph, cluster: DeviceGraph, case: Case) -
         OrreryError: There is no such plan.
     """
     model = CostModel(graph.with_batch(case.batch), cluster.take(case.p))
-    asked = Pipeline(schedule=SCHEDULE, micro_batches=case.segments) if case.strategy == "layer" else None
-    text = plan_text(case) if case.p > 1 else "data=1"
-    strategy, cut = strategy_and_cut(model, text, pipeline=asked if case.p > 1 else None)
+    asked = Pipeline(schedule=SCHEDULE, stages=case.p, micro_batches=case.segments)
+    strategy, cut = strategy_and_cut(model, plan_text(case), pipeline=asked)
     model, spaces, cut = applied(model, strategy, cut)
     return lower(model, spaces, cut=cut)
 

@@ -1,15 +1,18 @@
 """How each case splits the layers, and the times of the part that a device holds, for all cases at once."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs import CostModel, kernel_s
 from planner.graph import PHASES, Layer
+from planner.hybrids import largest_divisor
 from planner.oracle.sizes import Sizes
-from planner.shapes import Shape
+from planner.partial_sums import reducing
+from planner.shapes import IN_CHANNEL
 
 __all__ = ["Split", "layer_times"]
 
@@ -51,12 +54,13 @@ def layer_times(model: CostModel, sizes: Sizes, splits: Sequence[Split]) -> dict
     used = np.array([np.isin(np.arange(len(model.profiles)), model.profile_of[: s.devices]) for s in splits])
     times = {phase: np.zeros((len(splits), len(sizes.y))) for phase in PHASES}
     for i, layer in enumerate(model.graph.layers):
-        part = _parts(layer, bool(sizes.flat[i]), bool(sizes.mixing[i] and not sizes.first[i]), splits)
+        sums = reducing(layer) is not None and "input" not in layer.inputs
+        part = _parts(layer, bool(sizes.flat[i]), sums, splits)
         for phase in PHASES:
             if model.graph.has_phase(i, phase):
                 columns = [_seconds(model, k, layer, phase, part) for k in range(len(model.profiles))]
                 times[phase][:, i] = np.where(used, np.column_stack(columns), 0.0).max(axis=1)
-        _reduced(model, i, sizes, splits, times)
+        _reduced(model, i, [c for c, split in enumerate(splits) if sums and split.channels > 1], splits, times)
     return times
 
 
@@ -82,29 +86,42 @@ def _parts(layer: Layer, flat: bool, sums: bool, splits: Sequence[Split]) -> dic
     return part
 
 
-def _reduced(model: CostModel, i: int, sizes: Sizes, splits: Sequence[Split], times: dict[str, Floats]) -> None:
-    """Scale a layer's times where it reads a part of the input channels, by the profile's ratio for such a layer."""
-    layer = model.graph.layers[i]
-    cases = [c for c, split in enumerate(splits) if split.channels > 1]
-    if not cases or not sizes.mixing[i] or sizes.first[i]:
-        return
-    part = {
-        dim: np.full(len(cases), float(size)) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)
-    }
-    part["sample"] = np.ceil([splits[c].samples for c in cases])
-    profile = model.profiles[int(model.profile_of[0])]
-    for phase, seconds in times.items():
-        whole = profile.time_s(layer.kernels(phase, part), phase=phase, winograd=layer.operation.winograd)
-        for k, c in enumerate(cases):
-            one = {dim: sizes_of[k : k + 1] for dim, sizes_of in part.items()}
-            narrow = _narrow(layer, splits[c].channels).kernels(phase, one)
-            share = float(profile.time_s(narrow, phase=phase, winograd=layer.operation.winograd)[0])
-            seconds[c, i] *= share / whole[k] if whole[k] > 0 else 1.0
+def _reduced(model: CostModel, i: int, cases: Sequence[int], splits: Sequence[Split], times: dict[str, Floats]) -> None:
+    """Times of a layer that sums over its input channels where it reads a part of them: its product and its sum.
+
+    As plans have it: the product of one slice, then the sum with what follows it, of an equal share of the channels.
+    """
+    for c in cases:
+        channels = splits[c].channels
+        graph = model.with_slices(_slices(model, channels)).graph
+        pieces = [k for k, origin in enumerate(graph.origin) if origin == i]
+        used = np.unique(model.profile_of[: splits[c].devices]).tolist()
+        if len(pieces) == 1:  # the degree divides no better than whole
+            continue
+        for phase in PHASES:
+            times[phase][c, i] = 0.0
+            for k in pieces:
+                if graph.has_phase(k, phase):
+                    part = _piece(graph.layers[k], splits[c])
+                    times[phase][c, i] += max(float(_seconds(model, p, graph.layers[k], phase, part)[0]) for p in used)
 
 
-def _narrow(layer: Layer, degree: int) -> Layer:
-    """The layer with its share of the input channels; a grouped convolution keeps a channel for each group."""
-    shape = layer.input_shapes[0]
-    groups = getattr(layer.operation, "groups", 1)
-    channels = max(-(-shape.size("channel") // degree), groups) // groups * groups
-    return replace(layer, input_shapes=(Shape(shape.dims, (shape.sizes[0], channels, *shape.sizes[2:])),))
+def _slices(model: CostModel, channels: int) -> dict[str, int]:
+    """Slices of every layer that can have some, as the strategy ``channel`` has them."""
+    found = {}
+    for layer in model.graph.layers:
+        if reducing(layer) is not None and "input" not in layer.inputs:
+            shared = math.gcd(layer.input_shapes[0].size("channel"), layer.output.size("channel"))
+            found[layer.name] = largest_divisor(shared, channels)
+    return {name: degree for name, degree in found.items() if degree > 1}
+
+
+def _piece(layer: Layer, split: Split) -> dict[str, Floats]:
+    """Sizes of a part of a partial product, one slice, or of a sum of them, a share of the channels."""
+    part = {dim: float(size) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
+    part["sample"] = float(np.ceil(split.samples))
+    if IN_CHANNEL in part:
+        part[IN_CHANNEL] = 1.0
+    else:
+        part["channel"] /= layer.input_shapes[0].size(IN_CHANNEL)
+    return {dim: np.array([size]) for dim, size in part.items()}

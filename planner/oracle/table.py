@@ -35,7 +35,7 @@ class Simulated:
     """The same strategy as a plan, replayed with overlap and contention; times are 0 where there is no plan."""
 
     plan: str
-    """The strategy by degrees, such as ``data=4,filter=16``."""
+    """The strategy of the plan: its name, or degrees such as ``data=4,filter=16``."""
     refused: str = ""
     """Why there is no plan; empty where there is one."""
     iteration_s: float = 0.0

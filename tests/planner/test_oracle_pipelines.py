@@ -1,0 +1,80 @@
+"""The pipeline's form by stages: against a plain loop, its limits, and the replay of plans."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plans import cluster_of
+
+from planner.models import load_model
+from planner.oracle import OracleOptions, oracle
+from planner.oracle.cases import case_of
+from planner.oracle.pipelines import pipeline_makespan_s
+from planner.oracle.project import question_of
+from planner.oracle.simulate import program_of_case
+from planner.replay import replay
+
+STAGES = OracleOptions(gradients="layers", activations="direct", pipeline="stages")
+
+
+def by_loops(forward, backward, update, transfer, segments):
+    """Micro-batch by micro-batch, each once it has come and its stage is free."""
+    stages = range(len(forward))
+    free, came = [0.0 for _ in stages], [0.0] * segments
+    for k in stages:
+        for m in range(segments):
+            free[k] = max(free[k], came[m]) + forward[k]
+            came[m] = free[k] + (transfer[k] if k + 1 < len(forward) else 0.0)
+    came = [free[-1]] * segments
+    for k in reversed(stages):
+        for m in reversed(range(segments)):
+            free[k] = max(free[k], came[m]) + backward[k]
+            came[m] = free[k] + (transfer[k - 1] if k else 0.0)
+    return max(free[k] + update[k] for k in stages)
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 2**32))
+def test_the_makespan_is_that_of_a_plain_loop(stages, segments, seed):
+    rng = np.random.default_rng(seed)
+    forward, backward, update = rng.random((3, stages))
+    transfer = rng.random(stages - 1)
+
+    found = pipeline_makespan_s(forward, backward, update, transfer, segments)
+
+    assert found == pytest.approx(by_loops(forward, backward, update, transfer, segments))
+
+
+@pytest.mark.parametrize(("stages", "segments"), [(1, 1), (1, 8), (4, 1), (4, 8), (16, 32)])
+def test_equal_stages_and_free_transfers_are_row_layer(stages, segments):
+    """(p + S - 1) (FW + BW) + WU."""
+    ones = np.ones(stages)
+
+    found = pipeline_makespan_s(2 * ones, 3 * ones, 5 * ones, np.zeros(stages - 1), segments)
+
+    assert found == pytest.approx((stages + segments - 1) * 5 + 5)
+
+
+@pytest.mark.parametrize("model", ["alexnet", "vgg16", "resnet50"])
+@pytest.mark.parametrize("strategy", ["layer", "channel"])
+def test_stages_and_slices_are_within_five_percent_of_the_replay(model, strategy):
+    """With overlap, without which a pipeline would be none, and without contention."""
+    graph, cluster = load_model(model, batch=64), cluster_of("abci-v100", 8)
+    table = oracle(graph, cluster, dataset="imagenet", devices=[8], strategies=[strategy], options=STAGES)
+    case = case_of(question_of(graph, cluster, "imagenet", options=STAGES), strategy, 8)
+
+    replayed = replay(
+        program_of_case(graph, cluster, case), overlap=strategy == "layer", contention=False, iterations=1
+    )
+
+    assert table.rows[0].iteration_s == pytest.approx(replayed.iteration_s, rel=0.05)
+
+
+def test_stages_one_by_one_are_never_slower_than_the_table():
+    """The table pairs the slowest forward with the slowest backward pass, and hides no transfer."""
+    graph, cluster = load_model("vgg16", batch=64), cluster_of("abci-v100", 16)
+    rows = [
+        oracle(graph, cluster, dataset="imagenet", devices=[2, 4, 8, 16], strategies=["layer"], options=options).rows
+        for options in (STAGES, OracleOptions())
+    ]
+
+    assert all(one.iteration_s <= table.iteration_s for one, table in zip(*rows, strict=True))
