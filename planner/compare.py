@@ -14,6 +14,7 @@ from planner.costs import CostModel
 from planner.cut import WHOLE, Cut
 from planner.exchange import layer_choice
 from planner.graph import ComputationGraph
+from planner.hybrid_search import HYBRID, search_hybrids
 from planner.lower_bound import iteration_bound
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import replay_that_fits
@@ -99,16 +100,21 @@ def _strategies(
         if name == "layerwise":
             continue
         try:
-            found[name] = strategy_and_cut(model, name)
+            if name == HYBRID:
+                best = search_hybrids(model, progress=progress)
+                found[name], notes = (best.strategy, best.cut), (*notes, *best.notes)
+            else:
+                found[name] = strategy_and_cut(model, name)
         except InfeasiblePlanError as error:
             refused[name] = str(error)
     if "layerwise" in names:
         if refine:
-            _, refinement, notes = refined(model, refine, progress=progress)
+            _, refinement, more = refined(model, refine, progress=progress)
             found["layerwise"] = refinement.strategy, WHOLE
         else:
-            _, best, notes = layerwise(model, progress=progress)
-            found["layerwise"] = best.strategy, WHOLE
+            _, candidate, more = layerwise(model, progress=progress)
+            found["layerwise"] = candidate.strategy, WHOLE
+        notes = (*notes, *more)
     return {name: found[name] for name in names if name in found}, refused, notes
 
 

@@ -24,6 +24,7 @@ from planner.shapes import IN_CHANNEL
 
 __all__ = [
     "Hybrid",
+    "check_hybrid",
     "grid_of",
     "hybrid_of",
     "hybrid_strategy",
@@ -135,14 +136,15 @@ def stage_groups(
     hybrid: Hybrid, graph: ComputationGraph, device_count: int, cluster: DeviceGraph | None = None
 ) -> list[list[int]]:
     """Devices of every stage, in the order of their nested groups; arguments and errors as for ``hybrid_strategy``."""
-    _check(hybrid, graph, device_count)
+    check_hybrid(hybrid, graph, device_count)
     width = hybrid.filter * hybrid.channel
     sizes = [width, width * hybrid.spatial, hybrid.parts // hybrid.pipeline]
     devices = grouped_devices(cluster, hybrid.parts, sizes) if cluster else list(range(hybrid.parts))
     return [devices[begin : begin + sizes[-1]] for begin in range(0, hybrid.parts, sizes[-1])]
 
 
-def _check(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> None:
+def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> None:
+    """Refuse degrees that a network on so many devices cannot have; errors as of ``hybrid_strategy``."""
     where = f"strategy {hybrid.text}"
     if hybrid.parts > device_count:
         raise ConfigError(f"{where} must have at most the cluster's {device_count} devices, it takes {hybrid.parts}")

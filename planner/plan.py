@@ -19,6 +19,7 @@ from planner.edge_prices import check_messages
 from planner.exchange import AUTO, Choice, layer_choice
 from planner.fitting import nearest_change
 from planner.graph import ComputationGraph
+from planner.hybrid_search import HYBRID, search_hybrids
 from planner.keeping import MOMENTUM, Keeping
 from planner.layerwise import Found, find
 from planner.lowering import lower
@@ -278,7 +279,7 @@ def make_plan(
     refine: int = 0,
     progress: Progress = None,
 ) -> Plan:
-    """Make a plan: search it (``layerwise``), derive it from a rule, or read it from a file.
+    """Make a plan: search it (``layerwise``, ``hybrid``), derive it from a rule, or read it from a file.
 
     Args:
         graph: Model with its batch.
@@ -293,7 +294,7 @@ def make_plan(
         where_it_pays: Compress only what shortens the simulated iteration (``planner.compression_choice.pays``).
         recompute: Which activations are computed again (``planner.recompute.recompute_of``); none for ``layerwise``.
         optimizer: Whose state must fit: one of ``planner.keeping.OPTIMIZERS``.
-        refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
+        refine: Plans to simulate in the refinement of ``layerwise``, or of the best hybrid without stages; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
@@ -302,25 +303,29 @@ def make_plan(
             another strategy, or ``pipeline`` for another.
         InfeasiblePlanError: The plan does not fit in memory.
     """
-    if refine < 0 or (refine and strategy != "layerwise"):
+    if refine < 0 or (refine and strategy not in ("layerwise", HYBRID)):
         raise ConfigError(
-            f"refine must be >= 0, and 0 for strategies other than layerwise, got {refine} for {strategy}"
+            f"refine must be >= 0, and 0 for strategies other than layerwise and hybrid, got {refine} for {strategy}"
         )
     model = CostModel(graph, cluster, exchange, batch_norm)
-    if (strategy == "layerwise" or has_stages(strategy)) and cut.parts > 1:
-        why = "whose search does not know them" if strategy == "layerwise" else "which has micro-batches"
+    searched = strategy in ("layerwise", HYBRID)
+    if (searched or has_stages(strategy)) and cut.parts > 1:
+        why = "whose search does not know them" if searched else "which has micro-batches"
         raise ConfigError(f"sub_batches must be 1 for {strategy}, {why}, got {cut.parts}")
     if pipeline and not has_stages(strategy):
         raise ConfigError(f"stages, micro_batches, schedule and stage_at are for the strategy pipeline, not {strategy}")
-    if strategy == "layerwise" and compressed:
+    if searched and compressed:
         given = compressed.gradients or compressed.activations
-        raise ConfigError(f"compression must be none for layerwise, whose search does not know it, got {given!r}")
-    if strategy == "layerwise" and recompute not in ("", "none"):
-        raise ConfigError(f"recompute must be none for layerwise, whose search does not know it, got {recompute!r}")
+        raise ConfigError(f"compression must be none for {strategy}, whose search does not know it, got {given!r}")
+    if searched and recompute not in ("", "none"):
+        raise ConfigError(f"recompute must be none for {strategy}, whose search does not know it, got {recompute!r}")
     again, keeping = KEEP, Keeping(optimizer=optimizer)
     if strategy == "layerwise":
         used = PLAIN
         chosen, found = _layerwise(model, refine, progress)
+    elif strategy == HYBRID:
+        used = PLAIN
+        chosen, cut, found = _hybrid(model, refine, progress)
     else:
         chosen, cut = strategy_and_cut(model, strategy, cut=cut, pipeline=pipeline)
         again = recompute_of(graph, recompute, cut)
@@ -368,6 +373,16 @@ def _layerwise(model: CostModel, plans: int, progress: Progress) -> tuple[Strate
         return best.strategy, {**_searched(found, best.simulated_s, notes), **refinement}
     found, candidate, notes = layerwise(model, progress=progress)
     return candidate.strategy, _searched(found, candidate.simulated_s, notes)
+
+
+def _hybrid(model: CostModel, plans: int, progress: Progress) -> tuple[Strategy, Cut, dict[str, Any]]:
+    """A hybrid and its cut, and the fields of ``Plan`` that say how it was found; the refinement knows no stages."""
+    found = search_hybrids(model, stages=not plans, progress=progress)
+    if not plans:
+        return found.strategy, found.cut, {"simulated_s": found.simulated_s, "notes": found.notes}
+    best = refine(model, {found.candidate.text: found.strategy}, plans=plans, progress=progress)
+    names = ("simulated_s", "simulated_plans", "lower_bound_s", "origin")
+    return best.strategy, WHOLE, {"notes": found.notes, **{name: getattr(best, name) for name in names}}
 
 
 def _searched(found: Found, simulated_s: float, notes: tuple[str, ...]) -> dict[str, Any]:

@@ -1,0 +1,228 @@
+"""Search over uniform hybrids: all degrees of pipeline, data, spatial and filter, and micro-batches, within memory.
+
+Every hybrid has two lower bounds that need no lowering: arithmetic and memory of the first device of a group, which
+holds a part of every layer.  Those that do not fit are left out, and those that cannot be faster than the best one so
+far are pruned; the others are replayed in the order of an estimate, Eq. 1 with the work of stages side by side.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.additive import additive_s
+from planner.costs import CostModel, kernel_s
+from planner.cut import Cut
+from planner.graph import PHASES
+from planner.hybrids import Hybrid, check_hybrid, split_layer
+from planner.lowering import lower
+from planner.memory import check_memory, peak_memory_bytes
+from planner.memory_curve import replay_that_fits
+from planner.pipeline import Pipeline, strategy_and_cut
+from planner.strategies import Strategy, applied
+
+__all__ = ["HYBRID", "Candidate", "FoundHybrid", "candidates_of", "search_hybrids"]
+
+HYBRID = "hybrid"
+"""Name of the strategy that is searched here."""
+REPLAYS = 12
+"""Hybrids that are replayed where nothing else is asked."""
+_ESTIMATES = 4
+"""Hybrids that are estimated for each that may be replayed."""
+_ALWAYS_KEPT = 2
+"""Copies of a parameter that live throughout: value and momentum."""
+_PER_STAGE = (1, 2, 4)
+"""Micro-batches for every stage that are tried."""
+Progress = Callable[[str, int, int], None] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A hybrid with its micro-batches, and what it takes at least."""
+
+    hybrid: Hybrid
+    micro_batches: int
+    bound_s: float
+    """No replay of it is shorter."""
+
+    @property
+    def text(self) -> str:
+        """Degrees, and micro-batches where there are stages."""
+        return self.hybrid.text + (f" with {self.micro_batches} micro-batches" if self.hybrid.pipeline > 1 else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundHybrid:
+    """The best hybrid of a search."""
+
+    candidate: Candidate
+    strategy: Strategy
+    cut: Cut
+    simulated_s: float
+    candidates: int
+    """Hybrids that may fit in memory."""
+    replayed: int
+    rest_s: float
+    """Least bound of those that were neither replayed nor pruned: infinite where the answer is the best of all."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How it was found, in one line."""
+        rest = "no other is faster"
+        if math.isfinite(self.rest_s):
+            rest = f"the rest cannot be below {self.rest_s:.4g} s"
+        return (
+            f"hybrid is {self.candidate.text}: {self.replayed} of {self.candidates} uniform hybrids simulated, {rest}",
+        )
+
+
+def search_hybrids(
+    model: CostModel, *, replays: int = REPLAYS, stages: bool = True, progress: Progress = None
+) -> FoundHybrid:
+    """The uniform hybrid with the shortest simulated iteration.
+
+    Args:
+        model: Prices of a model on a cluster; of its devices a hybrid uses a number that divides theirs.
+        replays: Most hybrids to replay, >= 1.
+        stages: Whether pipelines are among them.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: ``replays`` < 1.
+        InfeasiblePlanError: No hybrid that was replayed fits in memory.
+    """
+    if replays < 1:
+        raise ConfigError(f"replays must be >= 1, got {replays}")
+    known = sorted(candidates_of(model, stages=stages), key=lambda row: (row.bound_s, row.text))
+    made = _estimated(model, known[: _ESTIMATES * replays])
+    best: tuple[float, Candidate, Strategy, Cut] | None = None
+    tried: set[str] = set()
+    for _, candidate, strategy, cut in made:
+        if len(tried) == replays:
+            break
+        if best and candidate.bound_s >= best[0]:
+            continue
+        if progress:
+            progress(f"simulating {candidate.text}", len(tried), min(replays, len(made)))
+        tried.add(candidate.text)
+        seconds = _replayed_s(model, strategy, cut)
+        if best is None or seconds < best[0]:
+            best = seconds, candidate, strategy, cut
+    if best is None or not math.isfinite(best[0]):
+        raise InfeasiblePlanError(f"none of {len(tried)} hybrids simulated, of {len(known)}, fits in memory")
+    impossible = {row.text for row in known[: _ESTIMATES * replays]} - {row[1].text for row in made}
+    rest = [row.bound_s for row in known if row.text not in tried | impossible and row.bound_s < best[0]]
+    return FoundHybrid(
+        candidate=best[1], strategy=best[2], cut=best[3], simulated_s=best[0], candidates=len(known),
+        replayed=len(tried), rest_s=min(rest, default=math.inf),
+    )  # fmt: skip
+
+
+def candidates_of(model: CostModel, *, stages: bool = True) -> list[Candidate]:
+    """All hybrids that the batch and the layers allow and whose bound of memory fits."""
+    bounds, found = _Bounds(model), []
+    for hybrid in _hybrids(len(model.cluster.devices)):
+        if hybrid.pipeline > (len(model.graph.layers) if stages else 1):
+            continue
+        try:
+            check_hybrid(hybrid, model.graph, len(model.cluster.devices))
+        except ConfigError:
+            continue
+        for micro_batches in _micro_batches(hybrid, model.graph.batch):
+            seconds, size = bounds.of(hybrid, micro_batches)
+            if size <= bounds.capacity_bytes:
+                found.append(Candidate(hybrid=hybrid, micro_batches=micro_batches, bound_s=seconds))
+    return found
+
+
+def _hybrids(devices: int) -> Iterator[Hybrid]:
+    """All degrees whose product divides the number of devices."""
+    divisors = [d for d in range(1, devices + 1) if devices % d == 0]
+    for pipeline in divisors:
+        for data in divisors:
+            for spatial in divisors:
+                for filters in divisors:
+                    hybrid = Hybrid(pipeline=pipeline, data=data, spatial=spatial, filter=filters)
+                    if devices % hybrid.parts == 0:
+                        yield hybrid
+
+
+def _micro_batches(hybrid: Hybrid, batch: int) -> list[int]:
+    """Numbers of micro-batches that are tried: each must be split over the samples in turn."""
+    if hybrid.pipeline == 1:
+        return [1]
+    samples = batch // hybrid.data
+    return [n for n in (k * hybrid.pipeline for k in _PER_STAGE) if samples % n == 0]
+
+
+class _Bounds:
+    """Lower bounds from the parts that the first device of every group holds; equal parts are looked at once."""
+
+    def __init__(self, model: CostModel) -> None:
+        self.model = model
+        self.capacity_bytes = max(device.memory_bytes for device in model.cluster.devices)
+        self._known: dict[tuple[object, ...], tuple[float, float, float]] = {}
+
+    def of(self, hybrid: Hybrid, micro_batches: int) -> tuple[float, float]:
+        """Seconds of arithmetic and bytes at the peak, at least: of stages the mean, which the largest is not below."""
+        group = range(hybrid.parts // hybrid.pipeline)
+        rows = []
+        for i, layer in enumerate(self.model.graph.layers):
+            degrees = split_layer(layer, hybrid, group).degrees
+            rows.append(self._layer(i, tuple(degrees.items()), micro_batches))
+        each_s, once_s, size = (np.array(column) for column in zip(*rows, strict=True))
+        busy = micro_batches * each_s + once_s
+        return max(float(busy.sum()) / hybrid.pipeline, float(busy.max())), float(size.sum()) / hybrid.pipeline
+
+    def _layer(self, i: int, degrees: tuple[tuple[str, int], ...], micro_batches: int) -> tuple[float, float, float]:
+        """Of a layer's part: seconds of a micro-batch, seconds of the update, and bytes kept with one micro-batch."""
+        key = (i, degrees, micro_batches)
+        if key not in self._known:
+            graph, layer, split = self.model.graph, self.model.graph.layers[i], dict(degrees)
+            part = {
+                dim: size / split.get(dim, 1) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)
+            }
+            part["sample"] /= micro_batches
+            sizes = {dim: np.array([size]) for dim, size in part.items()}
+            seconds = {
+                phase: min(
+                    float(kernel_s(profile, graph.name, layer, phase, sizes, graph.element_bytes)[0])
+                    for profile in self.model.profiles
+                )
+                if graph.has_phase(i, phase)
+                else 0.0
+                for phase in PHASES
+            }
+            held = sum(p.elements / (split.get("channel", 1) if p.split else 1) for p in layer.parameters)
+            size = (math.prod(part.values()) + _ALWAYS_KEPT * held) * graph.element_bytes
+            update_s = seconds.pop("update")
+            self._known[key] = sum(seconds.values()), update_s, size
+        return self._known[key]
+
+
+def _estimated(model: CostModel, candidates: Sequence[Candidate]) -> list[tuple[float, Candidate, Strategy, Cut]]:
+    """Candidates that can be made, in the order of Eq. 1 with the work of stages side by side."""
+    rows = []
+    for candidate in candidates:
+        stages = candidate.hybrid.pipeline
+        asked = Pipeline(micro_batches=candidate.micro_batches) if stages > 1 else None
+        try:
+            strategy, cut = strategy_and_cut(model, candidate.hybrid.text, pipeline=asked)
+            total_s = additive_s(model, strategy, cut)
+        except (ConfigError, InfeasiblePlanError):  # a stage does not fit, or micro-batches do not divide
+            continue
+        filled = (candidate.micro_batches + stages - 1) / candidate.micro_batches / stages
+        rows.append((total_s * filled, candidate, strategy, cut))
+    return sorted(rows, key=lambda row: (row[0], row[1].text))
+
+
+def _replayed_s(model: CostModel, strategy: Strategy, cut: Cut) -> float:
+    """Simulated iteration; infinite where it does not fit."""
+    try:
+        program = lower(*applied(model, strategy, cut)[:2], cut=cut)
+        check_memory(program, peak_memory_bytes(program))
+        return replay_that_fits(program).iteration_s
+    except InfeasiblePlanError:
+        return math.inf

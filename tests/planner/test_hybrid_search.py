@@ -1,0 +1,111 @@
+"""The search over hybrids against brute force, its bounds against replays, and what memory forces it to."""
+
+import math
+
+import pytest
+from plans import cluster_of, star
+
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.costs import CostModel
+from planner.hybrid_search import candidates_of, search_hybrids
+from planner.models import load_model
+from planner.pipeline import Pipeline, strategy_and_cut
+from planner.plan import lower_plan, lowered, make_plan
+from planner.plan_file import load_plan, save_plan
+from planner.replay import replay
+
+QUESTIONS = [("lenet5", 8, "titanx-4", 4), ("resnet18", 8, "p100-4x4", 8), ("cosmoflow", 4, "abci-v100", 8)]
+
+
+def every(model):
+    """Simulated time of every candidate, by its text; infinite where it does not fit."""
+    found = {}
+    for candidate in candidates_of(model):
+        asked = Pipeline(micro_batches=candidate.micro_batches) if candidate.hybrid.pipeline > 1 else None
+        try:
+            strategy, cut = strategy_and_cut(model, candidate.hybrid.text, pipeline=asked)
+            found[candidate.text] = replay(lowered(model, strategy, cut=cut)).iteration_s
+        except (ConfigError, InfeasiblePlanError):
+            found[candidate.text] = math.inf
+    return found
+
+
+@pytest.mark.parametrize(("name", "batch", "spec", "count"), QUESTIONS)
+def test_the_search_finds_what_brute_force_finds(name, batch, spec, count):
+    model = CostModel(load_model(name, batch=batch), cluster_of(spec, count))
+    times = every(model)
+
+    found = search_hybrids(model, replays=10**6)
+
+    assert len(times) > 10
+    assert found.candidates == len(times)
+    assert found.simulated_s == pytest.approx(min(times.values()), rel=1e-9)
+    assert times[found.candidate.text] == pytest.approx(found.simulated_s, rel=1e-9)
+    assert found.rest_s == math.inf
+    assert found.replayed < len(times)  # some are pruned
+
+
+@pytest.mark.parametrize(("name", "batch", "spec", "count"), QUESTIONS)
+def test_no_replay_is_below_its_bound(name, batch, spec, count):
+    model = CostModel(load_model(name, batch=batch), cluster_of(spec, count))
+    times = every(model)
+
+    for candidate in candidates_of(model):
+        assert times[candidate.text] >= candidate.bound_s * (1 - 1e-9)
+
+
+def test_what_the_bound_of_memory_leaves_out_does_not_fit():
+    """Sixteen samples of 512 cubed: those left out are refused one and all."""
+    graph, cluster = load_model("cosmoflow:size=512", batch=16), load_cluster("abci-v100")
+    model = CostModel(graph, cluster)
+    kept = {candidate.hybrid.text for candidate in candidates_of(model)}
+
+    for words in ("data=1", "data=4", "spatial=2", "filter=4", "data=2,spatial=2", "data=2,filter=4"):
+        assert words not in kept
+        with pytest.raises(InfeasiblePlanError):
+            make_plan(graph, cluster, strategy=words)
+
+
+def test_the_answer_is_a_plan_that_is_stored_and_read(tmp_path):
+    graph, cluster = load_model("resnet18", batch=8), cluster_of("p100-4x4", 8)
+    plan = make_plan(graph, cluster, strategy="hybrid")
+    save_plan(plan, tmp_path / "plan.json")
+
+    again = load_plan(tmp_path / "plan.json")
+
+    assert plan.notes[0].startswith("hybrid is ")
+    assert (again.cut, again.configurations) == (plan.cut, plan.configurations)
+    assert replay(lower_plan(again, graph, cluster)).iteration_s == pytest.approx(plan.simulated_s)
+    assert plan.simulated_s <= make_plan(graph, cluster, strategy="data").simulated_s * (1 + 1e-9)
+
+
+def test_fewer_replays_say_what_is_left_open():
+    model = CostModel(load_model("resnet18", batch=8), cluster_of("p100-4x4", 8))
+
+    found = search_hybrids(model, replays=2)
+
+    assert found.replayed == 2
+    assert found.rest_s < found.simulated_s
+    assert f"the rest cannot be below {found.rest_s:.4g} s" in found.notes[0]
+
+
+def test_the_refinement_goes_on_from_the_best_hybrid():
+    graph, cluster = load_model("lenet5", batch=8), star(4)
+    start = search_hybrids(CostModel(graph, cluster), stages=False)
+
+    plan = make_plan(graph, cluster, strategy="hybrid", refine=20)
+
+    assert plan.simulated_s <= start.simulated_s * (1 + 1e-9)
+    assert plan.origin.startswith(start.candidate.text)
+    assert plan.cut.parts == 1
+
+
+def test_bad_questions_are_one_line():
+    model = CostModel(load_model("lenet5", batch=8), star(2))
+    with pytest.raises(ConfigError, match=r"replays must be >= 1, got 0$"):
+        search_hybrids(model, replays=0)
+    with pytest.raises(ConfigError, match=r"refine must be >= 0, .* got 5 for data$"):
+        make_plan(model.graph, model.cluster, strategy="data", refine=5)
+    with pytest.raises(InfeasiblePlanError, match=r"fits in memory$"):
+        search_hybrids(CostModel(load_model("cosmoflow:size=512", batch=64), cluster_of("titanx-4", 2)))
