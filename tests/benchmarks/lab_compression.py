@@ -1,11 +1,14 @@
 """Compressed strategies in a network-bound lab against their simulation, and what compression brings there.
 
-Run as ``python tests/benchmarks/lab_compression.py [stand-in] [arithmetic]`` (Linux; about five minutes each); prints a
-table for each question.  Codes are real throughout: encoded, sent and decoded on this machine, and predicted by samples
-of the same data types.  ``stand-in``: waits for arithmetic.  ``arithmetic``: real arithmetic too, with more ranks than
-cores.  The machine should have nothing else to do.
+Run as ``python tests/benchmarks/lab_compression.py [--stand-in-codes] [QUESTION ...]`` (Linux); prints a table for each
+question, at first and by default ``stand-in`` (two to three minutes): four hosts at 200 Mbit/s, waits of the predicted
+length for arithmetic.  Codes are real, encoded, sent and decoded on this machine and predicted by samples of the same
+data types; with ``--stand-in-codes`` waits stand in for them as well, which tells the network from the cores that all
+ranks share.  ``arithmetic``: real arithmetic too, with more ranks than cores.  The machine should have nothing else to
+do.
 """
 
+import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,45 +26,53 @@ class Question:
     lab: str
     types: tuple[str, ...] = ("dynamic-tree",)
     exchange: str = "ps-spread"
+    stand_in: bool = True
 
 
 QUESTIONS = {
-    "stand-in": [
-        Question("vgg11-cifar", 64, "lab-4", ("dynamic-tree", "linear", "one-bit")),
-        Question("vgg11-cifar", 64, "lab-4", exchange="ring"),
-        Question("vgg11-cifar", 64, "lab-2x2"),
-    ],
-    "arithmetic": [Question("vgg11-cifar", 32, "lab-4")],
+    "stand-in": Question("vgg11-cifar", 64, "lab-4"),
+    "types": Question("vgg11-cifar", 64, "lab-4", ("linear", "one-bit")),
+    "ring": Question("vgg11-cifar", 64, "lab-4", exchange="ring"),
+    "racks": Question("vgg11-cifar", 64, "lab-2x2"),
+    "arithmetic": Question("vgg11-cifar", 32, "lab-4", stand_in=False),
 }
 
 
-def table(question, stand_in):
+def table(question, *, real_codes):
     """Validate and print; one row a strategy."""
     cluster = load_cluster(question.lab)
+    run = RunOptions(plan="", stand_in=question.stand_in, real_codes=question.stand_in and real_codes, device="cpu")
     with lab_hosts(cluster) as hosts:
         found = validate(
             question.model, batch=question.batch, strategies=["data"], processes=len(cluster.devices),
-            cluster=question.lab, hosts=hosts, exchange=question.exchange, compress_gradients=question.types,
-            run=RunOptions(plan="", stand_in=stand_in, real_codes=stand_in, device="cpu"), rounds=6, budget_s=90.0,
+            cluster=question.lab, hosts=hosts, exchange=question.exchange, compress_gradients=question.types, run=run,
+            rounds=6, budget_s=60.0,
         )  # fmt: skip
     loads = " to ".join(found.environment[f"load average {when}"] for when in ("before", "after"))
-    what = "waits for arithmetic, real codes" if stand_in else "real arithmetic and codes"
+    what = "waits for arithmetic" if question.stand_in else "real arithmetic"
+    what += " and codes" if run.stand_in_codes or not question.stand_in else ", real codes"
     print(f"\n{question.model}, batch {question.batch}, {question.lab}, {question.exchange}, {what}; load {loads}")
-    print(f"{'':24}{'predicted ms':>14}{'measured ms':>13}{'quartiles':>20}{'n':>5}{'error':>8}{'speedup':>18}")
-    speedups = {row.name: f"{row.predicted:.2f} / {row.measured:.2f}" for row in found.speedups}
+    print(f"{'':24}{'predicted ms':>14}{'measured ms':>13}{'quartiles':>20}{'n':>5}{'error':>8}")
     for s in found.strategies:
         quartiles = " to ".join(f"{1e3 * value:.1f}" for value in s.quartiles_s)
         print(
             f"{s.name:24}{1e3 * s.predicted_s:>14.1f}{1e3 * s.measured_s:>13.1f}{quartiles:>20}"
-            f"{len(s.iterations_s):5}{s.error:+8.1%}{speedups.get(s.name, ''):>18}"
+            f"{len(s.iterations_s):5}{s.error:+8.1%}"
         )
+    for row in found.speedups:
+        print(f"{row.name} over {row.plain}: {row.predicted:.2f} predicted, {row.measured:.2f} measured")
     print(f"bytes {'equal' if all(s.bytes_equal for s in found.strategies) else 'differ'}", flush=True)
 
 
 if __name__ == "__main__":
-    chosen = sys.argv[1:] or list(QUESTIONS)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("questions", nargs="*", metavar="QUESTION", help=f"of {', '.join(QUESTIONS)}")
+    parser.add_argument("--stand-in-codes", action="store_true", help="wait instead of encoding and decoding")
+    given = parser.parse_args()
+    unknown = [name for name in given.questions if name not in QUESTIONS]
+    if unknown:
+        parser.error(f"question must be of {', '.join(QUESTIONS)}, got {unknown[0]}")
     if not is_inside():
-        sys.exit(run_inside([sys.executable, str(Path(__file__).resolve()), *chosen]))
-    for name in chosen:
-        for asked in QUESTIONS[name]:
-            table(asked, stand_in=name == "stand-in")
+        sys.exit(run_inside([sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]]))
+    for name in given.questions or ["stand-in"]:
+        table(QUESTIONS[name], real_codes=not given.stand_in_codes)
