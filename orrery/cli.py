@@ -146,7 +146,7 @@ def plan(
     """Find how every layer is split, and write the plan."""
     from hwprofiles.catalogue import load_cluster
     from planner.compressed import compressed_of
-    from planner.cut import WHOLE, cut_of
+    from planner.cut import asked_cut
     from planner.models import load_model
     from planner.pipeline import asked_pipeline
     from planner.plan import make_plan
@@ -154,9 +154,7 @@ def plan(
 
     with whole_file(out) as file, progress_bar("planning") as progress:
         graph = load_model(model, batch=batch, element_bytes=int(dtype.removeprefix("float")) // 8)
-        cut = WHOLE
-        if sub_batches > 1:
-            cut = cut_of(graph, sub_batches, first=sub_batch_from, order=sub_batch_order, update_each=update_each)
+        cut = asked_cut(graph, sub_batches, first=sub_batch_from, order=sub_batch_order, update_each=update_each)
         types = {"gradients": compress_gradients, "activations": compress_activations}
         found = make_plan(
             graph, load_cluster(cluster), strategy=strategy, exchange=exchange, batch_norm=batch_norm, cut=cut,

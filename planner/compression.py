@@ -213,5 +213,5 @@ def _check_scaling(name: str, values: Mapping[str, float]) -> None:
 
 
 def _nearest(name: str) -> str:
-    near = difflib.get_close_matches(name.lower().replace("_", "-"), COMPRESSIONS, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), COMPRESSIONS, n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""

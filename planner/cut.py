@@ -20,7 +20,7 @@ from planner.configurations import ConfigSpace, space_of
 from planner.graph import ComputationGraph
 from planner.schedule import KINDS, Schedule
 
-__all__ = ["ORDERS", "WHOLE", "Cut", "cut_of", "interleaved", "schedule_of", "sub_spaces"]
+__all__ = ["ORDERS", "WHOLE", "Cut", "asked_cut", "cut_of", "interleaved", "schedule_of", "sub_spaces"]
 
 ORDERS = ("each", "all")
 """``each``: a sub-batch goes forward and back before the next; ``all``: all go forward, then all go back.  These are
@@ -96,6 +96,23 @@ def cut_of(
     index = graph.index[first] if first else linear
     assert index is not None
     return Cut(parts=parts, first=index, order=order, update_each=update_each)
+
+
+def asked_cut(
+    graph: ComputationGraph, parts: int, *, first: str = "", order: str = "each", update_each: bool = False
+) -> Cut:
+    """What is asked of sub-batches, as words: a cut as of ``cut_of``, or none where there is one sub-batch.
+
+    Raises:
+        ConfigError: As ``cut_of``, or there is one sub-batch and something else is asked of it.
+    """
+    if parts != 1:
+        return cut_of(graph, parts, first=first, order=order, update_each=update_each)
+    asked = {"sub_batch_from": first, "sub_batch_order": order if order != "each" else "", "update_each": update_each}
+    for name, value in asked.items():
+        if value:
+            raise ConfigError(f"{name} must be left out where sub_batches is 1, got {value!r}")
+    return WHOLE
 
 
 def schedule_of(cut: Cut, spaces: Sequence[ConfigSpace]) -> Schedule:

@@ -358,7 +358,9 @@ def _simulated(
 ) -> tuple[Compressed, dict[str, Any]]:  # fmt: skip
     """What of a strategy is compressed, and the fields of ``Plan`` that say so."""
     notes: tuple[str, ...] = ()
-    if compressed and where_it_pays:
+    if where_it_pays and not compressed:
+        raise ConfigError("compress_where must be all where nothing is compressed, got 'pays'")
+    if where_it_pays:
         compressed, notes = pays(model, chosen, cut, compressed, progress=progress)
     program = lowered(model, chosen, cut=cut, compressed=compressed, recompute=again, keeping=keeping)
     simulated_s = replay_that_fits(program, keeping).iteration_s

@@ -37,6 +37,10 @@ class Interval:
     low: float
     high: float
 
+    def within(self, low: float, high: float) -> "Interval":
+        """The part of it where the mean can lie at all."""
+        return Interval(self.mean, max(self.low, low), min(self.high, high))
+
 
 def mean_interval(values: Sequence[float]) -> Interval:
     """Student's t interval of the mean of independent, about normal values.
@@ -64,6 +68,7 @@ class Compared:
     mode: str
     type: str
     accuracy: Interval
+    """A share: the interval ends at 0 and 1."""
     difference: Interval
     """From float32 with the same seeds, seed by seed; zeros for float32 itself."""
     within: bool
@@ -103,7 +108,7 @@ class Result:
                 Compared(
                     mode=case.mode,
                     type=case.type,
-                    accuracy=mean_interval(own),
+                    accuracy=mean_interval(own).within(0.0, 1.0),
                     difference=mean_interval([a - b for a, b in zip(own, plain, strict=True)]),
                     within=of_plain.low <= mean <= of_plain.high,
                 )

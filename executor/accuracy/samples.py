@@ -31,9 +31,10 @@ def read_samples(data: str, sample: tuple[int, ...]) -> tuple[Samples, Samples]:
     training, testing = (read_mnist(Path(data), "training"), read_mnist(Path(data), "testing")) if data else _digits()
     for inputs, _ in (training, testing):
         if inputs.shape[1:] != sample:
-            shapes = [" x ".join(map(str, shape)) for shape in (sample, inputs.shape[1:])]
-            name = f"data {data}" if data else "data, the digits of scikit-learn where no folder is given,"
-            raise ConfigError(f"{name} must be samples of {shapes[0]} as the model reads them, got {shapes[1]}")
+            wanted, found = (" x ".join(map(str, shape)) for shape in (sample, inputs.shape[1:]))
+            if not data:
+                raise ConfigError(f"data must name a folder of samples of {wanted}, got none, and digits are {found}")
+            raise ConfigError(f"data {data} must be samples of {wanted} as the model reads them, got {found}")
     return training, testing
 
 

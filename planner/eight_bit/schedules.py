@@ -29,10 +29,12 @@ class _Schedule:
     """Source and target, bytes or seconds, stream, and what it waits for; arithmetic has no source (-1)."""
 
     def message(self, source: int, target: int, size_bytes: float, stream: int, after: Sequence[int] = ()) -> int:
+        """Add a message between two devices; returns its task."""
         self.rows.append((source, target, size_bytes, stream, list(after)))
         return len(self.rows) - 1
 
     def arithmetic(self, seconds: float, stream: int, after: Sequence[int] = ()) -> int:
+        """Add arithmetic; returns its task."""
         self.rows.append((-1, -1, seconds, stream, list(after)))
         return len(self.rows) - 1
 

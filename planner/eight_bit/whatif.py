@@ -43,7 +43,8 @@ class Question:
     """What is swept.
 
     Raises:
-        ConfigError: A list is empty, a value breaks its rule, or a data type is unknown.
+        ConfigError: A list is empty, a value breaks its rule, or a data type is unknown or keeps a residual where
+            activations alone are compressed.
     """
 
     graph: ComputationGraph
@@ -82,6 +83,9 @@ class Question:
             )
         if self.compress not in COMPRESS:
             raise ConfigError(f"compress must be one of {', '.join(COMPRESS)}, got {self.compress!r}")
+        kept = [text for text in self.types if compression(text).feedback]
+        if kept and self.compress == "activations":
+            raise ConfigError(f"types must keep no residual where activations alone are compressed, got {kept[0]!r}")
 
     @property
     def size(self) -> int:
@@ -217,6 +221,7 @@ class _Runs:
         return self._clusters[devices, link_speed]
 
     def point(self, devices: int, link_speed: float, kind: str, sub_batches: int) -> Point:
+        """A point, simulated when it is asked for first."""
         place = (devices, link_speed, kind, sub_batches)
         if place not in self._points:
             self._points[place] = self._simulated(*place)

@@ -30,11 +30,12 @@ const everySeed = (cases) => cases.map((each) => ({ x: each.last.map(() => each.
 controlled(document.getElementById("controls"), (form) => {
   const mode = form.get("mode"), types = form.getAll("type");
   const own = data.cases.filter((each) => each.mode === mode), cases = own.filter((each) => types.includes(each.type));
+  const epochs = { title: { text: "epoch" }, dtick: Math.ceil(own[0].losses.mean.length / 12) };
   const [, low, high] = percent(own.find((each) => each.type === data.plain).interval);
   plot("losses", curves(cases, "losses", (values) => values, true), {
-    xaxis: { title: { text: "epoch" } }, yaxis: { type: "log", title: { text: "training loss" } } });
+    xaxis: epochs, yaxis: { type: "log", title: { text: "training loss" } } });
   plot("accuracies", curves(cases, "accuracies", percent, false), {
-    xaxis: { title: { text: "epoch" } }, yaxis: { title: { text: "accuracy [%]" } } });
+    xaxis: epochs, yaxis: { title: { text: "accuracy [%]" } } });
   plot("last", [...everySeed(cases), ...intervals(cases, "interval")], {
     yaxis: { title: { text: "accuracy [%]" } }, shapes: [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: low, y1: high,
       fillcolor: faint(data.looks[data.plain].colour), line: { width: 0 }, layer: "below" }] });

@@ -34,6 +34,13 @@ def test_intervals_are_those_of_the_t_table(freedom):
     assert found.mean - found.low == pytest.approx(half, rel=1e-3)
 
 
+def test_an_accuracy_lies_between_none_and_all():
+    """Two seeds that differ much say nothing, not that the accuracy could be above 1."""
+    row = study({"float32": [0.5, 0.8], "linear": [0.9, 1.0]}).rows[0]
+    assert (row.accuracy.mean, row.accuracy.low, row.accuracy.high) == (pytest.approx(0.65), 0.0, 1.0)
+    assert row.within
+
+
 def study(accuracies, **changes):
     """A study of which only the last accuracies, by type and seed, are told."""
     question = Question(modes=("data",), types=tuple(accuracies)[1:], seeds=len(accuracies["float32"]), **changes)
@@ -135,11 +142,11 @@ def test_the_paper_s_network_trains_on_files_of_the_user(tmp_path, capsys):
 
 
 BAD = {
-    "no folder": (["mnist-mlp"], "must be samples of 1 x 28 x 28 as the model reads them, got 1 x 8 x 8"),
+    "no folder": (["mnist-mlp"], "must name a folder of samples of 1 x 28 x 28, got none, and digits are 1 x 8 x 8"),
     "no files": (["mnist-mlp", "--data", "."], "must hold train-images-idx3-ubyte or train-images-idx3-ubyte.gz"),
     "batch": (["digits", "--batch", "2000"], "batch must be at most the 1440 samples that are trained on, got 2000"),
     "odd batch": (["digits", "--batch", "241"], "batch must be a multiple of the 2 devices"),
-    "another shape": (["resnet-cifar"], "must be samples of 3 x 32 x 32"),
+    "another shape": (["resnet-cifar"], "data must name a folder of samples of 3 x 32 x 32"),
     "type": (["digits", "--types", "one-bit", "--modes", "model"], "types must name one beside float32"),
 }
 

@@ -408,6 +408,11 @@ def test_the_command_line_compresses(tmp_path, capsys):
     assert "exchange must be direct, ps, ps-spread or auto" in capsys.readouterr().err
 
 
+def test_where_compression_pays_is_not_asked_of_nothing():
+    with pytest.raises(ConfigError, match="compress_where must be all where nothing is compressed, got 'pays'"):
+        make_plan(pair(batch=4), star(2), strategy="data", where_it_pays=True)
+
+
 def test_plain_floats_of_the_network_compress_nothing():
     assert not compressed_of(pair(), "ring", gradients="float32", activations="float32")
     assert {"float16", "float32"} <= set(compression_names())

@@ -11,7 +11,7 @@ from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
 from planner.configurations import Configuration, offered
 from planner.costs import CostModel
-from planner.cut import Cut, cut_of
+from planner.cut import WHOLE, Cut, asked_cut, cut_of
 from planner.lowering import lower
 from planner.models import load_model
 from planner.program import KINDS
@@ -109,6 +109,15 @@ def test_layers_behind_the_cut_wait_for_their_own_sub_batch_only():
 def test_bad_cuts_are_refused(changes, words):
     with pytest.raises(ConfigError, match=words):
         cut_of(load_model("lenet5", batch=8), **changes)
+
+
+@pytest.mark.parametrize("asked", [{"first": "fc1"}, {"order": "all"}, {"update_each": True}], ids=str)
+def test_nothing_is_asked_of_sub_batches_where_there_is_one(asked):
+    graph = load_model("lenet5", batch=8)
+    assert asked_cut(graph, 1) == WHOLE
+    assert asked_cut(graph, 2) == cut_of(graph, 2)
+    with pytest.raises(ConfigError, match=r"must be left out where sub_batches is 1, got "):
+        asked_cut(graph, 1, **asked)
 
 
 def test_parts_of_a_sub_batch_must_be_equal():

@@ -90,6 +90,11 @@ def test_slow_links_make_compression_pay_and_bisection_finds_where():
 def test_types_with_a_residual_compress_gradients_alone():
     swept = sweep(question(sub_batches=(1,), devices=(4,), link_speeds=(1.0,), types=("one-bit",)))
     assert "one-bit compresses gradients alone: it keeps a residual" in swept.notes
+    with pytest.raises(ConfigError, match=r"types must keep no residual where .* got 'one-bit'"):
+        question(types=("float16", "one-bit"), compress="activations")
+
+
+def test_a_sweep_without_a_point_is_refused():
     with pytest.raises(ConfigError, match="none of"):
         sweep(question(sub_batches=(7,), devices=(4,), link_speeds=(1.0,)))
 
