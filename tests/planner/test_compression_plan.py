@@ -1,42 +1,29 @@
-"""Compression in plans: Eq. 1, sizes and amounts counted by hand, order of tasks, memory, what is refused."""
-
-import dataclasses
-import json
+"""Compression in plans: Eq. 1, sizes and amounts counted by hand, order of tasks, memory."""
 
 import numpy as np
 import pytest
+from coded_plans import lowered, pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, inception_module, random_strategy, star
+from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, random_strategy, star
 
 from hwprofiles.catalogue import cluster_names, load_cluster
-from hwprofiles.errors import ConfigError
-from orrery.cli import app
-from orrery.errors import run
 from planner.additive import additive_s
-from planner.analysis import analyse
 from planner.buffers import BUFFERS
 from planner.coded_exchange import coded_sum
 from planner.coding import GRADIENTS, Coding, coding_s
-from planner.compressed import PLAIN, Compressed, compressed_of, takes
-from planner.compression import compression, compression_names
-from planner.compression_choice import pays
+from planner.compressed import PLAIN, Compressed, takes
+from planner.compression import compression
 from planner.configurations import Configuration, offered
 from planner.costs import CostModel
 from planner.cut import WHOLE, Cut
 from planner.exchange import EXCHANGES
-from planner.graph_export import write_replayed_graph
-from planner.lower_bound import iteration_bound
-from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import buffers
-from planner.models import ModelBuilder, load_model
-from planner.plan import lower_plan, make_plan
-from planner.plan_file import load_plan, save_plan
+from planner.models import load_model
 from planner.program import KINDS
 from planner.replay import replay
-from planner.strategies import named_strategy, spaces_of
-from simulator.collectives import ALL_REDUCES
+from planner.strategies import named_strategy
 
 SAME = 1e-9
 FORWARD, UPDATE, COMPRESS, DECOMPRESS, TRANSFER, COLLECTIVE = (
@@ -46,22 +33,8 @@ TYPES = ("dynamic-tree", "mantissa", "linear:block=64", "float16")
 GRADIENT_TYPES = (*TYPES, "one-bit", "one-bit:block=128", "threshold:every=7")
 
 
-def lowered(model, strategy, compressed=PLAIN, cut=WHOLE, **options):
-    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
-    return lower(model, spaces, cut=cut, compressed=compressed, **options)
-
-
 def waits(program, task):
     return program.after[program.after_start[task] : program.after_start[task + 1]].tolist()
-
-
-def pair(channels=6, batch=4):
-    """Two fully connected layers: 8 numbers in, ``channels`` between, 3 out."""
-    net = ModelBuilder("pair", batch=batch, image=(8, 1, 1))
-    net.linear(channels, name="one")
-    net.linear(3, name="two")
-    net.loss()
-    return net.build()
 
 
 @st.composite
@@ -331,111 +304,3 @@ def test_codes_live_while_they_travel():
     received = known.kind == BUFFERS.index("messages")
     assert known.birth_s[received].min() == begin[decode]
     assert known.size_bytes[received].tolist() == [4 * 6 * 4] * 2  # and its gradient, back
-
-
-def test_auto_exchanges_codes_by_the_cheapest_scheme_that_can():
-    graph = load_model("lenet5", batch=64)
-    strategy = named_strategy("data", graph, 4)
-    for kind, schemes in (("dynamic-tree", ("direct", "ps", "ps-spread")), ("float16", ALL_REDUCES)):
-        compressed = Compressed(gradients=kind)
-        times = [
-            additive_s(CostModel(graph, cluster_of("titanx-4", 4), s), strategy, WHOLE, compressed) for s in schemes
-        ]
-        auto = additive_s(CostModel(graph, cluster_of("titanx-4", 4), "auto"), strategy, WHOLE, compressed)
-        assert auto <= min(times) * (1 + SAME)
-
-
-def test_compression_is_chosen_where_it_pays():
-    """Over slow links all large tensors are worth it; where coding is dear and links fast, nothing is."""
-    graph = load_model("digits", batch=64)
-    strategy, allowed = (
-        named_strategy("owt", graph, 4),
-        Compressed(gradients="dynamic-tree", activations="dynamic-tree"),
-    )
-    slow = CostModel(graph, star(4, bandwidth=1e6), "direct")
-    chosen, notes = pays(slow, strategy, WHOLE, allowed)
-    assert "fc1" in chosen.activation_layers or "conv2" in chosen.activation_layers or chosen.gradient_layers
-    times = [replay(lowered(slow, strategy, what)).iteration_s for what in (chosen, PLAIN, allowed)]
-    assert times[0] == min(times) < times[1]
-    assert "with none" in notes[0]
-    fast = CostModel(graph, star(4, bandwidth=1e15, latency_s=0.0), "direct")
-    chosen, _ = pays(fast, strategy, WHOLE, allowed)
-    assert chosen.gradient_layers == chosen.activation_layers == ()
-
-
-def test_whoever_reads_programs_copes(tmp_path):
-    graph = inception_module(batch=8)
-    model = CostModel(graph, star(4), "ps-spread")
-    compressed = Compressed(gradients="dynamic-tree", activations="linear")
-    program = lowered(model, named_strategy("owt", graph, 4), compressed)
-    analysis = analyse(program)
-    assert analysis.path.seconds_by("kind")["compress"] > 0
-    assert iteration_bound(program)[0] <= analysis.replay.iteration_s * (1 + SAME)
-    assert sum(dataclasses.astuple(analysis.shares)[1:]) == pytest.approx(analysis.replay.iteration_s)
-    analysis.replay.write_trace(tmp_path / "trace.json")
-    write_replayed_graph(analysis.replay, tmp_path / "graph.json")
-    assert "concat to fc, compress [0]" in (tmp_path / "graph.json").read_text()
-    assert "compress" in (tmp_path / "trace.json").read_text()
-
-
-def test_plans_keep_what_is_compressed(tmp_path):
-    graph, cluster = load_model("lenet5", batch=64), star(4)
-    wanted = compressed_of(graph, "ps-spread", gradients="one-bit", activations="float16", activation_layers=["fc1"])
-    plan = make_plan(graph, cluster, strategy="owt", exchange="ps-spread", compressed=wanted)
-    path = tmp_path / "plan.json"
-    save_plan(plan, path)
-    assert load_plan(path) == plan
-    assert replay(lower_plan(load_plan(path), graph, cluster)).iteration_s == plan.simulated_s
-    content = json.loads(path.read_text())
-    del content["compressed"]
-    path.write_text(json.dumps(content))
-    assert load_plan(path).compressed == PLAIN
-    path.write_text(json.dumps({**content, "compressed": {"gradients": "one-byte"}}))
-    with pytest.raises(ConfigError, match=r"plan file .*: data type must be one of .*, got 'one-byte'"):
-        load_plan(path)
-
-
-def test_the_command_line_compresses(tmp_path, capsys):
-    plan = tmp_path / "plan.json"
-    words = ["plan", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategy", "data", "--out", str(plan)]
-    types = ["--exchange", "direct", "--compress-gradients", "dynamic-tree", "--compress-where", "pays", "--json"]
-    assert run(app, [*words, *types]) == 0
-    assert "compression: " in json.loads(capsys.readouterr().out)["notes"][0]
-    assert load_plan(plan).compressed.gradients == "dynamic-tree"
-    assert run(app, ["simulate", str(plan), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["notes"] == list(load_plan(plan).notes)
-    assert run(app, [*words, "--compress-gradients", "one-bit"]) == 2
-    assert "exchange must be direct, ps, ps-spread or auto" in capsys.readouterr().err
-
-
-def test_where_compression_pays_is_not_asked_of_nothing():
-    with pytest.raises(ConfigError, match="compress_where must be all where nothing is compressed, got 'pays'"):
-        make_plan(pair(batch=4), star(2), strategy="data", where_it_pays=True)
-
-
-def test_plain_floats_of_the_network_compress_nothing():
-    assert not compressed_of(pair(), "ring", gradients="float32", activations="float32")
-    assert {"float16", "float32"} <= set(compression_names())
-
-
-@pytest.mark.parametrize(
-    ("exchange", "fields", "words"),
-    [
-        ("ring", {"gradients": "dynamic-tree"}, "exchange must be direct, ps, ps-spread or auto .* got 'ring'"),
-        ("direct", {"gradients": "dynamic-bush"}, "data type must be one of .*dynamic-tree"),
-        ("direct", {"activations": "one-bit"}, "compress_activations must be a type without a residual, got 'one-bit'"),
-        ("direct", {"activations": "linear", "activation_layers": ["fc9"]}, "activation_layers must be .* got 'fc9'"),
-        ("direct", {"gradients": "linear", "gradient_layers": ["fc9"]}, "gradient_layers must be .* got 'fc9'"),
-    ],
-)
-def test_what_cannot_be_compressed_is_refused(exchange, fields, words):
-    with pytest.raises(ConfigError, match=words):
-        compressed_of(pair(), exchange, **fields)
-
-
-def test_lowering_and_searching_refuse_it_too():
-    graph = pair(batch=4)
-    with pytest.raises(ConfigError, match="whose codes cannot be summed"):
-        lowered(CostModel(graph, star(2)), named_strategy("data", graph, 2), Compressed(gradients="linear"))
-    with pytest.raises(ConfigError, match=r"compression must be none for layerwise, .* got 'linear'"):
-        make_plan(graph, star(2), exchange="direct", compressed=Compressed(gradients="linear"))

@@ -1,0 +1,22 @@
+"""What the tests of compression in plans share."""
+
+from planner.compressed import PLAIN
+from planner.cut import WHOLE
+from planner.lowering import lower
+from planner.models import ModelBuilder
+from planner.strategies import spaces_of
+
+
+def lowered(model, strategy, compressed=PLAIN, cut=WHOLE, **options):
+    """The program of a strategy."""
+    spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
+    return lower(model, spaces, cut=cut, compressed=compressed, **options)
+
+
+def pair(channels=6, batch=4):
+    """Two fully connected layers: 8 numbers in, ``channels`` between, 3 out."""
+    net = ModelBuilder("pair", batch=batch, image=(8, 1, 1))
+    net.linear(channels, name="one")
+    net.linear(3, name="two")
+    net.loss()
+    return net.build()
