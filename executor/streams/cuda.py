@@ -4,7 +4,9 @@ Everything that a step makes lives until the next one begins, so no stream's mem
 kernel still reads it.  The host waits once a step, for its end.
 """
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from executor.streams.issue import issue, stream_priorities
 from executor.streams.network import SubTaskNetwork
@@ -23,7 +25,8 @@ class CudaCrew:
         program: Decomposed, of one device.
         plan: Its streams, priorities and additional order.
         network: On a CUDA device, made with ``keep``.
-        graph: Whether a step is captured once and replayed: launches then cost no time, and tasks are not timed singly.
+        graph: Whether a step is captured once, behind one more step that really runs, and replayed: launches then cost
+            no time, and tasks are not timed singly.
 
     Raises:
         ConfigError: There is no CUDA device, or a graph is asked for of a network with dropout, whose masks it would
@@ -41,7 +44,9 @@ class CudaCrew:
         ranks = stream_priorities(plan, least=least, greatest=greatest)
         self._streams = [torch.cuda.Stream(priority=rank) for rank in ranks]
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._step = 0
+        self._static: tuple[Tensor, ...] = ()
+        self._made: dict[int, dict[str, Tensor]] = {}
+        self._losses: list[Tensor | None] = []
 
     def step(self) -> StepTimes:
         """Run every task once; the network has been made ready by ``begin``.
@@ -56,7 +61,7 @@ class CudaCrew:
         begin.record()
         marks = self._issue(begin, timed=True)
         torch.cuda.synchronize()
-        start_s, end_s = torch.zeros(2, self._program.size, dtype=torch.float64).numpy()
+        start_s, end_s = np.zeros((2, self._program.size))
         for task, (first, last) in marks.items():
             start_s[task], end_s[task] = begin.elapsed_time(first) * 1e-3, begin.elapsed_time(last) * 1e-3
         return StepTimes(start_s, end_s)
@@ -85,26 +90,36 @@ class CudaCrew:
             current.wait_stream(stream)
         return marks
 
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        """Run a step, in which libraries choose their algorithms, then capture one with the same data."""
+        network, number = self._network, self._network.number
+        self._issue_step()
+        network.begin(number)
+        self._static, graph = network.batch, torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            begin = torch.cuda.Event()
+            begin.record()
+            self._issue(begin, timed=False)
+        self._made, self._losses = network.gradients, [part.loss for part in network.parts]
+        return graph
+
     def _replay(self) -> StepTimes:
+        network = self._network
         if self._graph is None:
-            self._issue_step()  # libraries choose their algorithms outside of a capture
-            self._network.begin(self._step)
-            self._graph = torch.cuda.CUDAGraph()
-            torch.cuda.synchronize()
-            with torch.cuda.graph(self._graph):
-                begin = torch.cuda.Event()
-                begin.record()
-                self._issue(begin, timed=False)
-        self._network.load(self._step)
-        self._step += 1
+            self._graph = self._capture()
+        for static, fresh in zip(self._static, network.batch, strict=True):
+            static.copy_(fresh)
         first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         first.record()
         self._graph.replay()
         last.record()
         torch.cuda.synchronize()
+        network.gradients = self._made
+        for part, loss in zip(network.parts, self._losses, strict=True):
+            part.loss = loss
         whole_s = first.elapsed_time(last) * 1e-3
-        zero = torch.zeros(self._program.size, dtype=torch.float64).numpy()
-        return StepTimes(zero, zero + whole_s)
+        return StepTimes(np.zeros(self._program.size), np.full(self._program.size, whole_s))
 
 
 def _priority_range() -> tuple[int, int]:

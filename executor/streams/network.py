@@ -94,11 +94,15 @@ class SubTaskNetwork:
         """Do one task."""
         self._run[KINDS[self.program.kind[task]]](int(self.program.layer[task]))
 
-    def load(self, number: int) -> None:
-        """Put the data of a step in place of those that ``begin`` brought: for work that was captured with them."""
-        shape = self.graph.layers[0].input_shapes[0].sizes
-        self._inputs.copy_(self._data.inputs(number, whole_box(shape)))
-        self._targets.copy_(self._data.targets(number, 0, self.graph.batch))
+    @property
+    def number(self) -> int:
+        """Of the step that ``begin`` made ready."""
+        return self._number
+
+    @property
+    def batch(self) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the step."""
+        return self._inputs, self._targets
 
     @property
     def loss(self) -> float:

@@ -82,9 +82,10 @@ def timelines_figure(found: StreamComparison) -> go.Figure:
                 )
         figure.update_yaxes(categoryorder="array", categoryarray=_rows(result)[::-1], automargin=True, row=panel, col=1)
     figure.update_xaxes(title=f"time [{unit.name}]", row=len(found.results), col=1)
-    return styled(
-        figure, height=90 + sum(heights), barmode="overlay", bargap=0.25, legend={"y": 1.0 + 40 / sum(heights)}
-    )
+    height = 130 + sum(heights)
+    margin = {"l": 8, "r": 16, "t": 8, "b": 48}
+    legend = {"y": 1.0 + 40 / sum(heights)}
+    return styled(figure, height=height, margin=margin, barmode="overlay", bargap=0.25, legend=legend)
 
 
 def _rows(result: ScheduleResult) -> list[str]:

@@ -1,5 +1,8 @@
 """What a host issues to CUDA streams: every dependency kept by stream order and events; and, on a GPU, the results."""
 
+import time
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +10,7 @@ from test_stream_threads import GRAPHS, plans
 
 from executor.streams.cuda import CudaCrew
 from executor.streams.issue import issue, stream_priorities
+from executor.streams.measure_cuda import measure_on_cuda
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew
 from hwprofiles.errors import ConfigError
@@ -82,3 +86,55 @@ def test_gradients_on_a_gpu_are_those_of_a_processor(graph):
             for key, value in row.items():
                 found = ours.gradients[layer][key].cpu()
                 assert torch.allclose(found, value, rtol=1e-3, atol=1e-4 * float(value.abs().max())), (layer, key)
+
+
+class Moment:
+    """An event of a device that is never behind."""
+
+    def __init__(self, enable_timing=False):
+        self.at_s = 0.0
+
+    def record(self, stream=None):
+        self.at_s = time.perf_counter()
+
+    def elapsed_time(self, other):
+        return (other.at_s - self.at_s) * 1e3
+
+
+class Lane:
+    """A stream that runs at once; it knows what it was told to wait for."""
+
+    waited = 0
+
+    def __init__(self, priority=0):
+        self.priority = priority
+
+    def wait_event(self, event):
+        assert event.at_s > 0, "waited for an event before it was recorded"
+        Lane.waited += 1
+
+    def wait_stream(self, stream):
+        pass
+
+
+@pytest.mark.skipif(not NO_GPU, reason="there is a CUDA device, which is tried itself")
+def test_what_the_host_does_for_a_gpu_is_tried_on_a_processor(monkeypatch):
+    """Events are recorded before they are waited for, results are right, and measurements come with predictions."""
+    for name, value in (("is_available", lambda: True), ("Stream", Lane), ("Event", Moment), ("synchronize", Lane),
+                        ("current_stream", Lane), ("stream", lambda lane: nullcontext())):  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, value)
+    graph = GRAPHS["every-kind"]()
+    for work, plan in plans(graph):
+        plain, ours = SubTaskNetwork(work.program, seed=5), SubTaskNetwork(work.program, seed=5, keep=True)
+        with Crew(work.program, plan, plain.run, cores=[1] * work.program.size, total=1) as crew:
+            crew.step()
+        assert CudaCrew(work.program, plan, ours).step().step_s > 0
+        for layer, row in plain.gradients.items():
+            for key, value in row.items():
+                assert torch.allclose(ours.gradients[layer][key], value, rtol=1e-4, atol=1e-5)
+    assert Lane.waited > 0
+    found = measure_on_cuda(load_model("lenet5", batch=2), "p100", rounds=2, device="cpu")
+    assert [row.name for row in found.results] == ["one-stream", "layers", "asynchronous", "critical-path"]
+    assert all(row.step_s > 0 and row.predicted_s > 0 for row in found.results)
+    with pytest.raises(ConfigError, match="graph must be off for networks with dropout"):
+        CudaCrew(work.program, plan, ours, graph=True)

@@ -1,0 +1,120 @@
+"""Measure the schedules on a CUDA device, and predict them from the times of single sub-tasks.
+
+Occupancies are those of a compute profile; times are the device's own, of sub-tasks one after another on one stream.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from executor.optimizer_spec import OptimizerSpec
+from executor.streams.cuda import CudaCrew
+from executor.streams.measure import CPU_SCHEDULES, MeasuredSchedule, MeasuredStreams
+from executor.streams.network import SubTaskNetwork
+from executor.streams.threads import StepTimes
+from hwprofiles.compute import load_profile
+from hwprofiles.errors import ConfigError
+from hwprofiles.occupancy import launch_of
+from planner.graph import ComputationGraph
+from planner.program import KINDS, Program
+from planner.streams.compare import whole_program, work_of
+from planner.streams.decompose import Decomposed, with_measured
+from planner.streams.holding import held_bytes
+from planner.streams.plan import StreamPlan, replay_streams
+from planner.streams.schedules import PathOptions, schedule
+
+__all__ = ["measure_on_cuda"]
+
+
+def measure_on_cuda(
+    graph: ComputationGraph,
+    profile: str,
+    *,
+    rounds: int = 20,
+    schedules: Sequence[str] = CPU_SCHEDULES,
+    options: PathOptions | None = None,
+    graphs: bool = False,
+    reading: str = "geometry",
+    seed: int = 0,
+    device: str = "cuda",
+    progress: Callable[[str, int, int], None] | None = None,
+) -> MeasuredStreams:
+    """Run schedules on CUDA streams, in turns.
+
+    Args:
+        graph: The network.
+        profile: Compute profile of the device, whose ``launch`` section gives occupancies and priorities.
+        rounds: Each schedule's measured steps, beside three that are not counted.
+        schedules: Gains are over the first.
+        options: Of Algorithm 1.
+        graphs: Whether steps are replayed as CUDA graphs; they are then compared with a graph of the first schedule.
+        reading: How occupancies are had.
+        seed: Of parameters and data.
+        device: Of torch.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: No CUDA device, a profile without launches, no round, or an unknown schedule.
+    """
+    if rounds < 1:
+        raise ConfigError(f"rounds must be >= 1, got {rounds}")
+    launch = launch_of(load_profile(profile))
+    lowered, _ = whole_program(graph, profile)
+    share = _occupancies(work_of(graph, profile, reading=reading))
+    first = with_measured(lowered, {})
+    network = SubTaskNetwork(first.program, seed=seed, optimizer=OptimizerSpec(), device=device, keep=True)
+    alone = _alone(network, schedule(first, "one-stream", launch), rounds=3)
+    work = _with_occupancies(with_measured(lowered, alone), share)
+    plans = [schedule(work, name, launch, options=options) for name in schedules]
+    crews = [CudaCrew(work.program, plan, network, graph=graphs) for plan in plans]
+    found: list[list[StepTimes]] = [[] for _ in plans]
+    losses = [0.0] * len(plans)
+    for number in range(rounds + 3):
+        if progress:
+            progress("schedules in turns", number, rounds + 3)
+        for at, crew in enumerate(crews):
+            network.begin(number)
+            times = crew.step()
+            losses[at] = network.loss
+            if number >= 3:
+                found[at].append(times)
+    results = []
+    for at, plan in enumerate(plans):
+        steps = np.array([times.step_s for times in found[at]])
+        low, median, high = np.quantile(steps, [0.25, 0.5, 0.75]).tolist()
+        middle = found[at][int(np.argsort(steps)[(rounds - 1) // 2])]
+        results.append(
+            MeasuredSchedule(
+                name=plan.name, step_s=median, quartiles_s=(low, high),
+                gain=float(np.median(np.array([times.step_s for times in found[0]]) / steps)),
+                predicted_s=replay_streams(work, plan, iterations=1).schedule.makespan_s, threads=(1, 1),
+                held_bytes=held_bytes(work.program, middle.end_s), loss=losses[at], times=middle, work=work, plan=plan,
+            )
+        )  # fmt: skip
+    return MeasuredStreams(model=graph.name, batch=graph.batch, cores=1, rounds=rounds, results=tuple(results))
+
+
+def _occupancies(work: Decomposed) -> dict[tuple[int, int], float]:
+    """Shares of the device by layer and kind."""
+    program = work.program
+    keys = zip(program.layer.tolist(), program.kind.tolist(), strict=True)
+    return dict(zip(keys, work.occupancy.tolist(), strict=True))
+
+
+def _with_occupancies(work: Decomposed, share: dict[tuple[int, int], float]) -> Decomposed:
+    keys = zip(work.program.layer.tolist(), work.program.kind.tolist(), strict=True)
+    return replace(work, occupancy=np.array([share.get(key, 1.0) for key in keys]))
+
+
+def _alone(network: SubTaskNetwork, plan: StreamPlan, *, rounds: int) -> dict[tuple[str, str], float]:
+    """Median seconds of sub-tasks on one stream, by layer and kind; the first step is not counted."""
+    program: Program = network.program
+    crew, found = CudaCrew(program, plan, network), []
+    for number in range(rounds + 1):
+        network.begin(number)
+        times = crew.step()
+        found.append(times.end_s - times.start_s)
+    names = [layer.name for layer in program.graph.layers]
+    keys = [(names[layer], KINDS[kind]) for layer, kind in zip(program.layer, program.kind, strict=True)]
+    return dict(zip(keys, np.median(np.array(found[1:]), axis=0).tolist(), strict=True))
