@@ -1,12 +1,14 @@
 """Measure the schedules on this machine's cores, and predict them from the times of single sub-tasks.
 
-Sub-tasks are timed one after another, with each number of cores that a schedule gives them; the simulation then says
-what the schedules take.  Schedules are measured in turns, so that what else the machine does falls on all alike.
+Sub-tasks are timed one after another, with each number of cores that a schedule gives them, while a second network
+keeps the other cores busy; the simulation then says what the schedules take.  Schedules are measured in turns, so that
+what else the machine does falls on all alike.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from threading import Event, Thread
 
 import numpy as np
 import torch
@@ -147,12 +149,41 @@ class _Planned:
     """By kind of sub-task."""
 
 
+class _Beside:
+    """A crew that steps while another one keeps the remaining cores busy."""
+
+    def __init__(self, crew: Crew, other: Crew | None = None, network: SubTaskNetwork | None = None) -> None:
+        self._crew, self._other, self._network = crew, other, network
+
+    def step(self) -> StepTimes:
+        """Times of the first crew; the other goes on until it is done."""
+        if self._other is None or self._network is None:
+            return self._crew.step()
+        done = Event()
+        thread = Thread(target=self._busy, args=(done,), name="neighbour")
+        thread.start()
+        try:
+            return self._crew.step()
+        finally:
+            done.set()
+            thread.join()
+
+    def _busy(self, done: Event) -> None:
+        assert self._other is not None
+        assert self._network is not None
+        while not done.is_set():
+            self._network.begin(0)
+            self._other.step()
+
+
 class _Setups:
     """Cores of tasks, and times of single sub-tasks with as many."""
 
     def __init__(self, program: Program, network: SubTaskNetwork, *, cores: int, critical: int) -> None:
         self.lowered, self.network = program, network
         self.total, self._critical = cores, critical
+        self.neighbour = SubTaskNetwork(network.program, optimizer=OptimizerSpec())
+        """Keeps the other cores as busy as they are in a schedule, while single sub-tasks are timed."""
         self.counts = sorted({cores, critical, cores - critical})
 
     def _cores(self, name: str) -> dict[str, int]:
@@ -166,17 +197,24 @@ class _Setups:
             "activation_gradient": self._critical,
         } | other
 
-    def alone(self, cores: int) -> Crew:
-        """A crew that runs one sub-task after another on so many cores."""
+    def alone(self, cores: int, stack: ExitStack) -> "_Beside":
+        """Runs one sub-task after another on so many cores, while the others do the like."""
         program = self.network.program
         plan = schedule(with_measured(self.lowered, {}), "one-stream", UNLIMITED)
-        return Crew(program, plan, self.network.run, cores=[cores] * program.size, total=self.total)
+
+        def crew(network: SubTaskNetwork, count: int) -> Crew:
+            return stack.enter_context(Crew(program, plan, network.run, cores=[count] * program.size, total=count))
+
+        if cores == self.total:
+            return _Beside(crew(self.network, cores))
+        return _Beside(crew(self.network, cores), crew(self.neighbour, self.total - cores), self.neighbour)
 
     def sub_tasks(self, progress: Callable[[str, int, int], None] | None) -> dict[int, Times]:
         """Times of sub-tasks one after another, by cores."""
         rows: dict[int, list[StepTimes]] = {}
         for count in self.counts:
-            with self.alone(count) as crew:
+            with ExitStack() as stack:
+                crew = self.alone(count, stack)
                 for number in range(_TRIES + 1):
                     if progress:
                         progress(f"sub-tasks on {count} cores", number, _TRIES + 1)
@@ -224,11 +262,11 @@ def _measured(
             stack.enter_context(Crew(network.program, row.plan, network.run, cores=row.cores, total=setups.total))
             for row in planned
         ]
-        crews += [stack.enter_context(setups.alone(cores)) for cores in setups.counts]
+        everyone: list[Crew | _Beside] = [*crews, *(setups.alone(cores, stack) for cores in setups.counts)]
         for number in range(rounds + 1):
             if progress:
                 progress("schedules in turns", number, rounds + 1)
-            for at, crew in enumerate(crews):
+            for at, crew in enumerate(everyone):
                 network.begin(number)
                 times = crew.step()
                 losses[at] = network.loss
