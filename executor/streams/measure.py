@@ -49,7 +49,7 @@ class MeasuredSchedule:
     gain: float
     """Median over the rounds of the first schedule's step against this one's, of the same round."""
     predicted_s: float
-    """Simulated from the times of single sub-tasks."""
+    """Simulated from the times of single sub-tasks: median over the rounds, each with its own."""
     threads: tuple[int, int]
     """Cores of a critical sub-task of the backward pass, and of another."""
     held_bytes: float
@@ -272,7 +272,10 @@ def _measured(
                 losses[at] = network.loss
                 if number:
                     found[at].append(times)
-    known = {cores: setups.medians(row) for cores, row in zip(setups.counts, found[count:], strict=True)}
+    known = [
+        {cores: setups.medians([row[turn]]) for cores, row in zip(setups.counts, found[count:], strict=True)}
+        for turn in range(rounds)
+    ]
     results = [
         _result(setups, row, known, found[at], [times.step_s for times in found[0]], losses[at])
         for at, row in enumerate(planned)
@@ -284,19 +287,21 @@ def _measured(
 
 
 def _result(
-    setups: _Setups, row: _Planned, known: dict[int, Times], found: Sequence[StepTimes], plain_s: Sequence[float],
-    loss: float,
+    setups: _Setups, row: _Planned, known: Sequence[dict[int, Times]], found: Sequence[StepTimes],
+    plain_s: Sequence[float], loss: float,
 ) -> MeasuredSchedule:  # fmt: skip
     steps = np.array([times.step_s for times in found])
     middle = found[int(np.argsort(steps)[(len(steps) - 1) // 2])]
     low, median, high = np.quantile(steps, [0.25, 0.5, 0.75]).tolist()
-    work = setups.work(row.cores_of, known)
+    works = [setups.work(row.cores_of, times) for times in known]
+    spans = [replay_streams(each, row.plan, iterations=1).schedule.makespan_s for each in works]
+    work = works[0]
     return MeasuredSchedule(
         name=row.plan.name,
         step_s=median,
         quartiles_s=(low, high),
         gain=float(np.median(np.array(plain_s) / steps)),
-        predicted_s=replay_streams(work, row.plan, iterations=1).schedule.makespan_s,
+        predicted_s=float(np.median(spans)),
         threads=(row.cores_of["activation_gradient"], row.cores_of["weight_gradient"]),
         held_bytes=held_bytes(work.program, middle.end_s),
         loss=loss,

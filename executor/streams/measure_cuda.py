@@ -79,20 +79,32 @@ def measure_on_cuda(
             losses[at] = network.loss
             if number >= 3:
                 found[at].append(times)
-    results = []
-    for at, plan in enumerate(plans):
-        steps = np.array([times.step_s for times in found[at]])
-        low, median, high = np.quantile(steps, [0.25, 0.5, 0.75]).tolist()
-        middle = found[at][int(np.argsort(steps)[(rounds - 1) // 2])]
-        results.append(
-            MeasuredSchedule(
-                name=plan.name, step_s=median, quartiles_s=(low, high),
-                gain=float(np.median(np.array([times.step_s for times in found[0]]) / steps)),
-                predicted_s=replay_streams(work, plan, iterations=1).schedule.makespan_s, threads=(1, 1),
-                held_bytes=held_bytes(work.program, middle.end_s), loss=losses[at], times=middle, work=work, plan=plan,
-            )
-        )  # fmt: skip
+    results = [
+        _result(work, plan, rows, [times.step_s for times in found[0]], loss)
+        for plan, rows, loss in zip(plans, found, losses, strict=True)
+    ]
     return MeasuredStreams(model=graph.name, batch=graph.batch, cores=1, rounds=rounds, results=tuple(results))
+
+
+def _result(
+    work: Decomposed, plan: StreamPlan, found: Sequence[StepTimes], plain_s: Sequence[float], loss: float
+) -> MeasuredSchedule:
+    steps = np.array([times.step_s for times in found])
+    low, median, high = np.quantile(steps, [0.25, 0.5, 0.75]).tolist()
+    middle = found[int(np.argsort(steps)[(len(steps) - 1) // 2])]
+    return MeasuredSchedule(
+        name=plan.name,
+        step_s=median,
+        quartiles_s=(low, high),
+        gain=float(np.median(np.array(plain_s) / steps)),
+        predicted_s=replay_streams(work, plan, iterations=1).schedule.makespan_s,
+        threads=(1, 1),
+        held_bytes=held_bytes(work.program, middle.end_s),
+        loss=loss,
+        times=middle,
+        work=work,
+        plan=plan,
+    )
 
 
 def _occupancies(work: Decomposed) -> dict[tuple[int, int], float]:
