@@ -11,7 +11,7 @@ from orrery.errors import run
 from orrery.lab_command import lab
 from orrery.oracle_command import oracle
 from orrery.output import print_json, to_json, whole_file
-from orrery.pages_command import timeline
+from orrery.pages_command import index, show, timeline
 from orrery.probe_command import probe
 from orrery.progress import progress_bar
 from orrery.reproduce_command import reproduce
@@ -313,6 +313,8 @@ app.command("streams")(streams)
 app.command("sweep")(sweep)
 app.command("results")(results)
 app.command("timeline")(timeline)
+app.command("show")(show)
+app.command("index")(index)
 app.add_typer(lab, name="lab")
 app.add_typer(whatif, name="whatif")
 

@@ -1,18 +1,20 @@
-"""``orrery timeline``: pages of a plan."""
+"""``orrery timeline``, ``orrery show`` and ``orrery index``: pages of a plan, and of a folder of results."""
 
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orrery.output import print_json, whole_file
 from orrery.progress import progress_bar
-from orrery.views import print_pairs
+from orrery.views import print_pairs, print_table
 
 if TYPE_CHECKING:
     from reports.plan_view import PlanView
 
-__all__ = ["timeline"]
+__all__ = ["index", "show", "timeline"]
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")]
 Measured = Annotated[
@@ -40,10 +42,52 @@ def timeline(
     print_json(values) if json else print_pairs(values)
 
 
+def show(
+    plan_file: PlanFile,
+    *,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the pages.")],
+    measured: Measured = None,
+    json: Json = False,
+) -> None:
+    """Show a plan as linked pages: strategy, cluster and memory, and the timeline."""
+    from reports.plan_page import PAGES, write_plan_pages
+
+    with ExitStack() as stack, progress_bar("simulating"), TemporaryDirectory() as folder:
+        files = {file: stack.enter_context(whole_file(out / file)) for _, file in PAGES}
+        view = _view(plan_file, measured)
+        for page in write_plan_pages(view, Path(folder)):
+            files[page.name].write_bytes(page.read_bytes())
+    values = {"page": str(out / PAGES[0][1]), "iteration_s": view.replay.iteration_s, "answer": view.headline}
+    print_json(values) if json else print_pairs(values)
+
+
+def index(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of results.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Page to write; DIR/results.html if left out.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the pages and results of a folder, with what each says, on one page."""
+    from reports.index_page import found_results, index_html
+
+    page = out or folder / "results.html"
+    found = found_results(folder, leave_out=page)
+    with whole_file(page) as file:
+        file.write_text(index_html(folder, found, page=page), encoding="utf-8")
+    if json:
+        return print_json({"page": str(page), "results": found})
+    print_table([{"file": each.file, "kind": each.kind, "answer": each.headline} for each in found])
+    print(f"page: {page}")
+
+
 def _view(plan_file: Path, measured: Path | None) -> "PlanView":
     from orrery.stored_plan import open_plan
     from reports.plan_view import PlanView
 
     stored = open_plan(plan_file)
-    view = PlanView(plan=stored.plan, program=stored.program, additive_s=stored.additive_s, notes=stored.notes)
+    view = PlanView(
+        plan=stored.plan, program=stored.program, costs=stored.costs, additive_s=stored.additive_s, notes=stored.notes
+    )
     return view.with_measurement(measured) if measured else view

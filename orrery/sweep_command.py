@@ -55,6 +55,7 @@ def results(
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print.")] = _SHOWN,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV to write, all rows that are left.")] = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Parquet to write, likewise.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Page to write: pictures and a table.")] = None,
     copy: Annotated[
         Path | None, typer.Option(metavar="NEW", help="Copy what can be read of a damaged or other store.")
     ] = None,
@@ -72,6 +73,11 @@ def results(
         if path:
             with whole_file(path) as partial:
                 exported(frame, partial)
+    if html:
+        from reports.sweep_page import write_sweep_page
+
+        with whole_file(html) as partial:
+            write_sweep_page(frame, partial, name=store.name)
     if json:
         return print_json({"rows": frame.to_dict(orient="records")})
     _show(frame, limit)

@@ -24,7 +24,7 @@ from planner.program import KINDS, Program
 from planner.replay import replay
 from planner.strategies import Strategy, applied
 
-__all__ = ["compare"]
+__all__ = ["compare", "layer_results"]
 
 _MIXTURES = 8
 _MOST_TASKS = 60_000
@@ -146,13 +146,13 @@ def _result(model: CostModel, name: str, strategy: Strategy, cut: Cut, one_devic
         bound_reason=reason,
         engine_s=full.engine_s,
         tasks=program.size,
-        layers=_layers(model, strategy, cut, program),
+        layers=layer_results(model, strategy, cut, program),
         timeline=full.timeline(),
         link_use=full.link_use(),
     )
 
 
-def _layers(model: CostModel, strategy: Strategy, cut: Cut, program: Program) -> tuple[LayerResult, ...]:
+def layer_results(model: CostModel, strategy: Strategy, cut: Cut, program: Program) -> tuple[LayerResult, ...]:
     """The terms of Eq. 1 by layer, and what each moves."""
     terms = additive_terms(model, strategy, cut)
     model, spaces, _ = applied(model, strategy, cut)

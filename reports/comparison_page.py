@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from planner.comparison import Comparison, StrategyResult
-from reports.device_lists import compact_devices
 from reports.figures.agreement import agreement_figure
 from reports.figures.breakdown import breakdown_figure
 from reports.figures.ladder import ladder_figure, ladder_readings
 from reports.figures.memory import memory_figure
+from reports.layer_table import layer_table
 from reports.packing import pack_array, pack_json
 from reports.page_file import write_page
 from reports.page_template import plain_figure, rendered
@@ -44,7 +44,7 @@ def comparison_html(comparison: Comparison) -> str:
         ladder=_ladder_rows(comparison),
         readings=ladder_readings(comparison),
         correlation=plain_unit([comparison.rank_correlation]).text(comparison.rank_correlation),
-        layers=[_layer_table(strategy) for strategy in comparison.strategies],
+        layers=[layer_table(strategy.layers) for strategy in comparison.strategies],
         fullest=[_fullest(strategy, comparison) for strategy in comparison.strategies],
         data={"figures": figures, "strategies": [_strategy_data(s, comparison) for s in comparison.strategies]},
     )
@@ -89,33 +89,6 @@ def _ladder_rows(comparison: Comparison) -> dict[str, Any]:
             before = value_s
         rows.append((strategy.name, cells))
     return {"unit": unit.name, "rows": rows}
-
-
-def _layer_table(strategy: StrategyResult) -> dict[str, Any]:
-    """Rows of the layer table; every bar is scaled to the longest of the three kinds of time."""
-    keys = ("compute_s", "exchange_s", "transfer_s")
-    times = [getattr(layer, key) for layer in strategy.layers for key in keys]
-    time, moved = time_unit(times), byte_unit([layer.moved_bytes for layer in strategy.layers])
-    longest_s, most_bytes = max(times, default=0.0), max((layer.moved_bytes for layer in strategy.layers), default=0.0)
-    rows = [
-        {
-            "layer": layer,
-            "degrees": " × ".join(f"{dim} {degree}" for dim, degree in layer.degrees.items() if degree > 1) or "whole",
-            "devices": compact_devices(layer.devices),
-            "bars": [
-                (key[:-2], getattr(layer, key), time.text(getattr(layer, key)), _share(getattr(layer, key), longest_s))
-                for key in keys
-            ]
-            + [("moved", layer.moved_bytes, moved.text(layer.moved_bytes), _share(layer.moved_bytes, most_bytes))],
-            "exchange": layer.exchange.partition(", "),
-        }
-        for layer in strategy.layers
-    ]
-    return {"time": time.name, "moved": moved.name, "rows": rows}
-
-
-def _share(value: float, largest: float) -> str:
-    return f"{100 * value / largest:.1f}" if largest > 0 else "0"
 
 
 def _fullest(strategy: StrategyResult, comparison: Comparison) -> str:

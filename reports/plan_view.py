@@ -9,6 +9,9 @@ from zipfile import BadZipFile
 import pandas as pd
 
 from hwprofiles.errors import ConfigError
+from planner.compare import layer_results
+from planner.comparison import LayerResult
+from planner.costs import CostModel
 from planner.memory_curve import MemoryCurve, memory_curve
 from planner.plan import Plan
 from planner.program import Program
@@ -26,6 +29,8 @@ class PlanView:
 
     plan: Plan
     program: Program
+    costs: CostModel
+    """Prices of the plan's exchange, on its graph and cluster."""
     additive_s: float
     """Eq. 1, priced now."""
     notes: Sequence[str] = field(default=())
@@ -64,6 +69,11 @@ class PlanView:
     def path(self) -> CriticalPath:
         """What the iteration waits for."""
         return program_path(self.replay)
+
+    @cached_property
+    def layers(self) -> tuple[LayerResult, ...]:
+        """Every layer with its configuration, the terms of Eq. 1 and its bytes."""
+        return layer_results(self.costs, self.plan.configurations, self.plan.cut, self.program)
 
     @cached_property
     def memory(self) -> MemoryCurve:

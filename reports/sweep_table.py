@@ -7,9 +7,9 @@ from pandas.api.types import is_integer_dtype, is_numeric_dtype
 from rich.table import Table
 from rich.text import Text
 
-from reports.units import byte_unit, memory_unit, plain_unit, time_unit
+from reports.units import Unit, byte_unit, memory_unit, plain_unit, time_unit
 
-__all__ = ["column_texts", "sweep_table"]
+__all__ = ["column_label", "column_texts", "column_unit", "sweep_table"]
 
 _UNITS = {"_per_s": plain_unit, "memory_bytes": memory_unit, "_bytes": byte_unit, "_s": time_unit}
 """By how a column's name ends; the first that fits."""
@@ -22,11 +22,22 @@ def column_texts(name: str, values: "pd.Series[float]") -> tuple[str, list[str]]
     numbers: Sequence[float] = values.astype(float).tolist()
     if is_integer_dtype(values):
         return name, [f"{number:,.0f}" for number in numbers]
-    suffix = next((suffix for suffix in _UNITS if name.endswith(suffix)), "")
-    unit = _UNITS.get(suffix, plain_unit)(numbers)
+    unit, has_unit = column_unit(name, numbers), any(name.endswith(suffix) for suffix in _UNITS)
     whole = all(number == round(number) for number in numbers if number == number)
-    texts = [f"{number:,.0f}" if whole and not suffix and number == number else unit.text(number) for number in numbers]
-    return f"{name.removesuffix('_bytes').removesuffix('_s')} [{unit.name}]" if unit.name else name, texts
+    texts = [
+        f"{number:,.0f}" if whole and not has_unit and number == number else unit.text(number) for number in numbers
+    ]
+    return f"{column_label(name)} [{unit.name}]" if unit.name else name, texts
+
+
+def column_unit(name: str, numbers: Sequence[float]) -> Unit:
+    """Unit of a column, by how its name ends."""
+    return next((choose for suffix, choose in _UNITS.items() if name.endswith(suffix)), plain_unit)(numbers)
+
+
+def column_label(name: str) -> str:
+    """A column's name without its SI unit."""
+    return name if name.endswith("_per_s") else name.removesuffix("_bytes").removesuffix("_s")
 
 
 def sweep_table(frame: pd.DataFrame) -> Table:

@@ -1,0 +1,102 @@
+"""The device graph as a drawing: a box a machine, devices below the switches that they reach the others through."""
+
+import math
+from collections import deque
+from typing import Any
+
+from hwprofiles.device_graph import DeviceGraph
+
+__all__ = ["cluster_drawing"]
+
+_STEP_X, _STEP_Y, _GAP = 46, 44, 22
+_APART = 2.2
+"""Half the distance between the two directions of a link."""
+
+
+def cluster_drawing(cluster: DeviceGraph) -> dict[str, Any]:
+    """Places of vertices, boxes and links, in pixels."""
+    depth, home = _depths(cluster), _homes(cluster)
+    machines = sorted(set(home) - {-1})
+    inside = {machine: [v for v, place in enumerate(home) if place == machine] for machine in machines}
+    wide = max((_widest(inside[machine], depth) for machine in machines), default=1) * _STEP_X + 8
+    levels = max((depth[v] for v, place in enumerate(home) if place >= 0), default=0) + 1
+    high = levels * _STEP_Y + 8
+    columns = max(1, min(len(machines), math.ceil(math.sqrt(len(machines) * 2.2 * high / wide))))
+    outside = [v for v, place in enumerate(home) if place < 0]
+    bands = sorted({depth[v] for v in outside}, reverse=True)
+    top = len(bands) * _STEP_Y * 1.4 + (12 if bands else 0)
+    total = columns * (wide + _GAP)
+    at: dict[int, tuple[float, float]] = {}
+    for line, band in enumerate(bands):
+        members = [v for v in outside if depth[v] == band]
+        for i, v in enumerate(members):
+            at[v] = (total * (i + 0.5) / len(members), 22 + line * _STEP_Y * 1.4)
+    boxes = []
+    for place, machine in enumerate(machines):
+        x, y = (place % columns) * (wide + _GAP) + _GAP / 2, top + (place // columns) * (high + _GAP + 14) + 14
+        boxes.append((x, y, wide, high, _name(cluster, inside[machine])))
+        for level in range(levels):
+            members = [v for v in inside[machine] if depth[v] == level]
+            for i, v in enumerate(members):
+                at[v] = (x + wide * (i + 0.5) / len(members), y + high - (level + 0.5) * _STEP_Y - 4)
+    rows = -(-len(machines) // columns)
+    return {
+        "width": round(total),
+        "height": round(top + rows * (high + _GAP + 14) + 8),
+        "boxes": boxes,
+        "vertices": [
+            (*at[v], name.rsplit("/", 1)[-1], name, v < len(cluster.devices)) for v, name in enumerate(cluster.vertices)
+        ],
+        "links": [(_line(at[link.source], at[link.target]), link.name, link.link_class) for link in cluster.links],
+    }
+
+
+def _depths(cluster: DeviceGraph) -> list[int]:
+    """Links from the nearest device, by vertex."""
+    depth = [0 if v < len(cluster.devices) else -1 for v in range(len(cluster.vertices))]
+    beside: list[list[int]] = [[] for _ in depth]
+    for link in cluster.links:
+        beside[link.source].append(link.target)
+        beside[link.target].append(link.source)
+    queue = deque(range(len(cluster.devices)))
+    while queue:
+        v = queue.popleft()
+        for other in beside[v]:
+            if depth[other] < 0:
+                depth[other] = depth[v] + 1
+                queue.append(other)
+    return [max(value, 1) if v >= len(cluster.devices) else 0 for v, value in enumerate(depth)]
+
+
+def _homes(cluster: DeviceGraph) -> list[int]:
+    """Machine of every vertex, by the beginning that its name shares with the machine's devices; -1 outside."""
+    prefixes: dict[int, str] = {}
+    for device in cluster.devices:
+        parts = device.name.split("/")[:-1]
+        known = prefixes.get(device.node)
+        both = parts if known is None else [a for a, b in zip(parts, known.split("/"), strict=False) if a == b]
+        prefixes[device.node] = "/".join(both)
+    homes = [device.node for device in cluster.devices]
+    for name in cluster.vertices[len(homes) :]:
+        fits = [node for node, prefix in prefixes.items() if prefix and name.startswith(f"{prefix}/")]
+        homes.append(fits[0] if len(fits) == 1 else -1)
+    return homes
+
+
+def _widest(vertices: list[int], depth: list[int]) -> int:
+    return max(sum(depth[v] == level for v in vertices) for level in {depth[v] for v in vertices})
+
+
+def _name(cluster: DeviceGraph, vertices: list[int]) -> str:
+    return cluster.vertices[vertices[0]].rpartition("/")[0]
+
+
+def _line(a: tuple[float, float], b: tuple[float, float]) -> str:
+    """A path from one vertex to another, a little to its right, so that both directions are seen."""
+    dx, dy = b[0] - a[0], b[1] - a[1]
+    length = math.hypot(dx, dy) or 1.0
+    nx, ny = -dy / length * _APART, dx / length * _APART
+    if abs(dy) < 1 and abs(dx) > _STEP_X * 1.5:  # past others in the same row: round them
+        bend = 10 + abs(dx) / 7 + (3 if dx > 0 else 0)
+        return f"M{a[0]:.1f} {a[1]:.1f}Q{(a[0] + b[0]) / 2:.1f} {a[1] + bend:.1f} {b[0]:.1f} {b[1]:.1f}"
+    return f"M{a[0] + nx:.1f} {a[1] + ny:.1f}L{b[0] + nx:.1f} {b[1] + ny:.1f}"

@@ -1,0 +1,37 @@
+"""Layers with their configurations, bytes and times, as pages show them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from planner.comparison import LayerResult
+from reports.device_lists import compact_devices
+from reports.units import byte_unit, time_unit
+
+__all__ = ["layer_table"]
+
+
+def layer_table(layers: Sequence[LayerResult]) -> dict[str, Any]:
+    """Rows of the layer table; every bar is scaled to the longest of the three kinds of time."""
+    keys = ("compute_s", "exchange_s", "transfer_s")
+    times = [getattr(layer, key) for layer in layers for key in keys]
+    time, moved = time_unit(times), byte_unit([layer.moved_bytes for layer in layers])
+    longest_s, most_bytes = max(times, default=0.0), max((layer.moved_bytes for layer in layers), default=0.0)
+    rows = [
+        {
+            "layer": layer,
+            "degrees": " × ".join(f"{dim} {degree}" for dim, degree in layer.degrees.items() if degree > 1) or "whole",
+            "devices": compact_devices(layer.devices),
+            "bars": [
+                (key[:-2], getattr(layer, key), time.text(getattr(layer, key)), _share(getattr(layer, key), longest_s))
+                for key in keys
+            ]
+            + [("moved", layer.moved_bytes, moved.text(layer.moved_bytes), _share(layer.moved_bytes, most_bytes))],
+            "exchange": layer.exchange.partition(", "),
+        }
+        for layer in layers
+    ]
+    return {"time": time.name, "moved": moved.name, "rows": rows}
+
+
+def _share(value: float, largest: float) -> str:
+    return f"{100 * value / largest:.1f}" if largest > 0 else "0"

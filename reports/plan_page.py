@@ -1,0 +1,131 @@
+"""A plan as linked pages: the strategy, the cluster and the memory on one, the timeline on another."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reports.cluster_drawing import cluster_drawing
+from reports.layer_table import layer_table
+from reports.packing import pack_array, pack_json
+from reports.page_file import write_page
+from reports.page_template import Links, rendered
+from reports.plan_view import PlanView
+from reports.strategy_drawing import strategy_drawing
+from reports.timeline_page import write_timeline_page
+from reports.units import byte_unit, memory_unit
+from simulator.timeline import resource_use
+
+__all__ = ["PAGES", "plan_html", "write_plan_pages"]
+
+PAGES = (("plan", "index.html"), ("timeline", "timeline.html"))
+"""Names and files of the pages of a plan."""
+_BINS = 200
+
+
+def write_plan_pages(view: PlanView, folder: Path) -> tuple[Path, ...]:
+    """Write all pages of a plan into a folder that exists; each is whole or not there.
+
+    Args:
+        view: The plan, replayed.
+        folder: Where to.
+
+    Returns:
+        The files.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written.
+    """
+    plan, timeline = (folder / file for _, file in PAGES)
+    write_page(plan_html(view, links=_links("plan")), plan)
+    write_timeline_page(view, timeline, links=_links("timeline"))
+    return plan, timeline
+
+
+def _links(here: str) -> Links:
+    return tuple((name, "" if name == here else file) for name, file in PAGES)
+
+
+def plan_html(view: PlanView, *, links: Links = ()) -> str:
+    """Render the page of strategy, cluster and memory; it is drawn in SVG and on a canvas, without Plotly."""
+    memory, cluster = view.memory, view.program.cluster
+    fullest, capacity = memory.fullest, cluster.devices[memory.fullest].memory_bytes
+    peak, unit = float(memory.peak_bytes[fullest]), memory_unit([capacity])
+    return rendered(
+        "plan.html",
+        headline=view.headline,
+        draws=False,
+        links=links,
+        subject=view.subject,
+        tiles=[*view.tiles, ("peak memory", memory_unit([peak]).text(peak), memory_unit([peak]).name)],
+        notes=view.notes,
+        strategy=strategy_drawing(view.program.graph, view.layers),
+        table=layer_table(view.layers),
+        cluster=cluster_drawing(cluster),
+        fullest=f"{cluster.devices[fullest].name} is the fullest: {memory_unit([peak]).full(peak)} of "
+        f"{unit.full(capacity)} ({peak / capacity:.1%})",
+        alive=_alive(view),
+        data={"cluster": _use(view), "memory": _memory(view)},
+    )
+
+
+def _alive(view: PlanView, most: int = 20) -> dict[str, Any]:
+    """What the fullest device holds when it holds most, the largest first."""
+    memory = view.memory
+    rows = memory.alive(memory.fullest, memory.peak_time_s(memory.fullest))
+    unit, left = memory_unit(rows["size_bytes"]), rows["size_bytes"][most:]
+    shown = [
+        (row["layer"], row["kind"], f"{row['count']:,}", unit.text(row["size_bytes"]))
+        for row in rows.head(most).to_dict("records")
+    ]
+    more = f"and {len(left):,} more rows, {unit.full(float(left.sum()))} together" if len(left) else ""
+    return {"unit": unit.name, "rows": shown, "more": more}
+
+
+def _use(view: PlanView) -> dict[str, Any]:
+    """Shares of links and of devices' arithmetic in use over the steady iteration, to half a percent."""
+    replay, cluster = view.replay, view.program.cluster
+    use = replay.link_use(_BINS)
+    edges = np.linspace(*replay.window_s, _BINS + 1)
+    rows = slice(len(cluster.links), len(cluster.links) + len(cluster.devices))
+    busy = resource_use(replay.reading.graph, replay.schedule, edges)[rows]
+    moved = byte_unit(use.moved_bytes)
+    return {
+        "bin_s": float(edges[1] - edges[0]),
+        "bins": _BINS,
+        "links": pack_json([link.name for link in cluster.links]),
+        "devices": pack_json([device.name for device in cluster.devices]),
+        "moved": pack_json([moved.full(size) for size in use.moved_bytes.tolist()]),
+        "share": pack_array(_half_percents(use.share)),
+        "busy": pack_array(_half_percents(busy)),
+        "mean": pack_array(_half_percents(use.share.mean(axis=1))),
+        "mean_busy": pack_array(_half_percents(busy.mean(axis=1))),
+    }
+
+
+def _half_percents(share: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.asarray((np.clip(share, 0, 1) * 200).round().astype(np.int64))
+
+
+def _memory(view: PlanView) -> dict[str, Any]:
+    """Exact steps of every device in the steady iteration; the first of each is what it holds when that begins."""
+    memory, (begin, end) = view.memory, view.replay.window_s
+    times, held, counts = [], [], []
+    for device in range(len(view.program.cluster.devices)):
+        time_s, held_bytes = memory.of(device)
+        first, last = np.searchsorted(time_s, [begin, end], side="right")
+        at_first = held_bytes[first - 1] if first else memory.always_bytes[device]
+        times.append(np.concatenate([[0.0], time_s[first:last] - begin]))
+        held.append(np.concatenate([[at_first], held_bytes[first:last]]))
+        counts.append(len(times[-1]))
+    span_s = end - begin
+    return {
+        "span_s": span_s,
+        "names": pack_json([device.name for device in view.program.cluster.devices]),
+        "capacity": pack_array(np.array([device.memory_bytes for device in view.program.cluster.devices])),
+        "count": pack_array(np.array(counts)),
+        # a billionth of the span, and KiB, are finer than any screen
+        "time": pack_array(np.rint(np.concatenate(times) / span_s * 1e9).astype(np.int64)),
+        "held_kib": pack_array(np.rint(np.concatenate(held) / 1024).astype(np.int64)),
+        "fullest": memory.fullest,
+    }

@@ -1,0 +1,105 @@
+"""The network as a graph: layers from top to bottom, each coloured by how it is split."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from planner.comparison import LayerResult
+from planner.graph import ComputationGraph
+from reports.units import byte_unit, time_unit
+
+__all__ = ["COLUMN", "ROW", "layer_places", "strategy_drawing"]
+
+COLUMN, ROW, WIDTH, HEIGHT = 176, 58, 160, 38
+"""Distances between boxes, and their size, in pixels of the drawing."""
+_LOOKS = ("#5b6fd6", "#0a6b45", "#e8c63a", "#873cff", "#8bc6a4", "#74c7f2", "#aa4466", "#7788aa", "#667755")
+"""Colours of configurations, the most frequent first; more begin again, and the words in the boxes tell them apart."""
+_SWEEPS = 8
+
+
+def layer_places(graph: ComputationGraph) -> list[tuple[int, float]]:
+    """Row and column of every layer: a layer lies below all that it reads, beside what it shares neighbours with.
+
+    Rows are the longest paths from the input.  Within a row, layers are ordered by the mean place of their
+    neighbours, row by row down and up again.
+
+    Source:
+        Sugiyama, Tagawa, Toda, "Methods for visual understanding of hierarchical system structures", 1981, Sec. 4.
+    """
+    count = len(graph.layers)
+    before: list[list[int]] = [[] for _ in range(count)]
+    after: list[list[int]] = [[] for _ in range(count)]
+    for edge in graph.edges:
+        before[edge.consumer].append(edge.producer)
+        after[edge.producer].append(edge.consumer)
+    row = [0] * count
+    for layer in range(count):  # layers stand in the order of their dependencies
+        row[layer] = max((row[other] + 1 for other in before[layer]), default=0)
+    rows: list[list[int]] = [[] for _ in range(max(row, default=-1) + 1)]
+    for layer in range(count):
+        rows[row[layer]].append(layer)
+    place = [0.0] * count
+    for sweep in range(_SWEEPS):
+        neighbours = before if sweep % 2 == 0 else after
+        for members in rows if sweep % 2 == 0 else reversed(rows):
+            members.sort(key=lambda layer: (_mean([place[other] for other in neighbours[layer]], place[layer]), layer))
+            for at, layer in enumerate(members):
+                place[layer] = at - (len(members) - 1) / 2
+    return list(zip(row, place, strict=True))
+
+
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
+
+
+def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> dict[str, Any]:
+    """Boxes, lines and the key, in pixels; a box's bar is as long as its layer's time beside the longest."""
+    places = layer_places(graph)
+    left = min((place for _, place in places), default=0.0)
+    at = [(round((place - left) * COLUMN) + 8, row * ROW + 8) for row, place in places]
+    how = [_words(layer) for layer in layers]
+    frequent = sorted(set(how), key=lambda words: (-how.count(words), words))
+    looks = {words: _LOOKS[i % len(_LOOKS)] for i, words in enumerate(frequent)}
+    times = [layer.compute_s + layer.exchange_s + layer.transfer_s for layer in layers]
+    longest_s = max(times, default=0.0) or 1.0
+    unit, moved = time_unit(times), byte_unit([layer.moved_bytes for layer in layers])
+    boxes = [
+        {
+            "x": x, "y": y, "name": layer.name, "short": _short(layer.name, 22), "words": _short(words, 27),
+            "colour": looks[words], "bars": _bars(layer, longest_s), "number": i,
+            "title": f"{layer.name}: {layer.kind}, {layer.output}; {words} on {len(layer.devices)} devices; "
+            f"{unit.full(seconds)}, {moved.full(layer.moved_bytes)} moved",
+        }
+        for i, ((x, y), layer, words, seconds) in enumerate(zip(at, layers, how, times, strict=True))
+    ]  # fmt: skip
+    lines = [
+        (at[edge.producer][0] + WIDTH / 2, at[edge.producer][1] + HEIGHT, at[edge.consumer][0] + WIDTH / 2,
+         at[edge.consumer][1], how[edge.producer] != how[edge.consumer])
+        for edge in graph.edges
+    ]  # fmt: skip
+    return {
+        "width": max((x for x, _ in at), default=0) + WIDTH + 8,
+        "height": max((y for _, y in at), default=0) + HEIGHT + 8,
+        "box": (WIDTH, HEIGHT),
+        "boxes": boxes,
+        "lines": lines,
+        "key": [(looks[words], words, how.count(words)) for words in frequent],
+    }
+
+
+def _words(layer: LayerResult) -> str:
+    return " × ".join(f"{dim} {degree}" for dim, degree in layer.degrees.items() if degree > 1) or "whole"
+
+
+def _short(words: str, most: int) -> str:
+    return words if len(words) <= most else f"…{words[1 - most :]}"
+
+
+def _bars(layer: LayerResult, longest_s: float) -> list[tuple[str, float, float]]:
+    """Kind of time, start and length of each piece of a box's bar, pixels."""
+    pieces, start = [], 0.0
+    for name in ("compute", "exchange", "transfer"):
+        length = WIDTH * float(getattr(layer, f"{name}_s")) / longest_s
+        if length > 0.05:
+            pieces.append((name, round(start, 1), round(length, 1)))
+        start += length
+    return pieces

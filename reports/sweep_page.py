@@ -1,0 +1,112 @@
+"""What sweeps have stored, as one HTML file: axes chosen by the reader, fronts, and every point."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
+
+from hwprofiles.errors import ConfigError
+from reports.packing import pack_json
+from reports.page_file import write_page
+from reports.page_template import Links, rendered
+from reports.sweep_table import column_label, column_unit
+from reports.units import time_unit
+
+__all__ = ["sweep_headline", "sweep_html", "with_costs", "write_sweep_page"]
+
+_VALUES = (
+    "iteration_s", "time_per_image_s", "images_per_s", "device_hours_per_million_images", "additive_s", "compute_s",
+    "exposed_communication_s", "idle_s", "moved_bytes", "peak_memory_bytes",
+)  # fmt: skip
+"""What can be drawn over the axes; the rest of the columns are axes."""
+_ASIDE = ("tasks", "status", "error", "seconds")
+_MORE_IS_BETTER = ("images_per_s",)
+
+
+def write_sweep_page(frame: pd.DataFrame, path: Path, *, name: str, links: Links = ()) -> None:
+    """Write the page; a reader of ``path`` sees the old file or the whole new one.
+
+    Raises:
+        ConfigError: The frame has no point.
+        OSError: The folder does not exist or cannot be written.
+    """
+    write_page(sweep_html(frame, name=name, links=links), path)
+
+
+def with_costs(frame: pd.DataFrame) -> pd.DataFrame:
+    """Add what compares points of different batches: ``time_per_image_s``, and ``device_hours_per_million_images``."""
+    image_s = frame["iteration_s"] / frame["batch"]
+    costs = frame["devices"] * image_s * 1e6 / 3600
+    return frame.assign(time_per_image_s=image_s, device_hours_per_million_images=costs)
+
+
+def sweep_headline(frame: pd.DataFrame) -> str:
+    """How many points, and the fastest per image."""
+    done = frame[frame["iteration_s"].notna()]
+    said = f"{len(frame):,} point{'s' * (len(frame) != 1)}, {len(frame) - len(done):,} of them without a plan"
+    if not len(done):
+        return f"{said}."
+    best = done.iloc[int((done["iteration_s"] / done["batch"]).to_numpy().argmin())]
+    where = f"{best['model']} on {best['devices']:,.0f} devices of {best['cluster']}"
+    seconds = float(best["iteration_s"])
+    return (
+        f"{said}; the most images a second has {best['strategy']} for {where}: "
+        f"batch {best['batch']:,} in {time_unit([seconds]).full(seconds)}."
+    )
+
+
+def sweep_html(frame: pd.DataFrame, *, name: str, links: Links = ()) -> str:
+    """Render the page.
+
+    Args:
+        frame: As ``Store.to_frame`` gives it; with some rows left out where only they are asked for.
+        name: Of the store.
+        links: Pages to link to.
+
+    Raises:
+        ConfigError: The frame has no point.
+    """
+    if frame.empty or "iteration_s" not in frame:
+        raise ConfigError("a sweep's page needs points with an iteration time, the rows chosen have none")
+    rows = with_costs(frame)
+    columns = [_column(rows, column) for column in rows.columns]
+    return rendered(
+        "sweep.html",
+        headline=sweep_headline(frame),
+        links=links,
+        store=name,
+        fixed=[(each["label"], each["values"][0]) for each in columns if each["role"] == "fixed"],
+        data={"columns": [_packed(each) for each in columns if each["role"] != "fixed"], "count": len(rows)},
+    )
+
+
+def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
+    """A column with its unit and what it is for: an axis, a value, aside; or ``fixed``, the same in all rows."""
+    values, numeric = frame[name], is_numeric_dtype(frame[name])
+    role = "value" if name in _VALUES else "aside" if name in _ASIDE else "axis"
+    if role == "axis" and len(frame) > 1 and values.nunique(dropna=False) == 1:
+        role = "fixed"
+    unit = column_unit(name, values.astype(float).tolist()) if numeric and name != "batch" else None
+    return {
+        "name": name,
+        "label": column_label(name).replace("_", " "),
+        "unit": unit.name if unit else "",
+        "factor": unit.factor if unit else 1.0,
+        "role": role,
+        "numeric": bool(numeric),
+        "more": name in _MORE_IS_BETTER,
+        "values": [_plain(value) for value in values.tolist()],
+    }
+
+
+def _packed(column: dict[str, Any]) -> dict[str, Any]:
+    return {**column, "values": pack_json(column["values"])}
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON knows; None for none."""
+    if isinstance(value, float):
+        return None if not np.isfinite(value) else int(value) if value == int(value) and abs(value) < 2**53 else value
+    return None if value is None or value is pd.NaT else value

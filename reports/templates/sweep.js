@@ -1,0 +1,173 @@
+// ---- columns and rows -----------------------------------------------------------------------------------
+const columns = data.columns, byName = new Map(), form = $("controls"), PAGE = 100, MOST_PANELS = 12;
+const COLOURS = ["#1f83c4", "#e2711d", "#15a077", "#8a4f9e", "#b58900", "#7a8591", "#c4316e", "#4a63c9"], SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "cross", "star", "pentagon"], DASHES = ["solid", "dash", "dot", "dashdot"];
+let filters = {}, sorted = { name: "", falling: false }, first = 0, kept = [];
+const titled = (column) => (column.unit ? `${column.label} [${column.unit}]` : column.label);
+const shownValue = (column, i) => {
+  const value = column.values[i];
+  if (value === null || value === "") return "–";
+  return column.numeric ? (value / column.factor).toLocaleString("en", { maximumSignificantDigits: 4 }) : String(value);
+};
+const distinct = (column, rows) => [...new Set(rows.map((i) => column.values[i]))].sort((a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b))));
+const drawn = (column) => (value) => (column.numeric && value !== null ? value / column.factor : value);
+
+// A filter of numbers: 8, >=8, <8, 8..64, in the unit of the heading; of words: a part.
+function meets(column, i, text) {
+  const value = column.values[i];
+  if (!column.numeric) return String(value ?? "").toLowerCase().includes(text.toLowerCase());
+  if (value === null) return false;
+  const number = value / column.factor, span = text.split(".."), match = text.match(/^(>=|<=|>|<)\s*(-?[\d.]+)$/);
+  if (span.length === 2) return number >= Number(span[0] || -Infinity) && number <= Number(span[1] || Infinity);
+  if (match) { const than = Number(match[2]); return { ">=": number >= than, "<=": number <= than, ">": number > than, "<": number < than }[match[1]]; }
+  return Math.abs(number - Number(text)) <= 1e-9 * Math.abs(number);
+}
+function filtered() {
+  const active = Object.entries(filters).filter(([, text]) => text).map(([name, text]) => [byName.get(name), text]);
+  kept = Array.from({ length: data.count }, (_, i) => i).filter((i) => active.every(([column, text]) => meets(column, i, text)));
+  const column = byName.get(sorted.name);
+  if (!column) return;
+  const order = (a, b) => (column.numeric ? a - b : String(a).localeCompare(String(b))) * (sorted.falling ? -1 : 1);
+  kept.sort((a, b) => { const [p, q] = [column.values[a], column.values[b]]; return (p === null) - (q === null) || (p === null ? 0 : order(p, q)); });
+}
+
+// ---- the picture ----------------------------------------------------------------------------------------
+const choice = (name) => form.elements[name].value;
+function usable(...names) { return kept.filter((i) => names.every((name) => byName.get(name).values[i] !== null)); }
+// One row of several that share their places in the picture: the best, or all of them.
+function taken(rows, keys, y) {
+  if (choice("of") === "all") return rows;
+  const best = new Map(), sign = y.more ? -1 : 1;
+  for (const i of rows) {
+    const key = keys.map((column) => column.values[i]).join("\n"), known = best.get(key);
+    if (known === undefined || sign * y.values[i] < sign * y.values[known]) best.set(key, i);
+  }
+  return [...best.values()];
+}
+// Points that none beats in both: less of x, and the better y.
+function frontOf(rows, x, y) {
+  const sign = (column) => (column.more ? -1 : 1), value = (column, i) => sign(column) * column.values[i];
+  let best = Infinity;
+  return [...rows].sort((a, b) => value(x, a) - value(x, b) || value(y, a) - value(y, b)).filter((i) => value(y, i) < best && ((best = value(y, i)), true));
+}
+const about = (i) => columns.filter((column) => column.role !== "aside" && column.values[i] !== null && column.values[i] !== "").map((column) => `${column.label} ${shownValue(column, i)} ${column.unit}`).join("<br>");
+function panelsOf(rows) {
+  const column = byName.get(choice("facet"));
+  if (!column) return [["", rows]];
+  return distinct(column, rows).map((value) => [`${column.label} ${value === null ? "–" : value}`, rows.filter((i) => column.values[i] === value)]);
+}
+function traces(kind, rows, x, y, colour, axes, legend) {
+  const common = { ...axes, hovertemplate: "%{customdata}<extra></extra>" }, at = (column) => (i) => drawn(column)(column.values[i]);
+  if (kind === "heat") {
+    const side = colour || x, xs = distinct(x, rows), ys = colour ? distinct(side, rows) : [""], place = new Map(rows.map((i) => [`${x.values[i]}\n${colour ? side.values[i] : ""}`, i]));
+    const cell = (get) => ys.map((b) => xs.map((a) => { const i = place.get(`${a}\n${b}`); return i === undefined ? null : get(i); }));
+    return [{ ...common, type: "heatmap", x: xs.map(String), y: ys.map(String), z: cell(at(y)), customdata: cell(about), coloraxis: "coloraxis", hoverongaps: false, text: cell((i) => shownValue(y, i)), texttemplate: xs.length * ys.length <= 120 ? "%{text}" : "", xgap: 1, ygap: 1 }];
+  }
+  const groups = colour ? distinct(colour, kept) : [null], out = [];
+  groups.forEach((group, g) => {
+    let mine = rows.filter((i) => !colour || colour.values[i] === group);
+    if (kind === "lines") mine = [...mine].sort((a, b) => (x.numeric ? x.values[a] - x.values[b] : 0));
+    const style = { color: COLOURS[g % COLOURS.length], symbol: SYMBOLS[g % SYMBOLS.length], size: 8, opacity: kind === "lines" ? 1 : 0.75 };
+    if (mine.length) out.push({ ...common, type: "scatter", mode: kind === "lines" && choice("of") !== "all" ? "lines+markers" : "markers", x: mine.map(at(x)), y: mine.map(at(y)), customdata: mine.map(about), marker: style,
+      line: { color: style.color, dash: DASHES[Math.floor(g / COLOURS.length) % DASHES.length], width: 2 }, name: group === null ? "points" : String(group), legendgroup: String(group), showlegend: Boolean(colour) && !legend.has(group) && Boolean(legend.add(group)) });
+  });
+  if (kind === "front") {
+    const front = frontOf(rows, x, y);
+    out.push({ ...common, type: "scatter", mode: "lines+markers", x: front.map(at(x)), y: front.map(at(y)), customdata: front.map(about), name: "Pareto front", legendgroup: "front", showlegend: !legend.has("front") && Boolean(legend.add("front")),
+      line: { color: "#b3246a", width: 2.5, shape: "hv" }, marker: { color: "#b3246a", symbol: "diamond-open", size: 13, line: { width: 2 } } });
+  }
+  return out;
+}
+function drawPicture() {
+  const kind = choice("draw"), x = byName.get(choice("x")), y = byName.get(choice("y")), colour = byName.get(choice("colour"));
+  const rows = usable(y.name, ...(x.numeric ? [x.name] : [])), every = panelsOf(rows), panels = every.slice(0, MOST_PANELS);
+  const across = Math.min(panels.length, 3), down = Math.ceil(panels.length / across), all = [], legend = new Set(), layoutOf = {}, log = form.elements.log.checked;
+  let drawnRows = 0;
+  panels.forEach(([title, mine], at) => {
+    const n = at ? String(at + 1) : "", column = at % across, line = Math.floor(at / across), keys = [x, ...(colour ? [colour] : [])];
+    const part = kind === "lines" || kind === "heat" ? taken(mine, keys, y) : mine;
+    drawnRows += part.length;
+    all.push(...traces(kind, part, x, y, colour, { xaxis: `x${n}`, yaxis: `y${n}` }, legend));
+    const wide = 1 / across, high = 1 / down, domain = [column * wide + (column ? 0.045 : 0), (column + 1) * wide - 0.005], up = [1 - (line + 1) * high + (line < down - 1 ? 0.09 : 0), 1 - line * high - 0.05];
+    layoutOf[`xaxis${n}`] = { domain, anchor: `y${n}`, title: { text: titled(x) }, type: kind === "heat" || !x.numeric ? "category" : log && rows.every((i) => x.values[i] > 0) ? "log" : "linear", zeroline: false, automargin: true };
+    layoutOf[`yaxis${n}`] = { domain: up, anchor: `x${n}`, title: column ? undefined : { text: kind === "heat" ? (colour ? titled(colour) : "") : titled(y) }, type: kind === "heat" ? "category" : log && rows.every((i) => y.values[i] > 0) ? "log" : "linear", zeroline: false, automargin: true };
+    if (layoutOf[`xaxis${n}`].type === "log" && distinct(x, rows).length <= 12) { const ticks = distinct(x, rows).map(drawn(x)); Object.assign(layoutOf[`xaxis${n}`], { tickvals: ticks, ticktext: ticks.map((value) => value.toLocaleString("en", { maximumSignificantDigits: 4 })) }); }
+    if (title) (layoutOf.annotations ??= []).push({ text: title, x: (domain[0] + domain[1]) / 2, y: up[1], xref: "paper", yref: "paper", xanchor: "center", yanchor: "bottom", showarrow: false });
+  });
+  Plotly.react("picture", all, { ...layout({ height: down > 1 ? 340 * down : 460, margin: { l: 64, r: 16, t: 40, b: 48 } }), ...layoutOf, showlegend: kind !== "heat", legend: { orientation: "h", y: 1.04, yanchor: "bottom", x: 0 },
+    coloraxis: { colorscale: "Cividis", reversescale: !y.more, colorbar: { title: { text: titled(y) }, thickness: 12 } } }, CONFIG);
+  const cut = every.length > panels.length ? ` ${every.length - panels.length} panels more are not drawn: filter, or choose other panels.` : "";
+  const left = data.count - rows.length, several = rows.length - drawnRows - every.slice(MOST_PANELS).reduce((sum, [, mine]) => sum + mine.length, 0);
+  $("picture-title").textContent = `${y.label} over ${x.label}`;
+  $("caption").textContent = `${drawnRows.toLocaleString("en")} of ${data.count.toLocaleString("en")} points drawn` + (several > 0 ? `; of several that share a place the best is taken, ${several.toLocaleString("en")} others are not drawn` : "") +
+    (left ? `; ${left.toLocaleString("en")} filtered out or without a value` : "") + (kind === "front" ? `; the front: none has less ${x.label} and a better ${y.label}` : "") + `.${cut}`;
+}
+
+// ---- the table --------------------------------------------------------------------------------------------
+function drawTable() {
+  const body = document.querySelector("#points tbody"), rows = kept.slice(first, first + PAGE);
+  body.replaceChildren(...rows.map((i) => {
+    const row = document.createElement("tr");
+    for (const column of columns) {
+      const cell = row.insertCell();
+      cell.textContent = shownValue(column, i);
+      if (!column.numeric) cell.className = column.name === "error" ? "word wrap" : "word";
+    }
+    return row;
+  }));
+  $("shown").textContent = kept.length ? `${(first + 1).toLocaleString("en")} to ${(first + rows.length).toLocaleString("en")} of ${kept.length.toLocaleString("en")} that the filters leave, of ${data.count.toLocaleString("en")}` : "No point meets the filters.";
+  $("before").disabled = first === 0;
+  $("after").disabled = first + PAGE >= kept.length;
+}
+function drawHead() {
+  const head = document.querySelector("#points thead"), names = head.insertRow(), row = head.insertRow();
+  row.className = "filters";
+  for (const column of columns) {
+    const th = Object.assign(document.createElement("th"), { scope: "col", className: column.numeric ? "" : "word" }), button = Object.assign(document.createElement("button"), { type: "button", textContent: titled(column) });
+    button.addEventListener("click", () => {
+      sorted = { name: column.name, falling: sorted.name === column.name && !sorted.falling };
+      names.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
+      th.setAttribute("aria-sort", sorted.falling ? "descending" : "ascending");
+      again();
+    });
+    th.append(button);
+    names.append(th);
+    const input = Object.assign(document.createElement("input"), { type: "search" }), cell = document.createElement("td");
+    input.setAttribute("aria-label", `filter of ${column.label}`);
+    input.addEventListener("input", () => { filters[column.name] = input.value.trim(); again(); });
+    cell.append(input);
+    row.append(cell);
+  }
+}
+function again() { first = 0; filtered(); drawPicture(); drawTable(); }
+function fillControls() {
+  const option = (column) => new Option(titled(column), column.name), axes = columns.filter((column) => column.role === "axis"), values = columns.filter((column) => column.role === "value" && column.values.some((value) => value !== null));
+  const numeric = [...axes.filter((column) => column.numeric), ...values], has = (name) => byName.has(name);
+  form.elements.y.append(...values.map(option));
+  form.elements.x.append(...[...axes, ...values].map(option));
+  for (const name of ["colour", "facet"]) form.elements[name].append(new Option("–", ""), ...axes.map(option));
+  form.elements.of.append(new Option("the best", "best"), new Option("all", "all"));
+  form.elements.x.value = has("devices") ? "devices" : (numeric[0] || axes[0] || values[0]).name;
+  const words = axes.filter((column) => !column.numeric && column.name !== form.elements.x.value), wanted = ["strategy", "model"].filter((name) => words.some((column) => column.name === name));
+  form.elements.colour.value = wanted[0] || words[0]?.name || "";
+  form.elements.facet.value = wanted[1] || "";
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", (event) => {
+    if (event.target.name === "draw" && choice("draw") === "front") { // time against cost, model by model
+      form.elements.y.value = "time_per_image_s";
+      form.elements.x.value = byName.has("devices") ? "devices" : "device_hours_per_million_images";
+      form.elements.facet.value = byName.has("model") ? "model" : "";
+    }
+    drawPicture();
+  });
+}
+async function start() {
+  await Promise.all(columns.map(async (column) => { column.values = await unpack(column.values); byName.set(column.name, column); }));
+  fillControls();
+  drawHead();
+  again();
+  $("before").addEventListener("click", () => { first = Math.max(0, first - PAGE); drawTable(); });
+  $("after").addEventListener("click", () => { first += PAGE; drawTable(); });
+  $("clear").addEventListener("click", () => { filters = {}; document.querySelectorAll("#points .filters input").forEach((input) => { input.value = ""; }); again(); });
+  document.body.dataset.ready = "yes";
+}
+start();

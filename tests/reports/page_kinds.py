@@ -1,0 +1,167 @@
+"""One small page of every kind, for tests that hold for all of them."""
+
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+from synthetic_comparison import make_comparison
+
+from hwprofiles.catalogue import load_cluster
+from planner.models import load_model
+
+__all__ = ["KINDS", "page_of", "small_view", "sweep_frame"]
+
+
+@cache
+def small_view():
+    """LeNet-5 by OWT on four GPUs."""
+    from planner.costs import CostModel
+    from planner.plan import lower_plan, make_plan
+    from reports.plan_view import PlanView
+
+    graph, cluster = load_model("lenet5", batch=64), load_cluster("p100-4x4:nodes=1")
+    plan = replace(make_plan(graph, cluster, strategy="owt"), cluster="p100-4x4:nodes=1", model="lenet5")
+    costs = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
+    return PlanView(
+        plan=plan, program=lower_plan(plan, graph, cluster), costs=costs, additive_s=plan.additive_s, notes=("a note",)
+    )
+
+
+def sweep_frame():
+    """Two models, three sizes and two strategies; one point without a plan."""
+    rows = [
+        {
+            "model": model, "cluster": "c", "batch": 16 * devices, "strategy": strategy, "devices": float(devices),
+            "iteration_s": 1e-3 * (1 + i) / devices**0.5, "images_per_s": 1e4, "moved_bytes": 1e6 * devices,
+            "status": "ok", "error": "", "seconds": 0.1,
+        }
+        for i, strategy in enumerate(("data", "owt"))
+        for model in ("lenet5", "alexnet")
+        for devices in (1, 2, 4)
+    ]  # fmt: skip
+    refused = {**rows[0], "iteration_s": np.nan, "images_per_s": np.nan, "status": "refused", "error": "no memory"}
+    return pd.DataFrame([*rows, refused])
+
+
+def _comparison(folder):
+    from reports.comparison_page import comparison_html
+
+    return comparison_html(make_comparison(tasks=400, devices=4))
+
+
+def _timeline(folder):
+    from reports.timeline_page import timeline_html
+
+    return timeline_html(small_view(), links=(("plan", "index.html"), ("timeline", "")))
+
+
+def _plan(folder):
+    from reports.plan_page import plan_html
+
+    return plan_html(small_view())
+
+
+def _sweep(folder):
+    from reports.sweep_page import sweep_html
+
+    return sweep_html(sweep_frame(), name="results.sqlite")
+
+
+def _index(folder):
+    from reports.index_page import found_results, index_html
+
+    (folder / "a.html").write_text(_sweep(folder))
+    (folder / "b.json").write_text('{"model": "lenet5", "iteration_s": 0.001}')
+    return index_html(folder, found_results(folder), page=folder / "results.html")
+
+
+def _oracle(folder):
+    from planner.oracle import oracle
+    from reports.oracle_page import oracle_html
+
+    table = oracle(
+        load_model("lenet5", batch=32), load_cluster("abci-v100"), dataset="imagenet", devices=[1, 2, 4],
+        batch_per_device=32, epochs=3, budget_gpu_hours=0.5,
+    )  # fmt: skip
+    return oracle_html(table)
+
+
+def _streams(folder):
+    from planner.streams.compare import Question, compare_schedules
+    from reports.streams_page import streams_html
+
+    return streams_html(compare_schedules(Question(graph=load_model("lenet5", batch=4), device="p100")))
+
+
+def _eight_bit(folder):
+    from planner.eight_bit.whatif import Question, sweep
+    from reports.eight_bit_page import eight_bit_html
+
+    question = Question(
+        graph=load_model("lenet5", batch=32), cluster=load_cluster("titanx-4"), sub_batches=(1, 2), devices=(4,),
+        link_speeds=(0.5, 1.0), types=("float16",),
+    )  # fmt: skip
+    return eight_bit_html(sweep(question))
+
+
+def _validation(folder):
+    from test_validation_page import DEVICES, Validation, make_strategy
+
+    from reports.validation_page import validation_html
+
+    strategies = (make_strategy("data", 0.5, 0.52), make_strategy("model", 0.4, 0.39))
+    return validation_html(
+        Validation(
+            model="small",
+            batch=32,
+            cluster="lab",
+            devices=DEVICES,
+            stand_in=False,
+            lab=True,
+            strategies=strategies,
+            refused={},
+            environment={"cpu": "some"},
+            notes=(),
+        )
+    )
+
+
+def _eight_bit_paper(folder):
+    from planner.reproduce.eight_bit import eight_bit_answers
+    from reports.eight_bit_paper_page import paper_html
+
+    return paper_html(list(eight_bit_answers()))
+
+
+def _accuracy(folder):
+    from executor.accuracy.question import Question
+    from executor.accuracy.result import Result, Training
+    from reports.accuracy_page import accuracy_html
+
+    question = Question(types=("dynamic-tree",), seeds=3, epochs=2)
+    trainings = [
+        Training(
+            mode=case.mode, type=case.type, seed=seed, losses=[2.0, 1.0 + seed], accuracies=[0.5, 0.9 + 0.01 * seed]
+        )
+        for case in question.cases()
+        for seed in range(3)
+    ]
+    return accuracy_html(Result(question=question, trainings=trainings, trained=1000, tested=200))
+
+
+KINDS = SimpleNamespace(
+    comparison=_comparison, timeline=_timeline, plan=_plan, sweep=_sweep, index=_index, oracle=_oracle,
+    streams=_streams, eight_bit=_eight_bit, eight_bit_paper=_eight_bit_paper, validation=_validation,
+    accuracy=_accuracy,
+)  # fmt: skip
+"""By name of the template, what makes a page of it."""
+
+
+def page_of(kind, folder):
+    """Write a page of a kind; returns its path."""
+    path = folder / f"{kind}.html"
+    html = getattr(KINDS, kind)(folder)
+    path.write_text(html, encoding="utf-8")
+    return path

@@ -1,0 +1,108 @@
+"""Pages of every kind in a real browser: nothing fails, nothing is fetched, and an accessibility linter agrees."""
+
+import shutil
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from page_kinds import KINDS, page_of
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+AXE = Path(__file__).parent / "data" / "axe-core" / "axe.min.js"
+KEY_ELEMENTS = {
+    "comparison": "#breakdown .main-svg, #timeline .main-svg, table.layers",
+    "timeline": "#picture, #overview, #stretches tbody tr",
+    "plan": "#network .node, #machine .link, #memory-map, table.layers",
+    "sweep": "#picture .main-svg, #points tbody tr",
+    "index": "#results tbody tr",
+    "oracle": "#iterations .main-svg, #rows tbody tr, #winners",
+    "streams": "#ladder .main-svg, #rows tbody tr",
+    "eight_bit": "#curve .main-svg, #points tbody tr",
+    "eight_bit_paper": "#many .main-svg, #rows tbody tr",
+    "validation": "#ladder .main-svg, #timeline .main-svg, #comparison tbody tr",
+    "accuracy": "#losses .main-svg, #rows tbody tr",
+}
+SERIOUS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
+  .filter((each) => ["serious", "critical"].includes(each.impact))
+  .map((each) => `${each.id}: ${each.help}; ${each.nodes.slice(0, 4).map((node) => node.target + " " +
+    node.any.concat(node.all, node.none).map((check) => check.message)[0]).join(" | ")}`)"""
+OUTLINED = """() => {
+  const style = getComputedStyle(document.activeElement), next = document.activeElement.nextElementSibling;
+  const drawn = (one) => one && one.outlineStyle !== "none" && parseFloat(one.outlineWidth) >= 2;
+  const box = document.activeElement.querySelector?.("rect.box");
+  return drawn(style) || (next && drawn(getComputedStyle(next))) ||
+    Boolean(box && parseFloat(getComputedStyle(box).strokeWidth) >= 2) || document.activeElement === document.body;
+}"""
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found"),
+    pytest.mark.timeout(300),
+]
+
+
+def test_every_template_has_its_page_here():
+    """A new kind of page comes into these tests, or this fails."""
+    templates = {each.name for each in files("reports").joinpath("templates").iterdir() if each.name.endswith(".html")}
+    assert {f"{kind}.html" for kind in vars(KINDS)} == templates - {"base.html", "macros.html"}
+    assert vars(KINDS).keys() == KEY_ELEMENTS.keys()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module", params=list(vars(KINDS)))
+def opened(request, browser, tmp_path_factory):
+    """A page of a kind, with what went wrong and what was asked for."""
+    path = page_of(request.param, tmp_path_factory.mktemp(request.param))
+    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="light")
+    page.problems, page.requests, page.kind, page.address = [], [], request.param, path.as_uri()
+    page.on("console", lambda message: page.problems.append(message.text))
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("request", lambda asked: page.requests.append(asked.url))
+    page.goto(page.address)
+    page.wait_for_selector("body[data-ready]", timeout=60_000)
+    yield page
+    page.close()
+
+
+def test_what_matters_is_there_and_nothing_failed_or_was_fetched(opened):
+    for selector in KEY_ELEMENTS[opened.kind].split(", "):
+        assert opened.locator(selector).count() > 0, selector
+    assert opened.inner_text("#answer").strip()
+    assert opened.get_attribute("meta[name=orrery-page]", "content") == opened.kind.replace("_", " ")
+    assert opened.problems == []
+    assert [url for url in opened.requests if not url.startswith(("data:", "blob:"))] == [opened.address]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_accessibility_linter_finds_nothing_serious(opened, theme):
+    for _ in range(3):
+        if opened.evaluate("document.documentElement.dataset.theme") == theme:
+            break
+        opened.click("#theme")
+    assert opened.evaluate("getComputedStyle(document.body).colorScheme || 'x'")
+    dark = opened.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 19, 24)"
+    assert dark == (theme == "dark")
+    opened.evaluate("() => document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    opened.evaluate(AXE.read_text(encoding="utf-8"))
+    assert opened.evaluate(SERIOUS) == []
+    assert opened.problems == []
+
+
+def test_the_keyboard_reaches_the_page_and_is_seen(opened):
+    opened.evaluate("document.activeElement.blur()")
+    seen = set()
+    for _ in range(12):
+        opened.keyboard.press("Tab")
+        seen.add(opened.evaluate("document.activeElement.outerHTML.slice(0, 80)"))
+        assert opened.evaluate(OUTLINED), opened.evaluate("document.activeElement.outerHTML.slice(0, 200)")
+    assert len(seen) > 1
+    assert opened.problems == []
