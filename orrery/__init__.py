@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from planner.plan import Plan, lower_plan, make_plan
     from planner.plan_file import load_plan, save_plan
     from planner.replay import Replay, replay
+    from planner.sweep import Store
     from reports.comparison_page import write_comparison_page
+    from reports.figure import figure
 
 __all__ = [
     "ConfigError",
@@ -22,8 +24,10 @@ __all__ = [
     "OrreryError",
     "Plan",
     "Replay",
+    "Store",
     "UnreachableError",
     "compare",
+    "figure",
     "load_cluster",
     "load_model",
     "load_plan",
@@ -42,7 +46,9 @@ _HOMES = {
     "planner.plan": ("Plan", "lower_plan", "make_plan"),
     "planner.plan_file": ("load_plan", "save_plan"),
     "planner.replay": ("Replay", "replay"),
+    "planner.sweep": ("Store",),
     "reports.comparison_page": ("write_comparison_page",),
+    "reports.figure": ("figure",),
 }
 
 

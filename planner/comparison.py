@@ -9,6 +9,12 @@ from numpy.typing import NDArray
 __all__ = ["Comparison", "LayerResult", "LinkUse", "StrategyResult"]
 
 
+_NUMBERS = (
+    "name", "additive_s", "simulated_s", "images_per_s", "speedup", "moved_bytes", "compute_s",
+    "exposed_communication_s", "idle_s", "lower_bound_s", "tasks",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerResult:
     """One layer under one strategy."""
@@ -99,3 +105,12 @@ class Comparison:
     tried: pd.DataFrame = field(default_factory=pd.DataFrame)
     """Every strategy tried, also random ones: name, additive_s, simulated_s."""
     notes: tuple[str, ...] = ()
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a strategy: times, bytes and memory, without timelines; the ladder as columns ``ladder.NAME_s``."""
+        rows = []
+        for strategy in self.strategies:
+            row = {each: getattr(strategy, each) for each in _NUMBERS}
+            row["peak_memory_bytes"] = max(strategy.peak_memory_bytes)
+            rows.append(row | {f"ladder.{reading}_s": time for reading, time in strategy.ladder_s.items()})
+        return pd.DataFrame(rows)

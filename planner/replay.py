@@ -127,6 +127,10 @@ class Replay:
         start_s, end_s = self.schedule.start_s[engine_task] - origin_s, self.schedule.end_s[engine_task] - origin_s
         return timeline_rows(self.program, start_s, end_s, iteration=row, origin="simulated")
 
+    def to_frame(self) -> pd.DataFrame:
+        """The same as ``timeline``: the name that all results have."""
+        return self.timeline()
+
     def link_use(self, bins: int = 200) -> LinkUse:
         """Use of every link over the steady iteration; a transfer counts evenly over its time."""
         begin, end = self.window_s

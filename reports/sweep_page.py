@@ -38,8 +38,10 @@ def write_sweep_page(frame: pd.DataFrame, path: Path, *, name: str, links: Links
 def with_costs(frame: pd.DataFrame) -> pd.DataFrame:
     """Add what compares points of different batches: ``time_per_image_s``, and ``device_hours_per_million_images``."""
     image_s = frame["iteration_s"] / frame["batch"]
-    costs = frame["devices"] * image_s * 1e6 / 3600
-    return frame.assign(time_per_image_s=image_s, device_hours_per_million_images=costs)
+    with_time = frame.assign(time_per_image_s=image_s)
+    if "devices" not in frame:  # nothing but refusals has been stored
+        return with_time
+    return with_time.assign(device_hours_per_million_images=frame["devices"] * image_s * 1e6 / 3600)
 
 
 def sweep_headline(frame: pd.DataFrame) -> str:
@@ -49,7 +51,8 @@ def sweep_headline(frame: pd.DataFrame) -> str:
     if not len(done):
         return f"{said}."
     best = done.iloc[int((done["iteration_s"] / done["batch"]).to_numpy().argmin())]
-    where = f"{best['model']} on {best['devices']:,.0f} devices of {best['cluster']}"
+    on = f"{best['devices']:,.0f} devices of " if "devices" in done else ""
+    where = f"{best['model']} on {on}{best['cluster']}"
     seconds = float(best["iteration_s"])
     return (
         f"{said}; the most images a second has {best['strategy']} for {where}: "

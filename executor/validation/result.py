@@ -108,6 +108,16 @@ class Validation:
     notes: tuple[str, ...] = ()
     """What was assumed."""
 
+    def to_frame(self) -> pd.DataFrame:
+        """One row a strategy: iteration times as ``ladder.NAME_s``, quartiles, and the error of the simulation."""
+        rows = [
+            {"name": each.name, "iterations": len(each.iterations_s), "error": each.error}
+            | {"first_quartile_s": each.quartiles_s[0], "third_quartile_s": each.quartiles_s[1]}
+            | {f"ladder.{reading}_s": time for reading, time in each.ladder_s.items()}
+            for each in self.strategies
+        ]
+        return pd.DataFrame(rows)
+
     @property
     def rank_correlation(self) -> float:
         """Spearman's, between predicted and measured times; NaN for fewer than two strategies."""

@@ -4,6 +4,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import pandas as pd
+
 __all__ = ["Booking", "Limit", "OracleRow", "OracleTable", "Simulated", "WireRow"]
 
 
@@ -144,6 +146,15 @@ class OracleTable:
     notes: tuple[str, ...]
     simulated_winners: dict[int, str] = field(default_factory=dict)
     """As ``winners``, by the simulation; empty where none was asked for."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a strategy and number of devices; what was simulated beside as columns ``simulated.NAME``."""
+        rows = []
+        for each in self.rows:
+            row = asdict(each)
+            simulated = row.pop("simulated")
+            rows.append(row | {f"simulated.{name}": value for name, value in (simulated or {}).items()})
+        return pd.DataFrame(rows)
 
     @property
     def simulates(self) -> bool:

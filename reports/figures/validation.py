@@ -11,12 +11,17 @@ from reports.palette import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours
 from reports.units import time_unit
 
 if TYPE_CHECKING:
-    from executor.validation.result import StrategyValidation
+    from executor.validation.result import StrategyValidation, Validation
 
-__all__ = ["measured_ladder_figure", "task_figure"]
+__all__ = ["measured_ladder_figure", "task_figure", "validation_figure"]
 
 BAND = 0.1
 """Half width of the band in which a task counts as predicted well."""
+
+
+def validation_figure(validation: "Validation") -> go.Figure:
+    """Draw the ladder of every strategy of a validation."""
+    return measured_ladder_figure(validation.strategies)
 
 
 def measured_ladder_figure(strategies: "Sequence[StrategyValidation]") -> go.Figure:

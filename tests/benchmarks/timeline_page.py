@@ -13,6 +13,7 @@ from time import perf_counter
 from playwright.sync_api import sync_playwright
 
 from hwprofiles.catalogue import load_cluster
+from planner.costs import CostModel
 from planner.models import load_model
 from planner.plan import lower_plan, make_plan
 from reports.plan_view import PlanView
@@ -33,7 +34,8 @@ def main(strategy: str = "owt", rounds: int = 3) -> None:
     graph, cluster = load_model("inception-v3", batch=32 * 96), load_cluster("fdr-32x3")
     plan = make_plan(graph, cluster, strategy=strategy)
     program = lower_plan(plan, graph, cluster)
-    view = PlanView(plan=plan, program=program, additive_s=plan.additive_s)
+    costs = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
+    view = PlanView(plan=plan, program=program, costs=costs, additive_s=plan.additive_s)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path, begin = Path(folder) / "timeline.html", perf_counter()
         write_timeline_page(view, path)

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 COMMANDS = (
-    "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "reproduce", "accuracy", "run", "probe",
-    "validate", "oracle", "streams", "sweep", "results", "timeline", "lab", "whatif",
+    "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "reproduce", "accuracy", "run",
+    "probe", "validate", "oracle", "streams", "sweep", "results", "timeline", "show", "index", "lab", "whatif",
 )  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "planner", "reports", "simulator")
 

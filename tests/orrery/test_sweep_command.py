@@ -87,3 +87,12 @@ def test_bad_input_is_one_line(stored, capsys, words, rule):
     assert rule in error
     assert error.count("\n") == 1
     assert not (stored / "r.txt").exists()
+
+
+def test_results_become_a_page_of_the_rows_that_are_left(stored, capsys):
+    assert run(app, ["results", "r.sqlite", "--where", "batch > 8", "--html", "page.html"]) == 0
+    html = (stored / "page.html").read_text()
+    assert "2 points, 0 of them without a plan" in html
+    assert run(app, ["results", "r.sqlite", "--where", "batch > 99", "--html", "none.html"]) == 2
+    assert "needs points" in capsys.readouterr().err
+    assert not (stored / "none.html").exists()

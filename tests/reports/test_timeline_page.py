@@ -7,13 +7,10 @@ import zlib
 
 import numpy as np
 import pytest
+from page_kinds import small_view
 
 from executor.measurement import Measurement
-from hwprofiles.catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.models import load_model
-from planner.plan import lower_plan, make_plan
-from reports.plan_view import PlanView
 from reports.timeline_page import timeline_html
 
 TYPES = {"Uint8Array": "u1", "Uint16Array": "<u2", "Uint32Array": "<u4", "Float64Array": "<f8"}
@@ -30,9 +27,7 @@ def data_of(html):
 
 @pytest.fixture(scope="module")
 def view():
-    graph, cluster = load_model("lenet5", batch=64), load_cluster("p100-4x4:nodes=2")
-    plan = make_plan(graph, cluster, strategy="owt")
-    return PlanView(plan=plan, program=lower_plan(plan, graph, cluster), additive_s=plan.additive_s, notes=("a note",))
+    return small_view("p100-4x4:nodes=2")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,48 @@
+"""Points of a sweep as lines."""
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from hwprofiles.errors import ConfigError
+from reports.figures.look import spread_out, styled
+from reports.sweep_table import column_label, column_unit
+
+__all__ = ["sweep_figure"]
+
+_COLOURS = ("#1f83c4", "#e2711d", "#15a077", "#8a4f9e", "#b58900", "#7a8591", "#c4316e", "#4a63c9")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "pentagon")
+
+
+def sweep_figure(
+    frame: pd.DataFrame, *, x: str = "devices", y: str = "iteration_s", colour: str = "strategy"
+) -> go.Figure:
+    """Draw a column over another, a line a value of a third; of several points in one place the smallest is taken.
+
+    Raises:
+        ConfigError: There is no such column, or no point has both.
+    """
+    for option, name in (("x", x), ("y", y), ("colour", colour)):
+        if name not in frame.columns:
+            raise ConfigError(f"{option} must name one of {', '.join(frame.columns)}, got {name!r}")
+    points = frame[frame[x].notna() & frame[y].notna()]
+    if points.empty:
+        raise ConfigError(f"no point has both {x} and {y}")
+    best = points.groupby([colour, x], as_index=False)[y].min()
+    unit, across = column_unit(y, best[y].tolist()), best[x].nunique()
+    figure = go.Figure()
+    for i, (value, rows) in enumerate(best.groupby(colour)):
+        figure.add_scatter(
+            x=rows[x],
+            y=rows[y] / unit.factor,
+            name=str(value),
+            mode="lines+markers",
+            line={"color": _COLOURS[i % len(_COLOURS)], "dash": "solid" if i < len(_COLOURS) else "dash"},
+            marker={"symbol": _SYMBOLS[i % len(_SYMBOLS)], "size": 8},
+            hovertemplate=f"{value}: %{{y:.4~g}} {unit.name} at %{{x}}<extra></extra>",
+        )
+    kind = "log" if spread_out((best[y] / unit.factor).tolist()) else "linear"
+    xaxis = {"title": column_label(x).replace("_", " "), "automargin": True}
+    if across <= 12:
+        xaxis |= {"tickvals": sorted(best[x].unique().tolist())}
+    title = f"{column_label(y).replace('_', ' ')} [{unit.name}]" if unit.name else column_label(y).replace("_", " ")
+    return styled(figure, height=400, xaxis=xaxis, yaxis={"title": title, "type": kind, "automargin": True})

@@ -1,0 +1,35 @@
+"""What-if by hand: every scenario against today."""
+
+import plotly.graph_objects as go
+
+from planner.whatif import WhatIf
+from reports.figures.look import styled
+from reports.palette import MARK
+
+__all__ = ["whatif_figure"]
+
+_COLOURS = ("#1f83c4", "#e2711d", "#15a077", "#8a4f9e", "#b58900", "#7a8591")
+
+
+def whatif_figure(found: WhatIf) -> go.Figure:
+    """Draw images a second of every scenario, relative to the same strategy today; what cannot be had has no bar."""
+    scenarios = list(dict.fromkeys(row.scenario for row in found.rows))
+    figure = go.Figure()
+    for i, strategy in enumerate(dict.fromkeys(row.strategy for row in found.rows)):
+        rows = [row for row in found.rows if row.strategy == strategy and row.against_today == row.against_today]
+        figure.add_bar(
+            y=[row.scenario for row in rows],
+            x=[100 * (row.against_today - 1) for row in rows],
+            orientation="h",
+            name=strategy,
+            marker={"color": _COLOURS[i % len(_COLOURS)]},
+            hovertemplate=f"%{{y}}: {strategy} %{{x:+.1f}} %<extra></extra>",
+        )
+    figure.add_vline(x=0, line={"color": MARK, "width": 1.5})
+    return styled(
+        figure,
+        barmode="group",
+        height=110 + 20 * len(scenarios) * max(len(figure.data), 1),
+        xaxis={"title": "images a second against today [%]", "automargin": True},
+        yaxis={"categoryorder": "array", "categoryarray": scenarios[::-1], "automargin": True},
+    )

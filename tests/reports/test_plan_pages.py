@@ -1,0 +1,120 @@
+"""Pages of a plan, of a sweep and of a folder say what is so."""
+
+import json
+import re
+
+import networkx as nx
+import numpy as np
+import pytest
+from page_kinds import small_view, sweep_frame
+from test_timeline_page import data_of, unpacked
+
+from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.errors import ConfigError
+from planner.models import load_model
+from reports.cluster_drawing import cluster_drawing
+from reports.index_page import found_results, index_html
+from reports.plan_page import plan_html, write_plan_pages
+from reports.strategy_drawing import HEIGHT, ROW, layer_places
+from reports.sweep_page import sweep_headline, sweep_html
+
+
+@pytest.mark.parametrize("model", ["lenet5", "resnet18", "inception-v3", "densenet121"])
+def test_layers_lie_below_what_they_read_and_beside_no_other_in_one_place(model):
+    graph = load_model(model, batch=1)
+    places = layer_places(graph)
+    drawn = nx.DiGraph((edge.producer, edge.consumer) for edge in graph.edges)
+    depth = {node: row for row, nodes in enumerate(nx.topological_generations(drawn)) for node in nodes}
+
+    assert [row for row, _ in places] == [depth.get(i, 0) for i in range(len(places))]  # longest paths
+    assert len(set(places)) == len(places)
+    assert ROW > HEIGHT
+
+
+@pytest.mark.parametrize("name", cluster_names())
+def test_every_cluster_can_be_drawn_with_nothing_on_top_of_another(name):
+    cluster = load_cluster(name)
+    drawing = cluster_drawing(cluster)
+    places = [(round(x), round(y)) for x, y, *_ in drawing["vertices"]]
+    assert len(set(places)) == len(places) == len(cluster.vertices)
+    assert len(drawing["links"]) == len(cluster.links)
+    assert all(0 <= x <= drawing["width"] and 0 <= y <= drawing["height"] for x, y in places)
+    assert len(drawing["boxes"]) == len({device.node for device in cluster.devices})
+
+
+def test_memory_on_the_page_is_the_curves_own(tmp_path):
+    view = small_view()
+    packed = data_of(plan_html(view))["memory"]
+    known = {name: unpacked(each) for name, each in packed.items() if name not in ("span_s", "fullest")}
+    start = np.concatenate([[0], np.cumsum(known["count"].astype(int))])
+    begin, end = view.replay.window_s
+    for device in range(len(known["names"])):
+        times, held = view.memory.of(device)
+        inside = held[(times > begin) & (times <= end)]
+        shown = known["held_kib"][start[device] : start[device + 1]].astype(float) * 1024
+        assert shown[1:] == pytest.approx(inside, abs=1024)
+        assert shown.max() <= view.memory.peak_bytes[device] + 1024
+    assert end - begin == pytest.approx(packed["span_s"])
+
+
+def test_pages_of_a_plan_link_to_each_other(tmp_path):
+    plan, timeline = write_plan_pages(small_view(), tmp_path)
+    assert '<a href="timeline.html">timeline</a>' in plan.read_text()
+    assert '<a href="index.html">plan</a>' in timeline.read_text()
+    rows = re.findall(r'<tr id="layer-\d+">', plan.read_text())
+    assert len(rows) == len(small_view().program.graph.layers)
+
+
+def test_the_use_of_links_on_the_page_is_the_replays():
+    view = small_view()
+    packed = data_of(plan_html(view))["cluster"]
+    share = unpacked(packed["share"]).reshape(-1, packed["bins"]) / 200
+    use = view.replay.link_use(packed["bins"])
+    assert share == pytest.approx(use.share.clip(0, 1), abs=0.0026)
+    assert unpacked(packed["links"]) == list(use.links)
+
+
+def test_a_sweeps_page_has_every_point_and_names_the_best():
+    frame = sweep_frame()
+    data = data_of(sweep_html(frame, name="r.sqlite"))
+    columns = {column["name"]: unpacked(column["values"]) for column in data["columns"]}
+    assert data["count"] == len(frame) == len(columns["iteration_s"])
+    assert columns["iteration_s"][-1] is None
+    assert "cluster" not in columns  # the same in all rows: said once, above
+    per_image = columns["time_per_image_s"]
+    assert per_image[0] == pytest.approx(frame["iteration_s"][0] / frame["batch"][0])
+    assert "data for lenet5 on 4 devices" in sweep_headline(frame)
+    assert "1 of them without a plan" in sweep_headline(frame)
+
+
+def test_a_sweep_without_points_has_no_page():
+    with pytest.raises(ConfigError, match="needs points"):
+        sweep_html(sweep_frame().iloc[:0], name="r.sqlite")
+
+
+def test_an_index_lists_pages_and_results_and_not_itself(tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "s.html").write_text(sweep_html(sweep_frame(), name="r.sqlite"))
+    (tmp_path / "other.html").write_text("<!doctype html><title>not ours</title>")
+    (tmp_path / "plan.json").write_text(
+        json.dumps({"model": "lenet5", "configurations": {}, "model_digest": "x", "simulated_s": 0.25})
+    )
+    (tmp_path / "broken.json").write_text("{")
+    found = {each.file: each for each in found_results(tmp_path)}
+    assert found.keys() == {"deep/s.html", "plan.json", "broken.json"}
+    assert found["deep/s.html"].kind == "sweep"
+    assert found["deep/s.html"].headline == sweep_headline(sweep_frame())
+    assert (found["plan.json"].kind, found["plan.json"].headline) == ("plan", "model lenet5, simulated 250.0 ms")
+    assert found["broken.json"].headline == "cannot be read"
+
+    page = tmp_path / "deep" / "index.html"
+    page.write_text(index_html(tmp_path, list(found.values()), page=page))
+    assert 'href="../plan.json"' in page.read_text()
+    assert "deep/index.html" not in {each.file for each in found_results(tmp_path)}
+
+
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: None], ids=["empty", "missing"])
+def test_an_index_of_nothing_is_refused(tmp_path, make):
+    make(tmp_path / "results")
+    with pytest.raises(ConfigError, match="index needs"):
+        found_results(tmp_path / "results")
