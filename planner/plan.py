@@ -9,6 +9,7 @@ import numpy as np
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
+from planner.asked import check_asked
 from planner.coded_exchange import coded_choices
 from planner.compressed import PLAIN, Compressed, compressed_of
 from planner.compression_choice import pays
@@ -26,7 +27,7 @@ from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.near_best import near_best
-from planner.pipeline import Pipeline, has_stages, strategy_and_cut
+from planner.pipeline import Pipeline, strategy_and_cut
 from planner.program import Program
 from planner.recompute import KEEP, Recompute, recompute_of
 from planner.refine import Refined, refine
@@ -303,22 +304,10 @@ def make_plan(
             another strategy, or ``pipeline`` for another.
         InfeasiblePlanError: The plan does not fit in memory.
     """
-    if refine < 0 or (refine and strategy not in ("layerwise", HYBRID)):
-        raise ConfigError(
-            f"refine must be >= 0, and 0 for strategies other than layerwise and hybrid, got {refine} for {strategy}"
-        )
+    check_asked(
+        strategy, cut, pipeline, compressed, where_it_pays=where_it_pays, recompute=recompute, refine=refine
+    )  # fmt: skip
     model = CostModel(graph, cluster, exchange, batch_norm)
-    searched = strategy in ("layerwise", HYBRID)
-    if (searched or has_stages(strategy)) and cut.parts > 1:
-        why = "whose search does not know them" if searched else "which has micro-batches"
-        raise ConfigError(f"sub_batches must be 1 for {strategy}, {why}, got {cut.parts}")
-    if pipeline and not has_stages(strategy):
-        raise ConfigError(f"stages, micro_batches, schedule and stage_at are for the strategy pipeline, not {strategy}")
-    if searched and compressed:
-        given = compressed.gradients or compressed.activations
-        raise ConfigError(f"compression must be none for {strategy}, whose search does not know it, got {given!r}")
-    if searched and recompute not in ("", "none"):
-        raise ConfigError(f"recompute must be none for {strategy}, whose search does not know it, got {recompute!r}")
     again, keeping = KEEP, Keeping(optimizer=optimizer)
     if strategy == "layerwise":
         used = PLAIN
@@ -358,8 +347,6 @@ def _simulated(
 ) -> tuple[Compressed, dict[str, Any]]:  # fmt: skip
     """What of a strategy is compressed, and the fields of ``Plan`` that say so."""
     notes: tuple[str, ...] = ()
-    if where_it_pays and not compressed:
-        raise ConfigError("compress_where must be all where nothing is compressed, got 'pays'")
     if where_it_pays:
         compressed, notes = pays(model, chosen, cut, compressed, progress=progress)
     program = lowered(model, chosen, cut=cut, compressed=compressed, recompute=again, keeping=keeping)

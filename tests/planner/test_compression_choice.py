@@ -104,9 +104,10 @@ def test_the_command_line_compresses(tmp_path, capsys):
     assert "exchange must be direct, ps, ps-spread or auto" in capsys.readouterr().err
 
 
-def test_where_compression_pays_is_not_asked_of_nothing():
+@pytest.mark.parametrize("strategy", ["data", "layerwise"])
+def test_where_compression_pays_is_not_asked_of_nothing(strategy):
     with pytest.raises(ConfigError, match="compress_where must be all where nothing is compressed, got 'pays'"):
-        make_plan(pair(batch=4), star(2), strategy="data", where_it_pays=True)
+        make_plan(pair(batch=4), star(2), strategy=strategy, where_it_pays=True)
 
 
 def test_plain_floats_of_the_network_compress_nothing():
