@@ -1,0 +1,93 @@
+"""What a rank keeps of the backward pass: gradients of the tensors it reads, until they are summed or sent."""
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor
+
+from executor.arrivals import Arrivals
+from executor.boxes import Box
+from executor.rank_program import Delivered, Message, RankProgram, Unit
+from executor.readers import Readers
+
+__all__ = ["ActivationGradients"]
+
+
+class ActivationGradients:
+    """Gradients of tensors in the layouts in which the rank's parts read them, and their sums for its own parts.
+
+    Args:
+        view: What the rank makes and sends.
+        readers: Who reads a tensor here.
+        arrivals: What others send.
+        dtype, device: Of the gradients.
+    """
+
+    def __init__(
+        self, view: RankProgram, readers: Readers, arrivals: Arrivals, *, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self._view, self._readers, self._arrivals = view, readers, arrivals
+        self._dtype, self._device = dtype, device
+        graph = view.program.graph
+        self._trained = [graph.has_gradient(i) for i in range(len(graph.layers))]
+        self._arriving: dict[Unit, list[Message]] = defaultdict(list)
+        for phase in sorted(view.incoming):
+            for message in view.incoming[phase]:
+                if view.program.backward[message.tasks[0]]:
+                    self._arriving[view.unit_of(message.tasks[0])].append(message)
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin an iteration."""
+        self._gradients: dict[Delivered, Tensor] = {}
+
+    def wait(self, unit: Unit) -> None:
+        """Wait for what others say of a unit's output."""
+        for message in self._arriving[unit]:
+            self._arrivals.wait(message)
+
+    def add(self, unit: Unit, slot: int, gradient: Tensor) -> None:
+        """What a unit says of one of its inputs, beside what other readers have said."""
+        row = self._readers.inputs[unit][slot]
+        if row is not None and self._trained[row.edge.producer]:
+            before = self._gradients.get(row.key)
+            self._gradients[row.key] = gradient if before is None else before + gradient
+
+    def take(self, unit: Unit) -> Tensor:
+        """Gradient of the rank's part of an output: what all its readers here and elsewhere say of it, summed."""
+        held, messages = self._view.held(unit[0]), self._arriving[unit]
+        local = sorted(
+            (row for row in self._readers.taken_by[unit] if row.own.elements), key=lambda row: row.own != row.frame
+        )
+        gradients = [self._gradients.pop(row.key) for row in local]
+        pieces = [
+            gradient if row.own == row.box else gradient[row.own.within(row.box)]
+            for row, gradient in zip(local, gradients, strict=True)
+        ]
+        covering = sum(row.own == row.frame for row in local)
+        if covering == 1 and len(local) == 1 and not messages:
+            return pieces[0]
+        if covering > 1:
+            whole, added = pieces[0] + pieces[1], 2
+        elif covering:
+            whole, added = pieces[0].clone(), 1
+        else:
+            whole, added = torch.zeros(held.shape, dtype=self._dtype, device=self._device), 0
+        for row, piece in zip(local[added:], pieces[added:], strict=True):
+            whole[row.own.within(row.frame)] += piece
+        for message in messages:
+            for task, box in zip(message.tasks, message.boxes, strict=True):
+                whole[box.within(self._view.frame(self._view.edge_of[task]))] += self._arrivals.region(task)
+                self._arrivals.consumed(task)
+        return whole
+
+    def region(self, transfer: int, box: Box) -> Tensor:
+        """What a transfer of the backward pass sends."""
+        key = self._view.edge_of[transfer]
+        return self._gradients[key][box.within(self._view.inputs[key].box)]
+
+    def was_sent(self, message: Message) -> None:
+        """A message of the backward pass is on its way: what none of the rank's own parts takes is forgotten."""
+        for key in (self._view.edge_of[task] for task in message.tasks):
+            if not self._view.inputs[key].own.elements:
+                self._gradients.pop(key, None)
