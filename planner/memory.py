@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import DeviceMemoryError
-from planner.buffers import BUFFERS, Buffers, Lives, parameter_bytes, residuals
+from planner.buffers import BUFFERS, Buffers
 from planner.keeping import MOMENTUM, Keeping
+from planner.lives import Lives, parameter_bytes, residuals
 from planner.program import Program
 
 __all__ = [

@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from planner.buffers import BUFFERS, Buffers, Lives
+from planner.buffers import BUFFERS, Buffers
 from planner.keeping import MOMENTUM, Keeping
+from planner.lives import Lives
 from planner.memory import check_memory, held_over_time
 from planner.program import Program
 from planner.replay import Replay, replay

@@ -7,8 +7,8 @@ gradients into, is left to ``planner.memory``, which decides whether a plan fits
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.buffers import parameter_bytes, residuals
 from planner.cut import schedule_of
+from planner.lives import parameter_bytes, residuals
 from planner.memory import COPIES_OF_PARAMETERS
 from planner.program import KINDS, Program
 

@@ -5,11 +5,12 @@ from plans import cluster_of, program_of
 
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.buffers import BUFFERS, Lives
+from planner.buffers import BUFFERS
 from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.cut import Cut
 from planner.keeping import Keeping
+from planner.lives import Lives
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.models import ModelBuilder, load_model

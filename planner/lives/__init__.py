@@ -1,0 +1,50 @@
+"""Every buffer of a program: what it holds, where, from when on and until when.
+
+One account serves two readings of time: the replay's, for the memory over time, and program order, for the estimate
+before any replay.  It says what the executor does: a device runs its tasks in program order and frees what nobody
+reads any more.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.buffers import Buffers
+from planner.keeping import Keeping
+from planner.lives.account import Account, parameter_bytes, residuals
+from planner.lives.activation_gradients import activation_gradients
+from planner.lives.activations import activations
+from planner.lives.layers import layers
+from planner.lives.messages import codes, messages
+from planner.lives.parameters import kept, parameter_gradients
+from planner.program import Program
+from planner.unit_times import UnitTimes
+
+__all__ = ["Lives", "parameter_bytes", "residuals"]
+
+Floats = NDArray[np.float64]
+
+
+class Lives:
+    """What gives birth to the buffers of a program, and what is the last to need them.
+
+    Args:
+        program: What runs.
+        keeping: What is kept beside the tensors of the network.
+    """
+
+    def __init__(self, program: Program, keeping: Keeping) -> None:
+        self._account = Account(program, keeping)
+
+    def kept(self) -> Buffers:
+        """What is always there."""
+        return kept(self._account)
+
+    def passing(self, start_s: Floats, end_s: Floats) -> Buffers:
+        """What comes and goes in one iteration.
+
+        Args:
+            start_s, end_s: Shape (T,): when its tasks ran, in seconds or in any order of time.
+        """
+        account, times = self._account, UnitTimes(self._account.program, start_s, end_s)
+        parts = (activations, activation_gradients, messages, codes, parameter_gradients, layers)
+        return Buffers.of(row for rows in parts for row in rows(account, times))

@@ -1,0 +1,121 @@
+"""What the buffers of a program are, before any moment is known: parts, parameters and tensors as parts read them."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.buffers import Buffers
+from planner.deliveries import Delivery, deliveries_of
+from planner.keeping import Keeping, PartMemory, part_memories
+from planner.program import KINDS, Program
+from planner.unit_times import unit_of
+
+__all__ = ["Account", "Rows", "parameter_bytes", "residuals"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+_COLLECTIVE = KINDS.index("collective")
+
+
+def parameter_bytes(program: Program, layer: int) -> float:
+    """Bytes of a layer's parameters on each device that holds some."""
+    channel = int(program.spaces[layer].shards[0, 1])
+    parameters = program.graph.layers[layer].parameters
+    return float(sum(p.elements / (channel if p.split else 1) for p in parameters) * program.graph.element_bytes)
+
+
+def residuals(program: Program) -> list[tuple[int, int]]:
+    """Pairs (layer, device) that keep what codes of the layer's gradients leave out: a number for every gradient."""
+    coded = np.flatnonzero(program.is_coding & (program.consumer < 0))
+    pairs = sorted(set(zip(program.layer[coded].tolist(), program.device[coded].tolist(), strict=True)))
+    kinds = {i: program.compressed.gradient(program.graph, i) for i, _ in pairs}
+    return [(i, device) for i, device in pairs if (kind := kinds[i]) is not None and kind.feedback]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """All deliveries, one after another, as columns of shape (R,)."""
+
+    layer: Ints
+    """Producer."""
+    device: Ints
+    source: Ints
+    """Cell of the device's own part of the producer; -1 where it holds none."""
+    size: Floats
+    own: Bools
+    """Whether that part holds some of the region."""
+    covers: Bools
+
+    @classmethod
+    def of(cls, deliveries: list[Delivery], element_bytes: int) -> "Rows":
+        """Of the deliveries of a program."""
+        columns = [
+            (
+                np.full(len(d.part), d.edge.producer), d.device, d.source, d.elements * float(element_bytes),
+                d.own > 0, d.covers,
+            )
+            for d in deliveries
+        ]  # fmt: skip
+        empty = np.empty(0, dtype=np.int64)
+        joined = [np.concatenate(column) for column in zip(*columns, strict=True)] if columns else [empty] * 6
+        return cls(*joined[:4], *(column.astype(bool) for column in joined[4:]))
+
+    def __len__(self) -> int:
+        return len(self.layer)
+
+
+class Account:
+    """What a program's devices hold, whenever it is that they hold it.
+
+    Args:
+        program: What runs.
+        keeping: What is kept beside the tensors of the network.
+    """
+
+    def __init__(self, program: Program, keeping: Keeping) -> None:
+        self.program, self.keeping, graph = program, keeping, program.graph
+        layers = len(graph.layers)
+        self.devices = len(program.cluster.devices)
+        self.parts: list[PartMemory] = part_memories(program, keeping)
+        self.held_bytes = np.array([parameter_bytes(program, i) for i in range(layers)])
+        """By layer, of its parameters on each device that holds some."""
+        self.segments = np.array(program.segments)
+        self.holds = (self.segments >= 0).astype(int)
+        """By layer, which of its forward tasks makes what the backward pass reads: the first or the second."""
+        summed = (program.kind == _COLLECTIVE) & ~program.statistics
+        self.exchanged = np.bincount(program.layer[summed], minlength=layers) > 0
+        """By layer, whether its gradients are exchanged."""
+        self.places = {i: program.spaces[i].devices for i in range(layers) if graph.has_phase(i, "update")}
+        """By layer with parameters, the devices that hold them."""
+        self.cells_of = [self._cells(i) for i in range(layers)]
+        """By layer, its cells, part by part."""
+        self.deliveries: list[Delivery] = deliveries_of(program)
+        self.rows = Rows.of(self.deliveries, graph.element_bytes)
+        bounds = np.concatenate([[0], np.cumsum([len(d.part) for d in self.deliveries])]).astype(int).tolist()
+        self.rows_of = [slice(*pair) for pair in pairwise(bounds)]
+        """By delivery, its place in the rows."""
+        self.waiting = np.repeat(np.arange(program.size), np.diff(program.after_start))
+        """The task that waits, for each entry of ``program.after``."""
+
+    def _cells(self, i: int) -> Ints:
+        devices, subs = self.program.spaces[i].devices, np.arange(self.program.cut.of(i))
+        device, sub_batch = np.repeat(devices, len(subs)), np.tile(subs, len(devices))
+        return unit_of(self.program, np.full(len(device), i), device, sub_batch)
+
+    def by_cell(self, kind: str, i: int, size: Floats, birth: Floats, death: Floats) -> Buffers:
+        """Buffers of a layer: sizes by part, moments by cell of all layers."""
+        cells, devices = self.cells_of[i], self.program.spaces[i].devices
+        times = len(cells) // len(devices)
+        return Buffers.made(kind, i, np.repeat(devices, times), np.repeat(size, times), birth[cells], death[cells])
+
+    def inside(self, u: int, v: int) -> bool:
+        """Whether two layers are recomputed together."""
+        return bool(self.segments[u] >= 0 and self.segments[u] == self.segments[v])
+
+    def channels(self, i: int) -> float:
+        """Channels of each part of a layer."""
+        space = self.program.spaces[i]
+        return float(space.output.size("channel") / space.degrees[0, 1])

@@ -1,0 +1,57 @@
+"""What parameters take: themselves and the optimizer's state, always, and their gradients for a while."""
+
+import numpy as np
+
+from planner.buffers import Buffers
+from planner.lives.account import Account, residuals
+from planner.operations.base import BATCH_STATISTICS
+from planner.program import KINDS
+from planner.unit_times import UnitTimes
+
+__all__ = ["kept", "parameter_gradients"]
+
+_UPDATE, _TRANSFER = KINDS.index("update"), KINDS.index("transfer")
+
+
+def kept(account: Account) -> Buffers:
+    """Parameters with their optimizer's state, gradients that are exchanged, residuals, buffers of messages."""
+    program, rows, never = account.program, [], np.inf
+    for i, devices in account.places.items():
+        size = account.held_bytes[i]
+        rows.append(Buffers.made("parameters", i, devices, size, 0.0, never))
+        rows.append(Buffers.made("optimizer state", i, devices, size * account.keeping.states, 0.0, never))
+        if account.exchanged[i]:
+            rows.append(Buffers.made("parameter gradients", i, devices, size, 0.0, never))
+        if program.graph.layers[i].operation.statistics:
+            running = BATCH_STATISTICS * account.channels(i) * program.graph.element_bytes
+            rows.append(Buffers.made("statistics", i, devices, running, 0.0, never))
+    for i, device in residuals(program):
+        rows.append(Buffers.made("residuals", i, np.array([device]), account.held_bytes[i], 0.0, never))
+    if account.keeping.host:
+        moves = np.flatnonzero(program.kind == _TRANSFER)
+        size = program.size_bytes[moves]
+        rows.append(Buffers.made("messages", program.layer[moves], program.peer[moves], size, 0.0, never))
+    return Buffers.of(rows) if rows else Buffers.made("parameters", 0, np.empty(0, dtype=np.int64), 0.0, 0.0, 0.0)
+
+
+def parameter_gradients(account: Account, times: UnitTimes) -> list[Buffers]:
+    """From a layer's weight gradient to its update or, where it is exchanged, to its buffer."""
+    program, cut, rows = account.program, account.program.cut, list[Buffers]()
+    update = np.full(times.cells, -np.inf)
+    tasks = np.flatnonzero(program.kind == _UPDATE)
+    np.maximum.at(update, times.unit[tasks], times.end_s[tasks])
+    for i, devices in account.places.items():
+        cells, subs, size = account.cells_of[i].reshape(len(devices), -1), cut.of(i), account.held_bytes[i]
+        begin, end = times.weight.second[cells], times.weight.end[cells]
+        each = np.repeat(devices, subs)
+        if cut.update_each or subs == 1:
+            until = end if account.exchanged[i] else np.maximum(update[cells], end)
+            rows.append(Buffers.made("parameter gradients", i, each, size, begin.ravel(), until.ravel()))
+            continue
+        last = end.max(axis=1)
+        until = last if account.exchanged[i] else np.maximum(update[cells].max(axis=1), last)
+        rows.append(Buffers.made("parameter gradients", i, devices, size, begin.min(axis=1), until))
+        turn = begin.argsort(axis=1).argsort(axis=1)  # the second is added to the first in a tensor of their own
+        sums = np.choose(np.minimum(turn, 2), [0.0, 2.0, 1.0]).ravel() * size
+        rows.append(Buffers.made("workspace", i, each, sums, begin.ravel(), end.ravel()))
+    return rows
