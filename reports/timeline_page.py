@@ -56,7 +56,15 @@ def _stretches(view: PlanView) -> dict[str, Any]:
         }
         for stretch in found
     ]
-    return {"unit": unit.name, "rows": rows, "whole": unit.full(sum(stretch.seconds for stretch in found))}
+    whole_s, iteration_s = sum(stretch.seconds for stretch in found), view.replay.iteration_s
+    total = time_unit([iteration_s])
+    return {
+        "unit": unit.name,
+        "rows": rows,
+        "whole": total.full(whole_s),
+        "iteration": total.full(iteration_s),
+        "rest": total.text(whole_s) != total.text(iteration_s),
+    }
 
 
 def _words(reasons: tuple[str, ...], most: int = 2) -> str:

@@ -169,7 +169,7 @@ async function start() {
   });
   for (const word of ["resize", "beforeprint", "afterprint"]) window.addEventListener(word, drawAll);
   document.addEventListener("themechange", drawAll);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", drawAll);
   document.body.dataset.ready = "yes";
 }
 start();

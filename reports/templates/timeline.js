@@ -140,7 +140,7 @@ function describe(i) {
   const sides = element("div", "", "sides"), earlier = carried(task);
   const before = [...waits(task), ...earlier.map((each) => ({ i: -1, text: `${m.at[each] >= 0 ? m.names[m.name[m.at[each]]] : "a task"}, of the iteration before` }))];
   const after = m.feeds(task).filter((each) => m.at[each] >= 0).map((each) => ({ i: m.at[each], text: `${m.names[m.name[m.at[each]]]} starts at ${ticks(m.start[m.at[each]])}` }));
-  sides.append(list, listOf(`It waited for ${number(before.length)}`, before, "Nothing in this iteration."), listOf(`${number(after.length)} wait for it`, after, "Nothing in this iteration."));
+  sides.append(list, listOf(`Waited for: ${number(before.length)}`, before, "Nothing in this iteration."), listOf(`Waiting for it: ${number(after.length)}`, after, "Nothing in this iteration."));
   $("details-title").textContent = m.names[m.name[i]];
   $("details-body").replaceChildren(sides);
 }
@@ -237,9 +237,8 @@ function listen() {
   const again = () => { readColours(); drawOverview(); draw(); };
   window.addEventListener("resize", again);
   document.addEventListener("themechange", again);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-  window.addEventListener("beforeprint", again);
-  window.addEventListener("afterprint", again);
+  for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", again);
+  for (const word of ["beforeprint", "afterprint"]) window.addEventListener(word, again);
 }
 async function start() {
   await unpackModel();
