@@ -114,5 +114,7 @@ class PlanView:
             ("additive (Eq. 1)", unit.text(self.additive_s), unit.name),
         ]
         if self.measured is not None:
-            tiles.append(("simulated over measured", f"{100 * (simulated_s / self.measured_s - 1):+.1f}", "%"))
+            tiles.append(
+                ("simulated over measured", f"{100 * (simulated_s / self.measured_s - 1):+.1f}".replace("-", "−"), "%")
+            )
         return tiles

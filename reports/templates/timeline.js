@@ -245,6 +245,7 @@ async function start() {
   readColours();
   fillKey();
   fillRows();
+  GUTTER = Math.min(240, Math.max(150, 6.2 * Math.max(...v.every.map((row) => row.label.length)) + 12));
   v.x = [0, m.end];
   drawOverview();
   chooseRows();

@@ -1,7 +1,8 @@
 // ---- drawing ------------------------------------------------------------------------------------------
 // v: rows shown with their tops (in weights), the window in ticks and weights, and the canvas.
 const v = { rows: [], tops: [], total: 1, x: [0, 1], y: [0, 1], matches: null, picked: -1, path: true };
-const GUTTER = 168, AXIS = 26;
+const AXIS = 26;
+let GUTTER = 168; // room for the labels of rows
 function resolved(name) { // light-dark() is resolved by a property that is a colour
   const probe = Object.assign(document.createElement("i"), { hidden: true });
   probe.style.color = `var(${name})`;
@@ -220,7 +221,7 @@ function drawLabels(context, first, last, height) {
   context.textAlign = "right";
   context.textBaseline = "middle";
   let free = -Infinity;
-  const short = (label) => (label.length > 25 ? `…${label.slice(-24)}` : label);
+  const most = Math.floor((GUTTER - 10) / 6), short = (label) => (label.length > most ? `…${label.slice(1 - most)}` : label);
   for (let at = first; at <= last && v.rows.length; at++) {
     const top = toY(v.tops[at]), high = toY(v.tops[at + 1]) - top, opens = at === first || v.rows[at].band !== v.rows[at - 1].band;
     if (opens && at > first) { context.fillStyle = v.quiet; context.globalAlpha = 0.5; context.fillRect(0, top, context.canvas.clientWidth, 1); context.globalAlpha = 1; }
