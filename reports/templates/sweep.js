@@ -55,12 +55,12 @@ function panelsOf(rows) {
   if (!column) return [["", rows]];
   return distinct(column, rows).map((value) => [`${column.label} ${value === null ? "–" : value}`, rows.filter((i) => column.values[i] === value)]);
 }
-function traces(kind, rows, x, y, colour, axes, legend) {
+function traces(kind, rows, x, y, colour, axes, legend, tone) {
   const common = { ...axes, hovertemplate: "%{customdata}<extra></extra>" }, at = (column) => (i) => drawn(column)(column.values[i]);
   if (kind === "heat") {
     const side = colour || x, xs = distinct(x, rows), ys = colour ? distinct(side, rows) : [""], place = new Map(rows.map((i) => [`${x.values[i]}\n${colour ? side.values[i] : ""}`, i]));
     const cell = (get) => ys.map((b) => xs.map((a) => { const i = place.get(`${a}\n${b}`); return i === undefined ? null : get(i); }));
-    return [{ ...common, type: "heatmap", x: xs.map(String), y: ys.map(String), z: cell(at(y)), customdata: cell(about), coloraxis: "coloraxis", hoverongaps: false, text: cell((i) => shownValue(y, i)), texttemplate: xs.length * ys.length <= 120 ? "%{text}" : "", xgap: 1, ygap: 1 }];
+    return [{ ...common, type: "heatmap", x: xs.map(String), y: ys.map(String), z: cell((i) => tone(at(y)(i))), customdata: cell(about), coloraxis: "coloraxis", hoverongaps: false, text: cell((i) => shownValue(y, i)), texttemplate: xs.length * ys.length <= 120 ? "%{text}" : "", xgap: 1, ygap: 1 }];
   }
   const groups = colour ? distinct(colour, kept) : [null], out = [];
   groups.forEach((group, g) => {
@@ -77,24 +77,31 @@ function traces(kind, rows, x, y, colour, axes, legend) {
   }
   return out;
 }
+function logTicks(values) { // 1, 2 and 5 times the powers of ten, for colours by logarithm
+  const low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), 0), ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) for (const n of [1, 2, 5]) ticks.push(n * 10 ** power);
+  const shown = ticks.filter((tick) => tick >= low && tick <= high);
+  return { tickvals: shown.map(Math.log10), ticktext: shown.map((tick) => tick.toLocaleString("en", { maximumSignificantDigits: 2 })) };
+}
 function drawPicture() {
   const kind = choice("draw"), x = byName.get(choice("x")), y = byName.get(choice("y")), colour = byName.get(choice("colour"));
   const rows = usable(y.name, ...(x.numeric ? [x.name] : [])), every = panelsOf(rows), panels = every.slice(0, MOST_PANELS);
   const across = Math.min(panels.length, 3), down = Math.ceil(panels.length / across), all = [], legend = new Set(), layoutOf = {}, log = form.elements.log.checked;
+  const deep = log && rows.every((i) => y.values[i] > 0), tone = deep ? Math.log10 : (value) => value;
   let drawnRows = 0;
   panels.forEach(([title, mine], at) => {
     const n = at ? String(at + 1) : "", column = at % across, line = Math.floor(at / across), keys = [x, ...(colour ? [colour] : [])];
-    const part = kind === "lines" || kind === "heat" ? taken(mine, keys, y) : mine;
+    const part = taken(mine, keys, y);
     drawnRows += part.length;
-    all.push(...traces(kind, part, x, y, colour, { xaxis: `x${n}`, yaxis: `y${n}` }, legend));
+    all.push(...traces(kind, part, x, y, colour, { xaxis: `x${n}`, yaxis: `y${n}` }, legend, tone));
     const wide = 1 / across, high = 1 / down, domain = [column * wide + (column ? 0.045 : 0), (column + 1) * wide - 0.005], up = [1 - (line + 1) * high + (line < down - 1 ? 0.09 : 0), 1 - line * high - 0.05];
     layoutOf[`xaxis${n}`] = { domain, anchor: `y${n}`, title: { text: titled(x) }, type: kind === "heat" || !x.numeric ? "category" : log && rows.every((i) => x.values[i] > 0) ? "log" : "linear", zeroline: false, automargin: true };
-    layoutOf[`yaxis${n}`] = { domain: up, anchor: `x${n}`, title: column ? undefined : { text: kind === "heat" ? (colour ? titled(colour) : "") : titled(y) }, type: kind === "heat" ? "category" : log && rows.every((i) => y.values[i] > 0) ? "log" : "linear", zeroline: false, automargin: true };
+    layoutOf[`yaxis${n}`] = { domain: up, anchor: `x${n}`, title: column ? undefined : { text: kind === "heat" ? (colour ? titled(colour) : "") : titled(y) }, showticklabels: kind !== "heat" || !column, type: kind === "heat" ? "category" : log && rows.every((i) => y.values[i] > 0) ? "log" : "linear", zeroline: false, automargin: true };
     if (layoutOf[`xaxis${n}`].type === "log" && distinct(x, rows).length <= 12) { const ticks = distinct(x, rows).map(drawn(x)); Object.assign(layoutOf[`xaxis${n}`], { tickvals: ticks, ticktext: ticks.map((value) => value.toLocaleString("en", { maximumSignificantDigits: 4 })) }); }
     if (title) (layoutOf.annotations ??= []).push({ text: title, x: (domain[0] + domain[1]) / 2, y: up[1], xref: "paper", yref: "paper", xanchor: "center", yanchor: "bottom", showarrow: false });
   });
   Plotly.react("picture", all, { ...layout({ height: down > 1 ? 340 * down : 460, margin: { l: 64, r: 16, t: 40, b: 48 } }), ...layoutOf, showlegend: kind !== "heat", legend: { orientation: "h", y: 1.04, yanchor: "bottom", x: 0 },
-    coloraxis: { colorscale: "Cividis", reversescale: !y.more, colorbar: { title: { text: titled(y) }, thickness: 12 } } }, CONFIG);
+    coloraxis: { colorscale: "Cividis", reversescale: !y.more, colorbar: { title: { text: titled(y) }, thickness: 12, ...(deep ? logTicks(rows.map((i) => drawn(y)(y.values[i]))) : {}) } } }, CONFIG);
   const cut = every.length > panels.length ? ` ${every.length - panels.length} panels more are not drawn: filter, or choose other panels.` : "";
   const left = data.count - rows.length, several = rows.length - drawnRows - every.slice(MOST_PANELS).reduce((sum, [, mine]) => sum + mine.length, 0);
   $("picture-title").textContent = `${y.label} over ${x.label}`;

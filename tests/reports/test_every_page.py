@@ -106,3 +106,46 @@ def test_the_keyboard_reaches_the_page_and_is_seen(opened):
         assert opened.evaluate(OUTLINED), opened.evaluate("document.activeElement.outerHTML.slice(0, 200)")
     assert len(seen) > 1
     assert opened.problems == []
+
+
+def test_the_pictures_of_a_sweep_are_drawn_and_filters_hold_for_them(browser, tmp_path):
+    page = browser.new_page()
+    page.problems = []
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.goto(page_of("sweep", tmp_path).as_uri())
+    page.wait_for_selector("body[data-ready]")
+    assert page.inner_text("#caption").startswith("12 of 13 points drawn")
+    for kind, selector in (
+        ("heat", ".hm image"),
+        ("front", ".scatterlayer .point"),
+        ("points", ".scatterlayer .point"),
+    ):
+        page.locator(f"input[value={kind}]").dispatch_event("click")
+        page.wait_for_selector(f"#picture {selector}")
+    page.fill("input[aria-label='filter of devices']", ">=2")
+    page.fill("input[aria-label='filter of strategy']", "ow")
+    assert page.inner_text("#shown").startswith("1 to 4 of 4 that the filters leave, of 13")
+    assert page.inner_text("#caption").startswith("4 of 13 points drawn")
+    assert page.problems == []
+    page.close()
+
+
+def test_a_task_picked_on_the_timeline_says_what_it_waited_for(browser, tmp_path):
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.problems = []
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.goto(page_of("timeline", tmp_path).as_uri())
+    page.wait_for_selector("body[data-ready]")
+    assert "126 of 126 tasks" in page.inner_text("#status")
+    page.fill("#search", "fc1")
+    page.press("#search", "Enter")
+    assert "fc1" in page.inner_text("#details-title")
+    assert "the last" in page.inner_text("#details-body")
+    page.focus("#stage")
+    for key in ("+", "+", "ArrowRight"):
+        page.keyboard.press(key)
+    assert " tasks in view" in page.inner_text("#status")
+    page.keyboard.press("0")
+    assert "126 of 126 tasks" in page.inner_text("#status")
+    assert page.problems == []
+    page.close()
