@@ -1,5 +1,6 @@
 """The errors of the whole project: bad input, and well-formed input that cannot be had."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 __all__ = ["ConfigError", "DeviceMemoryError", "InfeasiblePlanError", "OrreryError", "UnreachableError"]
@@ -34,12 +35,27 @@ class DeviceMemoryError(InfeasiblePlanError):
     Args:
         device: The device whose need is the largest multiple of its memory.
         needed_bytes, capacity_bytes: What it needs, and what it has.
-        change: What would fit, in words.
+        change: Says what would fit, in words; asked only when the message is read, for finding out takes long.
     """
 
-    def __init__(self, *, device: str, needed_bytes: float, capacity_bytes: float, change: str) -> None:
-        self.device, self.needed_bytes, self.capacity_bytes, self.change = device, needed_bytes, capacity_bytes, change
-        super().__init__(
-            f"plan does not fit on {device}: needs {needed_bytes / 2**30:.2f} GiB, the device has "
-            f"{capacity_bytes / 2**30:.2f} GiB; {change}"
+    def __init__(self, *, device: str, needed_bytes: float, capacity_bytes: float, change: Callable[[], str]) -> None:
+        self.device, self.needed_bytes, self.capacity_bytes = device, needed_bytes, capacity_bytes
+        self._find_change, self._change = change, ""
+        super().__init__(self.brief)
+
+    @property
+    def brief(self) -> str:
+        """The message without what would fit."""
+        return (
+            f"plan does not fit on {self.device}: needs {self.needed_bytes / 2**30:.2f} GiB, the device has "
+            f"{self.capacity_bytes / 2**30:.2f} GiB"
         )
+
+    @property
+    def change(self) -> str:
+        """What would fit, in words."""
+        self._change = self._change or self._find_change()
+        return self._change
+
+    def __str__(self) -> str:
+        return f"{self.brief}; {self.change}"

@@ -92,5 +92,5 @@ def check_memory(program: Program, needed: Floats, *, nearest: Callable[[], str]
             device=program.cluster.devices[worst].name,
             needed_bytes=float(needed[worst]),
             capacity_bytes=float(capacity[worst]),
-            change=nearest() if nearest else "use more devices or a smaller batch",
+            change=nearest or (lambda: "use more devices or a smaller batch"),
         )

@@ -6,7 +6,7 @@ from time import perf_counter
 
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.device_graph import DeviceGraph
-from hwprofiles.errors import OrreryError
+from hwprofiles.errors import DeviceMemoryError, OrreryError
 from planner.additive import additive_s
 from planner.compressed import compressed_of
 from planner.costs import CostModel
@@ -51,6 +51,8 @@ def evaluate(point: Point) -> Result:
     begin = perf_counter()
     try:
         values = _values(point)
+    except DeviceMemoryError as error:  # what would fit takes longer to find than the point itself
+        return Result(status="refused", error=error.brief, seconds=perf_counter() - begin)
     except OrreryError as error:
         return Result(status="refused", error=str(error), seconds=perf_counter() - begin)
     except Exception as error:  # one point's failure must not end the sweep

@@ -22,7 +22,7 @@ from planner.strategies import named_strategy, spaces_of
 from simulator.collectives import ALL_REDUCES
 
 SAME = 1e-9
-COLLECTIVE = KINDS.index("collective")
+COLLECTIVE, WEIGHT = KINDS.index("collective"), KINDS.index("weight_gradient")
 
 
 def one_layer(count, channels=4096):
@@ -156,7 +156,7 @@ def test_a_device_sends_nothing_on_before_its_own_gradient_is_there():
     graph = one_layer(4)
     spaces = spaces_of(graph, named_strategy("data", graph, 4), 4)
     program = lower(CostModel(graph, star(4), "ring"), spaces, collectives="steps")
-    gradient = {int(program.device[t]): int(t) for t in np.flatnonzero(program.kind == 2).tolist()}
+    gradient = {int(program.device[t]): int(t) for t in np.flatnonzero(program.kind == WEIGHT).tolist()}
     for task in np.flatnonzero(program.kind == COLLECTIVE)[: 3 * 4].tolist():  # the steps that add, of the first buffer
         row = program.after[program.after_start[task] : program.after_start[task + 1]].tolist()
         assert gradient[int(program.device[task])] in row

@@ -182,7 +182,7 @@ def test_a_made_plan_carries_its_certificate():
     assert plan.gap == pytest.approx(plan.simulated_s / plan.lower_bound_s - 1)
     assert plan.simulated_plans > plain.simulated_plans == 0
     with pytest.raises(
-        ConfigError, match="refine must be >= 0, and 0 for strategies other than layerwise, got 3 for data"
+        ConfigError, match="refine must be >= 0, and 0 for strategies other than layerwise and hybrid, got 3 for data"
     ):
         make_plan(graph, cluster, strategy="data", refine=3)
 

@@ -61,7 +61,7 @@ def test_every_claim_has_a_way_to_recompute_it_and_none_is_left_over(paper):
 
 
 def test_an_unknown_paper_is_refused():
-    with pytest.raises(ConfigError, match="paper must be one of deepa, layerwise, eight-bit, paradl, got 'imagenet'"):
+    with pytest.raises(ConfigError, match="one of deepa, layerwise, eight-bit, paradl, turbodl, got 'imagenet'"):
         reproduce("imagenet")
 
 
