@@ -2,13 +2,41 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from orrery.accuracy_command import accuracy
 from orrery.errors import run
 from orrery.lab_command import lab
+from orrery.options import (
+    Batch,
+    BatchNorm,
+    Cluster,
+    CompressActivations,
+    CompressGradients,
+    CompressWhere,
+    Engine,
+    Exchange,
+    Json,
+    MicroBatches,
+    Model,
+    Numbers,
+    Optimizer,
+    PlanFile,
+    Recompute,
+    Refine,
+    Schedule,
+    StageAt,
+    Stages,
+    Strategies,
+    Strategy,
+    SubBatches,
+    SubBatchFrom,
+    SubBatchOrder,
+    UpdateEach,
+    whole_number,
+)
 from orrery.oracle_command import oracle
 from orrery.output import print_json, to_json, whole_file
 from orrery.pages_command import index, show, timeline
@@ -43,30 +71,6 @@ app = typer.Typer(
 )
 
 
-def _whole_number(word: str | int) -> int:
-    text = str(word)  # defaults pass here as numbers
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise typer.BadParameter(f"must be a whole number >= 1, got {text!r}")
-    return int(text)
-
-
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as vgg16 or vgg16:classes=21841.")]
-Cluster = Annotated[str, typer.Option(metavar="C", help="Cluster of the catalogue, such as p100-4x4:nodes=8, or file.")]
-Batch = Annotated[int, typer.Option(parser=_whole_number, metavar="N", help="Samples in a mini-batch, all devices.")]
-Exchange = Annotated[
-    Literal[
-        "ring", "ps", "ps-spread", "tree", "double-tree", "halving", "direct", "hierarchical", "hierarchical-3", "auto"
-    ],
-    typer.Option(help="How gradients are exchanged; auto: as is cheapest for each size and place."),
-]
-Engine = Annotated[Literal["auto", "compiled", "simpy"], typer.Option(help="Engine that replays.")]
-Refine = Annotated[
-    int,
-    typer.Option(min=0, metavar="N", help="Plans to simulate from which layerwise is improved; 0: candidates only."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")]
-
-
 @app.command()
 def models(*, json: Json = False) -> None:
     """List the built-in models with their sizes."""
@@ -93,53 +97,23 @@ def plan(
     cluster: Cluster,
     batch: Batch,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Plan file to write.")],
-    strategy: Annotated[str, typer.Option(metavar="S", help="Strategy's name, or a strategy file.")] = "layerwise",
+    strategy: Strategy = "layerwise",
     exchange: Exchange = "ring",
-    batch_norm: Annotated[
-        Literal["local", "reduced"],
-        typer.Option(help="Normalise by the statistics of each part, or of the whole batch, summed over the parts."),
-    ] = "local",
-    dtype: Annotated[Literal["float32", "float64"], typer.Option(help="Numbers of the tensors.")] = "float32",
-    sub_batches: Annotated[
-        int, typer.Option(parser=_whole_number, metavar="K", help="Sub-batches of the last layers, one by one.")
-    ] = 1,
-    sub_batch_from: Annotated[
-        str, typer.Option(metavar="LAYER", help="First layer that takes sub-batches; else the first fully connected.")
-    ] = "",
-    sub_batch_order: Annotated[
-        Literal["each", "all"], typer.Option(help="Each forward and back before the next, or all forward, then back.")
-    ] = "each",
-    update_each: Annotated[
-        bool, typer.Option("--update-each", help="Update after every sub-batch, not once an iteration.")
-    ] = False,
-    stages: Annotated[
-        int | None, typer.Option(parser=_whole_number, metavar="S", help="Stages of a pipeline; else one a device.")
-    ] = None,
-    micro_batches: Annotated[
-        int | None, typer.Option(parser=_whole_number, metavar="M", help="Micro-batches of a pipeline; else up to 4 S.")
-    ] = None,
-    schedule: Annotated[
-        str, typer.Option(metavar="K", help="Of a pipeline: gpipe, 1f1b, the default, interleaved, zero-bubble.")
-    ] = "",
-    stage_at: Annotated[
-        str, typer.Option(metavar="LAYERS", help="First layers of a pipeline's later stages; else the fastest cut.")
-    ] = "",
-    compress_gradients: Annotated[
-        str, typer.Option(metavar="TYPE", help="Data type of gradients in their exchange, such as dynamic-tree.")
-    ] = "",
-    compress_activations: Annotated[
-        str, typer.Option(metavar="TYPE", help="Data type of tensors between layers, and of their gradients.")
-    ] = "",
-    compress_where: Annotated[
-        Literal["all", "pays"], typer.Option(help="Compress all of them, or what shortens the simulated iteration.")
-    ] = "all",
-    recompute: Annotated[
-        str,
-        typer.Option(metavar="R", help="Activations computed again: none, segments, or last layers of segments, A,B."),
-    ] = "none",
-    optimizer: Annotated[
-        Literal["sgd", "momentum", "adam"], typer.Option(help="Whose state must fit beside the parameters.")
-    ] = "momentum",
+    batch_norm: BatchNorm = "local",
+    dtype: Numbers = "float32",
+    sub_batches: SubBatches = 1,
+    sub_batch_from: SubBatchFrom = "",
+    sub_batch_order: SubBatchOrder = "each",
+    update_each: UpdateEach = False,
+    stages: Stages = None,
+    micro_batches: MicroBatches = None,
+    schedule: Schedule = "",
+    stage_at: StageAt = "",
+    compress_gradients: CompressGradients = "",
+    compress_activations: CompressActivations = "",
+    compress_where: CompressWhere = "all",
+    recompute: Recompute = "none",
+    optimizer: Optimizer = "momentum",
     refine: Refine = 0,
     json: Json = False,
 ) -> None:
@@ -173,12 +147,12 @@ def plan(
 
 @app.command()
 def simulate(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")],
+    plan_file: PlanFile,
     *,
     overlap: Annotated[bool, typer.Option(help="Dependencies instead of barriers between phases.")] = True,
     contention: Annotated[bool, typer.Option(help="Transfers share links and devices.")] = True,
     iterations: Annotated[
-        int, typer.Option(parser=_whole_number, metavar="K", help="Iterations until the steady state.")
+        int, typer.Option(parser=whole_number, metavar="K", help="Iterations until the steady state.")
     ] = 4,
     expand_collectives: Annotated[
         bool, typer.Option("--expand-collectives", help="Replay gradient exchanges message by message.")
@@ -248,9 +222,9 @@ def replay(
 
 @app.command()
 def analyse(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")],
+    plan_file: PlanFile,
     *,
-    top: Annotated[int, typer.Option(parser=_whole_number, metavar="N", help="Rows printed of each table.")] = 10,
+    top: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Rows printed of each table.")] = 10,
     json: Json = False,
 ) -> None:
     """Say what a plan's iteration waits for, what faster hardware would change, and what fills the memory."""
@@ -271,9 +245,7 @@ def compare(
     cluster: Cluster,
     batch: Batch,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")],
-    strategies: Annotated[
-        str, typer.Option(metavar="S,S,...", help="Strategies, separated by commas.")
-    ] = "data,model,owt,spatial,layerwise",
+    strategies: Strategies = "data,model,owt,spatial,layerwise",
     exchange: Exchange = "ring",
     refine: Refine = 0,
     json: Json = False,

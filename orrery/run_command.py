@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from orrery.options import Device, Json, PlanFile, StandInCompute
 from orrery.output import print_json, to_json, whole_file
 from orrery.progress import progress_bar
 from orrery.views import print_pairs
@@ -23,7 +24,7 @@ __all__ = ["run"]
 
 
 def run(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")],
+    plan_file: PlanFile,
     *,
     processes: Annotated[
         int | None,
@@ -40,12 +41,8 @@ def run(
     weight_decay: Annotated[float, typer.Option(metavar="W")] = 0.0,
     seed: Annotated[int, typer.Option(metavar="S", help="Of first values, data and dropout.")] = 0,
     overlap: Annotated[bool, typer.Option(help="Send beside arithmetic, or wait for every message.")] = True,
-    stand_in_compute: Annotated[
-        bool, typer.Option("--stand-in-compute", help="Wait for the predicted time instead of computing.")
-    ] = False,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: a GPU a rank where there is one.")] = (
-        "auto"
-    ),
+    stand_in_compute: StandInCompute = False,
+    device: Device = "auto",
     threads: Annotated[int, typer.Option(metavar="T", help="Of each rank; 0: the cores, shared equally.")] = 0,
     memory: Annotated[
         bool, typer.Option("--memory", help="Count what the first two iterations allocate, beside the prediction.")
@@ -64,7 +61,7 @@ def run(
         float | None,
         typer.Option(metavar="S", help="Silence that ends the run: 20 s, or 5 times the longest predicted task."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """Train by a plan with real processes, and measure every task.
 

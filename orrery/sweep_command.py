@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orrery.options import Json
 from orrery.output import print_json, whole_file
 from orrery.progress import progress_bar
 from orrery.views import print_pairs, print_rich
@@ -27,7 +28,7 @@ def sweep(
     ] = "",
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Compute again what broke off before.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Compute however many points there are.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """Compute what a store lacks of a sweep's points; stop it whenever, it goes on where it was."""
     from dataclasses import asdict

@@ -3,11 +3,11 @@
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orrery.options import Device, Json, Page, StandInCompute, Strategies
 from orrery.output import print_json, to_json, whole_file
 from orrery.progress import progress_bar
 from orrery.views import print_table
@@ -27,18 +27,14 @@ def validate(
         int | None, typer.Option(min=1, metavar="N", help="Ranks; as many as the lab has hosts if not given.")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a mini-batch, all ranks.")],
-    strategies: Annotated[
-        str, typer.Option(metavar="S,S,...", help="Strategies, separated by commas.")
-    ] = "data,model,owt,spatial,layerwise",
+    strategies: Strategies = "data,model,owt,spatial,layerwise",
     cluster: Annotated[
         str | None, typer.Option(metavar="C", help="Cluster to predict with; this machine is probed if not given.")
     ] = None,
     lab: Annotated[
         str | None, typer.Option(metavar="C", help="Cluster to make of network namespaces, and to run in.")
     ] = None,
-    stand_in_compute: Annotated[
-        bool, typer.Option("--stand-in-compute", help="Wait for the predicted time instead of computing.")
-    ] = False,
+    stand_in_compute: StandInCompute = False,
     stand_in_codes: Annotated[
         bool, typer.Option("--stand-in-codes", help="With --stand-in-compute: wait instead of encoding and decoding.")
     ] = False,
@@ -54,15 +50,11 @@ def validate(
         float, typer.Option(min=0.0, metavar="S", help="Share to which medians are to be known; ends the rounds.")
     ] = 0.02,
     budget: Annotated[float, typer.Option(min=0.0, metavar="S", help="No round begins after so many seconds.")] = 300.0,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: a GPU a rank where there is one.")] = (
-        "auto"
-    ),
+    device: Device = "auto",
     threads: Annotated[int, typer.Option(min=0, metavar="T", help="Of each rank; 0: the cores, shared equally.")] = 0,
     seed: Annotated[int, typer.Option(metavar="S", help="Of first values, data, dropout and order of turns.")] = 0,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")
-    ] = False,
+    out: Page = None,
+    json: Json = False,
 ) -> None:
     """Probe, plan, simulate, run and compare: how far predictions can be trusted here."""
     from importlib.util import find_spec

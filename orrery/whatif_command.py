@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from orrery.options import Json, Page
 from orrery.output import print_json, to_json, whole_file
 from orrery.progress import progress_bar
 from orrery.views import print_rich
@@ -47,7 +48,7 @@ def by_hand(
     ),
     exchange: Annotated[str, typer.Option(metavar="X", help="How gradients are exchanged.")] = "ring",
     top: Annotated[int, typer.Option(min=0, metavar="N", help="Sensitivities printed a strategy.")] = 3,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """Today against changed hardware, for each strategy; with no --set, against what usually goes wrong."""
     from hwprofiles.catalogue import load_cluster
@@ -95,10 +96,8 @@ def eight_bit(
     exact: Annotated[
         bool, typer.Option("--exact", help="Find crossovers over link speed by bisection, not by interpolation.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")] = (
-        False
-    ),
+    out: Page = None,
+    json: Json = False,
 ) -> None:
     """Sweep sub-batches, data types, devices and link speed: where does compression start to pay, where does it stop?
 
