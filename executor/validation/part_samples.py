@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from executor.devices import Device
 from executor.optimizer_spec import OptimizerSpec
-from executor.probe import LayerProbe, ProbeRow, parts_of
+from executor.probe import LayerProbe, ProbePart, ProbeRow, parts_of
 from executor.probe.parts import tensor_bytes
 from executor.status import RankState, RankStatus
+from planner.graph import ComputationGraph
 from planner.program import Program
 
 __all__ = ["PartSamples"]
@@ -28,40 +29,35 @@ class PartSamples:
     def __init__(
         self, program: Program, rank: int, device: Device, status: RankStatus, optimizer: OptimizerSpec
     ) -> None:
-        self._graph, self._device, self._status = program.graph, device, status
+        self._device, self._status = device, status
         self._optimizer = replace(optimizer, learning_rate=1e-12)
-        mine = [set(space.devices.ravel().tolist()) for space in program.spaces]
-        self._parts = [
-            part
-            for part in parts_of(self._graph, [program.spaces])
-            if any(rank in mine[self._graph.index[name]] for name in part.layers)
-        ]
-        self._probe: LayerProbe | None = None
+        self._parts = [(graph, parts) for graph, parts in _parts(program, rank) if parts]
+        self._probes: list[LayerProbe] = []
         self._rows: list[ProbeRow] = []
 
     @property
     def tensor_bytes(self) -> float:
         """Roughly what the tensors of all parts take."""
-        return sum(tensor_bytes(self._graph, part) for part in self._parts)
+        return sum(tensor_bytes(graph, part) for graph, parts in self._parts for part in parts)
 
     def prepare(self) -> None:
         """Make the tensors and run every part once, unmeasured, unless that is done."""
-        if self._probe is None:
-            self._probe = LayerProbe(
-                self._graph, self._parts, self._device, optimizer=self._optimizer, watch=self._computing
-            )
-            self._probe.warm_up(self._computing)
+        if not self._probes:
+            for graph, parts in self._parts:
+                probe = LayerProbe(graph, parts, self._device, optimizer=self._optimizer, watch=self._computing)
+                probe.warm_up(self._computing)
+                self._probes.append(probe)
 
     def sample(self) -> None:
         """Time every part once more; after ``prepare``."""
-        assert self._probe is not None
-        self._probe.sample(self._computing)
+        for probe in self._probes:
+            probe.sample(self._computing)
 
     def drop(self) -> None:
         """Let go of the tensors, and keep the times."""
-        if self._probe is not None:
-            self._rows += self._probe.rows()
-            self._probe = None
+        for probe in self._probes:
+            self._rows += probe.rows()
+        self._probes = []
 
     def rows(self) -> list[ProbeRow]:
         """All times so far; the tensors are dropped."""
@@ -70,3 +66,17 @@ class PartSamples:
 
     def _computing(self, _part: int) -> None:
         self._status.at(-1, RankState.COMPUTING)
+
+
+def _parts(program: Program, rank: int) -> list[tuple[ComputationGraph, list[ProbePart]]]:
+    """Of the layers before the cut and of those behind it, which compute a sub-batch at once: what a rank holds."""
+    found, cut = [], program.cut
+    for count, spaces in {cut.parts: program.sub_spaces, 1: program.spaces}.items():
+        graph = program.graph if count == 1 else program.graph.with_batch(program.graph.batch // count)
+        mine = {
+            layer.name
+            for i, layer in enumerate(graph.layers)
+            if cut.of(i) == count and rank in spaces[i].devices.ravel()
+        }
+        found.append((graph, [part for part in parts_of(graph, [spaces]) if mine.intersection(part.layers)]))
+    return found

@@ -41,7 +41,8 @@ def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
 
     Args:
         program: Lowered on any profile.
-        rows: Samples of every part of its layers, by one rank or several; where there are none, it stays as it is.
+        rows: Samples of every part of its layers, of a sub-batch of those that are cut, by one rank or several; where
+            there are none, it stays as it is.
             What encodes and decodes stays as it is anyway.
     """
     if not rows:
@@ -51,7 +52,9 @@ def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
         for layer in row.layers:
             samples[layer, row.sizes, row.phase] += row.samples.seconds
     known = {key: float(np.median(seconds)) for key, seconds in samples.items()}
-    layers, boxes = program.graph.layers, [held(space) for space in program.spaces]
+    layers, cut = program.graph.layers, program.cut
+    spaces = [(program.sub_spaces if cut.of(i) > 1 else program.spaces)[i] for i in range(len(layers))]
+    boxes = [held(space) for space in spaces]
     work_s = program.work_s.copy()
     for task in np.flatnonzero(program.is_compute & ~program.is_coding).tolist():
         i, part = int(program.layer[task]), int(program.part[task])

@@ -37,7 +37,6 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.graph import ComputationGraph
 from planner.hybrid_search import HYBRID
 from planner.models import load_model
-from planner.pipeline import has_stages
 from planner.plan import Plan, lower_plan, make_plan
 from planner.program import Program
 
@@ -165,7 +164,7 @@ def _probed(
     if options.stand_in:
         raise ConfigError("cluster must be given where waits stand in for arithmetic: it says how long they are")
     searched = ("layerwise", HYBRID)
-    known = [name for name in strategies if name not in searched and not has_stages(name)] or ["data"]
+    known = [name for name in strategies if name not in searched] or ["data"]
     return str(
         probe(
             [model], batch=batch, processes=processes, out=out, strategies=known, device=options.device,

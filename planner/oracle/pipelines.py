@@ -22,8 +22,9 @@ Ints = NDArray[np.int64]
 
 
 def pipeline_makespan_s(
-    forward_s: Floats, backward_s: Floats, update_s: Floats, transfer_s: Floats, segments: int
-) -> float:
+    forward_s: Floats, backward_s: Floats, update_s: Floats, transfer_s: Floats, segments: int,
+    behind_s: Floats | None = None,
+) -> float:  # fmt: skip
     """Time of an iteration of GPipe: all micro-batches forward, then all back, the last first.
 
     A stage takes a micro-batch once it has come and the one before it is done; transfers meet nobody.
@@ -32,6 +33,8 @@ def pipeline_makespan_s(
         forward_s, backward_s, update_s: Of each of p stages, for a micro-batch but for the update, shape (p,).
         transfer_s: From each stage to the next, and of the gradient back, shape (p - 1,).
         segments: Micro-batches, >= 1.
+        behind_s: What a stage computes of ``backward_s`` after the gradient that it hands back, so that this does not
+            wait for it: the weight gradient of its first layer; shape (p,).  None: nothing.
 
     Returns:
         Seconds until the last stage has updated.
@@ -48,7 +51,8 @@ def pipeline_makespan_s(
     for stage in range(len(forward_s) - 1, -1, -1):
         ends = _ends(ready, float(backward_s[stage]), turns, done[stage])
         finished = max(finished, float(ends[-1] + update_s[stage]))
-        ready = ends + transfer_s[stage - 1] if stage else ends
+        if stage:
+            ready = ends + transfer_s[stage - 1] - (0.0 if behind_s is None else behind_s[stage])
     return finished
 
 

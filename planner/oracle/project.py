@@ -176,11 +176,13 @@ def _rows(
     times = layer_times(model, sizes, [_timed(case, options) for case in cases])
     rows = []
     for c, case in enumerate(cases):
-        fw, bw, wu = _shares(case, options, {phase: row[c] for phase, row in times.items()}, sizes)
+        fw, bw, wu, gradient = _shares(case, options, {phase: row[c] for phase, row in times.items()}, sizes)
         parts = {"gradient_exchange_s": 0.0, "activations_s": 0.0, "halo_s": 0.0, "pipeline_s": 0.0}
         bounds = None
         if case.strategy == "layer":
-            compute_s, update_s, parts["pipeline_s"], bounds = _pipeline(model, sizes, case, options, (fw, bw, wu))
+            compute_s, update_s, parts["pipeline_s"], bounds = _pipeline(
+                model, sizes, case, options, (fw, bw, wu, gradient)
+            )  # fmt: skip
         else:
             update_s, compute_s = float(wu.sum()), float(forms.computation_s(fw, bw, wu))
             parts |= communication_s(model.network, sizes, case, options)
@@ -202,13 +204,17 @@ def _pipeline(
     one_by_one = options.pipeline == "stages" and case.p > 1
     planned = planned_bounds(model, case) if one_by_one else None
     bounds = balanced(times[0] + times[1], case.p) if planned is None else planned
-    fw, bw, wu = (np.add.reduceat(row, bounds[:-1]) for row in times)
+    fw, bw, wu = (np.add.reduceat(row, bounds[:-1]) for row in times[:3])
     if not one_by_one:
         compute_s = float(forms.pipeline_computation_s(fw, bw, wu, case.segments))
         return compute_s, float(wu.max()), stage_costs(model.network, sizes, case, bounds), bounds
     sent_s = boundaries_s(model, sizes, case, bounds)
-    compute_s = pipeline_makespan_s(fw, bw, wu, np.zeros_like(sent_s), case.segments)
-    return compute_s, float(wu.max()), pipeline_makespan_s(fw, bw, wu, sent_s, case.segments) - compute_s, bounds
+    behind_s = times[3][bounds[:-1]]
+    free_s, all_s = (
+        pipeline_makespan_s(fw, bw, wu, transfer_s, case.segments, behind_s)
+        for transfer_s in (np.zeros_like(sent_s), sent_s)
+    )
+    return free_s, float(wu.max()), all_s - free_s, bounds
 
 
 def _timed(case: Case, options: OracleOptions) -> Split:
@@ -219,17 +225,17 @@ def _timed(case: Case, options: OracleOptions) -> Split:
 
 
 def _shares(case: Case, options: OracleOptions, times: dict[str, Floats], sizes: Sizes) -> tuple[Floats, ...]:
-    """FW, BW and WU of what a device computes, shape (G,) each; of a micro-batch in a pipeline."""
-    fw, wu = times["forward"], times["update"]
-    bw = times["activation_gradient"] + times["weight_gradient"]
+    """FW, BW, WU and BW's weight gradient of what a device computes, (G,) each; of a micro-batch in a pipeline."""
+    fw, wu, gradient = times["forward"], times["update"], times["weight_gradient"]
+    bw = times["activation_gradient"] + gradient
     if options.compute == "ideal":
         over = case.segments if case.strategy == "layer" else case.p
-        fw, bw = fw / over, bw / over
+        fw, bw, gradient = fw / over, bw / over, gradient / over
         if case.strategy in ("filter", "channel", "data+filter"):
             wu = wu / case.p2
         elif case.grid:
             wu = wu / np.where(sizes.flat, case.p2, 1)
-    return fw, bw, wu
+    return fw, bw, wu, gradient
 
 
 def _row(

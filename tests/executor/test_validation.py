@@ -3,6 +3,7 @@
 import json
 import os
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,7 @@ from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
 from planner.compressed import Compressed
+from planner.cut import asked_cut
 from planner.models import load_model
 from planner.plan import lower_plan, make_plan
 from planner.replay import replay
@@ -155,6 +157,29 @@ def test_samples_are_the_lengths_of_their_parts_tasks():
         channels = layer.output.sizes[1] // plan.configurations[layer.name].degrees.get("channel", 1)
         assert priced.work_s[task] == pytest.approx(1e-3 * channels + program.layer[task])
     assert with_samples(program, []) is program
+
+
+@pytest.mark.parametrize(
+    ("strategy", "parts"), [("pipeline", 1), ("data", 2)], ids=["every layer is cut", "the last are cut"]
+)
+def test_of_layers_that_are_cut_sub_batches_are_sampled(strategy, parts):
+    """Each task takes what its own number of samples took: a whole batch would be as many times too long."""
+    graph, cluster = load_model("lenet5", batch=16), load_cluster(CLUSTER)
+    plan = make_plan(graph, cluster, strategy=strategy, cut=asked_cut(graph, parts))
+    program = lower_plan(plan, graph, cluster)
+    sampled = [PartSamples(program, rank, CpuDevice(), _Noted(), RunOptions(plan="").optimizer) for rank in range(2)]
+    rows = []
+    for samples in sampled:
+        samples.prepare()
+        samples.sample()
+        rows += samples.rows()
+    assert program.cut.parts > 1
+    known = [replace(row, samples=Samples((float(row.sizes[0]),))) for row in rows]
+    priced = with_samples(program, known)
+    for task in np.flatnonzero(program.is_compute).tolist():
+        layer = int(program.layer[task])
+        split = plan.configurations[graph.layers[layer].name].degrees["sample"]
+        assert priced.work_s[task] == 16 / split / program.cut.of(layer)
 
 
 def test_stood_in_arithmetic_takes_the_time_of_the_profile():

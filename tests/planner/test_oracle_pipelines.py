@@ -17,8 +17,8 @@ from planner.replay import replay
 STAGES = OracleOptions(gradients="layers", activations="direct", pipeline="stages")
 
 
-def by_loops(forward, backward, update, transfer, segments):
-    """Micro-batch by micro-batch, each once it has come and its stage is free."""
+def by_loops(forward, backward, update, transfer, segments, behind):
+    """Micro-batch by micro-batch, each once it has come and its stage is free; backward in two pieces of work."""
     stages = range(len(forward))
     free, came = [0.0 for _ in stages], [0.0] * segments
     for k in stages:
@@ -28,8 +28,8 @@ def by_loops(forward, backward, update, transfer, segments):
     came = [free[-1]] * segments
     for k in reversed(stages):
         for m in reversed(range(segments)):
-            free[k] = max(free[k], came[m]) + backward[k]
-            came[m] = free[k] + (transfer[k - 1] if k else 0.0)
+            handed = max(free[k], came[m]) + backward[k] - behind[k]
+            free[k], came[m] = handed + behind[k], handed + (transfer[k - 1] if k else 0.0)
     return max(free[k] + update[k] for k in stages)
 
 
@@ -37,11 +37,11 @@ def by_loops(forward, backward, update, transfer, segments):
 def test_the_makespan_is_that_of_a_plain_loop(stages, segments, seed):
     rng = np.random.default_rng(seed)
     forward, backward, update = rng.random((3, stages))
-    transfer = rng.random(stages - 1)
+    transfer, behind = rng.random(stages - 1), backward * rng.random(stages)
 
-    found = pipeline_makespan_s(forward, backward, update, transfer, segments)
+    found = pipeline_makespan_s(forward, backward, update, transfer, segments, behind)
 
-    assert found == pytest.approx(by_loops(forward, backward, update, transfer, segments))
+    assert found == pytest.approx(by_loops(forward, backward, update, transfer, segments, behind))
 
 
 @pytest.mark.parametrize(("stages", "segments"), [(1, 1), (1, 8), (4, 1), (4, 8), (16, 32)])
