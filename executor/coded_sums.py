@@ -50,18 +50,27 @@ class CodedSum:
         """
         return self._residual
 
+    def passes_codes(self, chain: Chain) -> bool:
+        """Whether codes go to whoever sums them decoded; else they are plain floats, summed on the way."""
+        stages = self._stages(chain)
+        return "middle" in stages or bool(self._program.taken_bytes[stages["after"]] > 0)
+
     def run(self, chain: Chain) -> None:
         """Sum the buffer in place, by the tasks of a chain."""
+        if self.passes_codes(chain):
+            self._sum_decoded(chain, self._stages(chain))
+        else:
+            self._sum_codes(chain, self._stages(chain))
+
+    def _stages(self, chain: Chain) -> dict[str, int]:
+        """The tasks of this rank that encode before the rounds, between them, and decode after them."""
         program, stages = self._program, dict[str, int]()
         for task in chain.codings:
             if program.kind[task] != _COMPRESS:
                 stages["after"] = task
             else:
                 stages["before" if program.part[task] < 0 else "middle"] = task
-        if "middle" in stages or program.taken_bytes[stages["after"]] > 0:
-            self._sum_decoded(chain, stages)
-        else:
-            self._sum_codes(chain, stages)
+        return stages
 
     def _timed(self, task: int, work: Callable[[], None]) -> None:
         self._recorder.timed(task, work, least_s=float(self._program.work_s[task]) if self._stand_in else 0.0)

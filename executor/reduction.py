@@ -287,8 +287,10 @@ class GradientExchange:
 
                 bucket.coded = CodedSum(view, self._reducer, recorder, kind, bucket.flat, stand_in=stand_in)
                 # Each lane takes its sums in program order, as on all ranks: none waits for what waits for it.
-                bucket.lane = self._coded % len(self._lanes)
-                self._coded += 1
+                # What the back end itself sums, or rounds do, must meet in one order: that stays on one lane.
+                if all(bucket.coded.passes_codes(chain) for chains in group for chain in chains):
+                    bucket.lane = self._coded % len(self._lanes)
+                    self._coded += 1
             self._bucket |= {chains[0].layer: bucket for chains in group}
 
     @property
