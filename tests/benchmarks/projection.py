@@ -47,7 +47,7 @@ QUESTIONS = {
         strategies=(SERIAL, "data", "spatial", "pipeline", "filter", "channel"),
     ),
     "lab": Question(
-        batches={"vgg11-cifar": 32, "alexnet-cifar": 64},
+        batches={"vgg11-cifar": 64, "alexnet-cifar": 128},
         processes=4,
         lab="lab-4",
         strategies=("data", "spatial", "pipeline", "filter", "channel", "data=2,filter=2", "data=2,spatial=2"),

@@ -36,6 +36,7 @@ from planner.replay import replay
 
 pytestmark = pytest.mark.timeout(200)
 CLUSTER = "lab-4:nodes=2"
+STRATEGIES = ["data", "model", "layerwise", "pipeline", "channel", "data=1"]
 QUICK = {"rounds": 1, "turn_s": 0.01, "run": RunOptions(plan="", device="cpu", seed=5)}
 
 
@@ -49,11 +50,11 @@ def obstacle():
 
 @pytest.fixture(scope="module")
 def found():
-    return validate("lenet5", batch=8, strategies=["data", "model", "layerwise"], processes=2, cluster=CLUSTER, **QUICK)
+    return validate("lenet5", batch=8, strategies=STRATEGIES, processes=2, cluster=CLUSTER, **QUICK)
 
 
 def test_every_strategy_is_predicted_and_measured(found):
-    assert [s.name for s in found.strategies] == ["data", "model", "layerwise"]
+    assert [s.name for s in found.strategies] == STRATEGIES
     for strategy in found.strategies:
         assert list(strategy.ladder_s) == ["additive", "overlap", "contention", "measured"]
         assert strategy.measured_s == np.median(strategy.iterations_s)
