@@ -181,7 +181,9 @@ def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
     )
     try:
         with _explained(path):
+            connection.execute("begin")  # one moment of a store that may just be coming into being
             _check(path, connection)
+            connection.execute("rollback")
         yield connection
     finally:
         connection.close()
