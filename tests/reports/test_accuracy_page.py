@@ -1,18 +1,13 @@
 """The page of a study of accuracies: every type on it, its curves drawn, nothing asked for."""
 
-import shutil
-
 import numpy as np
 import pytest
+from browsing import needs_chromium, on_a_phone
 
 from executor.accuracy.question import Question
 from executor.accuracy.result import Result, Training
 from reports.accuracy_page import accuracy_html, write_accuracy_page
 from reports.accuracy_tables import accuracy_table, headline
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
 
 
 @pytest.fixture(scope="module")
@@ -39,21 +34,11 @@ def test_headline_table_and_page_name_what_is_told_apart(found):
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found")
+@needs_chromium
 def test_a_browser_draws_it_and_its_controls_redraw_it(found, tmp_path):
-    sync_api = pytest.importorskip("playwright.sync_api")
     path = tmp_path / "accuracy.html"
     write_accuracy_page(found, path)
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": 420, "height": 900})
-        problems, requests = [], []
-        page.on("console", lambda message: problems.append(message.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(path.as_uri())
-        page.wait_for_selector("body[data-ready]")
-
+    with on_a_phone(path) as page:
         assert page.locator("#losses .scatterlayer .trace").count() == 2 * 3
         assert page.locator("#accuracies .scatterlayer .trace").count() == 3
         assert page.locator("#last .scatterlayer .point").count() == 3 * 3 + 3
@@ -62,9 +47,3 @@ def test_a_browser_draws_it_and_its_controls_redraw_it(found, tmp_path):
         assert page.locator("#accuracies .scatterlayer .trace").count() == 2
         page.locator("input[value=dynamic-tree] + span").click()
         assert page.locator("#accuracies .scatterlayer .trace").count() == 1
-        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        browser.close()
-
-    assert wide <= 0
-    assert problems == []
-    assert len(requests) == 1

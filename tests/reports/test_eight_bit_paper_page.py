@@ -1,18 +1,15 @@
 """The page of the 8-bit paper: every value on it, its tables drawn, nothing asked for."""
 
 import re
-import shutil
 
 import pytest
+from browsing import needs_chromium, on_a_phone
 
 from orrery.cli import app
 from orrery.errors import run
 from planner.reproduce.answers import Claim, Found
 from reports.eight_bit_paper_page import INCONSISTENCIES, paper_answers, paper_headline, paper_html, write_paper_page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -54,21 +51,11 @@ def test_a_page_is_for_the_eight_bit_paper_alone(capsys, tmp_path):
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found")
+@needs_chromium
 def test_a_browser_draws_the_tables_and_its_controls_redraw_them(found, tmp_path):
-    sync_api = pytest.importorskip("playwright.sync_api")
     path = tmp_path / "paper.html"
     write_paper_page(found, path)
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": 420, "height": 900})
-        problems, requests = [], []
-        page.on("console", lambda message: problems.append(message.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(path.as_uri())
-        page.wait_for_selector("body[data-ready]")
-
+    with on_a_phone(path) as page:
         assert page.locator("#many .scatterlayer .trace").count() == 4
         assert page.locator("#many .scatterlayer .point").count() == 4 * 6
         assert page.locator("#four .barlayer .point").count() == 3 * 3
@@ -78,9 +65,3 @@ def test_a_browser_draws_the_tables_and_its_controls_redraw_them(found, tmp_path
         assert page.locator("#passes .scatterlayer .trace").count() == 2
         page.locator("#table").select_option("Table 2")
         assert page.locator("#rows tbody tr:visible").count() == 4 * 4 * 2 * 2
-        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        browser.close()
-
-    assert wide <= 0
-    assert problems == []
-    assert len(requests) == 1

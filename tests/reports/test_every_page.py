@@ -1,15 +1,12 @@
 """Pages of every kind in a real browser: nothing fails, nothing is fetched, and an accessibility linter agrees."""
 
-import shutil
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from browsing import asked_for, chromium, needs_chromium, opened_in
 from page_kinds import KINDS, page_of
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
 AXE = Path(__file__).parent / "data" / "axe-core" / "axe.min.js"
 KEY_ELEMENTS = {
     "comparison": "#breakdown .main-svg, #timeline .main-svg, table.layers",
@@ -35,11 +32,7 @@ OUTLINED = """() => {
   return drawn(style) || (next && drawn(getComputedStyle(next))) ||
     Boolean(box && parseFloat(getComputedStyle(box).strokeWidth) >= 2) || document.activeElement === document.body;
 }"""
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found"),
-    pytest.mark.timeout(300),
-]
+pytestmark = [pytest.mark.browser, needs_chromium, pytest.mark.timeout(300)]
 
 
 def test_every_template_has_its_page_here():
@@ -51,24 +44,16 @@ def test_every_template_has_its_page_here():
 
 @pytest.fixture(scope="module")
 def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module", params=list(vars(KINDS)))
 def opened(request, browser, tmp_path_factory):
     """A page of a kind, with what went wrong and what was asked for."""
     path = page_of(request.param, tmp_path_factory.mktemp(request.param))
-    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="light")
-    page.problems, page.requests, page.kind, page.address = [], [], request.param, path.as_uri()
-    page.on("console", lambda message: page.problems.append(message.text))
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.on("request", lambda asked: page.requests.append(asked.url))
-    page.goto(page.address)
-    page.wait_for_selector("body[data-ready]", timeout=60_000)
+    page = opened_in(browser, path, viewport={"width": 1400, "height": 900}, color_scheme="light")
+    page.kind = request.param
     yield page
     page.close()
 
@@ -79,7 +64,7 @@ def test_what_matters_is_there_and_nothing_failed_or_was_fetched(opened):
     assert opened.inner_text("#answer").strip()
     assert opened.get_attribute("meta[name=orrery-page]", "content") == opened.kind.replace("_", " ")
     assert opened.problems == []
-    assert [url for url in opened.requests if not url.startswith(("data:", "blob:"))] == [opened.address]
+    assert asked_for(opened) == [opened.address]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -109,11 +94,7 @@ def test_the_keyboard_reaches_the_page_and_is_seen(opened):
 
 
 def test_the_pictures_of_a_sweep_are_drawn_and_filters_hold_for_them(browser, tmp_path):
-    page = browser.new_page()
-    page.problems = []
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.goto(page_of("sweep", tmp_path).as_uri())
-    page.wait_for_selector("body[data-ready]")
+    page = opened_in(browser, page_of("sweep", tmp_path))
     assert page.inner_text("#caption").startswith("12 of 13 points drawn")
     for kind, selector in (
         ("heat", ".hm image"),
@@ -131,11 +112,7 @@ def test_the_pictures_of_a_sweep_are_drawn_and_filters_hold_for_them(browser, tm
 
 
 def test_a_task_picked_on_the_timeline_says_what_it_waited_for(browser, tmp_path):
-    page = browser.new_page(viewport={"width": 1400, "height": 900})
-    page.problems = []
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.goto(page_of("timeline", tmp_path).as_uri())
-    page.wait_for_selector("body[data-ready]")
+    page = opened_in(browser, page_of("timeline", tmp_path), viewport={"width": 1400, "height": 900})
     assert "126 of 126 tasks" in page.inner_text("#status")
     page.fill("#search", "fc1")
     page.press("#search", "Enter")

@@ -1,19 +1,15 @@
 """The oracle's page: what it says, that it needs nothing, and that a browser shows it."""
 
 import re
-import shutil
 
 import pytest
+from browsing import needs_chromium, on_a_phone
 
 from hwprofiles.catalogue import load_cluster
 from planner.models import load_model
 from planner.oracle import oracle
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
 from reports.oracle_page import oracle_html, write_oracle_page
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
 
 
 @pytest.fixture(scope="module")
@@ -75,24 +71,10 @@ def test_a_question_that_nothing_fits_has_a_page(table):
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found")
+@needs_chromium
 def test_a_browser_draws_it_without_a_request(table, tmp_path):
-    sync_api = pytest.importorskip("playwright.sync_api")
     path = tmp_path / "oracle.html"
     write_oracle_page(table, path)
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": 420, "height": 900})
-        problems, requests = [], []
-        page.on("console", lambda message: problems.append(message.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(path.as_uri())
-        page.wait_for_selector("body[data-ready]")
-
+    with on_a_phone(path) as page:
         assert page.locator("#iterations .barlayer .point").count() > 50
         assert page.locator("#epochs .scatterlayer .trace").count() >= 8
-        assert page.evaluate("document.documentElement.scrollWidth") == 420
-        assert problems == []
-        assert requests == [path.as_uri()]
-        browser.close()

@@ -1,33 +1,18 @@
 """The page in a real browser: nothing fails, nothing is fetched, what can be chosen can be seen."""
 
-import shutil
-
 import pytest
+from browsing import asked_for, chromium, needs_chromium, opened_in
 from synthetic_comparison import make_comparison
 
 from reports.comparison_page import write_comparison_page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found")]
+pytestmark = [pytest.mark.browser, needs_chromium]
 
 
 @pytest.fixture(scope="module")
 def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +20,7 @@ def page(browser, tmp_path_factory):
     """A page of 20,000 tasks a strategy, with what went wrong and what was asked for."""
     path = tmp_path_factory.mktemp("page") / "page.html"
     write_comparison_page(make_comparison(tasks=20_000, devices=32), path)
-    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="dark")
-    page.problems, page.requests = [], []
-    page.on("console", lambda message: page.problems.append(message.text))
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.on("request", lambda request: page.requests.append(request.url))
-    page.goto(path.as_uri())
-    page.wait_for_selector("body[data-ready]")
-    page.address = path.as_uri()
-    return page
+    return opened_in(browser, path, viewport={"width": 1400, "height": 900}, color_scheme="dark")
 
 
 def test_the_timeline_of_20k_tasks_shows_cells_then_bars(page):
@@ -99,4 +76,4 @@ def test_every_figure_is_drawn_and_nothing_failed_or_was_fetched(page):
     for figure in ("breakdown", "agreement", "ladder", "timeline", "links", "memory"):
         assert page.locator(f"#{figure} .main-svg").count() > 0
     assert page.problems == []
-    assert [url for url in page.requests if not url.startswith(("data:", "blob:"))] == [page.address]
+    assert asked_for(page) == [page.address]

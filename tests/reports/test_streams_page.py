@@ -1,19 +1,14 @@
 """The page of streams: what it says, that it needs nothing, and that a browser shows it."""
 
 import re
-import shutil
-import subprocess
 
 import pytest
+from browsing import needs_chromium, on_a_phone
 
 from planner.models import load_model
 from planner.streams.compare import Question, compare_schedules
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
 from reports.streams_page import headline, stream_rows, streams_html, write_streams_page
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-FLAGS += ["--disable-background-networking", "--disable-component-update"]
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +40,10 @@ def test_curves_and_bars_are_the_results(found):
     assert [len(trace.x) for trace in occupancy_figure(found).data] == [len(row.use) for row in found.results]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-@pytest.mark.timeout(120)
+@pytest.mark.browser
+@needs_chromium
 def test_a_browser_draws_it(found, tmp_path):
-    write_streams_page(found, tmp_path / "page.html")
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000", "--dump-dom"]
-    shown = subprocess.run([*command, f"file://{tmp_path / 'page.html'}"], capture_output=True, text=True, timeout=100)
-    assert 'data-ready="yes"' in shown.stdout
-    assert shown.stdout.count("js-plotly-plot") >= 3
+    path = tmp_path / "streams.html"
+    write_streams_page(found, path)
+    with on_a_phone(path) as page:
+        assert page.locator(".js-plotly-plot").count() >= 3

@@ -4,12 +4,12 @@ import json
 import math
 import os
 import re
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from browsing import asked_for, chromium, needs_chromium, opened_in
 from plotly.offline import get_plotlyjs
 from test_comparison_page import parse
 
@@ -167,32 +167,21 @@ def test_unknown_intervals_are_dashes(validation):
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium found")
+@needs_chromium
 def test_the_page_works_in_a_browser(tmp_path, validation):
     """Nothing fails, nothing is fetched, and the strategy chosen is the one shown."""
-    from test_page_in_browser import CHROMIUM, FLAGS
-
-    sync_api = pytest.importorskip("playwright.sync_api")
     path = tmp_path / "page.html"
     write_validation_page(validation, path)
-    problems, requests = [], []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1400, "height": 900})
-        page.on("console", lambda message: problems.append(message.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(path.as_uri())
-        page.wait_for_selector("body[data-ready]")
+    with chromium() as browser:
+        page = opened_in(browser, path, viewport={"width": 1400, "height": 900})
         assert page.inner_text("#timeline-title").endswith("data")
         page.locator("label span", has_text="model").click()
         page.wait_for_selector("body[data-chosen='1']")
         assert page.inner_text("#timeline-title").endswith("model")
         for figure in ("ladder", "timeline", "tasks"):
             assert page.locator(f"#{figure} .main-svg").count() > 0
-        browser.close()
-    assert problems == []
-    assert [url for url in requests if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
+        assert page.problems == []
+        assert asked_for(page) == [page.address]
 
 
 def test_speedups_by_compression_are_on_the_page(validation, html):

@@ -1,0 +1,53 @@
+"""Pages opened in headless Chromium, with what goes wrong in them and what they ask for."""
+
+import shutil
+from contextlib import contextmanager
+
+import pytest
+
+__all__ = ["CHROMIUM", "asked_for", "chromium", "needs_chromium", "on_a_phone", "opened_in"]
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+PHONE = {"width": 420, "height": 900}
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found")
+
+
+@contextmanager
+def chromium():
+    """A browser, closed at the end; without playwright the test is skipped."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def opened_in(browser, path, **options):
+    """The page of a file, drawn; ``problems``: words on its console and errors, ``requests``: addresses asked for."""
+    page = browser.new_page(**options)
+    page.problems, page.requests, page.address = [], [], path.as_uri()
+    page.on("console", lambda message: page.problems.append(message.text))
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("request", lambda request: page.requests.append(request.url))
+    page.goto(page.address)
+    page.wait_for_selector("body[data-ready]", timeout=60_000)
+    return page
+
+
+def asked_for(page):
+    """Addresses that a page asked for, less what it holds itself."""
+    return [url for url in page.requests if not url.startswith(("data:", "blob:"))]
+
+
+@contextmanager
+def on_a_phone(path):
+    """The page of a file on a narrow screen: at the end it fits, nothing failed, and nothing but it was asked for."""
+    with chromium() as browser:
+        page = opened_in(browser, path, viewport=PHONE)
+        yield page
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width == PHONE["width"], f"{width} px wide"
+        assert page.problems == [], page.problems
+        assert page.requests == [page.address], page.requests
