@@ -2,26 +2,19 @@
 
 import json
 import os
-from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, spearmanr, t
+from scipy.stats import spearmanr
 
 from executor.devices import CpuDevice
 from executor.lab import is_inside, require_lab
 from executor.options import RunOptions
-from executor.probe import ProbeRow, Samples, parts_of
 from executor.probe.device import device_name
-from executor.status import RankState
-from executor.validation.part_samples import PartSamples
-from executor.validation.prediction import with_samples
 from executor.validation.result import Validation, relative_error
-from executor.validation.spread import median_interval, median_spread
 from executor.validation.validate import validate
 from executor.validation.variants import variants_of
 from hwprofiles.catalogue import load_cluster
@@ -29,7 +22,6 @@ from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
 from planner.compressed import Compressed
-from planner.cut import asked_cut
 from planner.models import load_model
 from planner.plan import lower_plan, make_plan
 from planner.replay import replay
@@ -108,81 +100,6 @@ def test_the_environment_is_that_of_the_ranks(found):
     assert found.environment["gradients joined up to"] == "1 MiB (orrery run: 4 MiB)"
 
 
-class _Noted:
-    """Stands for a status board."""
-
-    def __init__(self):
-        self.states = []
-
-    def at(self, task, state, peer=-1):
-        self.states.append(state)
-
-
-def test_samples_outlive_the_tensors_and_every_part_tells_that_it_is_made():
-    graph, cluster, status = load_model("lenet5", batch=8), load_cluster(CLUSTER), _Noted()
-    program = lower_plan(make_plan(graph, cluster, strategy="data"), graph, cluster)
-    samples = PartSamples(program, 1, CpuDevice(), status, RunOptions(plan="").optimizer)
-    parts = len(parts_of(graph, [program.spaces]))
-    assert samples.tensor_bytes > 3 * 4 * sum(layer.parameter_count for layer in graph.layers)
-    assert not status.states
-    samples.prepare()
-    assert status.states == [RankState.COMPUTING] * 4 * parts  # made, forward, back, updated
-    samples.prepare()
-    assert len(status.states) == 4 * parts
-    for _ in range(2):
-        samples.prepare()
-        samples.sample()
-        samples.drop()
-    counts = Counter((row.layers, row.sizes, row.phase) for row in samples.rows())
-    assert set(counts.values()) == {2}
-    priced = with_samples(program, samples.rows())
-    assert (priced.work_s[priced.is_compute] > 0).all()
-
-
-def test_samples_are_the_lengths_of_their_parts_tasks():
-    graph, cluster = load_model("lenet5", batch=8), load_cluster(CLUSTER)
-    plan = make_plan(graph, cluster, strategy="model")
-    program = lower_plan(plan, graph, cluster)
-    parts = parts_of(graph, [program.spaces])
-    rows = [
-        ProbeRow(
-            model=graph.name, layers=part.layers, sizes=part.sizes, phase=phase, flop=0.0,
-            samples=Samples((100.0, 1e-3 * part.sizes[1] + part.index, 0.0)),
-        )
-        for part in parts
-        for phase in ("forward", "activation_gradient", "weight_gradient", "update")
-    ]  # fmt: skip
-    priced = with_samples(program, rows)
-    for task in np.flatnonzero(program.is_compute).tolist():
-        layer = graph.layers[program.layer[task]]
-        channels = layer.output.sizes[1] // plan.configurations[layer.name].degrees.get("channel", 1)
-        assert priced.work_s[task] == pytest.approx(1e-3 * channels + program.layer[task])
-    assert with_samples(program, []) is program
-
-
-@pytest.mark.parametrize(
-    ("strategy", "parts"), [("pipeline", 1), ("data", 2)], ids=["every layer is cut", "the last are cut"]
-)
-def test_of_layers_that_are_cut_sub_batches_are_sampled(strategy, parts):
-    """Each task takes what its own number of samples took: a whole batch would be as many times too long."""
-    graph, cluster = load_model("lenet5", batch=16), load_cluster(CLUSTER)
-    plan = make_plan(graph, cluster, strategy=strategy, cut=asked_cut(graph, parts))
-    program = lower_plan(plan, graph, cluster)
-    sampled = [PartSamples(program, rank, CpuDevice(), _Noted(), RunOptions(plan="").optimizer) for rank in range(2)]
-    rows = []
-    for samples in sampled:
-        samples.prepare()
-        samples.sample()
-        rows += samples.rows()
-    assert program.cut.parts > 1
-    known = [replace(row, samples=Samples((float(row.sizes[0]),))) for row in rows]
-    priced = with_samples(program, known)
-    for task in np.flatnonzero(program.is_compute).tolist():
-        layer = int(program.layer[task])
-        split = plan.configurations[graph.layers[layer].name].degrees["sample"]
-        assert priced.work_s[task] == 16 / split / program.cut.of(layer)
-
-
 def test_stood_in_arithmetic_takes_the_time_of_the_profile():
     """Waits of one whole network on one of two processes: nothing but arithmetic, so the prediction must hold."""
     found = validate(
@@ -196,42 +113,6 @@ def test_stood_in_arithmetic_takes_the_time_of_the_profile():
     graph, cluster = load_model("lenet5", batch=64), load_cluster(CLUSTER)
     plan = make_plan(graph, cluster, strategy="layerwise")
     assert strategy.predicted_s == replay(lower_plan(plan, graph, cluster)).iteration_s
-
-
-@given(count=st.integers(6, 60), repeats=st.integers(1, 9))
-def test_many_turns_bound_their_median_by_their_order(count, repeats):
-    """The chance that the median lies between two order statistics is a binomial sum; repeats add nothing."""
-    low, high = median_interval([[float(turn)] * repeats for turn in range(count)])
-    left = int(low)
-    assert high == count - 1 - left
-    assert 1 - 2 * binom.cdf(left, count, 0.5) >= 0.95
-    assert 1 - 2 * binom.cdf(left + 1, count, 0.5) < 0.95
-
-
-@pytest.mark.parametrize("count", [3, 4, 5])
-def test_few_turns_bound_their_median_by_students_distribution(count):
-    medians = np.random.default_rng(count).normal(1.0, 0.05, count)
-    low, high = median_interval([[median - 1, median, median + 1] for median in medians])
-    error = np.sqrt(np.pi / 2) * medians.std(ddof=1) / np.sqrt(count)
-    assert (low, high) == pytest.approx(t.interval(0.95, count - 1, np.median(medians), error), rel=1e-4)
-
-
-@pytest.mark.parametrize("count", [3, 4, 5, 6, 9, 12])
-def test_the_interval_holds_the_median_as_often_as_it_says(count):
-    """Turns share a clock that differs by 5 % between them, and their 50 iterations differ by 1 %."""
-    rng = np.random.default_rng(count)
-    held = 0
-    for _ in range(1000):
-        turns = rng.normal(1.0, 0.05, (count, 1)) + rng.normal(0.0, 0.01, (count, 50))
-        low, high = median_interval(list(turns))
-        held += low <= 1.0 <= high
-    assert 0.935 < held / 1000 < 0.99
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_one_or_two_turns_say_nothing_however_long_they_are(count):
-    assert median_spread([np.ones(1000)] * count) == np.inf
-    assert median_spread([np.ones(1)] * 3) == 0
 
 
 class _Times:
