@@ -1,9 +1,14 @@
-"""Random strategies that split input channels too, with the other dimensions or without."""
+"""A network and its programs where input channels are split too, and random strategies that do so."""
 
 import math
 
+from planner.compressed import PLAIN
 from planner.configurations import Configuration, offered
+from planner.cut import WHOLE
+from planner.lowering import lower
+from planner.models import ModelBuilder
 from planner.partial_sums import in_order, reducing
+from planner.strategies import applied
 
 
 def choices(layer, count):
@@ -33,3 +38,22 @@ def random_reducing_strategy(graph, count, rng, *, wanted=0.8):
         devices = rng.permutation(count)[: math.prod(row.values())]
         strategy[layer.name] = Configuration(row, tuple(devices.tolist()))
     return strategy
+
+
+def network(batch=8):
+    """Convolutions and linear layers whose channels all divide by 4, but for those of the data."""
+    net = ModelBuilder("small", batch=batch, image=(3, 8, 8))
+    net.conv(8, 3, pad=1)
+    net.conv(16, 3, pad=1)
+    net.pool("max", 2)
+    net.conv(8, 3, stride=2, pad=1)
+    net.linear(12, activation="relu")
+    net.linear(4)
+    net.loss()
+    return net.build()
+
+
+def program_of(model, strategy, cut=WHOLE, compressed=PLAIN, **form):
+    """The program of a strategy, in a larger graph where it splits input channels."""
+    model, spaces, cut = applied(model, strategy, cut)
+    return lower(model, spaces, cut=cut, compressed=compressed, **form)
