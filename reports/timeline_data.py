@@ -10,7 +10,7 @@ from planner.program import Program
 from planner.program_path import Path
 from planner.replay import Replay
 from reports.packing import Packed, pack_array, pack_json
-from reports.timeline_rows import pack_timeline
+from reports.timeline_rows import pack_timeline, side_by_side
 from simulator.timeline import alone_s
 
 __all__ = ["timeline_data"]
@@ -28,29 +28,16 @@ def timeline_data(replay: Replay, path: Path, measured: pd.DataFrame | None = No
         measured: Timeline of the same program, measured; shown below the simulated one, row by row.
     """
     names = [device.name for device in replay.program.cluster.devices]
-    simulated = replay.timeline()
-    both = simulated
+    shown = replay.timeline()
     if measured is not None:
-        known = measured[measured["start_s"].notna() & measured["end_s"].notna()]
-        both = pd.concat([_named(simulated, names), _named(known, names)], ignore_index=True)
-        names = [f"{name} {origin}" for name in names for origin in ("simulated", "measured")]
-    packed = pack_timeline(both, names, ids=True)
+        shown, names = side_by_side(shown, measured, names)
+    packed = pack_timeline(shown, names, ids=True)
     return {
         "timeline": packed,
         "tasks": _tasks(replay, packed["tick_s"]),
         "links": _links(replay),
         "path": _path(path, replay),
-        "origin": "simulated" if measured is None else "both",
     }
-
-
-def _named(timeline: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    """A timeline whose devices, and collectives, say which one it is."""
-    origin = str(timeline["origin"].iloc[0])
-    label = [f"{name} {origin}" for name in (*names, "")]  # device -1, of collectives, takes the last
-    streams = timeline["stream"].where(timeline["device"] >= 0, f"collective {origin}")
-    devices = [label[device] if device >= 0 else "" for device in timeline["device"]]
-    return timeline.assign(device=devices, stream=streams)
 
 
 def _tasks(replay: Replay, tick_s: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from reports.packing import pack_array, pack_json
 
-__all__ = ["TimelineRow", "assign_lanes", "pack_timeline", "timeline_rows"]
+__all__ = ["TimelineRow", "assign_lanes", "pack_timeline", "side_by_side", "timeline_rows"]
 
 Ints = NDArray[np.int64]
 
@@ -46,6 +46,28 @@ def pack_timeline(timeline: pd.DataFrame, devices: Sequence[str], *, ids: bool =
         columns[f"{key}s"] = pack_json(list(words))
     columns["rows"] = pack_json([{"label": row.label, "device": row.device, "stream": row.stream} for row in rows])
     return {"count": len(tasks), "tick_s": tick_s, "columns": columns}
+
+
+def side_by_side(
+    simulated: pd.DataFrame, measured: pd.DataFrame, devices: Sequence[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Join two timelines of a program; each row says whose it is, and stands above that of the other.
+
+    Returns:
+        Tasks of both whose times are known, and the names that stand for devices in it.
+    """
+    both = pd.concat([_named(each, devices) for each in (simulated, measured)], ignore_index=True)
+    known = both[both["start_s"].notna() & both["end_s"].notna()]
+    return known, [f"{name} {origin}" for name in devices for origin in ("simulated", "measured")]
+
+
+def _named(timeline: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """A timeline whose devices, and collectives, say which one it is."""
+    origin = str(timeline["origin"].iloc[0])
+    label = [f"{name} {origin}" for name in names]
+    streams = timeline["stream"].where(timeline["device"] >= 0, f"collective {origin}")
+    devices = [label[device] if device >= 0 else "" for device in timeline["device"]]
+    return timeline.assign(device=devices, stream=streams)
 
 
 @dataclass(frozen=True, slots=True)

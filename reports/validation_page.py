@@ -11,7 +11,7 @@ from reports.figures.validation import measured_ladder_figure, task_figure
 from reports.page_file import write_page
 from reports.page_template import plain_figure, rendered
 from reports.palette import kind_colours
-from reports.timeline_rows import pack_timeline
+from reports.timeline_rows import pack_timeline, side_by_side
 from reports.units import byte_unit, plain_unit, time_unit
 
 if TYPE_CHECKING:
@@ -197,22 +197,10 @@ def _stood_in(validation: "Validation") -> str:
 
 def _strategy_data(strategy: "StrategyValidation", devices: tuple[str, ...]) -> dict[str, Any]:
     """What the page draws on demand: tasks as points, and both timelines, simulated above measured."""
-    names = (*devices, "collectives")
-    both = pd.concat([_named(strategy.simulated, names), _named(strategy.measured, names)], ignore_index=True)
-    rows = [f"{name} {origin}" for name in names for origin in ("simulated", "measured")]
-    known = both[both["start_s"].notna() & both["end_s"].notna()]
+    known, names = side_by_side(strategy.simulated, strategy.measured, devices)
     return {
         "name": strategy.name,
         "tasks_figure": plain_figure(task_figure(strategy)),
         "colours": kind_colours(str(kind) for kind in known["kind"].unique()),
-        "timeline": pack_timeline(known, rows),
+        "timeline": pack_timeline(known, names, ids=True),
     }
-
-
-def _named(timeline: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
-    """A timeline whose devices say which one it is."""
-    origin = timeline["origin"].iloc[0]
-    return timeline.assign(
-        device=[f"{names[device]} {origin}" for device in timeline["device"]],
-        stream=timeline["stream"].where(timeline["stream"] != "collective", ""),
-    )

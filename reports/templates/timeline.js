@@ -9,6 +9,23 @@ function report(seen) {
     `${number(seen.tasks)} of ${number(m.count)} ${clipped ? "tasks in view" : "tasks"}: ${number(seen.bars)} as bars of their own` +
     (seen.merged ? `, ${number(seen.merged)} shorter than a pixel (${time(((v.x[1] - v.x[0]) / plotWidth()) * m.tick)}) summed, pixel by pixel, into the kind that takes most; zoom in to tell them apart` : "") +
     (seen.links ? `; use of ${number(seen.links)} links` : "") + ".";
+  listLongest();
+}
+// The picture in words, for whoever reads no canvas; made while it is open.
+function listLongest() {
+  if (!$("longest").open) return;
+  const seen = [];
+  v.rows.forEach((row, at) => {
+    if (row.link >= 0 || v.tops[at + 1] <= v.y[0] || v.tops[at] >= v.y[1]) return;
+    for (let i = m.rowStart[row.index]; i < m.rowStart[row.index + 1]; i++)
+      if (m.start[i] <= v.x[1] && m.start[i] + m.duration[i] >= v.x[0]) seen.push(i);
+  });
+  seen.sort((a, b) => m.duration[b] - m.duration[a]);
+  document.querySelector("#longest tbody").replaceChildren(...seen.slice(0, 12).map((i) => {
+    const line = document.createElement("tr"), cells = [m.names[m.name[i]], m.layers[m.layer[i]] || "–", words(m.kinds[m.kind[i]]), rowOf(i), ticks(m.start[i]), ticks(m.duration[i]), m.bytes[i] ? bytes(m.bytes[i]) : "–"];
+    cells.forEach((text, at) => Object.assign(line.insertCell(), { textContent: text, className: at < 4 ? "word" : "" }));
+    return line;
+  }));
 }
 function chooseRows() {
   const wanted = $("rows").value, part = $("row-filter").value.toLowerCase(), every = v.every;
@@ -17,17 +34,21 @@ function chooseRows() {
   for (const row of v.rows) v.tops.push(v.tops.at(-1) + row.weight);
   v.total = Math.max(v.tops.at(-1), 1);
   v.place = new Map(v.rows.map((row, at) => [row.index, at]).filter(([index]) => index >= 0));
-  v.y = [0, Math.max(v.total, v.rows.length < 12 ? v.total + 2 : 0)];
+  v.y = [0, v.total];
+  $("stage").style.setProperty("--high", `${Math.min(640, Math.max(110, AXIS + 24 * v.total))}px`);
   draw();
 }
 function fillRows() {
   v.every = allRows().map((row) => ({ ...row, weight: weightOf(row) }));
   const count = (see) => v.every.filter(see).length, bands = [...new Set(v.every.map((row) => row.band))];
-  const options = [["all", `devices and links, ${v.every.length}`], ["devices", `devices, ${count((row) => row.link < 0)}`], ["links", `links in use, ${count((row) => row.link >= 0)}`]];
+  const options = m.whole ? [["all", `devices and links, ${v.every.length}`], ["devices", `devices, ${count((row) => row.link < 0)}`], ["links", `links in use, ${count((row) => row.link >= 0)}`]] : [["all", `all, ${v.every.length}`]];
+  const before = $("rows").value;
   $("rows").replaceChildren(...options.map(([value, label]) => new Option(label, value)));
   const group = Object.assign(document.createElement("optgroup"), { label: "only" });
   group.append(...bands.map((band) => new Option(band, band)));
   $("rows").append(group);
+  $("rows").value = before || "all";
+  if ($("rows").selectedIndex < 0) $("rows").value = "all";
 }
 function fillKey() {
   const entry = (text, style, mark = "") => {
@@ -36,7 +57,7 @@ function fillKey() {
     key.append(box, text);
     return key;
   };
-  $("key").replaceChildren(...m.kinds.map((kind) => entry(words(kind), m.colours[kind])), entry("share of a link in use", "", "use"), entry("critical path", "", "line"));
+  $("key").replaceChildren(...m.kinds.map((kind) => entry(words(kind), m.colours[kind])), ...(m.whole ? [entry("share of a link in use", "", "use"), entry("critical path", "", "line")] : []));
 }
 const clampX = (a, b) => { const width = Math.min(m.end, Math.max(b - a, 10)), from = Math.min(Math.max(0, a), m.end - width); v.x = [from, from + width]; };
 const clampY = (a, b) => { const high = Math.min(v.total, Math.max(b - a, 0.5)), from = Math.min(Math.max(0, a), v.total - high); v.y = [from, from + high]; };
@@ -54,7 +75,8 @@ function steer(key) {
 }
 
 // ---- search -----------------------------------------------------------------------------------------------
-function search() {
+function search() { find(); draw(); }
+function find() {
   const part = $("search").value.trim().toLowerCase();
   v.matches = null;
   v.found = [];
@@ -68,7 +90,6 @@ function search() {
   const ends = v.found.reduce((end, i) => Math.max(end, m.start[i] + m.duration[i]), 0);
   $("found").textContent = !part ? "" : !v.found.length ? "No task has that in its name." :
     `${number(v.found.length)} tasks, from ${ticks(m.start[v.found[0]])} to ${ticks(ends)}; the others are faint.`;
-  draw();
 }
 function nextMatch() {
   if (!v.found?.length) return;
@@ -121,12 +142,12 @@ function waits(task) { // what a task waited for, the last to end first
 function describe(i) {
   const task = m.id[i], measured = m.measuredRow[m.row[i]], list = document.createElement("dl");
   const line = (name, value) => list.append(element("dt", name), element("dd", value));
-  const alone = m.own.alone[task], latency = m.own.latency[task];
-  line("layer", `${m.layers[m.layer[i]] || "–"}, ${words(m.phases[m.phase[i]])}, ${words(m.kinds[m.kind[i]])}`);
+  line("layer", [...new Set([m.layers[m.layer[i]] || "–", words(m.phases[m.phase[i]]), words(m.kinds[m.kind[i]])])].join(", "));
   line("on", rowOf(i));
   line("time", `${ticks(m.start[i])} to ${ticks(m.start[i] + m.duration[i])}: ${ticks(m.duration[i])}`);
   if (m.bytes[i]) line("moves", bytes(m.bytes[i]));
-  if (!measured) {
+  if (m.whole && !measured) {
+    const alone = m.own.alone[task], latency = m.own.latency[task];
     line("alone", `${ticks(alone)}${m.duration[i] > alone * 1.001 + 1 ? `; ${ticks(m.duration[i] - alone)} lost to others on its links or device` : "; nothing lost to others"}`);
     if (latency) line("before it", `ready ${ticks(latency)} earlier: latency, or its turn on an exclusive link`);
   }
@@ -137,11 +158,12 @@ function describe(i) {
   const crossed = [];
   for (let k = m.routeStart[m.wires.route[task]]; k < m.routeStart[m.wires.route[task] + 1]; k++) crossed.push(m.wires.names[m.wires.route_link[k]]);
   if (crossed.length) line("links", crossed.length > 8 ? `${number(crossed.length)}: ${crossed.slice(0, 8).join(", ")}, …` : crossed.join(", "));
+  $("details-title").textContent = m.names[m.name[i]];
+  if (!m.whole) return $("details-body").replaceChildren(list);
   const sides = element("div", "", "sides"), earlier = carried(task);
   const before = [...waits(task), ...earlier.map((each) => ({ i: -1, text: `${m.at[each] >= 0 ? m.names[m.name[m.at[each]]] : "a task"}, of the iteration before` }))];
   const after = m.feeds(task).filter((each) => m.at[each] >= 0).map((each) => ({ i: m.at[each], text: `${m.names[m.name[m.at[each]]]} starts at ${ticks(m.start[m.at[each]])}` }));
   sides.append(list, listOf(`Waited for: ${number(before.length)}`, before, "Nothing in this iteration."), listOf(`Waiting for it: ${number(after.length)}`, after, "Nothing in this iteration."));
-  $("details-title").textContent = m.names[m.name[i]];
   $("details-body").replaceChildren(sides);
 }
 function describeLink(row, tick) {
@@ -233,23 +255,34 @@ function listen() {
   $("search").addEventListener("input", search);
   $("search").addEventListener("keydown", (event) => event.key === "Enter" && nextMatch());
   $("next").addEventListener("click", nextMatch);
-  $("show-path").addEventListener("change", () => { v.path = $("show-path").checked; draw(); });
+  $("show-path")?.addEventListener("change", () => { v.path = $("show-path").checked; draw(); });
+  $("longest").addEventListener("toggle", listLongest);
   const again = () => { readColours(); drawOverview(); draw(); };
   window.addEventListener("resize", again);
   document.addEventListener("themechange", again);
   for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", again);
   for (const word of ["beforeprint", "afterprint"]) window.addEventListener(word, again);
 }
-async function start() {
-  await unpackModel();
+// Shows a timeline in place of the one before, if any: its columns are unpacked once.
+let wanted = null, opened = false;
+async function openTimeline(packed) {
+  wanted = packed;
+  packed.parts ??= unpackParts(packed);
+  const parts = await packed.parts;
+  if (wanted !== packed) return; // another was chosen meanwhile
+  m = packed.model ??= buildModel(parts, packed.colours);
+  v.hint ??= [...$("details-body").children];
   readColours();
   fillKey();
   fillRows();
-  GUTTER = Math.min(240, Math.max(150, 6.2 * Math.max(...v.every.map((row) => row.label.length)) + 12));
+  if (!opened) listen();
+  opened = true;
+  GUTTER = Math.min(240, $("stage").clientWidth * 0.4, Math.max(90, 6.2 * Math.max(...v.every.map((row) => Math.max(row.label.length, row.band.length))) + 12));
   v.x = [0, m.end];
+  v.picked = -1;
+  $("details-title").textContent = "Click a task";
+  $("details-body").replaceChildren(...v.hint);
   drawOverview();
+  find();
   chooseRows();
-  listen();
-  document.body.dataset.ready = "yes";
 }
-start();

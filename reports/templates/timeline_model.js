@@ -1,17 +1,25 @@
 // ---- what the picture is drawn from -----------------------------------------------------------------
 // m.count intervals, sorted by row, then start; columns of the program's tasks by their id; links with routes.
-const m = {};
+// Pages of several strategies know their intervals alone: no tasks, links or path then.
+let m = {};
 
-async function unpackModel() {
-  const { timeline, tasks, links, path, colours, origin } = data;
-  const { size, ...packed } = tasks;
-  const [columns, own, wires, chain] = await Promise.all([timeline.columns, packed, links, path].map(unpackAll));
-  Object.assign(m, columns, { count: timeline.count, tick: timeline.tick_s, size, own, wires, chain, colours, both: origin === "both" });
+async function unpackParts({ timeline, tasks, links, path }) {
+  const columns = await unpackAll(timeline.columns), id = columns.id || Uint32Array.from({ length: timeline.count }, (_, i) => i);
+  const size = tasks?.size ?? id.reduce((most, each) => Math.max(most, each + 1), 0), none = new Uint8Array(size);
+  const { size: _, ...packed } = tasks || {};
+  const own = { after_count: none, after_back: none, carried_count: none, carried: none, stream_before: none, ...(await unpackAll(packed)) };
+  const wires = { names: [], classes: [], bandwidth_bytes_per_s: [], route: none, route_count: [0], ...(await unpackAll(links || {})) };
+  const chain = { task: [], words: [], wait_s: [], ...(await unpackAll(path || {})) };
+  return { ...columns, id, count: timeline.count, tick: timeline.tick_s, whole: Boolean(tasks), size, own, wires, chain };
+}
+function buildModel(parts, colours) {
+  const { count, size, own, wires, chain } = parts;
+  m = { ...parts, colours };
   m.afterStart = starts(own.after_count);
   m.carriedStart = starts(own.carried_count);
   m.routeStart = starts(wires.route_count);
   m.end = 0;
-  for (let i = 0; i < m.count; i++) m.end = Math.max(m.end, m.start[i] + m.duration[i]);
+  for (let i = 0; i < count; i++) m.end = Math.max(m.end, m.start[i] + m.duration[i]);
   m.end = Math.max(m.end, 1);
   m.measuredRow = m.rows.map((row) => row.device.endsWith(" measured") || row.stream.endsWith(" measured"));
   // the interval of each task, simulated and measured; -1 where there is none
@@ -24,6 +32,7 @@ async function unpackModel() {
   m.rowStart = new Uint32Array(m.rows.length + 1);
   for (let i = 0; i < m.count; i++) m.rowStart[m.row[i] + 1]++;
   for (let r = 0; r < m.rows.length; r++) m.rowStart[r + 1] += m.rowStart[r];
+  return m;
 }
 function starts(counts) {
   const out = new Uint32Array(counts.length + 1);

@@ -2,8 +2,6 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
-const MOST_BARS = 6000; // SVG stays fluid below this many bars; above it cells are drawn
-const CELLS = 1200;
 
 const figures = (value, units) => {
   const [name, size] = units.find(([, unit]) => Math.abs(value) >= unit) || units.at(-1);

@@ -9,7 +9,7 @@ from page_kinds import KINDS, page_of
 
 AXE = Path(__file__).parent / "data" / "axe-core" / "axe.min.js"
 KEY_ELEMENTS = {
-    "comparison": "#breakdown .main-svg, #timeline .main-svg, table.layers",
+    "comparison": "#breakdown .main-svg, #picture, table.layers",
     "timeline": "#picture, #overview, #stretches tbody tr",
     "plan": "#network .node, #machine .link, #memory-map, table.layers",
     "sweep": "#picture .main-svg, #points tbody tr",
@@ -18,7 +18,7 @@ KEY_ELEMENTS = {
     "streams": "#ladder .main-svg, #rows tbody tr",
     "eight_bit": "#curve .main-svg, #points tbody tr",
     "eight_bit_paper": "#many .main-svg, #rows tbody tr",
-    "validation": "#ladder .main-svg, #timeline .main-svg, #comparison tbody tr",
+    "validation": "#ladder .main-svg, #picture, #comparison tbody tr",
     "accuracy": "#losses .main-svg, #rows tbody tr",
 }
 SERIOUS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations

@@ -1,5 +1,7 @@
 """The page in a real browser: nothing fails, nothing is fetched, what can be chosen can be seen."""
 
+import re
+
 import pytest
 from browsing import asked_for, chromium, needs_chromium, opened_in
 from synthetic_comparison import make_comparison
@@ -23,34 +25,75 @@ def page(browser, tmp_path_factory):
     return opened_in(browser, path, viewport={"width": 1400, "height": 900}, color_scheme="dark")
 
 
-def test_the_timeline_of_20k_tasks_shows_cells_then_bars(page):
-    page.wait_for_selector("#timeline[data-mode=cells] .hm image")
-    assert "20,000 of 20,000 tasks in view" in page.inner_text("#timeline-status")
-    page.focus("#timeline")
-    for _ in range(3):
+def shown(page):
+    """Numbers that the status tells: tasks in view, of how many, bars, and tasks summed."""
+    numbers = re.findall(r"\d[\d,]*", page.inner_text("#status").partition("summed")[0])
+    return [int(each.replace(",", "")) for each in numbers[:4]]
+
+
+def coloured(page):
+    """Pixels of the picture in which a task is drawn, in the colours of kinds."""
+    return page.evaluate(
+        """() => { const picture = $("picture"), context = picture.getContext("2d");
+        const { data: pixels } = context.getImageData(GUTTER, 0, picture.width - GUTTER, picture.height - AXIS);
+        let found = 0;
+        for (let at = 0; at < pixels.length; at += 4) {
+          const most = Math.max(...pixels.subarray(at, at + 3)), least = Math.min(...pixels.subarray(at, at + 3));
+          if (pixels[at + 3] > 40 && most - least > 40) found++;
+        }
+        return found; }"""
+    )
+
+
+def test_the_timeline_of_20k_tasks_sums_the_short_and_tells_them_apart_on_zooming(page):
+    seen, count, bars, merged = shown(page)
+    assert seen == count == bars + merged == 20_000
+    assert merged > 1000
+    assert coloured(page) > 10_000
+    page.focus("#stage")
+    for _ in range(13):
         page.keyboard.press("+")
-    page.wait_for_selector("#timeline[data-mode=bars] .bars .point")
+    seen, count, *_ = shown(page)
+    assert 0 < seen < count == 20_000
+    assert "summed" not in page.inner_text("#status")
     page.keyboard.press("0")
-    page.wait_for_selector("#timeline[data-mode=cells]")
+    assert shown(page) == [20_000, 20_000, bars, merged]
 
 
 def test_dragging_zooms_and_a_bar_tells_its_task(page):
-    page.select_option("#timeline-rows", "device:node0/gpu0")
-    page.wait_for_selector("#timeline[data-mode=bars]")
-    page.locator("#timeline-card").scroll_into_view_if_needed()
-    box = page.locator("#timeline .nsewdrag").bounding_box()
-    before = page.inner_text("#timeline-status")
-    page.mouse.move(box["x"] + 50, box["y"] + 40)
+    page.fill("#row-filter", "node0/gpu0")
+    before = shown(page)[0]
+    page.locator("#stage").scroll_into_view_if_needed()
+    box = page.locator("#picture").bounding_box()
+    middle = box["y"] + (box["height"] - 26) / 4
+    page.mouse.move(box["x"] + 400, middle)
     page.mouse.down()
-    page.mouse.move(box["x"] + 150, box["y"] + 42, steps=4)
+    page.mouse.move(box["x"] + 500, middle + 2, steps=4)
     page.mouse.up()
-    page.wait_for_function("old => document.getElementById('timeline-status').textContent !== old", arg=before)
-    page.wait_for_selector("#timeline[data-mode=bars] .bars .point")
-    bar = page.locator("#timeline .bars .point").nth(3).bounding_box()
-    page.mouse.move(bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2)
-    hover = page.locator("#timeline .hovertext").first.text_content()
-    assert all(word in hover for word in ("layer", "starts", "lasts", "ms"))
-    page.select_option("#timeline-rows", "")
+    assert 0 < shown(page)[0] < before
+    at = page.evaluate("[0.25, 0.5, 0.75].map((part) => part * (GUTTER + v.x.length * 100))")
+    said = set()
+    for x in (*at, box["width"] / 2):
+        page.mouse.move(box["x"] + x, middle)
+        said.add(page.inner_text("#tip"))
+    assert any(all(word in tip for word in ("starts", "lasts")) for tip in said), said
+    page.fill("#row-filter", "")
+    page.focus("#stage")
+    page.keyboard.press("0")
+
+
+def test_a_task_found_tells_its_numbers_and_the_longest_are_listed(page):
+    page.fill("#search", "conv")
+    page.press("#search", "Enter")
+    assert "conv" in page.inner_text("#details-title")
+    assert "node0/gpu0 compute" in page.inner_text("#details-body")
+    page.fill("#search", "")
+    page.locator("#longest summary").click()
+    rows = page.locator("#longest tbody tr")
+    assert rows.count() == 12
+    first = page.evaluate("Math.max(...m.duration) * m.tick")
+    assert rows.first.locator("td").nth(5).inner_text() == page.evaluate("(seconds) => time(seconds)", first)
+    page.locator("#longest summary").click()
 
 
 def test_the_strategy_chosen_is_the_one_shown(page):
@@ -73,7 +116,7 @@ def test_every_link_can_be_shown(page):
 
 
 def test_every_figure_is_drawn_and_nothing_failed_or_was_fetched(page):
-    for figure in ("breakdown", "agreement", "ladder", "timeline", "links", "memory"):
+    for figure in ("breakdown", "agreement", "ladder", "links", "memory"):
         assert page.locator(f"#{figure} .main-svg").count() > 0
     assert page.problems == []
     assert asked_for(page) == [page.address]

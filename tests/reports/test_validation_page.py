@@ -178,7 +178,12 @@ def test_the_page_works_in_a_browser(tmp_path, validation):
         page.locator("label span", has_text="model").click()
         page.wait_for_selector("body[data-chosen='1']")
         assert page.inner_text("#timeline-title").endswith("model")
-        for figure in ("ladder", "timeline", "tasks"):
+        page.fill("#search", "conv_1")
+        page.press("#search", "Enter")
+        details = page.inner_text("#details")
+        for words in ("conv_1 forward", "host0/cpu simulated compute", "measured", "110 ms"):
+            assert words in details, details
+        for figure in ("ladder", "tasks"):
             assert page.locator(f"#{figure} .main-svg").count() > 0
         assert page.problems == []
         assert asked_for(page) == [page.address]

@@ -1,8 +1,7 @@
 // ---- links ---------------------------------------------------------------------------------------
 let links = null;
 
-async function openLinks(index) {
-  const strategy = data.strategies[index];
+async function openLinks(strategy) {
   links = strategy.use ??= await unpackAll(strategy.links);
   drawLinks();
 }
@@ -31,28 +30,9 @@ function drawLinks() {
   $("links-status").textContent = `${shown.length} of ${names.length} links shown, most bytes first`;
 }
 
-// ---- the page ------------------------------------------------------------------------------------
-const draw = (id, figure) => Plotly.react(id, figure.data, { ...figure.layout, hoverlabel: { align: "left" } }, CONFIG);
-
-async function choose(index) {
-  document.querySelectorAll("[data-strategy]").forEach((part) => { part.hidden = Number(part.dataset.strategy) !== index; });
-  document.querySelectorAll(".chosen").forEach((part) => { part.textContent = data.strategies[index].name; });
-  draw("memory", data.strategies[index].memory);
-  await Promise.all([openTimeline(index), openLinks(index)]);
-  document.body.dataset.chosen = index;
-}
-async function start() {
-  for (const [id, figure] of Object.entries(data.figures)) draw(id, figure);
-  const radios = [...document.querySelectorAll("input[name=strategy]")];
-  radios.forEach((radio, i) => radio.addEventListener("change", () => choose(i)));
-  await choose(Math.max(0, radios.findIndex((radio) => radio.checked)));
-  $("timeline").on("plotly_relayout", zoomed);
-  $("timeline").on("plotly_doubleclick", () => steer("0"));
-  $("timeline").addEventListener("keydown", (event) => { if (!event.ctrlKey && !event.metaKey && steer(event.key)) event.preventDefault(); });
-  document.querySelectorAll("[data-key]").forEach((button) => button.addEventListener("click", () => steer(button.dataset.key)));
-  $("timeline-rows").addEventListener("change", chooseRows);
-  $("links-count").addEventListener("change", drawLinks);
-  $("links-filter").addEventListener("input", drawLinks);
-  document.body.dataset.ready = "yes";
-}
-start();
+openStrategies((strategy) => {
+  plot("memory", strategy.memory);
+  return openLinks(strategy);
+});
+$("links-count").addEventListener("change", drawLinks);
+$("links-filter").addEventListener("input", drawLinks);
