@@ -1,12 +1,12 @@
 """``orrery accuracy``: train with messages in every data type, and compare the accuracies."""
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from orrery.output import print_json, to_json, whole_file
+from orrery.options import Json, Page
+from orrery.output import page_files, print_json, to_json
 from orrery.progress import progress_bar
 from orrery.views import print_rich
 
@@ -35,26 +35,20 @@ def accuracy(
     optimizer: Annotated[Literal["sgd", "adam"], typer.Option(help="Optimizer.")] = "sgd",
     learning_rate: Annotated[float, typer.Option(metavar="R", help="Its learning rate.")] = 0.2,
     momentum: Annotated[float, typer.Option(metavar="M", help="Of sgd.")] = 0.0,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")] = False,
+    out: Page = None,
+    json: Json = False,
 ) -> None:
     """Train by plans of ours with messages in every data type, and compare with float32 on samples held out."""
-    from importlib.util import find_spec
+    from executor.needs import check_torch
 
-    from hwprofiles.errors import ConfigError
-
-    if find_spec("torch") is None:
-        raise ConfigError("accuracy must have torch, which the extra orrery[executor] brings")
+    check_torch("accuracy")
     from executor.accuracy.question import Question
     from executor.accuracy.study import accuracy_study
     from executor.optimizer_spec import OptimizerSpec
     from planner.eight_bit.lists import type_list
     from reports.accuracy_page import write_accuracy_page
 
-    with ExitStack() as stack:
-        page = stack.enter_context(whole_file(out / "index.html")) if out else None
-        values_file = stack.enter_context(whole_file(out / "accuracy.json")) if out else None
-        progress = stack.enter_context(progress_bar(model))
+    with page_files(out, "accuracy.json") as files, progress_bar(model) as progress:
         question = Question(
             model=model,
             data=str(data or ""),
@@ -68,9 +62,9 @@ def accuracy(
         )
         result = accuracy_study(question, progress=progress)
         values = result.values()
-        if page and values_file:
-            write_accuracy_page(result, page)
-            values_file.write_bytes(to_json(values))
+        if files:
+            write_accuracy_page(result, files[0])
+            files[1].write_bytes(to_json(values))
     print_json(values) if json else _show(result, out)
 
 

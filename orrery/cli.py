@@ -34,6 +34,7 @@ from orrery.options import (
     SubBatches,
     SubBatchFrom,
     SubBatchOrder,
+    Trace,
     UpdateEach,
     whole_number,
 )
@@ -158,7 +159,7 @@ def simulate(
         bool, typer.Option("--expand-collectives", help="Replay gradient exchanges message by message.")
     ] = False,
     engine: Engine = "auto",
-    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Chrome trace to write, for Perfetto.")] = None,
+    trace: Trace = None,
     graph: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Task graph to write, JSON or Parquet, for orrery replay.")
     ] = None,

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orrery.options import Json
 from orrery.output import print_json
 from orrery.views import print_pairs, print_table
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["lab"]
 
 lab = typer.Typer(help="Make a cluster of hosts on this machine (Linux, root): network namespaces with shaped links.")
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
 
 
 @lab.command("up")

@@ -25,6 +25,7 @@ __all__ = [
     "Recompute",
     "Refine",
     "Schedule",
+    "Seed",
     "StageAt",
     "Stages",
     "StandInCompute",
@@ -33,6 +34,8 @@ __all__ = [
     "SubBatchFrom",
     "SubBatchOrder",
     "SubBatches",
+    "Threads",
+    "Trace",
     "UpdateEach",
     "whole_number",
 ]
@@ -112,6 +115,9 @@ Optimizer = Annotated[
 Strategies = Annotated[str, typer.Option(metavar="S,S,...", help="Strategies, separated by commas.")]
 Page = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: a GPU a rank where there is one.")]
+Threads = Annotated[int, typer.Option(min=0, metavar="T", help="Of each rank; 0: the cores, shared equally.")]
+Seed = Annotated[int, typer.Option(metavar="S", help="Of first values, data, dropout and order of turns.")]
+Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="Chrome trace to write, for Perfetto.")]
 StandInCompute = Annotated[
     bool, typer.Option("--stand-in-compute", help="Wait for the predicted time instead of computing.")
 ]

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.output import print_json, to_json, whole_file
+from orrery.options import Cluster, Json, Model, Page
+from orrery.output import page_files, print_json, to_json
 from orrery.progress import progress_bar
 from orrery.views import print_rich
 
@@ -19,9 +20,9 @@ BATCH_PER_GPU = 32
 
 
 def oracle(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as resnet50 or cosmoflow:size=256.")],
+    model: Model,
     *,
-    cluster: Annotated[str, typer.Option(metavar="C", help="Cluster, such as abci-v100:nodes=256, or file.")],
+    cluster: Cluster,
     dataset: Annotated[str, typer.Option(metavar="D", help="imagenet, cifar10, cosmoflow, or a number of samples.")],
     gpus: Annotated[
         str, typer.Option(metavar="P", help="Devices: 64, a list 4,16,64, or 16..1024 by doubling.")
@@ -50,14 +51,10 @@ def oracle(
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Replay every row as a plan, with overlap and contention, beside it.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")] = (
-        False
-    ),
+    out: Page = None,
+    json: Json = False,
 ) -> None:
     """Project every strategy from few devices to many: time, memory, limits, and the winner."""
-    from contextlib import ExitStack
-
     from hwprofiles.catalogue import load_cluster
     from hwprofiles.errors import ConfigError
     from planner.models import load_model
@@ -69,19 +66,16 @@ def oracle(
         raise ConfigError("batch must be given for all devices or a device, got both --batch and --batch-per-gpu")
     per_device = batch_per_gpu or (None if batch else BATCH_PER_GPU)
     options = OracleOptions(segments=segments, group=group, memory_reuse=memory_reuse)
-    with ExitStack() as stack:
-        page = stack.enter_context(whole_file(out / "index.html")) if out else None
-        numbers = stack.enter_context(whole_file(out / "oracle.json")) if out else None
-        progress = stack.enter_context(progress_bar(model))
+    with page_files(out, "oracle.json") as files, progress_bar(model) as progress:
         table = project(
             load_model(model, batch=batch or per_device or 1), load_cluster(cluster), dataset=dataset,
             devices=device_counts(gpus), strategies=strategy_list(strategies), batch_per_device=per_device,
             options=options, epochs=epochs, budget_gpu_hours=budget_gpu_hours, simulate=simulate, progress=progress,
         )  # fmt: skip
         values = table.values()
-        if page and numbers:
-            write_oracle_page(table, page)
-            numbers.write_bytes(to_json(values))
+        if files:
+            write_oracle_page(table, files[0])
+            files[1].write_bytes(to_json(values))
     print_json(values) if json else _show(table, out)
 
 

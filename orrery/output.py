@@ -9,7 +9,7 @@ from typing import Any
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["print_json", "to_json", "whole_file"]
+__all__ = ["page_files", "print_json", "to_json", "whole_file"]
 
 
 @contextmanager
@@ -38,6 +38,20 @@ def whole_file(path: Path) -> Iterator[Path]:
             for folder in missing_folders:
                 folder.rmdir()
         raise
+
+
+@contextmanager
+def page_files(folder: Path | None, numbers: str) -> Iterator[tuple[Path, Path] | None]:
+    """Yield where to write a folder's page, ``index.html``, and its numbers; None where no folder is asked for.
+
+    Raises:
+        ConfigError: As for ``whole_file``.
+    """
+    if folder is None:
+        yield None
+        return
+    with whole_file(folder / "index.html") as page, whole_file(folder / numbers) as values:
+        yield page, values
 
 
 def _create(partial: Path, *, target: Path) -> None:

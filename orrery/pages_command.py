@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orrery.options import Json, PlanFile
 from orrery.output import print_json, whole_file
 from orrery.progress import progress_bar
 from orrery.views import print_pairs, print_table
@@ -16,11 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["index", "show", "timeline"]
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")]
 Measured = Annotated[
     Path | None, typer.Option(metavar="FILE", help="measured.npz of a run of the plan, shown beside the simulation.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
 
 
 def timeline(

@@ -1,10 +1,11 @@
 """``orrery probe``: measure this machine, and write what planners need to know of it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orrery.options import Batch, Device, Json
 from orrery.output import print_json, to_json, whole_file
 from orrery.progress import progress_bar
 from orrery.views import print_pairs, print_table
@@ -20,30 +21,25 @@ _SHOWN_BYTES = (4, 2**20, 32 * 2**20)
 def probe(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Models whose layers are measured.")],
     *,
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a mini-batch, all processes.")],
+    batch: Batch,
     processes: Annotated[int, typer.Option(min=1, metavar="N", help="Processes that compute at the same time.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for cluster.yaml and profile.yaml.")],
     strategies: Annotated[
         str, typer.Option(metavar="S,S,...", help="Strategies whose parts are measured; all: whatever divides.")
     ] = "data,model,owt,spatial",
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")] = "auto",
+    device: Device = "auto",
     threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads a process; 0: cores, shared.")] = 0,
     repetitions: Annotated[int, typer.Option(min=1, metavar="N", help="Samples of every part at most.")] = 25,
     max_parts: Annotated[int, typer.Option(min=1, metavar="N", help="Most parts of one model.")] = 400,
     codings: Annotated[
         str, typer.Option(metavar="T,T,...", help="Data types to encode and decode; else all, without parameters.")
     ] = "",
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """Measure layers, data types and links on this machine; write a cluster file and a compute profile."""
-    from importlib.util import find_spec
+    from executor.needs import check_torch
 
-    from hwprofiles.errors import ConfigError
-
-    if find_spec("torch") is None:
-        raise ConfigError("probe must have torch, which the extra orrery[executor] brings")
+    check_torch("probe")
     from executor.probe import CODED_TYPES
     from executor.probe import probe as probe_machine
     from planner.eight_bit.lists import type_list

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from orrery.options import Json
 from orrery.output import print_json, whole_file
 from orrery.progress import progress_bar
 from orrery.views import print_table, row_values
@@ -22,9 +23,7 @@ def reproduce(
     numbers: Annotated[
         int, typer.Option(min=1, metavar="N", help="Random numbers of each group of eight-bit's Table 2.")
     ] = 25_000_000,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")] = (
-        False
-    ),
+    json: Json = False,
 ) -> None:
     """Set the printed results of a paper beside ours."""
     from hwprofiles.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from orrery.options import Device, Json, PlanFile, StandInCompute
+from orrery.options import Device, Json, PlanFile, Seed, StandInCompute, Threads, Trace
 from orrery.output import print_json, to_json, whole_file
 from orrery.progress import progress_bar
 from orrery.views import print_pairs
@@ -23,83 +23,83 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Ranks to start here; as many as the plan has devices if not given."),
+]
+Steps = Annotated[int, typer.Option(metavar="K", help="Training steps in all, with those before a resume.")]
+Data = Annotated[
+    str, typer.Option(metavar="D", help="generated, generated:N, FILE.npz, INPUTS.npy,TARGETS.npy or an image folder.")
+]
+Rule = Annotated[Literal["sgd", "adam"], typer.Option(help="Rule of the update.")]
+Overlap = Annotated[bool, typer.Option(help="Send beside arithmetic, or wait for every message.")]
+Memory = Annotated[
+    bool, typer.Option("--memory", help="Count what the first two iterations allocate, beside the prediction.")
+]
+Checkpoint = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for checkpoints.")]
+CheckpointEvery = Annotated[int, typer.Option(metavar="K", help="Steps between checkpoints; 0: only after the last.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder for timeline.csv, losses.csv, run.json, measured.npz and logs."),
+]
+StallTimeout = Annotated[
+    float | None,
+    typer.Option(metavar="S", help="Silence that ends the run: 20 s, or 5 times the longest predicted task."),
+]
+
+
 def run(
     plan_file: PlanFile,
     *,
-    processes: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Ranks to start here; as many as the plan has devices if not given."),
-    ] = None,
-    steps: Annotated[int, typer.Option(metavar="K", help="Training steps in all, with those before a resume.")] = 10,
-    data: Annotated[
-        str,
-        typer.Option(metavar="D", help="generated, generated:N, FILE.npz, INPUTS.npy,TARGETS.npy or an image folder."),
-    ] = "generated",
-    optimizer: Annotated[Literal["sgd", "adam"], typer.Option(help="Rule of the update.")] = "sgd",
-    learning_rate: Annotated[float, typer.Option(metavar="R")] = 0.01,
+    processes: Processes = None,
+    steps: Steps = 10,
+    data: Data = "generated",
+    optimizer: Rule = "sgd",
+    learning_rate: Annotated[float, typer.Option(metavar="R", help="Of the update.")] = 0.01,
     momentum: Annotated[float, typer.Option(metavar="M", help="Of sgd, in [0, 1).")] = 0.9,
-    weight_decay: Annotated[float, typer.Option(metavar="W")] = 0.0,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of first values, data and dropout.")] = 0,
-    overlap: Annotated[bool, typer.Option(help="Send beside arithmetic, or wait for every message.")] = True,
+    weight_decay: Annotated[float, typer.Option(metavar="W", help="Share of each parameter in its gradient.")] = 0.0,
+    seed: Seed = 0,
+    overlap: Overlap = True,
     stand_in_compute: StandInCompute = False,
     device: Device = "auto",
-    threads: Annotated[int, typer.Option(metavar="T", help="Of each rank; 0: the cores, shared equally.")] = 0,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Count what the first two iterations allocate, beside the prediction.")
-    ] = False,
-    checkpoint: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for checkpoints.")] = None,
-    checkpoint_every: Annotated[
-        int, typer.Option(metavar="K", help="Steps between checkpoints; 0: only after the last.")
-    ] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder for timeline.csv, losses.csv, run.json, measured.npz and logs."),
-    ] = None,
-    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Chrome trace to write, for Perfetto.")] = None,
-    stall_timeout: Annotated[
-        float | None,
-        typer.Option(metavar="S", help="Silence that ends the run: 20 s, or 5 times the longest predicted task."),
-    ] = None,
+    threads: Threads = 0,
+    memory: Memory = False,
+    checkpoint: Checkpoint = None,
+    checkpoint_every: CheckpointEvery = 0,
+    resume: Resume = False,
+    out: Out = None,
+    trace: Trace = None,
+    stall_timeout: StallTimeout = None,
     json: Json = False,
 ) -> None:
     """Train by a plan with real processes, and measure every task.
 
     Without --processes, and with the variables of torchrun in the environment, it is one rank of a larger run.
     """
-    from importlib.util import find_spec
-
+    from executor.needs import check_torch
     from executor.optimizer_spec import OptimizerSpec
     from executor.options import RunOptions
-    from hwprofiles.errors import ConfigError
 
-    if find_spec("torch") is None:
-        raise ConfigError("run must have torch, which the extra orrery[executor] brings")
+    check_torch("run")
+    rule = OptimizerSpec(name=optimizer, learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay)
     options = RunOptions(
-        plan=str(plan_file),
-        steps=steps,
-        seed=seed,
-        data=data,
-        optimizer=OptimizerSpec(
-            name=optimizer, learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay
-        ),
-        overlap=overlap,
-        stand_in=stand_in_compute,
-        device=device,
-        threads=threads,
-        memory=memory,
-        checkpoint=str(checkpoint or ""),
-        checkpoint_every=checkpoint_every,
-        resume=resume,
-        out=str(out or ""),
-    )
+        plan=str(plan_file), steps=steps, seed=seed, data=data, optimizer=rule, overlap=overlap,
+        stand_in=stand_in_compute, device=device, threads=threads, memory=memory, checkpoint=str(checkpoint or ""),
+        checkpoint_every=checkpoint_every, resume=resume, out=str(out or ""),
+    )  # fmt: skip
     report = _Report(out=out, trace=trace, json=json)
     if processes is None and {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         raise typer.Exit(_take_place(options, report, stall_timeout))
-    from executor.run import run as run_here
+    _run_here(options, report, processes=processes, stall_s=stall_timeout)
+
+
+def _run_here(options: "RunOptions", report: "_Report", *, processes: int | None, stall_s: float | None) -> None:
+    """Start the ranks on this machine, and watch over them."""
+    from executor.run import run
 
     with report.files() as files, progress_bar("starting") as progress:
-        ran = run_here(options, processes=processes, stall_s=stall_timeout, progress=progress)
+        ran = run(options, processes=processes, stall_s=stall_s, progress=progress)
         values = report.write(ran, options, files)
     report.show(values)
 

@@ -1,117 +1,160 @@
 """``orrery streams``: what sub-tasks on streams with priorities bring on one device."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from orrery.options import Batch, Exchange, Json, Model
 from orrery.output import print_json, whole_file
-from orrery.progress import progress_bar
-from orrery.views import print_rich
+from orrery.progress import Progress, progress_bar
+from orrery.views import print_rich, print_table
 
 if TYPE_CHECKING:
     from executor.streams.measure import MeasuredStreams
+    from planner.graph import ComputationGraph
     from planner.streams.compare import StreamComparison
     from planner.streams.many import ManyDevices
 
 __all__ = ["streams"]
 
+Schedules = Annotated[
+    str, typer.Option(metavar="S,S,...", help="Schedules, separated by commas; gains are over the first.")
+]
+Reading = Annotated[
+    Literal["geometry", "throughput"],
+    typer.Option(help="What a kernel keeps from others: the room of its blocks, or only what its speed asks for."),
+]
+Alpha = Annotated[int | None, typer.Option(metavar="A", help="Priority of weight gradients below their layer path.")]
+Beta = Annotated[int | None, typer.Option(metavar="B", help="Priority of bias gradients below their layer path.")]
+Method = Annotated[
+    Literal["auto", "levels", "queue", "synchronisation"],
+    typer.Option(help="How priorities reach a device; auto: by its levels, or the faster of the other two."),
+]
+MaxStreams = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Streams that may be used; else what the device runs.")
+]
+HoldMib = Annotated[float | None, typer.Option(metavar="MIB", help="Most that delayed weight gradients may hold.")]
+ManyCluster = Annotated[
+    str, typer.Option(metavar="C", help="In place of a device: data-parallel on all devices of a cluster.")
+]
+Tries = Annotated[
+    int, typer.Option(min=0, metavar="N", help="With --cluster: layers whose gradients are placed one by one.")
+]
+Cores = Annotated[int | None, typer.Option(min=1, metavar="K", help="With --run: cores to use; else all.")]
+CriticalCores = Annotated[
+    int | None, typer.Option(min=1, metavar="K", help="With --run: cores of a critical sub-task; else half.")
+]
+
 
 def streams(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as vgg16 or resnet50.")],
+    model: Model,
     *,
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a mini-batch.")],
+    batch: Batch,
     device: Annotated[str, typer.Option(metavar="D", help="Compute profile, such as p100, or file.")] = "p100",
-    schedules: Annotated[
-        str, typer.Option(metavar="S,S,...", help="Schedules, separated by commas; gains are over the first.")
-    ] = "one-stream,layers,asynchronous,critical-path",
-    occupancy: Annotated[
-        Literal["geometry", "throughput"],
-        typer.Option(help="What a kernel keeps from others: the room of its blocks, or only what its speed asks for."),
-    ] = "geometry",
-    alpha: Annotated[
-        int | None, typer.Option(metavar="A", help="Priority of weight gradients below their layer path.")
-    ] = None,
-    beta: Annotated[
-        int | None, typer.Option(metavar="B", help="Priority of bias gradients below their layer path.")
-    ] = None,
-    method: Annotated[
-        Literal["auto", "levels", "queue", "synchronisation"],
-        typer.Option(help="How priorities reach a device; auto: by its levels, or the faster of the other two."),
-    ] = "auto",
-    max_streams: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Streams that may be used; else what the device runs.")
-    ] = None,
-    hold_mib: Annotated[
-        float | None, typer.Option(metavar="MIB", help="Most that delayed weight gradients may hold.")
-    ] = None,
-    cluster: Annotated[
-        str, typer.Option(metavar="C", help="In place of a device: data-parallel on all devices of a cluster.")
-    ] = "",
-    exchange: Annotated[str, typer.Option(metavar="X", help="With --cluster: how gradients are exchanged.")] = "ring",
-    tries: Annotated[
-        int, typer.Option(min=0, metavar="N", help="With --cluster: layers whose gradients are placed one by one.")
-    ] = 16,
+    schedules: Schedules = "one-stream,layers,asynchronous,critical-path",
+    occupancy: Reading = "geometry",
+    alpha: Alpha = None,
+    beta: Beta = None,
+    method: Method = "auto",
+    max_streams: MaxStreams = None,
+    hold_mib: HoldMib = None,
+    cluster: ManyCluster = "",
+    exchange: Exchange = "ring",
+    tries: Tries = 16,
     run: Annotated[
         bool, typer.Option("--run", help="Run them on this machine's cores, beside the prediction.")
     ] = False,
-    cores: Annotated[int | None, typer.Option(min=1, metavar="K", help="With --run: cores to use; else all.")] = None,
-    critical_cores: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="With --run: cores of a critical sub-task; else half.")
-    ] = None,
+    cores: Cores = None,
+    critical_cores: CriticalCores = None,
     rounds: Annotated[int, typer.Option(min=1, metavar="R", help="With --run: measured steps of each schedule.")] = 5,
     html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Page to write.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON value (seconds, bytes) and nothing else.")] = (
-        False
-    ),
+    json: Json = False,
 ) -> None:
     """Compare schedules of the backward pass: one stream, barriers between layers, asynchronous, critical paths."""
-    from contextlib import nullcontext
-
     from planner.models import load_model
-    from planner.streams.compare import Question, compare_schedules
     from planner.streams.schedules import PathOptions
-    from reports.streams_page import write_streams_page
 
-    names = tuple(name.strip() for name in schedules.split(","))
-    options = PathOptions(alpha=alpha, beta=beta, method=method)
-    hold_bytes = None if hold_mib is None else hold_mib * 2**20
+    of_device = {"max_streams": max_streams, "cores": cores, "critical_cores": critical_cores}
+    if cluster:
+        _left_out("with --cluster", run=run or None, html=html, alpha=alpha, beta=beta, hold_mib=hold_mib, **of_device)
+    elif run:
+        _left_out("with --run, whose streams are threads", max_streams=max_streams)
+    else:
+        _left_out("without --run", cores=cores, critical_cores=critical_cores)
+    asked: dict[str, Any] = {
+        "schedules": tuple(name.strip() for name in schedules.split(",")),
+        "options": PathOptions(alpha=alpha, beta=beta, method=method),
+        "hold_bytes": None if hold_mib is None else hold_mib * 2**20,
+    }
     with whole_file(html) if html else nullcontext() as page, progress_bar(model) as progress:
         graph = load_model(model, batch=batch)
         if cluster:
-            from hwprofiles.catalogue import load_cluster
-            from planner.streams.many import arrange
+            answer = _many(graph, cluster, exchange=exchange, reading=occupancy, tries=tries, progress=progress)
+        elif run:
+            asked |= {"cores": cores, "critical_cores": critical_cores, "rounds": rounds}
+            answer = _measured(graph, page, progress=progress, **asked)
+        else:
+            asked |= {"device": device, "reading": occupancy, "max_streams": max_streams}
+            answer = _simulated(graph, page, progress=progress, **asked)
+    if json:
+        return print_json(answer.values)
+    answer.show()
+    if html:
+        print(f"page: {html}")
 
-            many = arrange(
-                graph, load_cluster(cluster), exchange=exchange, reading=occupancy, tries=tries, progress=progress
-            )
-            rows = _many_rows(many)
-            values = {"model": model, "cluster": cluster, "batch": batch, "rows": rows}
-            return print_json(values) if json else _show_many(rows)
-        if run:
-            from executor.streams.measure import measure_streams
-            from executor.streams.view import as_comparison, measured_values
 
-            measured = measure_streams(
-                graph, cores=cores, critical_cores=critical_cores, rounds=rounds, schedules=names, options=options,
-                hold_bytes=hold_bytes, progress=progress,
-            )  # fmt: skip
-            if page:
-                write_streams_page(as_comparison(measured), page)
-            return print_json(measured_values(measured)) if json else _show_measured(measured, html)
-        question = Question(
-            graph=graph,
-            device=device,
-            schedules=names,
-            reading=occupancy,
-            options=options,
-            hold_bytes=hold_bytes,
-            max_streams=max_streams,
-        )
-        found = compare_schedules(question, progress)
-        if page:
-            write_streams_page(found, page)
-    print_json(_values(found)) if json else _show(found, html)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What was found, for programs and for people."""
+
+    values: dict[str, Any]
+    show: Callable[[], None]
+
+
+def _left_out(where: str, **options: object) -> None:
+    """Refuse options that would be passed over in silence."""
+    from hwprofiles.errors import ConfigError
+
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(f"{name} must be left out {where}, got {str(value)!r}")
+
+
+def _many(graph: "ComputationGraph", cluster: str, **asked: Any) -> _Answer:
+    """Arrangements of the gradients and their exchanges on all devices of a cluster."""
+    from hwprofiles.catalogue import load_cluster
+    from planner.streams.many import arrange
+
+    rows = _many_rows(arrange(graph, load_cluster(cluster), **asked))
+    values = {"model": graph.name, "cluster": cluster, "batch": graph.batch, "rows": rows}
+    return _Answer(values=values, show=lambda: _show_many(rows))
+
+
+def _measured(graph: "ComputationGraph", page: Path | None, **asked: Any) -> _Answer:
+    """The schedules run on the cores of this machine."""
+    from executor.streams.measure import measure_streams
+    from executor.streams.view import as_comparison, measured_values
+    from reports.streams_page import write_streams_page
+
+    found = measure_streams(graph, **asked)
+    if page:
+        write_streams_page(as_comparison(found), page)
+    return _Answer(values=measured_values(found), show=lambda: _show_measured(found))
+
+
+def _simulated(graph: "ComputationGraph", page: Path | None, *, progress: Progress | None, **asked: Any) -> _Answer:
+    """The schedules simulated on a device."""
+    from planner.streams.compare import Question, compare_schedules
+    from reports.streams_page import write_streams_page
+
+    found = compare_schedules(Question(graph=graph, **asked), progress)
+    if page:
+        write_streams_page(found, page)
+    return _Answer(values=_values(found), show=lambda: _show(found))
 
 
 def _values(found: "StreamComparison") -> dict[str, Any]:
@@ -135,17 +178,14 @@ def _values(found: "StreamComparison") -> dict[str, Any]:
     }
 
 
-def _show(found: "StreamComparison", html: Path | None) -> None:
+def _show(found: "StreamComparison") -> None:
     from reports.streams_page import headline, streams_table
 
     print_rich(streams_table(found))
-    lines = [headline(found), *found.notes]
-    print("\n".join([*lines, f"page: {html}"] if html else lines))
+    print("\n".join([headline(found), *found.notes]))
 
 
-def _show_measured(found: "MeasuredStreams", html: Path | None) -> None:
-    from orrery.views import print_table
-
+def _show_measured(found: "MeasuredStreams") -> None:
     rows = [
         {
             "schedule": row.name,
@@ -160,8 +200,6 @@ def _show_measured(found: "MeasuredStreams", html: Path | None) -> None:
         for row in found.results
     ]
     print_table(rows)
-    if html:
-        print(f"page: {html}")
 
 
 def _many_rows(found: "ManyDevices") -> list[dict[str, Any]]:
@@ -175,8 +213,6 @@ def _many_rows(found: "ManyDevices") -> list[dict[str, Any]]:
 
 
 def _show_many(rows: list[dict[str, Any]]) -> None:
-    from orrery.views import print_table
-
     print_table(
         [
             {

@@ -1,112 +1,138 @@
 """``orrery validate``: predict strategies, run them, and set both side by side."""
 
 import sys
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.options import Device, Json, Page, StandInCompute, Strategies
-from orrery.output import print_json, to_json, whole_file
+from orrery.options import Batch, Device, Exchange, Json, Model, Page, Seed, StandInCompute, Strategies, Threads
+from orrery.output import page_files, print_json, to_json
 from orrery.progress import progress_bar
 from orrery.views import print_table
 
 if TYPE_CHECKING:
+    from executor.lab import Hosts
+    from executor.options import RunOptions
     from executor.validation.result import Validation
 
 __all__ = ["validate"]
 
 TABLES = ("kinds", "layers", "edges", "tasks")
 
+Processes = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Ranks; as many as the lab has hosts if not given.")
+]
+Predicted = Annotated[
+    str | None, typer.Option(metavar="C", help="Cluster to predict with; this machine is probed if not given.")
+]
+Lab = Annotated[str | None, typer.Option(metavar="C", help="Cluster to make of network namespaces, and to run in.")]
+StandInCodes = Annotated[
+    bool, typer.Option("--stand-in-codes", help="With --stand-in-compute: wait instead of encoding and decoding.")
+]
+GradientTypes = Annotated[
+    str, typer.Option(metavar="T,T,...", help="Run every strategy also with gradients as these data types.")
+]
+ActivationTypes = Annotated[
+    str, typer.Option(metavar="T,T,...", help="Also with tensors between layers, and their gradients, as these.")
+]
+Rounds = Annotated[int, typer.Option(min=1, metavar="R", help="Turns of each strategy at most.")]
+Spread = Annotated[
+    float, typer.Option(min=0.0, metavar="S", help="Share to which medians are to be known; ends the rounds.")
+]
+Budget = Annotated[float, typer.Option(min=0.0, metavar="S", help="No round begins after so many seconds.")]
+
 
 def validate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as vgg11-cifar.")],
+    model: Model,
     *,
-    processes: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Ranks; as many as the lab has hosts if not given.")
-    ] = None,
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a mini-batch, all ranks.")],
+    processes: Processes = None,
+    batch: Batch,
     strategies: Strategies = "data,model,owt,spatial,layerwise",
-    cluster: Annotated[
-        str | None, typer.Option(metavar="C", help="Cluster to predict with; this machine is probed if not given.")
-    ] = None,
-    lab: Annotated[
-        str | None, typer.Option(metavar="C", help="Cluster to make of network namespaces, and to run in.")
-    ] = None,
+    cluster: Predicted = None,
+    lab: Lab = None,
     stand_in_compute: StandInCompute = False,
-    stand_in_codes: Annotated[
-        bool, typer.Option("--stand-in-codes", help="With --stand-in-compute: wait instead of encoding and decoding.")
-    ] = False,
-    exchange: Annotated[str, typer.Option(metavar="E", help="How gradients are exchanged.")] = "ring",
-    compress_gradients: Annotated[
-        str, typer.Option(metavar="T,T,...", help="Run every strategy also with gradients as these data types.")
-    ] = "",
-    compress_activations: Annotated[
-        str, typer.Option(metavar="T,T,...", help="Also with tensors between layers, and their gradients, as these.")
-    ] = "",
-    rounds: Annotated[int, typer.Option(min=1, metavar="R", help="Turns of each strategy at most.")] = 12,
-    spread: Annotated[
-        float, typer.Option(min=0.0, metavar="S", help="Share to which medians are to be known; ends the rounds.")
-    ] = 0.02,
-    budget: Annotated[float, typer.Option(min=0.0, metavar="S", help="No round begins after so many seconds.")] = 300.0,
+    stand_in_codes: StandInCodes = False,
+    exchange: Exchange = "ring",
+    compress_gradients: GradientTypes = "",
+    compress_activations: ActivationTypes = "",
+    rounds: Rounds = 12,
+    spread: Spread = 0.02,
+    budget: Budget = 300.0,
     device: Device = "auto",
-    threads: Annotated[int, typer.Option(min=0, metavar="T", help="Of each rank; 0: the cores, shared equally.")] = 0,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of first values, data, dropout and order of turns.")] = 0,
+    threads: Threads = 0,
+    seed: Seed = 0,
     out: Page = None,
     json: Json = False,
 ) -> None:
     """Probe, plan, simulate, run and compare: how far predictions can be trusted here."""
-    from importlib.util import find_spec
+    from executor.needs import check_torch
 
-    from hwprofiles.catalogue import load_cluster
-    from hwprofiles.errors import ConfigError
-
-    if find_spec("torch") is None:
-        raise ConfigError("validate must have torch, which the extra orrery[executor] brings")
-    if lab and cluster:
-        raise ConfigError(f"cluster must be left out with a lab, which is the cluster, got {cluster!r}")
-    if lab:
-        processes = processes or len(load_cluster(lab).devices)
-        from executor.lab import is_inside, run_inside
-
-        if not is_inside():  # the same command again, where hosts can be made
-            raise typer.Exit(run_inside([sys.executable, "-m", "orrery", *sys.argv[1:]]))
-    if processes is None:
-        raise ConfigError("processes must be given where there is no lab, got none")
-    from executor.lab import lab_hosts
-    from executor.options import RunOptions
+    check_torch("validate")
+    options = _run_options(stand_in_compute, stand_in_codes, device=device, threads=threads, seed=seed)
+    ranks = _ranks(processes, lab=lab, cluster=cluster)
     from executor.validation.validate import validate as validate_strategies
     from planner.eight_bit.lists import type_list
     from planner.hybrids import split_list
     from reports.validation_page import write_validation_page
 
-    names = split_list(strategies)
-    if stand_in_codes and not stand_in_compute:
-        raise ConfigError("stand_in_codes must be left out without stand_in_compute: arithmetic is then real, too")
-    options = RunOptions(
-        plan="", stand_in=stand_in_compute, real_codes=stand_in_compute and not stand_in_codes, device=device,
-        threads=threads, seed=seed,
-    )  # fmt: skip
-    types = [type_list(text) if text else () for text in (compress_gradients, compress_activations)]
-    page = whole_file(out / "index.html") if out else nullcontext()
-    numbers = whole_file(out / "validation.json") if out else nullcontext()
-    hosts = lab_hosts(load_cluster(lab)) if lab else nullcontext()
-    with page as page_file, numbers as numbers_file, progress_bar(model) as progress, hosts as where:
+    with page_files(out, "validation.json") as files, progress_bar(model) as progress, _hosts(lab) as hosts:
         found = validate_strategies(
-            model, batch=batch, strategies=names, processes=processes, cluster=lab or cluster, hosts=where, run=options,
-            rounds=rounds, spread=spread, budget_s=budget, exchange=exchange, compress_gradients=types[0],
-            compress_activations=types[1], out=out, progress=progress,
+            model, batch=batch, strategies=split_list(strategies), processes=ranks, cluster=lab or cluster,
+            hosts=hosts, run=options, rounds=rounds, spread=spread, budget_s=budget, exchange=exchange,
+            compress_gradients=type_list(compress_gradients) if compress_gradients else (),
+            compress_activations=type_list(compress_activations) if compress_activations else (),
+            out=out, progress=progress,
         )  # fmt: skip
         values = validation_values(found)
-        if page_file and numbers_file:
-            write_validation_page(found, page_file)
-            numbers_file.write_bytes(to_json(values))
+        if files:
+            write_validation_page(found, files[0])
+            files[1].write_bytes(to_json(values))
     if json:
         return print_json(values)
     _print(found)
     if out:
         print(f"page: {out / 'index.html'}")
+
+
+def _ranks(processes: int | None, *, lab: str | None, cluster: str | None) -> int:
+    """How many processes run; a lab that is not there yet gets the same command, inside, and ends this one."""
+    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.errors import ConfigError
+
+    if lab and cluster:
+        raise ConfigError(f"cluster must be left out with a lab, which is the cluster, got {cluster!r}")
+    if not lab:
+        if processes is None:
+            raise ConfigError("processes must be given where there is no lab, got none")
+        return processes
+    hosts = len(load_cluster(lab).devices)
+    from executor.lab import is_inside, run_inside
+
+    if not is_inside():
+        raise typer.Exit(run_inside([sys.executable, "-m", "orrery", *sys.argv[1:]]))
+    return processes or hosts
+
+
+def _hosts(lab: str | None) -> "AbstractContextManager[Hosts | None]":
+    """The hosts of a lab while the block lasts, or None."""
+    from executor.lab import lab_hosts
+    from hwprofiles.catalogue import load_cluster
+
+    return lab_hosts(load_cluster(lab)) if lab else nullcontext()
+
+
+def _run_options(stand_in: bool, stand_in_codes: bool, *, device: str, threads: int, seed: int) -> "RunOptions":
+    from executor.options import RunOptions
+    from hwprofiles.errors import ConfigError
+
+    if stand_in_codes and not stand_in:
+        raise ConfigError("stand_in_codes must be left out without stand_in_compute: arithmetic is then real, too")
+    return RunOptions(
+        plan="", stand_in=stand_in, real_codes=stand_in and not stand_in_codes, device=device, threads=threads,
+        seed=seed,
+    )  # fmt: skip
 
 
 def validation_values(found: "Validation") -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from orrery.options import Json, Page
-from orrery.output import print_json, to_json, whole_file
+from orrery.options import Batch, Cluster, Exchange, Json, Model, Page
+from orrery.output import page_files, print_json, to_json
 from orrery.progress import progress_bar
 from orrery.views import print_rich
 
@@ -35,10 +35,10 @@ whatif = typer.Typer(
 
 @whatif.command("model")
 def by_hand(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, such as vgg16.")],
+    model: Model,
     *,
-    cluster: Annotated[str, typer.Option(metavar="C", help="Cluster of today, or file.")],
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a mini-batch, all devices.")],
+    cluster: Cluster,
+    batch: Batch,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=X", help="Change, such as link.ib.bandwidth_gbyte_per_s=25; all together."),
@@ -46,7 +46,7 @@ def by_hand(
     strategies: Annotated[str, typer.Option(metavar="S,S,...", help="Strategies, each planned anew.")] = (
         "data,owt,layerwise"
     ),
-    exchange: Annotated[str, typer.Option(metavar="X", help="How gradients are exchanged.")] = "ring",
+    exchange: Exchange = "ring",
     top: Annotated[int, typer.Option(min=0, metavar="N", help="Sensitivities printed a strategy.")] = 3,
     json: Json = False,
 ) -> None:
@@ -74,7 +74,7 @@ def by_hand(
 @whatif.command("eight-bit")
 def eight_bit(
     *,
-    cluster: Annotated[str, typer.Option(metavar="C", help="Cluster, such as titanx-4, or file.")],
+    cluster: Cluster,
     model: Annotated[str, typer.Option(metavar="M", help="Model, such as alexnet or vgg16.")],
     batch_per_device: Annotated[int, typer.Option(min=1, metavar="B", help="Samples of each device.")] = 128,
     sub_batches: Annotated[
@@ -103,18 +103,13 @@ def eight_bit(
 
     Every point is a plan of ours (samples in the first part, channels in the fully connected one), simulated.
     """
-    from contextlib import ExitStack
-
     from hwprofiles.catalogue import load_cluster
     from planner.eight_bit.lists import factors, type_list, whole_numbers
     from planner.eight_bit.whatif import Question, sweep
     from planner.models import load_model
     from reports.eight_bit_page import write_eight_bit_page
 
-    with ExitStack() as stack:
-        page = stack.enter_context(whole_file(out / "index.html")) if out else None
-        values_file = stack.enter_context(whole_file(out / "whatif.json")) if out else None
-        progress = stack.enter_context(progress_bar(model))
+    with page_files(out, "whatif.json") as files, progress_bar(model) as progress:
         question = Question(
             graph=load_model(model, batch=batch_per_device),
             cluster=load_cluster(cluster),
@@ -127,9 +122,9 @@ def eight_bit(
         )
         found = sweep(question, exact=exact, progress=progress)
         values = found.values()
-        if page and values_file:
-            write_eight_bit_page(found, page)
-            values_file.write_bytes(to_json(values))
+        if files:
+            write_eight_bit_page(found, files[0])
+            files[1].write_bytes(to_json(values))
     print_json(values) if json else _show(found, out)
 
 

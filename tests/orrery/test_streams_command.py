@@ -31,6 +31,10 @@ def test_values_are_one_json_value(tmp_path):
         (["--device", "h100-80gb"], "'h100-80gb' must have a section 'launch'"),
         (["--schedules", "fastest"], "schedules must be of one-stream"),
         (["--hold-mib", "-1"], "hold_bytes must be >= 0"),
+        (["--cores", "2"], "cores must be left out without --run, got '2'"),
+        (["--run", "--max-streams", "2"], "max_streams must be left out with --run, whose streams are threads"),
+        (["--cluster", "p100-4x4", "--html", "page.html"], "html must be left out with --cluster, got 'page.html'"),
+        (["--cluster", "p100-4x4", "--alpha", "2"], "alpha must be left out with --cluster, got '2'"),
         (["--device", "nothing"], "unknown compute profile 'nothing'"),
     ],
 )

@@ -1,0 +1,17 @@
+"""What must be installed to run anything, asked without loading it."""
+
+from importlib.util import find_spec
+
+from hwprofiles.errors import ConfigError
+
+__all__ = ["check_torch"]
+
+
+def check_torch(command: str) -> None:
+    """Check that a command can run things for real.
+
+    Raises:
+        ConfigError: torch is not installed.
+    """
+    if find_spec("torch") is None:
+        raise ConfigError(f"{command} must have torch, which the extra orrery[executor] brings")
