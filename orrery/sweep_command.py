@@ -8,7 +8,7 @@ import typer
 from orrery.options import Json
 from orrery.output import print_json, whole_file
 from orrery.progress import progress_bar
-from orrery.views import print_pairs, print_rich
+from orrery.views import print_pairs, print_rich, print_width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def results(
         list[str] | None, typer.Option(metavar="COND", help="Rows such as \"devices <= 96 and strategy == 'data'\".")
     ] = None,
     sort: Annotated[str, typer.Option(metavar="COLUMN", help="Sort by it; with - before it, greatest first.")] = "",
-    columns: Annotated[str, typer.Option(metavar="C,C,...", help="Columns to show and export; else all.")] = "",
+    columns: Annotated[str, typer.Option(metavar="C,C,...", help="Columns to show and export; or all.")] = "",
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print.")] = _SHOWN,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV to write, all rows that are left.")] = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Parquet to write, likewise.")] = None,
@@ -60,7 +60,7 @@ def results(
     copy: Annotated[
         Path | None, typer.Option(metavar="NEW", help="Copy what can be read of a damaged or other store.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON value, all rows that are left.")] = False,
+    json: Json = False,
 ) -> None:
     """Filter, sort and export what sweeps have stored."""
     from planner.sweep import Store
@@ -81,12 +81,20 @@ def results(
             write_sweep_page(frame, partial, name=store.name)
     if json:
         return print_json({"rows": frame.to_dict(orient="records")})
-    _show(frame, limit)
+    _show(frame, limit, chosen=bool(columns))
 
 
-def _show(frame: "pd.DataFrame", limit: int) -> None:
-    from reports.sweep_table import sweep_table
+def _show(frame: "pd.DataFrame", limit: int, *, chosen: bool) -> None:
+    """Print the first rows, with as many columns as fit where none were chosen, and what is not shown."""
+    from reports.sweep_table import fitting_columns, reason_lines, sweep_table
 
-    print_rich(sweep_table(frame.head(limit)))
-    more = f", the first {limit:,} shown" if len(frame) > limit else ""
-    print(f"{len(frame):,} points{more}")
+    rows = frame.head(limit)
+    names = list(rows.columns) if chosen else fitting_columns(rows, print_width())
+    print_rich(sweep_table(rows[names]))
+    shown = f", the first {limit:,} shown" if len(frame) > limit else ""
+    missing = [name for name in frame.columns if name not in names]
+    print(f"{len(frame):,} points{shown}")
+    for line in reason_lines(frame):
+        print(line)
+    if missing:
+        print(f"{len(missing)} of {len(frame.columns)} columns left out, see --columns all: {', '.join(missing)}")

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,10 +27,17 @@ __all__ = [
     "print_pairs",
     "print_rich",
     "print_table",
+    "print_width",
     "replay_values",
     "row_values",
     "told",
 ]
+
+_WIDTH = 160
+"""Of tables that no terminal shows."""
+
+_UNLESS_ZERO = ("tables_s", "search_s", "width", "compressed", "notes")
+"""Of a plan: what is told only where there is something."""
 
 STRATEGY_FIELDS = (
     "name", "additive_s", "simulated_s", "ladder_s", "images_per_s", "speedup", "moved_bytes", "compute_s",
@@ -89,9 +97,13 @@ def replay_values(replay: "Replay", *, plan: "StoredPlan") -> dict[str, Any]:
 
 
 def told(values: Mapping[str, Any], compressed: "Compressed") -> dict[str, Any]:
-    """The same for people: what is compressed in words, no configurations, which have a table of their own."""
-    words = {"compressed": compressed.describe() or "nothing"}
-    return {name: words.get(name, value) for name, value in values.items() if name != "configurations"}
+    """The same for people: what is compressed in words, no configurations, which have a table of their own.
+
+    What says nothing is left out: nothing compressed, no notes, no search.
+    """
+    said: dict[str, Any] = {**values, "compressed": compressed.describe()}
+    unsaid = {"configurations", *(name for name in _UNLESS_ZERO if not said.get(name))}
+    return {name: value for name, value in said.items() if name not in unsaid}
 
 
 def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]:
@@ -138,7 +150,12 @@ def print_rich(table: "Table") -> None:
     """Print a table: as wide as the terminal, and wide enough for all columns where there is none."""
     from rich.console import Console
 
-    Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
+    Console(markup=False, highlight=False, width=print_width()).print(table)
+
+
+def print_width() -> int:
+    """Characters of a line: the terminal's, and enough for wide tables where there is none."""
+    return get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
 
 
 def _header(name: str) -> str:

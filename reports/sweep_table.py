@@ -1,5 +1,6 @@
 """Results of sweeps for the terminal."""
 
+import re
 from collections.abc import Sequence
 
 import pandas as pd
@@ -9,10 +10,19 @@ from rich.text import Text
 
 from reports.units import Unit, byte_unit, memory_unit, plain_unit, time_unit
 
-__all__ = ["column_label", "column_texts", "column_unit", "sweep_table"]
+__all__ = ["column_label", "column_texts", "column_unit", "fitting_columns", "reason_lines", "sweep_table"]
 
 _UNITS = {"_per_s": plain_unit, "memory_bytes": memory_unit, "_bytes": byte_unit, "_s": time_unit}
 """By how a column's name ends; the first that fits."""
+
+_HEADER = 14
+"""Longest line of a header that can be broken."""
+
+_RESULTS = (
+    "iteration_s", "status", "devices", "images_per_s", "peak_memory_bytes", "exposed_communication_s", "moved_bytes",
+    "compute_s", "additive_s", "idle_s", "tasks", "seconds",
+)  # fmt: skip
+"""Results, those that matter most first; all other columns say which point it is."""
 
 
 def column_texts(name: str, values: "pd.Series[float]") -> tuple[str, list[str]]:
@@ -40,16 +50,73 @@ def column_label(name: str) -> str:
     return name if name.endswith("_per_s") else name.removesuffix("_bytes").removesuffix("_s")
 
 
+def fitting_columns(frame: pd.DataFrame, width: int) -> list[str]:
+    """Columns to show of a table that is too wide: what was varied, then of the results what matters most.
+
+    Args:
+        frame: Rows to show.
+        width: Characters of a line.
+
+    Returns:
+        Names in the frame's order.  A column of one value takes no room, for the title says it; errors, which are
+        sentences, are left to ``reason_lines``.
+    """
+    single = _single(frame)
+    room = width - 1 - sum(_width(frame, name) for name in frame.columns if name not in {*_RESULTS, "error", *single})
+    shown = set(single)
+    for name in (name for name in _RESULTS if name in frame.columns and name not in single):
+        room -= _width(frame, name)
+        if room < 0 and name != _RESULTS[0]:
+            break
+        shown.add(name)
+    return [name for name in frame.columns if name in shown or name not in {*_RESULTS, "error"}]
+
+
+def _width(frame: pd.DataFrame, name: str) -> int:
+    """Characters that a column takes, with its edge and the space on both sides."""
+    header, texts = column_texts(name, frame[name])
+    return max(map(len, (*_broken(header).split("\n"), *texts)), default=0) + 3
+
+
+def _broken(header: str) -> str:
+    """A header in lines, broken after points, underscores and spaces where it is long."""
+    lines = [""]
+    for piece in re.split(r"(?<=[._ ])", header):
+        if len(lines[-1] + piece.rstrip()) > _HEADER and lines[-1]:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _single(frame: pd.DataFrame) -> list[str]:
+    """Columns that hold one value in all rows."""
+    return [name for name in frame.columns if len(frame) > 1 and frame[name].nunique(False) == 1]
+
+
+def reason_lines(frame: pd.DataFrame) -> list[str]:
+    """Why points have no result: a sentence for each way to end, with its first reason."""
+    if not {"status", "error"} <= set(frame.columns):
+        return []
+    rows = frame[frame["status"] != "ok"].groupby("status", sort=True)["error"]
+    more = {status: reasons.nunique() - 1 for status, reasons in rows}
+    return [
+        f"{len(reasons):,} {status}: {reasons.iloc[0]}"
+        + (f" (other reasons: {more[status]:,}, in the column error)" if more[status] else "")
+        for status, reasons in rows
+    ]
+
+
 def sweep_table(frame: pd.DataFrame) -> Table:
     """Lay out one row a point; columns that hold one value in all rows go into the title, empty ones away."""
-    single = {name: frame[name].iloc[0] for name in frame.columns if len(frame) > 1 and frame[name].nunique(False) == 1}
-    said = [f"{name} {value}" for name, value in single.items() if value != "" and not pd.isna(value)]
+    single = _single(frame)
+    values = [(name, frame[name].iloc[0]) for name in single]
+    said = [f"{name} {value}" for name, value in values if value != "" and not pd.isna(value)]
     table = Table(title=", ".join(said) or None)
-    shown = [name for name in frame.columns if name not in single]
     cells = []
-    for name in shown:
+    for name in (name for name in frame.columns if name not in single):
         header, texts = column_texts(name, frame[name])
-        table.add_column(Text(header), justify="right" if is_numeric_dtype(frame[name]) else "left")
+        numeric = is_numeric_dtype(frame[name])
+        table.add_column(Text(_broken(header)), justify="right" if numeric else "left", overflow="fold")
         cells.append(texts)
     for row in zip(*cells, strict=True):
         table.add_row(*(Text(cell) for cell in row))

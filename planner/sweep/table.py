@@ -9,7 +9,10 @@ import pandas as pd
 from hwprofiles.errors import ConfigError
 from planner.sweep.spec import selected
 
-__all__ = ["exported", "table_of"]
+__all__ = ["ALL", "exported", "table_of"]
+
+ALL = "all"
+"""In place of names of columns."""
 
 
 def table_of(frame: pd.DataFrame, *, where: Iterable[str] = (), sort: str = "", columns: str = "") -> pd.DataFrame:
@@ -19,7 +22,7 @@ def table_of(frame: pd.DataFrame, *, where: Iterable[str] = (), sort: str = "", 
         frame: As ``Store.to_frame`` gives it.
         where: Conditions such as ``devices <= 96 and strategy == 'data'``; a name with points stands in backticks.
         sort: Column, descending with ``-`` before it; empty: as stored.
-        columns: Names, separated by commas; empty: all.
+        columns: Names, separated by commas; empty or ``all``: all.
 
     Raises:
         ConfigError: A condition cannot be used, or there is no such column.
@@ -29,7 +32,7 @@ def table_of(frame: pd.DataFrame, *, where: Iterable[str] = (), sort: str = "", 
     if sort:
         name = _column(frame, "sort", sort.removeprefix("-"))
         frame = frame.sort_values(name, ascending=not sort.startswith("-"), kind="stable")
-    if columns:
+    if columns and columns != ALL:
         frame = frame[[_column(frame, "columns", name.strip()) for name in columns.split(",")]]
     return frame.reset_index(drop=True)
 

@@ -82,6 +82,19 @@ def test_plan(ask, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
+def test_plan_tells_people_only_what_says_something(capsys, tmp_path):
+    """Without a search there is none to tell of; JSON has the same fields for all."""
+    words = ["plan", *QUESTION, "--out", str(tmp_path / "plan.json")]
+    said = {}
+    for strategy in ("data", "layerwise"):
+        assert run(app, [*words, "--strategy", strategy]) == 0
+        said[strategy] = capsys.readouterr().out
+
+    for name in ("tables (s)", "search (s)", "width"):
+        assert (name in said["data"], name in said["layerwise"]) == (False, True)
+    assert all("simulated (s)" in out and "compressed" not in out for out in said.values())
+
+
 def test_simulate(ask, plan_file, tmp_path):
     """Without overlap and contention the replay is the additive cost; the trace is a list of events."""
     trace = tmp_path / "trace.json"

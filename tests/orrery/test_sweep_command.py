@@ -58,6 +58,22 @@ def test_results_are_filtered_sorted_and_cut(stored, capsys):
     assert "2 points, the first 1 shown" in out
 
 
+def test_results_say_which_columns_are_left_out(stored, capsys):
+    """Without a choice the columns that fit; files, JSON and a choice have what was asked for."""
+    refused = Point(model="lenet5", cluster="p100-4x4:nodes=1", batch=7, strategy="data")
+    with Store.writing(stored / "r.sqlite") as store:
+        store.add(refused, Result(status="refused", error="batch must be a multiple"))
+    assert run(app, ["results", "r.sqlite", "--csv", "r.csv"]) == 0
+    out = capsys.readouterr().out
+    columns = set(pd.read_csv("r.csv").columns)
+    assert f"1 of {len(columns)} columns left out, see --columns all: error" in out
+    assert "1 refused: batch must be a multiple" in out
+    assert run(app, ["results", "r.sqlite", "--columns", "all"]) == 0
+    assert "left out" not in capsys.readouterr().out
+    assert run(app, ["results", "r.sqlite", "--columns", "all", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["rows"][0]) == columns
+
+
 def test_results_are_exported(stored, capsys):
     assert run(app, ["results", "r.sqlite", "--csv", "r.csv", "--parquet", "r.parquet"]) == 0
     for frame in (pd.read_csv("r.csv"), pd.read_parquet("r.parquet")):
