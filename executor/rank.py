@@ -1,14 +1,13 @@
 """One process of a run: ``python -m executor.rank OPTIONS PROGRAM`` with its place in the environment."""
 
 import hashlib
-import os
 import pickle
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import torch
@@ -168,8 +167,8 @@ def _gathered(
     )
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run as the process of one rank; returns its exit code."""
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Run as the process of one rank, which this ends."""
 
     def work(where: Place, status: RankStatus) -> None:
         options = read_options(Path(arguments[0]))
@@ -178,11 +177,8 @@ def main(arguments: Sequence[str]) -> int:
         if measurement is not None:
             measurement.write(Path(options.out) / MEASUREMENT)
 
-    return serve(work)
+    serve(work)
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # taking torch down would take as long as a second
+    main(sys.argv[1:])

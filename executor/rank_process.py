@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -23,35 +24,39 @@ _WATCHED, _ALONE = timedelta(days=7), timedelta(minutes=30)
 
 @contextmanager
 def process_group(where: Place, device: Device) -> Iterator[None]:
-    """Open the default process group of a device's back end, and close it again."""
+    """Open the default process group of a device's back end, and close it again, unless the block fails.
+
+    Closing waits for what is still under way, and others may never do their part of it.
+    """
     timeout = _WATCHED if BOARD_VARIABLE in os.environ else _ALONE
     dist.init_process_group(
         device.backend, init_method="env://", rank=where.rank, world_size=where.ranks, timeout=timeout,
         device_id=device.torch_device if device.backend == "nccl" else None,
     )  # fmt: skip
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+    yield
+    dist.destroy_process_group()
 
 
-def serve(work: Callable[[Place, RankStatus], None]) -> int:
-    """Do the work of one rank, in the place that the environment gives it; returns the exit code of its process.
+def serve(work: Callable[[Place, RankStatus], None]) -> NoReturn:
+    """Do the work of one rank, in the place that the environment gives it, and end its process.
 
-    Does not return after a failure: other threads may wait in the back end for ever.
+    The process ends at once, without the end of the interpreter: after a failure other threads may wait in the back
+    end for ever, and taking torch down costs most of a second of a core, which a busy machine makes many of.
     """
     end_with_parent()
     where = place()
     status = own_status(where.rank)
     try:
         work(where, status)
+        sys.stdout.flush()
+        sys.stderr.flush()
         status.at(-1, RankState.FINISHED)
-        return 0
     except Exception as error:
         reason, consequence = _reason(error)
         status.fail(reason, consequence=consequence, refused=isinstance(error, OrreryError))
         print(f"rank {where.rank}: {reason}", file=sys.stderr, flush=True)
         os._exit(2 if isinstance(error, OrreryError) else 1)
+    os._exit(0)
 
 
 def _reason(error: Exception) -> tuple[str, bool]:

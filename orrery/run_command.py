@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -90,7 +90,7 @@ def run(
     )  # fmt: skip
     report = _Report(out=out, trace=trace, json=json)
     if processes is None and {"RANK", "WORLD_SIZE"} <= os.environ.keys():
-        raise typer.Exit(_take_place(options, report, stall_timeout))
+        _take_place(options, report, stall_timeout)
     _run_here(options, report, processes=processes, stall_s=stall_timeout)
 
 
@@ -104,8 +104,8 @@ def _run_here(options: "RunOptions", report: "_Report", *, processes: int | None
     report.show(values)
 
 
-def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None) -> int:
-    """Be the rank that the environment says; rank 0 writes and prints.  Returns the exit code."""
+def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None) -> NoReturn:
+    """Be the rank that the environment says; rank 0 writes and prints.  Ends the process."""
     from executor.lowered import check_program, program_of
     from executor.rank import run_rank
     from executor.rank_process import serve
@@ -132,7 +132,7 @@ def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None)
             values = report.write(Run(plan=plan, program=program, measurement=measurement), options, files)
         report.show(values)
 
-    return serve(work)
+    serve(work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,12 @@
 Processes start once and train every case with every seed, one after another.
 """
 
-import os
 import pickle
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -81,8 +81,8 @@ class _Trainer:
         return self._held_out.accuracy(parameters) if self._held_out and parameters else 0.0
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run as the process of one rank; returns its exit code."""
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Run as the process of one rank, which this ends."""
 
     def work(where: Place, status: RankStatus) -> None:
         job: Job = pickle.loads(Path(arguments[0]).read_bytes())
@@ -94,11 +94,8 @@ def main(arguments: Sequence[str]) -> int:
         if where.rank == 0:
             Path(arguments[1]).write_bytes(pickle.dumps(found))
 
-    return serve(work)
+    serve(work)
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # taking torch down would take as long as a second
+    main(sys.argv[1:])

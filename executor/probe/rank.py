@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -90,8 +91,8 @@ def _joined(
     return Answer(rows=tuple(over_ranks(layers)), device=facts, links=links, coding=tuple(over_ranks(codings)))
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run as the process of one rank; returns its exit code."""
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Run as the process of one rank, which this ends."""
     path = Path(arguments[0])
 
     def work(where: Place, status: RankStatus) -> None:
@@ -99,8 +100,8 @@ def main(arguments: Sequence[str]) -> int:
         if answer is not None:
             write(answer, path.with_name(ANSWER))
 
-    return serve(work)
+    serve(work)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -8,8 +8,9 @@ plan is open at a time, and has no receive left when the next is opened.
 import pickle
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -199,10 +200,10 @@ def _run(spec: Spec, where: Place, status: RankStatus) -> None:
         turns.run()
 
 
-def main(path: Path) -> int:
-    """Run as the process of one rank; returns its exit code."""
-    return serve(lambda where, status: _run(read_spec(path), where, status))
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Run as the process of one rank, which this ends."""
+    serve(lambda where, status: _run(read_spec(Path(arguments[0])), where, status))
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    main(sys.argv[1:])

@@ -118,11 +118,11 @@ def stop(pid):
 
 
 STARVED = """
-import os, resource, sys
+import resource, sys
 from executor.rank import main
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**31,) * 2)
-os._exit(main(sys.argv[1:]))
+main(sys.argv[1:])
 """
 """A rank with 2 GiB from its start on."""
 LARGE_BATCH = 2**16
