@@ -1,5 +1,6 @@
 """How a command ends: one line on standard error and an exit code, never a traceback."""
 
+import re
 import sys
 from collections.abc import Sequence
 
@@ -39,5 +40,10 @@ def _message(error: Exception) -> str:
         # Which file, and the system's own words for the rule that it breaks.
         return f"cannot use {str(error.filename)!r}: {error.strerror}" if error.filename else str(error)
     # typer keeps the option's name apart from the message, and prefixes what its parsers raise.
-    text = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
-    return text.replace("Value error, ", "")
+    if not isinstance(error, typer.BadParameter):
+        return str(error)
+    text = error.format_message().replace("Value error, ", "").replace("Input should be", "must be")
+    text = re.sub(", unable to parse string as an? (integer|number)", "", text)
+    # What was got, where the parser's message does not say it.
+    got = [repr(each["input"]) for each in getattr(error.__cause__, "errors", list)()]
+    return text if not got or got[0] in text else f"{text.rstrip('.')}, got {got[0]}"

@@ -64,14 +64,15 @@ def results(
 ) -> None:
     """Filter, sort and export what sweeps have stored."""
     from planner.sweep import Store
-    from planner.sweep.table import exported, table_of
+    from planner.sweep.table import check_suffix, exported, table_of
 
     if copy:
         return print_pairs({"copied": Store.copy(store, copy), "store": str(copy)})
     with Store.reading(store) as opened:
         frame = table_of(opened.to_frame(), where=where or (), sort=sort, columns=columns)
-    for path in (csv, parquet):
+    for path, suffix in ((csv, ".csv"), (parquet, ".parquet")):
         if path:
+            check_suffix(path, suffix)
             with whole_file(path) as partial:
                 exported(frame, partial)
     if html:

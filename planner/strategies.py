@@ -136,12 +136,12 @@ REDUCING: dict[str, Callable[[ComputationGraph, int], Strategy]] = {"channel": _
 """Strategies that follow from a rule and split input channels, which the searches do not know."""
 ALIASES = {"filter": "model"}
 """Other names of strategies: filters are output channels (ParaDL's word)."""
-SEARCHED = ("layerwise",)
+SEARCHED = ("layerwise", "hybrid")
 """Strategies that follow from no rule: ``planner.plan`` searches them."""
 
 
 def strategy_names() -> tuple[str, ...]:
-    """Every name that the command line knows; ``layerwise`` is found by search, ``pipeline`` cuts the batch too."""
+    """Every name on the command line; ``layerwise`` and ``hybrid`` are searched, ``pipeline`` cuts the batch too."""
     return (*NAMED, *ALIASES, *REDUCING, PIPELINE, *SEARCHED)
 
 

@@ -11,6 +11,7 @@ from hwprofiles.errors import ConfigError, OrreryError
 from planner.models import load_model
 from planner.plan import Plan, lower_plan, make_plan
 from planner.sensitivity import Sensitivity, sensitivities
+from planner.strategies import check_strategy
 
 __all__ = ["Scenario", "WhatIf", "WhatIfRow", "standard_scenarios", "whatif"]
 
@@ -109,11 +110,13 @@ def whatif(
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
-        ConfigError: The model, cluster, batch or exchange breaks a rule, a change of a scenario does, or no strategy
-            is given.
+        ConfigError: The model, cluster, batch, exchange or a strategy breaks a rule, a change of a scenario does, or no
+            strategy is given.
     """
     if not strategies:
         raise ConfigError("strategies must name at least one, got none")
+    for name in strategies:
+        check_strategy(name)
     asked = (Scenario(name=TODAY), *scenarios)
     today, rows = load_cluster(cluster), []
     sensitive: dict[str, tuple[Sensitivity, ...]] = {}

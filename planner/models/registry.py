@@ -83,6 +83,10 @@ def model_names() -> list[str]:
     return sorted(MODELS, key=lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(9), name))
 
 
+MOST_SAMPLES = 10**8
+"""Of a mini-batch: the bytes of the largest tensors still fit 64-bit integers."""
+
+
 def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationGraph:
     """Build a model.
 
@@ -95,10 +99,12 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
         The computation graph, named ``spec``.
 
     Raises:
-        ConfigError: The model or a parameter is unknown, a value breaks its rule, ``batch`` is not an integer >= 1, or
-            ``element_bytes`` is neither 4 nor 8.
+        ConfigError: The model or a parameter is unknown, a value breaks its rule, ``batch`` is not an integer from 1 to
+            ``MOST_SAMPLES``, or ``element_bytes`` is neither 4 nor 8.
     """
     check_int("batch", batch, 1)
+    if batch > MOST_SAMPLES:
+        raise ConfigError(f"batch must be at most {MOST_SAMPLES:,}, got {batch:,}")
     name, colon, text = spec.partition(":")
     model = MODELS.get(name)
     if model is None:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -123,11 +124,14 @@ class SweepFile(_Strict):
 
     @model_validator(mode="after")
     def _has_points(self) -> Self:
-        axes = [self.models, self.clusters, self.strategies, self.batch or self.batch_per_device]
+        batch = self.batch or self.batch_per_device
+        axes = {"models": self.models, "clusters": self.clusters, "strategies": self.strategies, "batch": batch}
+        missing = [name for name, values in axes.items() if not values]
         if self.batch and self.batch_per_device:
             raise ValueError("needs one of batch and batch_per_device, got both")
-        if any(axes) and not all(axes):
-            raise ValueError("needs models, clusters, strategies, and batch or batch_per_device, or none of them")
+        if missing and len(missing) < len(axes):
+            rule = "needs models, clusters, strategies, and batch or batch_per_device, or none of them"
+            raise ValueError(f"{rule}, got no {', no '.join(missing)}")
         if not any(axes) and not self.points:
             raise ValueError("needs axes (models, clusters, ...) or points, got neither")
         return self
@@ -169,12 +173,18 @@ def read_sweep(path: Path, *, most_points: int | None = MOST_POINTS) -> Sweep:
 
 
 def _one_line(error: ValidationError) -> str:
-    rows = ((".".join(map(str, e["loc"])) or "file", e["msg"].removeprefix("Value error, "), e) for e in error.errors())
-    return "; ".join(f"{where}: {rule}" + _got(e) for where, rule, e in rows)
+    return "; ".join(_rule(dict(row)) for row in error.errors())
 
 
-def _got(error: Any) -> str:
-    return "" if isinstance(error["input"], Mapping) else f", got {error['input']!r}"
+def _rule(row: Mapping[str, Any]) -> str:
+    """A broken rule: where, which, and what was got; for a key that there is not, those that there are."""
+    where = ".".join(map(str, row["loc"]))
+    if row["type"] == "extra_forbidden":
+        known = f", must be one of {', '.join(SweepFile.model_fields)}" if len(row["loc"]) == 1 else ""
+        return f"{where}: unknown key{known}, got {row['input']!r}"
+    rule = re.sub("^(Input|Tuple) should", "must", row["msg"].removeprefix("Value error, "))
+    got = "" if isinstance(row["input"], Mapping) else f", got {row['input']!r}"
+    return f"{where}: {rule}{got}" if where else f"{rule}{got}"
 
 
 def _check_names(file: SweepFile) -> None:

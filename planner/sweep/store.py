@@ -40,14 +40,26 @@ class Store:
     def writing(cls, path: Path) -> Iterator["Store"]:
         """Open a store to add to, made where there is none; no other process may add meanwhile.
 
+        One that was made is taken away again where an error or Ctrl-C ends the block before its first result.
+
         Raises:
             ConfigError: It is in use, damaged, of another version, no store, or cannot be written.
         """
-        with _only_writer(path), _opened(path, "rwc") as connection:
-            if not connection.execute("select 1 from sqlite_master").fetchone():
-                connection.execute("pragma journal_mode = wal")
-                connection.executescript(f"begin; {_NEW}; commit")
-            yield cls(path, connection)
+        made = not path.exists()
+        with _only_writer(path):
+            try:
+                with _opened(path, "rwc") as connection:
+                    if not connection.execute("select 1 from sqlite_master").fetchone():
+                        connection.execute("pragma journal_mode = wal")
+                        connection.executescript(f"begin; {_NEW}; commit")
+                    try:
+                        yield cls(path, connection)
+                    finally:
+                        made = made and not connection.execute("select 1 from results limit 1").fetchone()
+            except BaseException:
+                if made:
+                    path.unlink()
+                raise
 
     @classmethod
     @contextmanager

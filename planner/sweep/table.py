@@ -9,7 +9,7 @@ import pandas as pd
 from hwprofiles.errors import ConfigError
 from planner.sweep.spec import selected
 
-__all__ = ["ALL", "exported", "table_of"]
+__all__ = ["ALL", "check_suffix", "exported", "table_of"]
 
 ALL = "all"
 """In place of names of columns."""
@@ -43,6 +43,16 @@ def _column(frame: pd.DataFrame, option: str, name: str) -> str:
     near = difflib.get_close_matches(name, frame.columns, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigError(f"{option} must name one of {', '.join(frame.columns)}, got {name!r}{hint}")
+
+
+def check_suffix(path: Path, suffix: str) -> None:
+    """Refuse a file whose name ends otherwise than its kind.
+
+    Raises:
+        ConfigError: It does.
+    """
+    if path.suffix != suffix:
+        raise ConfigError(f"{suffix.removeprefix('.')} must be written to a {suffix} file, got {path.name!r}")
 
 
 def exported(frame: pd.DataFrame, path: Path) -> None:

@@ -57,6 +57,12 @@ def planner_that_ends_with(monkeypatch):
         ("plan vgg16 --cluster k80-16 --batch nan --out p.json", "'--batch': must be a whole number >= 1, got 'nan'"),
         ("plan vgg16 --cluster k80-16 --batch 1.5 --out p.json", "'--batch': must be a whole number >= 1, got '1.5'"),
         ("plan vgg16 --cluster k80-16 --batch 8 --out p.json --exchange rng", "'--exchange': 'rng' is not one of"),
+        (
+            "plan vgg16 --cluster k80-16 --batch 8 --refine -1 --out p.json",
+            "'--refine': must be greater than or equal to 0, got '-1'",
+        ),
+        ("run p.json --seed x", "'--seed': must be a valid integer, got 'x'"),
+        ("run p.json --learning-rate fast", "'--learning-rate': must be a valid number, got 'fast'"),
         ("simulate p.json --engine fast", "'--engine': 'fast' is not one of 'auto', 'compiled', 'simpy'"),
         ("simulate p.json --iterations 0", "'--iterations': must be a whole number >= 1, got '0'"),
         ("simulate p.json --contended", "No such option: --contended"),

@@ -93,7 +93,9 @@ def test_results_are_exported(stored, capsys):
         (["results", "r.sqlite", "--where", "bach > 8"], "where 'bach > 8' cannot be used"),
         (["results", "r.sqlite", "--sort", "iteration"], "sort must name one of"),
         (["results", "r.sqlite", "--columns", "batch,iteration_ms"], "did you mean 'iteration_s'?"),
-        (["results", "r.sqlite", "--csv", "r.txt"], "must be written to a .csv or .parquet file, got"),
+        (["results", "r.sqlite", "--csv", "r.txt"], "csv must be written to a .csv file, got 'r.txt'"),
+        (["results", "r.sqlite", "--parquet", "r.csv"], "parquet must be written to a .parquet file, got 'r.csv'"),
+        (["results", "r.sqlite", "--limit", "0"], "'--limit': must be greater than or equal to 1, got '0'"),
         (["results", "r.sqlite", "--copy", "r.sqlite"], "copy must be a new file"),
     ],
 )
@@ -102,7 +104,7 @@ def test_bad_input_is_one_line(stored, capsys, words, rule):
     error = capsys.readouterr().err
     assert rule in error
     assert error.count("\n") == 1
-    assert not (stored / "r.txt").exists()
+    assert sorted(path.name for path in stored.iterdir()) == ["r.sqlite", "sweep.yaml"]
 
 
 def test_results_become_a_page_of_the_rows_that_are_left(stored, capsys):

@@ -63,6 +63,15 @@ def test_bad_input_is_one_line_and_code_2(case, capsys, tmp_path):
     assert not (tmp_path / "w").exists()
 
 
+def test_an_unknown_strategy_is_refused_before_the_work(capsys):
+    words = ["whatif", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategies", "data,hybri"]
+    assert run(app, words) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "got 'hybri'; did you mean 'hybrid'?" in printed.err
+    assert printed.err.count("\n") == 1
+
+
 def test_a_model_is_asked_by_hand(capsys):
     words = ["whatif", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategies", "data,spatial"]
     assert run(app, [*words, "--set", "link.slot.bandwidth_factor=0.5", "--json"]) == 0

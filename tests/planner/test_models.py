@@ -283,6 +283,11 @@ def test_bad_batches_are_refused(batch):
         load_model("lenet5", batch=batch)
 
 
+def test_batches_beyond_64_bits_of_bytes_are_refused():
+    with pytest.raises(ConfigError, match="batch must be at most 100,000,000, got 100,000,001"):
+        load_model("lenet5", batch=10**8 + 1)
+
+
 @pytest.mark.parametrize("size", [2, 16, "8", None])
 def test_bad_element_sizes_are_refused(size):
     with pytest.raises(ConfigError, match="element_bytes must be 4 or 8, got"):

@@ -138,3 +138,24 @@ def test_a_computed_result_survives_the_store(tmp_path):
         for point, result in results.items():
             store.add(point, result)
         assert {point: plain(result) for point, result in store.rows()} == {p: plain(r) for p, r in results.items()}
+
+
+@pytest.mark.parametrize("results", [0, 1])
+def test_an_error_leaves_no_store_without_results(tmp_path, results):
+    """What was stored stays; a store that was there before stays too."""
+    path = tmp_path / "new.sqlite"
+
+    def broken_off():
+        with Store.writing(path) as store:
+            for point in POINTS[:results]:
+                store.add(point, OK)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken_off()
+    assert [file.name for file in tmp_path.iterdir()] == ["new.sqlite"] * results
+    with Store.writing(path) as store:
+        assert len(dict(store.rows())) == results
+    with pytest.raises(KeyboardInterrupt), Store.writing(path):
+        raise KeyboardInterrupt
+    assert path.exists()
