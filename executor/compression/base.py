@@ -70,9 +70,9 @@ class DataType(ABC):
             raise ConfigError(f"{self.name}: out must begin at a multiple of 4 bytes, got {out.storage_offset()}")
         self._encode(values, out)
         if residual is not None:
-            decoded = torch.empty_like(values)
-            self._decode(out, decoded)
-            torch.sub(values, decoded, out=residual.view(-1))
+            left = residual.view(-1)
+            self._decode(out, left)
+            torch.sub(values, left, out=left)
         return Encoded(out, tensor.shape)
 
     def decode(
