@@ -73,7 +73,7 @@ class Threshold(DataType):
         check_finite(self.name, values)
         words = message.view(torch.int32).zero_()
         room = len(words) - 1
-        place = torch.nonzero(values.abs() >= self._threshold).view(-1)
+        place = _kernels(values).places(values, self._threshold)
         if len(place) > room:
             size = values[place].abs()
             least = torch.topk(size, room).values[-1]

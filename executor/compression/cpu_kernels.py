@@ -1,4 +1,4 @@
-"""The table types and one bit on a processor, compiled: one thread, without the interpreter's lock.
+"""The table types, one bit and thresholds on a processor, compiled: one thread, without the interpreter's lock.
 
 Same results as ``executor.compression.torch_kernels``, which say more plainly what is computed.
 """
@@ -6,12 +6,13 @@ Same results as ``executor.compression.torch_kernels``, which say more plainly w
 from typing import Any
 
 import numpy as np
+import torch
 from numba import njit, types
 from torch import Tensor
 
 from executor.compression.tables import Table
 
-__all__ = ["absolute_maxima", "decode", "decode_signs", "encode", "encode_signs"]
+__all__ = ["absolute_maxima", "decode", "decode_signs", "encode", "encode_signs", "places"]
 
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _CHUNK = 1024
@@ -49,6 +50,16 @@ def encode_signs(values: Tensor, block: int, means: Tensor, packed: Tensor) -> N
 def decode_signs(means: Tensor, packed: Tensor, block: int, values: Tensor) -> None:
     """As ``torch_kernels.decode_signs``."""
     _unpack(packed.numpy(), means.numpy(), block, values.numpy())
+
+
+def places(values: Tensor, threshold: float) -> Tensor:
+    """As ``torch_kernels.places``."""
+    numbers, limit = values.numpy(), np.float32(threshold)
+    counts = _counts(numbers, limit)
+    ends = np.cumsum(counts)
+    found = np.empty(int(ends[-1]) if len(ends) else 0, np.int64)
+    _places(numbers, limit, counts, ends, found)
+    return torch.from_numpy(found)
 
 
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
@@ -92,23 +103,35 @@ def _decode(codes: Any, scales: Any, block: int, signed: Any, values: Any) -> No
             values[i] = signed[codes[i]] * scale
 
 
+@njit(types.float64(_F, types.int64, types.float32), **_OPTIONS)
+def _side(value: Any, place: Any, sign: Any) -> Any:
+    """A number times ``sign`` where that is positive; else, or behind the last, 0."""
+    return max(sign * value[place], np.float32(0)) if place < len(value) else np.float32(0)
+
+
 @njit(types.void(_F, types.int64, types.float32[:, ::1]), **_OPTIONS)
 def _means(values: Any, block: int, means: Any) -> None:
     half = (block + 1) // 2
-    low, high = np.empty(half), np.empty(half)
+    quarter = (half + 1) // 2
+    low, high, nothing = np.empty(quarter), np.empty(quarter), np.float32(0)
     for b in range(len(means)):
         value = values[b * block : (b + 1) * block]
-        single, pairs = min(half, len(value)), max(len(value) - half, 0)
-        low[single:], high[single:] = 0.0, 0.0
         positive = 0
         for i in range(len(value)):
             positive += value[i] >= 0
-        for i in range(single):
-            low[i], high[i] = min(value[i], np.float32(0)), max(value[i], np.float32(0))
-        for i in range(pairs):  # the first halving, without a copy of the block
-            low[i] += min(value[half + i], np.float32(0))
-            high[i] += max(value[half + i], np.float32(0))
-        length = half
+        # the first two halvings, without a copy of the block; up to `whole` all four numbers are there
+        whole = max(min(half - quarter, len(value) - half - quarter), 0)
+        for i in range(whole):
+            a, c, e, g = value[i], value[half + i], value[quarter + i], value[half + quarter + i]
+            low[i] = (np.float64(min(a, nothing)) + min(c, nothing)) + (np.float64(min(e, nothing)) + min(g, nothing))
+            high[i] = (np.float64(max(a, nothing)) + max(c, nothing)) + (np.float64(max(e, nothing)) + max(g, nothing))
+        for i in range(whole, quarter):
+            last = quarter + i < half  # else a row of odd length was filled up with a zero
+            for sums, sign in ((low, np.float32(-1)), (high, np.float32(1))):
+                pair = _side(value, i, sign) + _side(value, half + i, sign)
+                other = _side(value, quarter + i, sign) + _side(value, half + quarter + i, sign) if last else 0.0
+                sums[i] = sign * (pair + other)
+        length = quarter
         while length > 1:
             middle = (length + 1) // 2
             for i in range(length - middle):
@@ -117,6 +140,27 @@ def _means(values: Any, block: int, means: Any) -> None:
             length = middle
         means[b, 0] = (low[0] + 0.0) / max(len(value) - positive, 1)
         means[b, 1] = (high[0] + 0.0) / max(positive, 1)
+
+
+@njit(types.int64[::1](_F, types.float32), **_OPTIONS)
+def _counts(values: Any, threshold: Any) -> Any:
+    counts = np.zeros(-(-len(values) // _CHUNK), np.int64)
+    for chunk in range(len(counts)):
+        found = 0
+        for i in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, len(values))):
+            found += abs(values[i]) >= threshold
+        counts[chunk] = found
+    return counts
+
+
+@njit(types.void(_F, types.float32, types.int64[::1], types.int64[::1], types.int64[::1]), **_OPTIONS)
+def _places(values: Any, threshold: Any, counts: Any, ends: Any, found: Any) -> None:
+    for chunk in range(len(counts)):
+        place = ends[chunk] - counts[chunk]
+        for i in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, len(values)) if counts[chunk] else 0):
+            if abs(values[i]) >= threshold:
+                found[place] = i
+                place += 1
 
 
 @njit(types.void(_F, _B), **_OPTIONS)

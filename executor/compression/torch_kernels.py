@@ -8,7 +8,7 @@ from torch import Tensor
 
 from executor.compression.tables import POSITIVE, Table
 
-__all__ = ["absolute_maxima", "blocks_of", "decode", "decode_signs", "encode", "encode_signs", "on_device"]
+__all__ = ["absolute_maxima", "blocks_of", "decode", "decode_signs", "encode", "encode_signs", "on_device", "places"]
 
 
 def absolute_maxima(values: Tensor, block: int) -> Tensor:
@@ -72,6 +72,19 @@ def decode_signs(means: Tensor, packed: Tensor, block: int, values: Tensor) -> N
     bits = ((packed[:, None] >> _shifts(values.device)) & 1).view(-1)[: len(values)].bool()
     low, high = (blocks_of(means[:, side], block, len(values)) for side in (0, 1))
     torch.where(bits, high, low, out=values)
+
+
+def places(values: Tensor, threshold: float) -> Tensor:
+    """Where numbers are at least a threshold in size, in order.
+
+    Args:
+        values: Shape (n,), float32, finite.
+        threshold: Of float32.
+
+    Returns:
+        Shape (found,), int64.
+    """
+    return torch.nonzero(values.abs() >= threshold).view(-1)
 
 
 def _halving_sum(rows: Tensor) -> Tensor:

@@ -1,10 +1,12 @@
 """Types and numbers that the tests of compression share."""
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+FEW = settings(max_examples=25)  # times the number of types
 
 TABLE_TYPES = (
     "dynamic-tree",
@@ -32,3 +34,7 @@ def tensors(*, low=0, high=300, largest=FLOAT32_MAX):
     return st.integers(low, high).flatmap(
         lambda n: st.one_of(*(hnp.arrays(np.float32, n, elements=kind) for kind in (anything, alike)))
     )
+
+
+def assert_same_bits(one, other):
+    np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))

@@ -8,17 +8,23 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
-from compression_cases import ALL_TYPES, FEEDBACK_TYPES, FLOAT32_MAX, FLOAT_TYPES, TABLE_TYPES, tensors
-from hypothesis import given, settings
+from compression_cases import (
+    ALL_TYPES,
+    FEEDBACK_TYPES,
+    FEW,
+    FLOAT32_MAX,
+    FLOAT_TYPES,
+    TABLE_TYPES,
+    assert_same_bits,
+    tensors,
+)
+from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.compression import DATA_TYPES, TableType, data_type, reference
-from executor.compression import cpu_kernels as compiled
-from executor.compression import torch_kernels as plain
 from hwprofiles.errors import ConfigError
 from planner.compression import COMPRESSIONS, compression, compression_names
 
-FEW = settings(max_examples=25)  # times the number of types
 SLACK = 1 + 2.0**-20
 """Rounding of the quotient and of the product to float32, on top of the bounds of exact arithmetic."""
 
@@ -37,10 +43,6 @@ def round_trip(spec, array):
     return kind.decode(encode(kind, array), np.shape(array)).numpy()
 
 
-def assert_same_bits(one, other):
-    np.testing.assert_array_equal(one.view(np.int32), other.view(np.int32))
-
-
 @pytest.mark.parametrize("spec", ALL_TYPES)
 @FEW
 @given(array=tensors())
@@ -53,39 +55,6 @@ def test_torch_equals_numpy_bit_for_bit(spec, array):
     assert len(expected) == kind.encoded_bytes(len(array))
     decoded = kind.decode(message, array.shape).numpy()
     assert_same_bits(decoded, reference.decode(kind.spec, expected, len(array)))
-
-
-@pytest.mark.parametrize("spec", ["dynamic-tree", "static-tree:offset=-28", "linear", "mantissa"])
-@FEW
-@given(array=tensors(low=1), block=st.sampled_from([1, 64, 128, 1000]))
-def test_compiled_kernels_equal_the_plain_ones(spec, array, block):
-    table, values = data_type(spec).table, torch.from_numpy(array)
-    results = []
-    for kernels in (compiled, plain):
-        maxima = kernels.absolute_maxima(values, block)
-        codes, decoded = torch.empty(len(values), dtype=torch.uint8), torch.empty(len(values))
-        kernels.encode(values, maxima, block, table, codes)
-        kernels.decode(codes, maxima, block, table, decoded)
-        results.append((maxima.numpy(), codes.numpy(), decoded.numpy()))
-    assert_same_bits(results[0][0], results[1][0])
-    np.testing.assert_array_equal(results[0][1], results[1][1])
-    assert_same_bits(results[0][2], results[1][2])
-
-
-@FEW
-@given(array=tensors(low=1), block=st.sampled_from([1, 3, 64, 1000]))
-def test_compiled_signs_equal_the_plain_ones(array, block):
-    values, count = torch.from_numpy(array), len(array)
-    results = []
-    for kernels in (compiled, plain):
-        means = torch.empty(-(-count // block), 2)
-        packed, decoded = torch.empty(-(-count // 8), dtype=torch.uint8), torch.empty(count)
-        kernels.encode_signs(values, block, means, packed)
-        kernels.decode_signs(means, packed, block, decoded)
-        results.append((means.numpy(), packed.numpy(), decoded.numpy()))
-    assert_same_bits(results[0][0], results[1][0])
-    np.testing.assert_array_equal(results[0][1], results[1][1])
-    assert_same_bits(results[0][2], results[1][2])
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
