@@ -17,21 +17,18 @@ from executor.samples import Samples
 from planner.compression import Compression
 from planner.configurations import ConfigSpace
 from planner.cut import interleaved
+from planner.departures import JOIN_BYTES, phases
 from planner.graph import ComputationGraph, Edge
 from planner.program import KINDS, Program
 from planner.regions import Boxes, held, needed
 
-__all__ = ["JOIN_BYTES", "Delivered", "Input", "Message", "RankProgram", "Unit", "messages_of"]
+__all__ = ["Delivered", "Input", "Message", "RankProgram", "Unit", "messages_of"]
 
 Ints = NDArray[np.int64]
 Unit = tuple[int, int]
 """A layer and a sub-batch of it; 0 where the layer takes the whole batch."""
 Delivered = tuple[Edge, int]
 """The edge whose transfers bring a tensor, and the sub-batch that its consumer reads; 0 for the whole batch."""
-
-JOIN_BYTES = 64 * 1024
-"""Regions of one tensor for one rank, ready at once, travel as one message up to this size: a message costs gloo
-about 0.4 ms, which is 64 KB at the 150 MB/s that it moves in messages of that size."""
 
 _TRANSFER, _COMPRESS = KINDS.index("transfer"), KINDS.index("compress")
 
@@ -100,19 +97,19 @@ def messages_of(program: Program, *, join_bytes: int = JOIN_BYTES) -> list[Messa
         program: Lowered with its collectives as activities.
         join_bytes: Regions of one tensor and phase between the same two ranks are joined up to this size.
     """
-    phases = _phases(program)
+    phase = phases(program).tolist()
     rows: dict[tuple[int, int, int, int, int], list[list[int]]] = {}
     size = program.size_bytes
     for task in np.flatnonzero(program.kind == _TRANSFER).tolist():
         sub_batch, layer = int(program.sub_batch[task]), int(program.layer[task])
-        key = (phases[task], sub_batch, layer, int(program.device[task]), int(program.peer[task]))
+        key = (phase[task], sub_batch, layer, int(program.device[task]), int(program.peer[task]))
         joined = rows.setdefault(key, [])
         if joined and size[joined[-1]].sum() + size[task] <= join_bytes:
             joined[-1].append(task)
         else:
             joined.append([task])
     found = []
-    for (phase, _, layer, source, target), messages in rows.items():
+    for (sent_after, _, layer, source, target), messages in rows.items():
         dims = len(program.graph.layers[layer].output.sizes)
         kind = program.compressed.activation(program.graph, layer)
         for tasks in messages:
@@ -121,19 +118,8 @@ def messages_of(program: Program, *, join_bytes: int = JOIN_BYTES) -> list[Messa
                 for t in tasks
             )
             sizes = tuple(int(size[task]) for task in tasks)
-            found.append(Message(tuple(tasks), source, target, phase, boxes, sizes, kind))
+            found.append(Message(tuple(tasks), source, target, sent_after, boxes, sizes, kind))
     return sorted(found, key=lambda message: (message.phase, message.tasks))
-
-
-def _phases(program: Program) -> dict[int, int]:
-    """For every transfer the last group that one of its own group waits for, or what encodes for them does."""
-    last: dict[int, int] = {}
-    moving = (program.kind == _TRANSFER) | ((program.kind == _COMPRESS) & (program.consumer >= 0))
-    for task in np.flatnonzero(moving).tolist():
-        waits = program.group[program.after[program.after_start[task] : program.after_start[task + 1]]].tolist()
-        group = int(program.group[task])
-        last[group] = max(last.get(group, -1), *(last.get(before, before) for before in waits))
-    return {task: last[int(program.group[task])] for task in np.flatnonzero(program.kind == _TRANSFER).tolist()}
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,10 @@ class PartMemory:
     """Whether the gradient of the output is turned into another before both gradients are computed."""
     passes_on: bool
     """Whether gradients of the inputs are views of that of the output."""
+    last: bool
+    """Whether the output has its channels last."""
+    gradient_last: bool
+    """Whether the gradient of the first input has."""
     work: dict[str, Floats]
     """By phase, what it takes while it computes, beside its result."""
 
@@ -108,12 +112,13 @@ class _Layouts:
         output, nothing = part.outputs * size, np.zeros(len(boxes.low))
         copies, work, copied = nothing.copy(), dict.fromkeys(_PHASES, nothing), np.zeros(len(nothing), dtype=bool)
         operation, last = layer.operation, bool(self._layout_of(i, layer, space, 0)) if layer.inputs else False
+        given_last = last
         if isinstance(operation, Convolution):
             given, windows = _windows(layer, space)
             wants = self._wants(layer, given)
             copied = (windows != given).any(axis=1) | (last != wants) | self._is_slice(i, layer, space)
             copies = np.where(copied, windows.prod(axis=1) * size, 0.0)
-            last = wants
+            last = given_last = wants
             if self.quick:
                 work = _convolution_work(layer, operation, windows, part, wants)
         elif isinstance(operation, Pooling) and self.quick and self._gradient_last(i, last) != last:
@@ -126,7 +131,8 @@ class _Layouts:
         return PartMemory(
             output=output, extra=kept.elements * size + kept.index_bytes + nothing, separate=kept.before_output,
             keeps_output=kept.output, keeps_inputs=~copied & kept.inputs, copies=copies, transforms=kept.transforms,
-            passes_on=kept.passes_on, work=work,
+            passes_on=kept.passes_on, last=last, work=work,
+            gradient_last=given_last and not isinstance(operation, Linear),
         )  # fmt: skip
 
     def _gradient_last(self, i: int, last: bool) -> bool:

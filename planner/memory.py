@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import DeviceMemoryError
 from planner.buffers import BUFFERS, Buffers
+from planner.departures import program_order
 from planner.keeping import MOMENTUM, Keeping
 from planner.lives import Lives, parameter_bytes, residuals
 from planner.program import Program
@@ -41,8 +42,8 @@ def peak_memory_bytes(program: Program, keeping: Keeping = MOMENTUM, *, without:
     Returns:
         Shape (devices,).
     """
-    lives, order = Lives(program, keeping), np.arange(program.size, dtype=float)
-    known = Buffers.of([lives.kept(), lives.passing(order, order + 1)])
+    lives = Lives(program, keeping)
+    known = Buffers.of([lives.kept(), lives.passing(*program_order(program))])
     if without:
         known = known.take(~np.isin(known.kind, [BUFFERS.index(kind) for kind in without]))
     base, start, _, held = held_over_time(known, len(program.cluster.devices))

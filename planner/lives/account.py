@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from planner.buffers import Buffers
 from planner.deliveries import Delivery, deliveries_of
+from planner.departures import Departures
 from planner.keeping import Keeping, PartMemory, part_memories
+from planner.lives.contents import are_copies
 from planner.program import KINDS, Program
 from planner.unit_times import unit_of
 
@@ -17,7 +19,7 @@ __all__ = ["Account", "Rows", "parameter_bytes", "residuals"]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-_COLLECTIVE = KINDS.index("collective")
+_COLLECTIVE, _TRANSFER = KINDS.index("collective"), KINDS.index("transfer")
 
 
 def parameter_bytes(program: Program, layer: int) -> float:
@@ -99,6 +101,11 @@ class Account:
         """By delivery, its place in the rows."""
         self.waiting = np.repeat(np.arange(program.size), np.diff(program.after_start))
         """The task that waits, for each entry of ``program.after``."""
+        self.departures = Departures(program)
+        moves = np.flatnonzero(program.kind == _TRANSFER)
+        self.copied = np.zeros(program.size, dtype=bool)
+        """By task, whether it is a transfer that sends a copy of its numbers where it sends no codes."""
+        self.copied[moves] = are_copies(program, self.parts, moves)
 
     def _cells(self, i: int) -> Ints:
         devices, subs = self.program.spaces[i].devices, np.arange(self.program.cut.of(i))

@@ -84,13 +84,15 @@ def _made(account: Account, times: UnitTimes, returned: list[_Returned], direct:
     program, rows, backward = account.program, account.rows, times.backward
     birth, until = np.full(len(rows), np.inf), np.full(len(rows), -np.inf)
     sent_until = _sent_until(account, times, back)
+    viewed_until = _sent_until(account, times, back[~account.copied[back]])
     for d, place, readers in returned:
         made = [_made_at(account, times, d.reader(program, e), e) for e in readers]
         birth[place] = np.minimum.reduce(made)
         transforms, source = account.parts[d.edge.producer].transforms, d.source
         alone = (backward.second if transforms else backward.end)[source]
         taken = np.where(direct[source], alone, backward.first[source])
-        until[place] = np.where((source >= 0) & (d.own > 0), taken, sent_until[place])
+        stays = (source >= 0) & (d.own > 0)
+        until[place] = np.where(stays, np.maximum(taken, viewed_until[place]), sent_until[place])
     factor = np.ones(len(rows))
     for consumer, group in _passed_on(account, returned).items():
         last = np.maximum.reduce([until[each.place] for each in group])

@@ -16,11 +16,26 @@ _COMPRESS, _DECOMPRESS, _TRANSFER = (KINDS.index(kind) for kind in ("compress", 
 
 
 def leaves(account: Account, times: UnitTimes, sends: Ints) -> Floats:
-    """When what transfers send is no more needed: it has arrived, or its codes have been made."""
-    program, task, end = account.program, account.waiting, times.end_s.copy()
+    """When what transfers send is no more needed: it has been copied, it has left, or its codes have been made."""
+    program, task = account.program, account.waiting
     pairs = (program.kind[task] == _TRANSFER) & (program.kind[program.after] == _COMPRESS)
-    end[task[pairs]] = times.end_s[program.after[pairs]]
-    return np.asarray(end[sends])
+    encoded = np.full(program.size, np.nan)
+    encoded[task[pairs]] = times.end_s[program.after[pairs]]
+    plain = np.where(account.copied[sends], _departs(account, times, sends), _gone(account, times, sends))
+    return np.where(np.isnan(encoded[sends]), plain, encoded[sends])
+
+
+def _departs(account: Account, times: UnitTimes, sends: Ints) -> Floats:
+    """When transfers are handed over to be sent, all of a phase at once."""
+    before = account.departures.before(sends, account.program.device[sends])
+    return np.where(before >= 0, np.minimum(times.start_s[sends], times.end_s[before]), times.start_s[sends])
+
+
+def _gone(account: Account, times: UnitTimes, sends: Ints) -> Floats:
+    """When what was sent is no more held for that."""
+    if not account.keeping.host:
+        return times.end_s[sends]
+    return account.departures.forgotten_s(sends, times.end_s)
 
 
 def messages(account: Account, times: UnitTimes) -> list[Buffers]:
@@ -36,35 +51,16 @@ def messages(account: Account, times: UnitTimes) -> list[Buffers]:
 
 
 def _leaving(account: Account, times: UnitTimes, moves: Ints) -> Buffers:
-    """Copies of what is sent as it is; a whole part is no copy, nor is a gradient of which nothing stays."""
-    program = account.program
-    part_bytes = np.array([part.output.max(initial=0.0) for part in account.parts])
-    holds = np.zeros((len(account.parts), account.devices), dtype=bool)
-    for i, space in enumerate(program.spaces):
-        holds[i, space.devices] = True
-    layer, device, size = program.layer[moves], program.device[moves], program.region_bytes[moves]
-    copied = (size < part_bytes[layer]) | (program.backward[moves] & holds[layer, device])
-    sends = moves[copied]
+    """Copies of what is sent as it is."""
+    program, sends = account.program, moves[account.copied[moves]]
+    size, birth = program.region_bytes[sends], _departs(account, times, sends)
     return Buffers.made(
-        "messages", layer[copied], device[copied], size[copied], times.start_s[sends], _freed(account, times, sends)
+        "messages", program.layer[sends], program.device[sends], size, birth, _gone(account, times, sends)
     )
 
 
-def _freed(account: Account, times: UnitTimes, sends: Ints) -> Floats:
-    """When copies that were sent are freed: on processors, no sooner than the sender's next task has ended."""
-    program, end = account.program, times.end_s[sends]
-    if not account.keeping.host:
-        return end
-    tasks = np.flatnonzero(program.is_compute & ~program.is_coding)
-    places = np.sort(program.device[tasks] * program.size + tasks)
-    mine = program.device[sends] * program.size + sends
-    following = places[np.minimum(np.searchsorted(places, mine), len(places) - 1)]
-    same = following // program.size == program.device[sends]
-    return np.where(same, np.maximum(end, times.end_s[following % program.size]), end)
-
-
 def _coming(account: Account, times: UnitTimes, moves: Ints, arrives: Ints) -> Buffers:
-    """What has arrived, until it has been read."""
+    """What arrives, from when its receiver gets ready for it until it has been read."""
     program = account.program
     device, sub_batch = program.peer[moves], program.sub_batch[moves]
     readers = unit_of(program, program.consumer[moves], device, sub_batch)
@@ -72,7 +68,9 @@ def _coming(account: Account, times: UnitTimes, moves: Ints, arrives: Ints) -> B
     read = np.where(program.again[moves], times.forward[1].first[readers], times.forward[0].first[readers])
     until = np.where(program.backward[moves], times.backward.first[makers], read)
     until = np.maximum(until, times.end_s[arrives])
-    size, birth = program.region_bytes[moves], times.start_s[arrives]
+    size, ready = program.region_bytes[moves], account.departures.before(moves, device)
+    early = (ready >= 0) & (arrives == moves)
+    birth = np.where(early, np.minimum(times.start_s[arrives], times.end_s[ready]), times.start_s[arrives])
     return Buffers.made("messages", program.layer[moves], device, size, birth, until)
 
 

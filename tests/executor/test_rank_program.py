@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from plans import program_of, questions
 
 from executor.boxes import Box
-from executor.rank_program import JOIN_BYTES, RankProgram, messages_of
+from executor.rank_program import RankProgram, messages_of
+from planner.departures import JOIN_BYTES
 from planner.program import KINDS
 
 pytestmark = pytest.mark.timeout(120)

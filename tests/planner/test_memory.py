@@ -13,8 +13,10 @@ from planner.keeping import Keeping
 from planner.lives import Lives
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
+from planner.memory_curve import memory_curve
 from planner.models import ModelBuilder, load_model
 from planner.plan import lowered
+from planner.replay import replay
 from planner.stage_memory import surely_needed_bytes
 from planner.strategies import named_strategy, spaces_of
 
@@ -103,10 +105,13 @@ def test_a_stage_keeps_what_the_schedule_has_in_flight(order, alive):
     program = lower(CostModel(graph, cluster), spaces_of(graph, strategy, 2), cut=cut)
     # the data and the output; going back, what has come and its sum; of 1F1B the gradients of those before
     first = (16 + 32) * alive[0] + 32 + 32 + 2 * 4 + (4 if order == "1f1b" else 0)
-    # at fc's second weight gradient: the tensor received and its gradient, that of the output; what the other
-    # micro-batches received, with the loss's outputs; the gradients so far, those that come, and their sum
-    second = 32 + 3 + 32 + (32 + 3) * max(alive[1] - 2, 0) + 3 * 99 + 2 * 99
+    # at fc's second weight gradient: the tensor received, whose gradient has left, and that of the output; what the
+    # other micro-batches received, of 1F1B where it arrives, with the loss's outputs; the gradients so far, those that
+    # come, and their sum
+    waiting = 32 if order == "1f1b" else (32 + 3) * 2
+    second = 32 + 3 + waiting + 3 * 99 + 2 * 99
     assert (peak_memory_bytes(program) / 4).tolist() == [first, second]
+    assert (memory_curve(replay(program)).peak_bytes / 4).tolist() == [first, second]
     assert surely_needed_bytes(program)[0] / 4 == 32 * alive[0] + 32 + 3 * 4
 
 

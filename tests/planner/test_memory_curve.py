@@ -121,10 +121,7 @@ def test_the_check_before_planning_is_near_the_curve(name, strategy):
     curve = curve_of(graph, strategy, 4)
     checked = peak_memory_bytes(curve.program)
 
-    # of conv1d, whose first layer is its largest, all messages meet
-    assert 0.84 * curve.peak_bytes.max() <= checked.max() <= curve.peak_bytes.max() * (1 + 1e-9)
-    if name != "conv1d":
-        assert checked.max() >= 0.95 * curve.peak_bytes.max()
+    assert 0.99 * curve.peak_bytes.max() <= checked.max() <= curve.peak_bytes.max() * (1 + 1e-9)
 
 
 def test_curves_repeat_to_the_last_bit():

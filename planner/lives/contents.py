@@ -1,0 +1,92 @@
+"""Which messages carry copies of the numbers that they send, and which the tensor itself."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.departures import JOIN_BYTES, phases
+from planner.keeping import PartMemory
+from planner.program import Program
+from planner.regions import held, needed
+
+__all__ = ["are_copies"]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def are_copies(program: Program, parts: list[PartMemory], transfers: Ints) -> Bools:
+    """Whether what a transfer sends as it is has been copied.
+
+    A message is one run of numbers.  A region that lies so in its tensor is sent from there; what does not, for it is
+    cut across rows or its tensor has the channels last, and what travels in a message with other regions, is copied.
+
+    Args:
+        program: What runs.
+        parts: Of its layers, which tell how tensors lie.
+        transfers: Shape (K,): of numbers, not of codes.
+
+    Returns:
+        Shape (K,).
+    """
+    copied = _joined(program, transfers)
+    extent = program.box_high[transfers] - program.box_low[transfers]
+    rows = program.layer[transfers], program.consumer[transfers], program.slot[transfers]
+    backward = program.backward[transfers]
+    edges, edge = np.unique(np.column_stack([*rows, backward]), axis=0, return_inverse=True)
+    order = np.argsort(edge.ravel(), kind="stable")
+    bounds = np.cumsum(np.bincount(edge.ravel(), minlength=len(edges)))[:-1]
+    for (u, v, slot, back), k in zip(edges.tolist(), np.split(order, bounds), strict=False):  # one empty run of none
+        whole = _extents(program, u, v, slot, program.device[transfers[k]], backward=bool(back))
+        last = parts[v].gradient_last if back else parts[u].last
+        copied[k] |= _scattered(extent[k, : whole.shape[1]], whole, channels_last=last)
+    return copied
+
+
+def _extents(program: Program, u: int, v: int, slot: int, device: Ints, *, backward: bool) -> Ints:
+    """Sizes of the tensors that regions are cut out of: parts of a layer, or gradients of what parts of it read."""
+    i = v if backward else u
+    space = (program.sub_spaces if program.cut.of(i) > 1 else program.spaces)[i]
+    if backward:
+        layer, shape = program.graph.layers[v], program.spaces[u].output
+        shape = program.sub_spaces[u].output if program.cut.of(v) > 1 else shape
+        shapes = list(layer.input_shapes)
+        shapes[slot] = shape
+        boxes = needed(space, layer.operation.needs(slot, shapes), shape)
+    else:
+        boxes = held(space)
+    part_of = np.full(len(program.cluster.devices), -1, dtype=np.int64)
+    part_of[space.devices] = np.arange(len(space.devices))
+    return np.asarray((boxes.high - boxes.low)[part_of[device]])
+
+
+def _scattered(extent: Ints, whole: Ints, *, channels_last: bool) -> Bools:
+    """Whether regions are not one run of numbers within their tensors; shape (K, D) each."""
+    if channels_last and extent.shape[1] > 2:
+        order = [0, *range(2, extent.shape[1]), 1]
+        mixed = (extent[:, 1] > 1) & (extent[:, 2:].prod(axis=1) > 1)  # a message has its channels first
+        return np.asarray(mixed | _scattered(extent[:, order], whole[:, order], channels_last=False))
+    count, dims = extent.shape
+    before = np.column_stack([np.ones(count, dtype=np.int64), np.cumprod(extent, axis=1)])[:, :dims]
+    return np.asarray(((extent < whole) & (before > 1)).any(axis=1))
+
+
+def _joined(program: Program, transfers: Ints) -> Bools:
+    """Whether regions travel in messages of several."""
+    size, together = program.size_bytes[transfers], np.zeros(len(transfers), dtype=bool)
+    names = [phases(program)[transfers], program.sub_batch[transfers], program.layer[transfers]]
+    key = np.column_stack([*names, program.device[transfers], program.peer[transfers]])
+    order = np.lexsort((transfers, *key.T))
+    same = (key[order[1:]] == key[order[:-1]]).all(axis=1)
+    if not (same & (size[order[1:]] + size[order[:-1]] <= JOIN_BYTES)).any():
+        return together
+    filled, last = 0.0, -1
+    for n in (np.flatnonzero(same) + 1).tolist():
+        if n - 1 != last:  # the first of several
+            filled = size[order[n - 1]]
+        if filled + size[order[n]] <= JOIN_BYTES:
+            filled += size[order[n]]
+            together[order[n - 1 : n + 1]] = True
+        else:
+            filled = size[order[n]]
+        last = n
+    return together
