@@ -8,6 +8,7 @@ import typer
 
 from orrery.accuracy_command import accuracy
 from orrery.errors import run
+from orrery.groups import Commands
 from orrery.lab_command import lab
 from orrery.options import (
     Batch,
@@ -65,6 +66,7 @@ from orrery.whatif_command import whatif
 __all__ = ["app", "main"]
 
 app = typer.Typer(
+    cls=Commands,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help, in half the time

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 COMMANDS = (
-    "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "reproduce", "accuracy", "run",
-    "probe", "validate", "oracle", "streams", "sweep", "results", "timeline", "show", "index", "lab", "whatif",
+    "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "oracle", "streams", "whatif", "sweep",
+    "results", "run", "probe", "validate", "lab", "accuracy", "show", "timeline", "index", "reproduce",
 )  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "planner", "reports", "simulator")
 
@@ -30,13 +30,16 @@ def test_help_loads_nothing_heavy(command):
 
 
 def test_help_lists_every_command(capsys):
-    """The commands that the README names are the commands that there are."""
+    """The commands that the README names are the commands that there are, in groups, each with its whole sentence."""
     from orrery.cli import app
     from orrery.errors import run
 
     assert run(app, ["--help"]) == 0
-    listed = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines() if line]
-    assert listed == list(COMMANDS)
+    lines = capsys.readouterr().out.partition("Look up:")[2].splitlines()
+    listed = [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].strip()]
+    assert tuple(listed) == COMMANDS
+    assert not any(line.endswith("...") for line in lines)
+    assert "Others:" not in lines
 
 
 def test_public_names_load_on_first_use():

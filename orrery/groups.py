@@ -1,0 +1,34 @@
+"""The list of commands in ``orrery --help``: in groups, each with its whole sentence."""
+
+from typing import Any
+
+from typer.core import TyperGroup
+
+__all__ = ["Commands"]
+
+_GROUPS = {
+    "Look up": ("models", "clusters"),
+    "Plan and simulate": ("plan", "simulate", "replay", "analyse", "compare", "oracle", "streams"),
+    "Ask many questions": ("whatif", "sweep", "results"),
+    "Run and measure": ("run", "probe", "validate", "lab", "accuracy"),
+    "Pages and papers": ("show", "timeline", "index", "reproduce"),
+}
+
+
+class Commands(TyperGroup):
+    """Commands in groups, in the order in which one meets them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the groups; one that is in none comes last."""
+        grouped = [name for names in _GROUPS.values() for name in names]
+        return [*grouped, *(name for name in self.commands if name not in grouped)]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section a group."""
+        others = tuple(name for name in self.list_commands(ctx) if not any(name in group for group in _GROUPS.values()))
+        width = max(map(len, self.commands))
+        for title, names in {**_GROUPS, "Others": others}.items():
+            if names:
+                with formatter.section(title):
+                    sentences = [self.commands[name].get_short_help_str(limit=400) for name in names]
+                    formatter.write_dl([(name.ljust(width), said) for name, said in zip(names, sentences, strict=True)])
