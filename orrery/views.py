@@ -102,6 +102,8 @@ def told(values: Mapping[str, Any], compressed: "Compressed") -> dict[str, Any]:
     What says nothing is left out: nothing compressed, no notes, no search.
     """
     said: dict[str, Any] = {**values, "compressed": compressed.describe()}
+    if "gap" in said:
+        said["gap"] = f"{max(said['gap'], 0.0):.1%} above the lower bound"  # rounding can take it below zero
     unsaid = {"configurations", *(name for name in _UNLESS_ZERO if not said.get(name))}
     return {name: value for name, value in said.items() if name not in unsaid}
 

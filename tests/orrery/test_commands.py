@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -93,6 +94,8 @@ def test_plan_tells_people_only_what_says_something(capsys, tmp_path):
     for name in ("tables (s)", "search (s)", "width"):
         assert (name in said["data"], name in said["layerwise"]) == (False, True)
     assert all("simulated (s)" in out and "compressed" not in out for out in said.values())
+    assert run(app, [*words, "--refine", "1"]) == 0
+    assert re.search(r"\d\.\d% above the lower bound", capsys.readouterr().out)
 
 
 def test_simulate(ask, plan_file, tmp_path):
