@@ -16,12 +16,13 @@ from planner.exchange import layer_choice
 from planner.graph import ComputationGraph
 from planner.hybrid_search import HYBRID, search_hybrids
 from planner.lower_bound import iteration_bound
+from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.pipeline import strategy_and_cut
 from planner.plan import Progress, layerwise, lowered, refined
 from planner.program import KINDS, Program
-from planner.replay import replay
+from planner.replay import Replay, replay
 from planner.strategies import Strategy, applied
 
 __all__ = ["compare", "layer_results"]
@@ -127,12 +128,11 @@ def _one_device_s(model: CostModel) -> float:
 def _result(model: CostModel, name: str, strategy: Strategy, cut: Cut, one_device_s: float) -> StrategyResult:
     program = lowered(model, strategy, cut=cut)
     additive = additive_s(model, strategy, cut)
-    overlapped = replay(program, contention=False)
     full = replay_that_fits(program)
     shares, (bound_s, reason) = full.shares(), iteration_bound(program)
     return StrategyResult(
         name=name,
-        ladder_s={"additive": additive, "overlap": overlapped.iteration_s, "contention": full.iteration_s},
+        ladder_s=_ladder(model, strategy, cut, program, full),
         additive_s=additive,
         simulated_s=full.iteration_s,
         images_per_s=model.graph.batch / full.iteration_s,
@@ -150,6 +150,20 @@ def _result(model: CostModel, name: str, strategy: Strategy, cut: Cut, one_devic
         timeline=full.timeline(),
         link_use=full.link_use(),
     )
+
+
+def _ladder(model: CostModel, strategy: Strategy, cut: Cut, program: Program, full: Replay) -> dict[str, float]:
+    """Iteration time under each reading; sub-batches come last, so that the step to them shows what they bring."""
+    if cut.parts == 1:
+        return _readings(additive_s(model, strategy, cut), program, full)
+    prices, spaces, _ = applied(model, strategy)
+    whole = lower(prices, spaces)  # the whole batch at once, whether or not it would fit
+    return {**_readings(additive_s(model, strategy), whole, replay(whole)), "pipelining": full.iteration_s}
+
+
+def _readings(additive: float, program: Program, full: Replay) -> dict[str, float]:
+    overlapped = replay(program, contention=False)
+    return {"additive": additive, "overlap": overlapped.iteration_s, "contention": full.iteration_s}
 
 
 def layer_results(model: CostModel, strategy: Strategy, cut: Cut, program: Program) -> tuple[LayerResult, ...]:

@@ -55,7 +55,8 @@ class StrategyResult:
 
     name: str
     ladder_s: dict[str, float]
-    """Iteration time under each reading, in order: additive, overlap, contention."""
+    """Iteration time under each reading, in order: additive, overlap, contention; with sub-batches, ``pipelining``
+    after these, which then take the whole batch at once."""
     additive_s: float
     """Eq. 1 from the cost tables."""
     simulated_s: float

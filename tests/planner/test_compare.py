@@ -15,6 +15,7 @@ from planner.costs import CostModel
 from planner.lower_bound import iteration_bound
 from planner.memory import peak_memory_bytes
 from planner.models import load_model
+from planner.pipeline import strategy_and_cut
 from planner.plan import lowered, make_plan
 from planner.plan_file import save_plan
 from planner.replay import replay
@@ -71,6 +72,22 @@ def test_the_ladder_and_the_bound(found):
         assert result.ladder_s["contention"] == result.simulated_s
         assert result.ladder_s["overlap"] <= result.additive_s * (1 + 1e-9)
         assert 0 < result.lower_bound_s <= result.simulated_s * (1 + 1e-9)
+
+
+def test_the_ladder_of_a_pipeline_ends_with_what_its_micro_batches_bring():
+    """The steps before are those of the same layers on the same devices, which take the whole batch at once."""
+    graph, cluster = load_model("lenet5", batch=64), cluster_of("titanx-4", 4)
+    (result,) = compare(graph, cluster, ["pipeline"]).strategies
+    model = CostModel(graph, cluster)
+    strategy, cut = strategy_and_cut(model, "pipeline")
+    whole = replay(lowered(model, strategy))
+    assert cut.parts > 1
+    assert list(result.ladder_s) == ["additive", "overlap", "contention", "pipelining"]
+    assert result.ladder_s["additive"] == additive_s(model, strategy)
+    assert result.ladder_s["contention"] == whole.iteration_s
+    assert result.ladder_s["pipelining"] == result.simulated_s == replay(lowered(model, strategy, cut=cut)).iteration_s
+    # the stages work side by side, at most as many as there are
+    assert result.ladder_s["pipelining"] >= whole.shares().compute_s / len(cut.starts)
 
 
 @pytest.mark.parametrize("name", NAMED)
