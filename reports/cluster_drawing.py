@@ -22,6 +22,7 @@ def cluster_drawing(cluster: DeviceGraph) -> dict[str, Any]:
     levels = max((depth[v] for v, place in enumerate(home) if place >= 0), default=0) + 1
     high = levels * _STEP_Y + 8
     columns = max(1, min(len(machines), math.ceil(math.sqrt(len(machines) * 2.2 * high / wide))))
+    columns = -(-len(machines) // max(1, -(-len(machines) // columns)))  # as many in each line, if it can be
     outside = [v for v, place in enumerate(home) if place < 0]
     bands = sorted({depth[v] for v in outside}, reverse=True)
     top = len(bands) * _STEP_Y * 1.4 + (12 if bands else 0)

@@ -109,7 +109,7 @@ class PlanView:
         tiles = [
             ("iteration", unit.text(simulated_s), unit.name),
             ("throughput", plain_unit([images]).text(images), "images/s"),
-            ("busiest device computes", f"{100 * shares.compute_s / simulated_s:.1f}", "% of the time"),
+            ("busiest device computes", f"{100 * shares.compute_s / simulated_s:.1f}", "%"),
             ("waits for communication", f"{100 * shares.exposed_communication_s / simulated_s:.1f}", "%"),
             ("additive (Eq. 1)", unit.text(self.additive_s), unit.name),
         ]

@@ -78,7 +78,7 @@ class TimelineRow:
     device: str
     """Name, empty for what belongs to no device."""
     stream: str
-    order: tuple[int, bool, str]
+    order: tuple[int, bool, bool, str]
 
     @classmethod
     def of(cls, device: object, stream: object, devices: Sequence[str]) -> "TimelineRow":
@@ -90,7 +90,12 @@ class TimelineRow:
         else:
             name = str(device)
             index = devices.index(name) if name in devices else -1
-        order = (index if index >= 0 else len(devices), words not in ("compute", "stream 0"), words)
+        order = (
+            index if index >= 0 else len(devices),
+            words not in ("compute", "stream 0"),
+            words.endswith(" measured"),
+            words,
+        )
         return cls(f"{name} {words}".strip() or "network", name, words or "network", order)
 
 

@@ -146,7 +146,7 @@ def _differences(strategy: "StrategyValidation") -> dict[str, Any]:
             row["name"],
             str(row["kind"]).replace("_", " "),
             size.full(row["bytes"]) if row["bytes"] else "–",
-            [(row[key], unit.text(row[key])) for key in ("predicted_s", "measured_s", "difference")],
+            [(row[key], unit.text(row[key]).replace("-", "−")) for key in ("predicted_s", "measured_s", "difference")],
         )
         for row in top.to_dict("records")
     ]

@@ -1,10 +1,12 @@
 """Additive against simulated cost: how far the additive model can be trusted to rank strategies."""
 
+import math
 from typing import Any
 
 import plotly.graph_objects as go
 
 from planner.comparison import Comparison
+from reports.figures.labels import label_places
 from reports.figures.look import log_ticks, spread_out, styled
 from reports.palette import COMPUTE, IDLE, MARK
 from reports.summary import winner_of
@@ -30,18 +32,21 @@ def agreement_figure(comparison: Comparison) -> go.Figure:
         ("compared", {"size": 11, "color": COMPUTE, "symbol": "circle"}),
         ("fastest", {"size": 15, "color": MARK, "symbol": "star"}),
     )
+    places = _places(points, winner.name if winner else "", ends, unit.factor)
     for label, marker in groups:
         chosen = [point for point in points if _group(point, winner.name if winner else "") == label]
         figure.add_scatter(
             x=[additive_s / unit.factor for _, additive_s, _, _ in chosen],
             y=[simulated_s / unit.factor for _, _, simulated_s, _ in chosen],
-            text=[name for name, _, _, _ in chosen],
-            customdata=[[unit.full(additive_s), unit.full(simulated_s)] for _, additive_s, simulated_s, _ in chosen],
+            text=[name if places.get(name) else "" for name, _, _, _ in chosen],
+            customdata=[
+                [unit.full(additive_s), unit.full(simulated_s), name] for name, additive_s, simulated_s, _ in chosen
+            ],
             mode="markers" if label.startswith("other") else "markers+text",
-            textposition="top center",
+            textposition=[places.get(name) or "top center" for name, _, _, _ in chosen],
             marker=marker,
             name=label,
-            hovertemplate="%{text}<br>additive %{customdata[0]}<br>simulated %{customdata[1]}<extra></extra>",
+            hovertemplate="%{customdata[2]}<br>additive %{customdata[0]}<br>simulated %{customdata[1]}<extra></extra>",
         )
     kind: dict[str, Any] = {"type": "log" if spread_out(times_s) else "linear", "automargin": True, "zeroline": False}
     if kind["type"] == "log":
@@ -64,6 +69,21 @@ def _points(comparison: Comparison) -> list[tuple[str, float, float, bool]]:
         if name not in compared
     ]
     return others + list(compared.values())
+
+
+def _places(
+    points: list[tuple[str, float, float, bool]], winner: str, ends: list[float], factor: float
+) -> dict[str, str]:
+    """Where the names of the strategies compared stand, the fastest first; nothing where there is no room."""
+    scale = math.log if spread_out([value for _, *times_s, _ in points for value in times_s]) else float
+    low, high = (scale(end) for end in ends)
+
+    def share(value_s: float) -> float:
+        return (scale(value_s / factor) - low) / (high - low)
+
+    named = sorted((point for point in points if point[3]), key=lambda point: point[0] != winner)
+    shares = [(name, share(additive_s), share(simulated_s)) for name, additive_s, simulated_s, _ in named]
+    return {name: place for (name, _, _), place in zip(shares, label_places(shares), strict=True)}
 
 
 def _group(point: tuple[str, float, float, bool], winner: str) -> str:

@@ -46,7 +46,7 @@ def breakdown_figure(comparison: Comparison) -> go.Figure:
         height=150 + 44 * len(strategies),
         barmode="stack",
         bargap=0.35,
-        xaxis={"title": f"time of one iteration [{unit.name}]", "range": [0, 1.16 * longest], "automargin": True},
+        xaxis={"title": f"time of one iteration [{unit.name}]", "range": [0, 1.32 * longest], "automargin": True},
         yaxis={"autorange": "reversed", "automargin": True, "ticksuffix": "  "},
     )
 

@@ -33,7 +33,9 @@ def ladder_figure(comparison: Comparison) -> go.Figure:
             customdata=[unit.full(value) for value in values_s],
             hovertemplate=f"%{{y}}: {reading} %{{customdata}}<extra></extra>",
         )
-    xaxis = {"title": f"time of one iteration [{unit.name}]", "rangemode": "tozero", "automargin": True}
+    # room for the number behind the longest bar, on a narrow page too
+    longest = max(value for s in comparison.strategies for value in s.ladder_s.values()) / unit.factor
+    xaxis = {"title": f"time of one iteration [{unit.name}]", "range": [0, 1.22 * longest], "automargin": True}
     yaxis = {"autorange": "reversed", "automargin": True, "ticksuffix": "  "}
     height = 110 + (16 * len(figure.data) + 16) * len(comparison.strategies)
     return styled(figure, barmode="group", bargap=0.25, height=height, xaxis=xaxis, yaxis=yaxis)

@@ -25,7 +25,7 @@ def styled(figure: go.Figure, *, height: int = 340, **layout: Any) -> go.Figure:
         )
         .update_layout(**layout)
         .update_xaxes(title_font_size=12.5)
-        .update_yaxes(title_font_size=12.5)
+        .update_yaxes(title_font_size=12.5, title_standoff=10)
     )
 
 

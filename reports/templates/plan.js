@@ -53,7 +53,8 @@ function plane(canvas) {
   context.font = "11px system-ui, sans-serif";
   return [context, width, height];
 }
-const LEFT = 150, BELOW = 24;
+const BELOW = 24;
+let LEFT = 150; // room for the names of devices
 const SIZES = [["TiB", 2 ** 30], ["GiB", 2 ** 20], ["MiB", 2 ** 10], ["KiB", 1]];
 const sized = (kib) => figures(kib, SIZES);
 function timeAxis(context, width, height) {
@@ -61,7 +62,8 @@ function timeAxis(context, width, height) {
   const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= span / 8);
   context.fillStyle = mix(ink.quiet, ink.quiet, 0);
   context.textAlign = "center";
-  for (let at = 0; at <= span * 0.98; at += step) context.fillText(Number(at.toPrecision(6)).toLocaleString("en"), LEFT + ((width - LEFT) * at) / span, height - 8);
+  const fits = (at) => LEFT + ((width - LEFT) * at) / span < width - 40;
+  for (let at = 0; fits(at); at += step) context.fillText(Number(at.toPrecision(6)).toLocaleString("en"), LEFT + ((width - LEFT) * at) / span, height - 8);
   context.textAlign = "right";
   context.fillText(`[${unit}]`, width - 2, height - 8);
 }
@@ -159,6 +161,8 @@ async function start() {
   for (const count of memory.count) memory.start.push(memory.start.at(-1) + count);
   $("memory-device").replaceChildren(...memory.names.map((name, i) => new Option(name, i)));
   $("memory-device").value = fullest;
+  LEFT = 14 + 6.2 * Math.max(9, ...memory.names.map((name) => name.length));
+  document.querySelectorAll(".drawing").forEach((box) => { box.scrollLeft = (box.scrollWidth - box.clientWidth) / 2; });
   drawAll();
   $("at").addEventListener("input", drawCluster);
   $("play").addEventListener("click", play);

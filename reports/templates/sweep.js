@@ -86,7 +86,7 @@ function logTicks(values) { // 1, 2 and 5 times the powers of ten, for colours b
 function drawPicture() {
   const kind = choice("draw"), x = byName.get(choice("x")), y = byName.get(choice("y")), colour = byName.get(choice("colour"));
   const rows = usable(y.name, ...(x.numeric ? [x.name] : [])), every = panelsOf(rows), panels = every.slice(0, MOST_PANELS);
-  const across = Math.min(panels.length, 3), down = Math.ceil(panels.length / across), all = [], legend = new Set(), layoutOf = {}, log = form.elements.log.checked;
+  const across = Math.min(panels.length, Math.max(1, Math.floor($("picture").clientWidth / 380)), 3), down = Math.ceil(panels.length / across), all = [], legend = new Set(), layoutOf = {}, log = form.elements.log.checked;
   const deep = log && rows.every((i) => y.values[i] > 0), tone = deep ? Math.log10 : (value) => value;
   let drawnRows = 0;
   panels.forEach(([title, mine], at) => {

@@ -15,14 +15,14 @@ __all__ = ["KINDS", "page_of", "small_view", "sweep_frame"]
 
 
 @cache
-def small_view(where="p100-4x4:nodes=1"):
-    """LeNet-5 by OWT on a few GPUs."""
+def small_view(where="p100-4x4:nodes=1", model="lenet5"):
+    """LeNet-5 or another small network by OWT on a few GPUs."""
     from planner.costs import CostModel
     from planner.plan import lower_plan, make_plan
     from reports.plan_view import PlanView
 
-    graph, cluster = load_model("lenet5", batch=64), load_cluster(where)
-    plan = replace(make_plan(graph, cluster, strategy="owt"), cluster=where, model="lenet5")
+    graph, cluster = load_model(model, batch=64), load_cluster(where)
+    plan = replace(make_plan(graph, cluster, strategy="owt"), cluster=where, model=model)
     costs = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
     return PlanView(
         plan=plan, program=lower_plan(plan, graph, cluster), costs=costs, additive_s=plan.additive_s, notes=("a note",)

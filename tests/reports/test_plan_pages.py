@@ -118,3 +118,19 @@ def test_an_index_of_nothing_is_refused(tmp_path, make):
     make(tmp_path / "results")
     with pytest.raises(ConfigError, match="index needs"):
         found_results(tmp_path / "results")
+
+
+@pytest.mark.parametrize("model", ["lenet5", "resnet18"])
+def test_paper_gets_the_whole_network_in_slices(model):
+    """The slices join without a gap, and none cuts through a box."""
+    html = plan_html(small_view(model=model))
+    width, height = map(int, re.search(r'id="network" width="(\d+)" height="(\d+)"', html).groups())
+    slices = re.findall(r'class="slice".*?viewBox="0 (\d+) (\d+) (\d+)"', html)
+    tops = [0]
+    for top, wide, high in (tuple(map(int, each)) for each in slices):
+        assert (top, wide) == (tops[-1], width)
+        tops.append(top + high)
+    assert tops[-1] == height
+    for cut in tops[1:-1]:
+        assert cut % ROW == 0
+        assert HEIGHT + 8 < ROW

@@ -1,0 +1,44 @@
+"""Words beside points: where they stand free of one another, and none where there is no room."""
+
+from collections.abc import Sequence
+
+__all__ = ["label_places"]
+
+_LETTER, _HIGH, _POINT = 0.02, 0.075, 0.025
+"""Width of a letter, height of a line and half a marker, in shares of a small picture's axes."""
+_SIDES = ("top center", "bottom center", "middle right", "middle left")
+Box = tuple[float, float, float, float]
+
+
+def label_places(points: Sequence[tuple[str, float, float]]) -> list[str]:
+    """Choose where the words of points stand.
+
+    Args:
+        points: Words and place in shares of the axes, 0 to 1; the first have the first choice.
+
+    Returns:
+        By point, a ``textposition`` of Plotly, or nothing where every side covers a point, other words, or the edge.
+    """
+    taken = [(x - _POINT, y - _POINT, x + _POINT, y + _POINT) for _, x, y in points]
+    places = []
+    for words, x, y in points:
+        free = (side for side in _SIDES if _is_free(_box(words, x, y, side), taken))
+        side = next(free, "")
+        if side:
+            taken.append(_box(words, x, y, side))
+        places.append(side)
+    return places
+
+
+def _box(words: str, x: float, y: float, side: str) -> Box:
+    """Left, bottom, right and top of words beside a point."""
+    wide = _LETTER * len(words)
+    left = {"middle right": x + _POINT, "middle left": x - _POINT - wide}.get(side, x - wide / 2)
+    bottom = {"top center": y + _POINT, "bottom center": y - _POINT - _HIGH}.get(side, y - _HIGH / 2)
+    return left, bottom, left + wide, bottom + _HIGH
+
+
+def _is_free(box: Box, taken: Sequence[Box]) -> bool:
+    left, bottom, right, top = box
+    inside = left >= 0 and right <= 1 and bottom >= 0 and top <= 1
+    return inside and not any(left < r and right > a and bottom < t and top > b for a, b, r, t in taken)
