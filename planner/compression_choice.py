@@ -1,16 +1,21 @@
 """Where compression pays: which tensors and gradients of a strategy are better sent as codes."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
+from hwprofiles.errors import InfeasiblePlanError
 from planner.compressed import Compressed
 from planner.costs import CostModel
 from planner.cut import WHOLE, Cut
+from planner.keeping import MOMENTUM, Keeping
 from planner.lowering import lower
+from planner.memory import check_memory, peak_memory_bytes
+from planner.memory_curve import replay_that_fits
 from planner.program import KINDS, Program
-from planner.replay import replay
+from planner.recompute import KEEP, Recompute
 from planner.strategies import Strategy, applied
 
 __all__ = ["pays"]
@@ -24,9 +29,9 @@ _SAME = 1e-9
 
 def pays(
     model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compressed: Compressed | None = None, *,
-    progress: Progress = None,
+    recompute: Recompute = KEEP, keeping: Keeping = MOMENTUM, progress: Progress = None,
 ) -> tuple[Compressed, tuple[str, ...]]:  # fmt: skip
-    """Compress, of what may be, only what shortens the simulated iteration.
+    """Compress, of what may be, only what shortens the simulated iteration and fits in memory.
 
     Greedy, twice: from nothing compressed, and from everything, each tensor and each layer's gradients in turn, the
     most bytes first, changes over where that shortens the replay.  The shorter of the two ends is taken.
@@ -36,27 +41,37 @@ def pays(
         strategy: A configuration for every layer.
         cut: Which layers take the mini-batch in sub-batches.
         compressed: What may be compressed, and with which types.
+        recompute: Which activations are computed again.
+        keeping: What must fit beside the tensors of the network.
         progress: Called as ``progress(label, done, total)``.
 
     Returns:
-        What to compress, layer by layer, and a note of what it brings.
+        What to compress, layer by layer, and a note of what it brings; nothing where no choice fits.
     """
-    trial = _Trial(model, strategy, cut, compressed or Compressed(), progress)
+    trial = _Trial(model, strategy, cut, compressed or Compressed(), recompute, keeping, progress)
     plain, everything = trial.seconds(frozenset()), trial.seconds(frozenset(trial.items))
     ends = [trial.walk(start) for start in (frozenset[_Item](), frozenset(trial.items))]
     best = min(ends, key=lambda chosen: (trial.seconds(chosen), len(chosen)))
+    brings = _told(trial.seconds(best))
     note = (
-        f"compression: {len(best)} of {len(trial.items)} tensors and gradients, {trial.seconds(best):.4g} s simulated; "
-        f"{plain:.4g} s with none, {everything:.4g} s with all"
+        f"compression: {len(best)} of {len(trial.items)} tensors and gradients, {brings} simulated; "
+        f"{_told(plain)} with none, {_told(everything)} with all"
     )
     return trial.compressed(best), (note,)
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds:.4g} s" if math.isfinite(seconds) else "no time, for it does not fit in memory,"
 
 
 class _Trial:
     """Replays a strategy with some of its messages compressed; each choice once."""
 
-    def __init__(self, model: CostModel, strategy: Strategy, cut: Cut, allowed: Compressed, progress: Progress) -> None:
-        self.allowed, self.progress = allowed, progress
+    def __init__(
+        self, model: CostModel, strategy: Strategy, cut: Cut, allowed: Compressed, recompute: Recompute,
+        keeping: Keeping, progress: Progress,
+    ) -> None:  # fmt: skip
+        self.allowed, self.recompute, self.keeping, self.progress = allowed, recompute, keeping, progress
         self.model, self.spaces, self.cut = applied(model, strategy, cut)
         self.known: dict[frozenset[_Item], float] = {}
         self.items = self._items()
@@ -70,12 +85,19 @@ class _Trial:
         return chosen
 
     def seconds(self, chosen: frozenset[_Item]) -> float:
-        """Simulated iteration time."""
+        """Simulated iteration time; infinite where it does not fit in memory."""
         if chosen not in self.known:
             if self.progress:
                 self.progress("compressing", len(self.known), 2 * len(self.items) + 2)
-            self.known[chosen] = replay(self._program(self.compressed(chosen))).iteration_s
+            self.known[chosen] = self._replayed_s(self._program(self.compressed(chosen)))
         return self.known[chosen]
+
+    def _replayed_s(self, program: Program) -> float:
+        try:
+            check_memory(program, peak_memory_bytes(program, self.keeping))
+            return replay_that_fits(program, self.keeping).iteration_s
+        except InfeasiblePlanError:
+            return math.inf
 
     def compressed(self, chosen: frozenset[_Item]) -> Compressed:
         """A choice as layers, in their order."""
@@ -87,7 +109,7 @@ class _Trial:
         return replace(self.allowed, gradient_layers=gradients, activation_layers=activations)
 
     def _program(self, compressed: Compressed) -> Program:
-        return lower(self.model, self.spaces, cut=self.cut, compressed=compressed)
+        return lower(self.model, self.spaces, cut=self.cut, compressed=compressed, recompute=self.recompute)
 
     def _items(self) -> list[_Item]:
         """What moves and may be compressed, the most bytes first."""

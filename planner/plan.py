@@ -348,7 +348,9 @@ def _simulated(
     """What of a strategy is compressed, and the fields of ``Plan`` that say so."""
     notes: tuple[str, ...] = ()
     if where_it_pays:
-        compressed, notes = pays(model, chosen, cut, compressed, progress=progress)
+        compressed, notes = pays(
+            model, chosen, cut, compressed, recompute=again, keeping=keeping, progress=progress
+        )  # fmt: skip
     program = lowered(model, chosen, cut=cut, compressed=compressed, recompute=again, keeping=keeping)
     simulated_s = replay_that_fits(program, keeping).iteration_s
     return compressed, {"simulated_s": simulated_s, "notes": notes}

@@ -7,6 +7,7 @@ import pytest
 from coded_plans import lowered, pair
 from plans import cluster_of, inception_module, star
 
+from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
@@ -18,12 +19,16 @@ from planner.compression_choice import pays
 from planner.costs import CostModel
 from planner.cut import WHOLE
 from planner.graph_export import write_replayed_graph
+from planner.keeping import Keeping
 from planner.lower_bound import iteration_bound
+from planner.lowering import lower
+from planner.memory import peak_memory_bytes
 from planner.models import load_model
 from planner.plan import lower_plan, make_plan
 from planner.plan_file import load_plan, save_plan
+from planner.recompute import recompute_of
 from planner.replay import replay
-from planner.strategies import named_strategy
+from planner.strategies import named_strategy, spaces_of
 from simulator.collectives import ALL_REDUCES
 
 SAME = 1e-9
@@ -57,6 +62,38 @@ def test_compression_is_chosen_where_it_pays():
     fast = CostModel(graph, star(4, bandwidth=1e15, latency_s=0.0), "direct")
     chosen, _ = pays(fast, strategy, WHOLE, allowed)
     assert chosen.gradient_layers == chosen.activation_layers == ()
+
+
+def test_trials_compute_again_what_the_plan_does():
+    """The times told are those of programs with recomputation, with none compressed and with all."""
+    graph = load_model("lenet5", batch=256)
+    model, strategy = CostModel(graph, star(4, bandwidth=1e10), "direct"), named_strategy("owt", graph, 4)
+    allowed = Compressed(gradients="dynamic-tree", activations="dynamic-tree")
+    again = recompute_of(graph, "pool1", WHOLE)
+    chosen, (note,) = pays(model, strategy, WHOLE, allowed, recompute=again)
+    spaces = spaces_of(graph, strategy, 4)
+    best_s, plain_s, all_s = (
+        replay(lower(model, spaces, compressed=what, recompute=again)).iteration_s for what in (chosen, PLAIN, allowed)
+    )
+    assert note.endswith(f"{best_s:.4g} s simulated; {plain_s:.4g} s with none, {all_s:.4g} s with all")
+    assert f"{plain_s:.4g}" != f"{replay(lower(model, spaces)).iteration_s:.4g}"
+
+
+def test_codes_that_do_not_fit_are_not_chosen():
+    """Over slow links all gradients pay, but not in devices that have no room for residuals and codes."""
+    graph, cluster = load_model("lenet5", batch=64), star(4, bandwidth=1e6)
+    strategy, allowed = named_strategy("data", graph, 4), Compressed(gradients="dynamic-tree")
+    spaces, adam = spaces_of(graph, strategy, 4), Keeping(optimizer="adam")
+    needed = peak_memory_bytes(lower(CostModel(graph, cluster, "direct"), spaces), adam).max()
+    found = {}
+    for room in (1e9, needed * 1.001):
+        devices = [dataclasses.replace(device, memory_bytes=room) for device in cluster.devices]
+        model = CostModel(graph, DeviceGraph("small", devices, cluster.vertices[4:], cluster.links), "direct")
+        chosen, (note,) = pays(model, strategy, WHOLE, allowed, keeping=adam)
+        assert (peak_memory_bytes(lower(model, spaces, compressed=chosen), adam) <= room).all()
+        assert ("does not fit" in note) == (room < 1e9)
+        found[room] = set(chosen.gradient_layers)
+    assert found[needed * 1.001] < found[1e9]
 
 
 def test_whoever_reads_programs_copes(tmp_path):
