@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from executor.connections import Connections, Post
 from executor.devices import DTYPES, Device, Handle
 from executor.layers import parameter_box
 from executor.rank_program import RankProgram
@@ -94,9 +95,9 @@ class Reducer:
         ]
         rings = {collective.devices for collective in collectives if is_ring(collective.round)}
         self._groups = {devices: dist.new_group(list(devices)) for devices in sorted(rings)}
-        self._everyone: dist.ProcessGroup | None = None
+        self._connections: Connections | None = None
         if not all(is_ring(collective.round) for collective in collectives):
-            self._everyone = dist.new_group()  # rounds send point to point beside the messages of the program
+            self._connections = Connections()  # rounds send point to point beside the messages of the program
 
     def sum(self, chain: Chain, content: Tensor) -> None:
         """Sum a flat buffer over the devices of a chain, in place; waits until it is done."""
@@ -122,28 +123,32 @@ class Reducer:
         steps, first = collective.round, collective.round.first_piece(0)
         size, tag = round(collective.buffer_bytes * steps.share), self._program.size + task
         arrived: dict[int, list[tuple[int, Tensor]]] = {}
-        receives, sends = [], []
+        receives, sends = list[Post](), list[Post]()
         self._recorder.start(task)
         for m in np.flatnonzero((steps.source == self._rank) | (steps.target == self._rank)).tolist():
             source, target, piece = int(steps.source[m]), int(steps.target[m]), int(first[m])
             if target == self._rank:
                 arriving = torch.empty(size, dtype=torch.uint8, device=self._device)
                 arrived.setdefault(piece, []).append((source, arriving))
-                receives.append(dist.P2POp(dist.irecv, arriving, source, self._everyone, tag))
+                receives.append(Post(arriving, source, tag))
             else:
-                sends.append(dist.P2POp(dist.isend, codes[piece], target, self._everyone, tag))
+                sends.append(Post(codes[piece], target, tag))
                 self._recorder.sent(task, size)
-        # receives first: gloo's notice of one would queue behind what is sent on the same connection
-        for request in dist.batch_isend_irecv([*receives, *sends]) if receives or sends else ():
-            request.wait()
+        self._exchange(receives, sends)
         self._recorder.end(task)
         return arrived
 
     def close(self) -> None:
         """Give the connections back; all ranks must call it together."""
-        for group in (*self._groups.values(), self._everyone):
-            if group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER:
+        for group in self._groups.values():
+            if group is not dist.GroupMember.NON_GROUP_MEMBER:
                 dist.destroy_process_group(group)
+        if self._connections is not None:
+            self._connections.close()
+
+    def _exchange(self, receives: Sequence[Post], sends: Sequence[Post]) -> None:
+        assert self._connections is not None
+        self._connections.exchange(receives, sends)
 
     def _run(self, task: int, collective: Collective, content: Tensor) -> None:
         """The messages of one round that this rank sends or takes, repeat by repeat."""
@@ -152,7 +157,7 @@ class Reducer:
         mine = np.flatnonzero((steps.source == self._rank) | (steps.target == self._rank))
         for repeat in range(steps.repeats):
             first = steps.first_piece(repeat)
-            receives, sends = [], []
+            receives, sends = list[Post](), list[Post]()
             taken: dict[tuple[int, int], list[tuple[int, Tensor]]] = {}
             for m in mine.tolist():
                 piece = slice(int(bounds[first[m]]), int(bounds[first[m] + steps.width]))
@@ -163,12 +168,11 @@ class Reducer:
                     source, arriving = int(steps.source[m]), torch.empty_like(content[piece])
                     own = [(self._rank, content[piece])] if repeat < steps.adds[m] else []
                     taken.setdefault((piece.start, piece.stop), own).append((source, arriving))
-                    receives.append(dist.P2POp(dist.irecv, arriving, source, self._everyone, tag))
+                    receives.append(Post(arriving, source, tag))
                 else:
-                    sends.append(dist.P2POp(dist.isend, content[piece], int(steps.target[m]), self._everyone, tag))
+                    sends.append(Post(content[piece], int(steps.target[m]), tag))
                     self._recorder.sent(task, content[piece].numel() * content.element_size())
-            for request in dist.batch_isend_irecv([*receives, *sends]) if receives or sends else ():
-                request.wait()
+            self._exchange(receives, sends)
             for (low, high), terms in taken.items():
                 content[low:high] = total(terms)
 

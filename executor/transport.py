@@ -1,7 +1,6 @@
 """Messages between ranks: regions of tensors, sent as soon as they exist.
 
-On processors every receive is posted an iteration ahead, before anything is sent: gloo's notice of a receive
-queues behind data on the same connection.  On GPUs all ranks send and receive phase by phase, in one order, since
+On processors every receive is posted an iteration ahead, so that nothing that is sent waits for its notice.  On GPUs all ranks send and receive phase by phase, in one order, since
 NCCL matches messages by their order.
 """
 
@@ -17,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
+from executor.connections import Connections, Post
 from executor.devices import Device, Handle
 from executor.rank_program import Message, RankProgram
 from executor.recorder import Recorder
@@ -71,6 +71,7 @@ class _Arrival:
 
     message: Message
     buffer: Tensor
+    connections: Connections
     posted: "queue.SimpleQueue[dist.Work]" = field(default_factory=queue.SimpleQueue)
     arrived: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
@@ -80,9 +81,8 @@ class _Arrival:
     def post(self) -> None:
         if self.left > 0:
             self.left -= 1
-            work = dist.irecv(self.buffer, self.message.source, tag=self.message.tasks[0])
-            assert work is not None
-            self.posted.put(work)
+            post = Post(self.buffer, self.message.source, self.message.tasks[0])
+            self.posted.put(self.connections.receive(post))
 
 
 class GlooTransport(Transport):
@@ -105,11 +105,12 @@ class GlooTransport(Transport):
         self._sent, self._forgotten = 0, 0  # how many have left, and of how many the content is gone
         self._error: BaseException | None = None
         threading.Thread(target=self._watch_sent, name="sent", daemon=True).start()
+        self._connections = Connections()
         self._arrivals: dict[Message, _Arrival] = {}
         peers: dict[int, list[_Arrival]] = {}
         for phase in sorted(view.incoming):
             for message in view.incoming[phase]:
-                arrival = _Arrival(message, _buffer(message, dtype, "cpu"), left=iterations)
+                arrival = _Arrival(message, _buffer(message, dtype, "cpu"), self._connections, left=iterations)
                 self._arrivals[message] = arrival
                 peers.setdefault(message.source, []).append(arrival)
                 arrival.post()
@@ -161,8 +162,7 @@ class GlooTransport(Transport):
             for task, size in zip(message.tasks, message.sizes, strict=True):
                 self._recorder.start(task)
                 self._recorder.sent(task, size)
-            work = dist.isend(content, message.target, tag=message.tasks[0])
-            assert work is not None
+            work = self._connections.send(Post(content, message.target, message.tasks[0]))
             self._sending.append((work, content))
             self._posted.put(work)
 
@@ -194,7 +194,7 @@ class GlooTransport(Transport):
 
     @override
     def close(self) -> None:
-        pass
+        self._connections.close()
 
 
 class NcclTransport(Transport):
