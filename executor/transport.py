@@ -1,7 +1,7 @@
 """Messages between ranks: regions of tensors, sent as soon as they exist.
 
-On processors every receive is posted an iteration ahead, so that nothing that is sent waits for its notice.  On GPUs all ranks send and receive phase by phase, in one order, since
-NCCL matches messages by their order.
+On processors every receive is posted an iteration ahead, so that nothing that is sent waits for its notice.  On GPUs
+all ranks send and receive phase by phase, in one order, since NCCL matches messages by their order.
 """
 
 import queue

@@ -152,6 +152,7 @@ def _graph(file: ClusterFile, name: str, part: _Part) -> DeviceGraph:
                 profile=group.profile,
                 memory_bytes=group.memory_bytes,
                 copy_engines=CopyEngines(**group.copy_engines.model_dump()),
+                message_overhead=group.message_overhead.in_seconds,
             )
             for i, group in enumerate(part.devices)
             if group is not None

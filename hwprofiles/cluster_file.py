@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from hwprofiles.errors import ConfigError
 from hwprofiles.latency import Latency
+from hwprofiles.message_overhead import MessageOverhead
 
 __all__ = [
     "ClusterFile",
@@ -31,12 +32,13 @@ __all__ = [
 
 GIGA = 1e9
 GIB = 2.0**30
-MICRO = 1e-6
+MICRO, NANO = 1e-6, 1e-9
 BITS_PER_BYTE = 8
 
 PARAMETRIC = frozenset(
     {"count", "at_most", "each", "bandwidth_gbyte_per_s", "bandwidth_gbit_per_s", "latency_us", "memory_gib"}
     | {"total", "host_to_device", "device_to_host", "peer"}
+    | {"message_us", "byte_ns", "add_byte_ns"}
 )
 """Keys whose value may be the name of a parameter."""
 
@@ -168,6 +170,24 @@ class EngineCounts(_Strict):
     peer: Count | None = None
 
 
+class OverheadTimes(_Strict):
+    """What messages take from a device's arithmetic, where its own processor moves them."""
+
+    message_us: NotNegative = 0.0
+    """For each message, at each end."""
+    byte_ns: NotNegative = 0.0
+    """For each byte, at each end."""
+    add_byte_ns: NotNegative = 0.0
+    """For each byte that is added to what the device has."""
+
+    @property
+    def in_seconds(self) -> MessageOverhead:
+        """The same for the device graph."""
+        return MessageOverhead(
+            message_s=self.message_us * MICRO, byte_s=self.byte_ns * NANO, add_byte_s=self.add_byte_ns * NANO
+        )
+
+
 class DeviceGroup(_Group):
     """Devices, named like switches."""
 
@@ -176,6 +196,7 @@ class DeviceGroup(_Group):
     node: Index = 0
     """Machine within the level, for files that list several machines flat."""
     copy_engines: EngineCounts = EngineCounts()
+    message_overhead: OverheadTimes = OverheadTimes()
 
     @property
     def memory_bytes(self) -> float:

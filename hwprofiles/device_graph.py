@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hwprofiles.copy_engines import CopyEngines
 from hwprofiles.errors import ConfigError, UnreachableError
 from hwprofiles.latency import Latency
+from hwprofiles.message_overhead import MessageOverhead
 from hwprofiles.routes import Arc, Router, RouteTable, unreachable_pair
 
 __all__ = ["ROUTING_BYTES", "Device", "DeviceGraph", "Latency", "Link", "RouteTable"]
@@ -34,6 +35,7 @@ class Device:
     """Name of its compute profile."""
     memory_bytes: float
     copy_engines: CopyEngines = field(default=CopyEngines(), repr=False)
+    message_overhead: MessageOverhead = field(default=MessageOverhead(), repr=False)
     speed: float = field(default=1.0, repr=False)
     """Of its arithmetic and memory, relative to what the profile says."""
 
@@ -222,7 +224,7 @@ class DeviceGraph:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything: names, devices, vertices, links; copy engines, hosts and speeds where any are given."""
+        """Hash of everything; copy engines, hosts, speeds and overheads of messages where any are given."""
         text = repr((self.name, self.devices, self.vertices, self.links))
         engines = [device.copy_engines for device in self.devices]
         if self.hosts or any(each.declared for each in engines):
@@ -230,6 +232,9 @@ class DeviceGraph:
         speeds = [device.speed for device in self.devices]
         if set(speeds) != {1.0}:
             text += repr(speeds)
+        overheads = [device.message_overhead for device in self.devices]
+        if any(overheads):
+            text += repr(overheads)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def with_links(self, links: Sequence[Link]) -> "DeviceGraph":

@@ -2,8 +2,9 @@
 
 Without overlap, the groups of tasks that are the phases of Eq. 1 run one after the other.  Without
 contention, a group of transfers or collectives is one activity that loads all its links at once and meets
-nobody else, and waits for no copy engine; and encoding and decoding share no arithmetic.  Without both, the replay is
-Eq. 1.  With contention, transfers of earlier sub-batches go before those of later ones.
+nobody else, waits for no copy engine, and takes no arithmetic from devices whose processor moves messages; and encoding
+and decoding share no arithmetic.  Without both, the replay is Eq. 1.  With contention, transfers of earlier sub-batches
+go before those of later ones.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.copy_engines import CopyEngineUses, copy_engines_of
+from planner.message_overheads import message_overheads_of
 from planner.network import Network, network_of
 from planner.program import Collective, Program
 from simulator.task_graph import TaskGraph
@@ -84,22 +86,28 @@ def _separate(program: Program, network: Network, engines: CopyEngineUses) -> _A
     counts, links = network.routes(program.device[sends], program.peer[sends])
     compute = np.flatnonzero(program.is_compute)
     copying, engine, busy = engines.of(program.device[sends], program.peer[sends])
-    first_engine = len(network.seconds_per_byte) + len(program.cluster.devices)
+    first_device = len(network.seconds_per_byte)
+    first_engine = first_device + len(program.cluster.devices)
     blocks = [
         (sends, counts, links, np.ones(len(links))),
         (sends, copying, first_engine + engine, busy),
         (compute, np.ones_like(compute), _arithmetic(program, network, compute), np.ones(len(compute))),
     ]
+    overheads = message_overheads_of(program.cluster)
+    if overheads.declared:
+        counts, device, busy = overheads.of(program.device[sends], program.peer[sends], program.size_bytes[sends])
+        blocks.append((sends, counts, first_device + device, busy))
     shares, copies = _Shares(network), _Copies(engines)
     for task, collective in program.collectives.items():
         used, share, latency_s[task] = shares.of(collective)
         engine, busy = copies.of(collective)
-        busiest, number = share.max(), np.array([len(used) + len(engine)])
+        device, taken = overheads.of_collective(collective)
+        busiest, resource = share.max(), np.concatenate([used, first_engine + engine, first_device + device])
         work[task] = busiest * collective.buffer_bytes
-        used_by = np.concatenate([used, first_engine + engine]), np.concatenate([share, busy]) / busiest
-        blocks.append((np.array([task]), number, *used_by))
+        weight = np.concatenate([share, busy, taken]) / busiest
+        blocks.append((np.array([task]), np.array([len(resource)]), resource, weight))
     uses = _uses(program.size, blocks)
-    everyone, priority = np.arange(program.size), program.priority
+    everyone, priority = np.arange(program.size), overheads.priority(program.priority, program.is_compute)
     return _Activities(everyone, work, latency_s, _streams(program), priority, uses, program.group)
 
 

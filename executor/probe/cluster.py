@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from executor.probe.device import DeviceFacts
-from executor.probe.links import Links, MessageRow
+from executor.probe.links import Links, MessageRow, OverheadRow
 from executor.probe.profile import write_yaml
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.latency import Latency
@@ -16,7 +16,7 @@ from hwprofiles.topology import read_topo
 
 __all__ = ["LinkFit", "cluster_content", "fitted", "gpu_topology", "topology_content", "write_cluster"]
 
-GIGA, GIB, KILO, MICRO = 1e9, 2.0**30, 1e3, 1e-6
+GIGA, GIB, KILO, MICRO, NANO = 1e9, 2.0**30, 1e3, 1e-6, 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,7 @@ def cluster_content(links: Links, profile: str, device: DeviceFacts, name: str) 
             "profile": profile,
             "memory_gib": device.memory_bytes / GIB,
             "node": node,
+            **({"message_overhead": overhead} if (overhead := _overhead(links.overheads)) else {}),
         }
         for node, host in enumerate(hosts)
     ]
@@ -84,6 +85,27 @@ def cluster_content(links: Links, profile: str, device: DeviceFacts, name: str) 
         switches.append({"name": "network"})
         rules.append({"between": ["host*", "network"], "class": "between"})
     return _file(name, device, classes, [{"name": "cluster", "devices": devices, "switches": switches, "links": rules}])
+
+
+def _overhead(rows: Sequence[OverheadRow]) -> dict[str, float]:
+    """What messages take from arithmetic: of a message and of a byte by how times grow with the size.
+
+    A rank passes a message on and takes one in each sample, so it pays twice.  In a sum over n ranks by a ring it
+    sends and takes 2 (n - 1) / n of the buffer, and adds (n - 1) / n of it, which is what the rest is for.
+    """
+    if not rows:
+        return {}
+    short, long = (row for row in sorted(rows, key=lambda row: row.size_bytes) if not row.adds)
+    byte_s = max(long.samples.median_s - short.samples.median_s, 0.0) / (long.size_bytes - short.size_bytes) / 2
+    message_s = max(short.samples.median_s / 2 - byte_s * short.size_bytes, 0.0)
+    total = next(row for row in rows if row.adds)
+    steps = total.ranks - 1
+    added_s = total.samples.median_s - 4 * steps * (message_s + byte_s * total.size_bytes / total.ranks)
+    return {
+        "message_us": message_s / MICRO,
+        "byte_ns": byte_s / NANO,
+        "add_byte_ns": max(added_s, 0.0) / (total.size_bytes * steps / total.ranks) / NANO,
+    }
 
 
 def _fit_of(links: Links, *, between: bool) -> LinkFit | None:

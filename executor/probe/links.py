@@ -6,20 +6,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from statistics import median
 
 import torch
 import torch.distributed as dist
 
+from executor.connections import Connections, Post
 from executor.devices import Device
 from executor.probe.rows import Samples
 
-__all__ = ["MESSAGE_BYTES", "SUM_BYTES", "Links", "MessageRow", "RingRow", "SumRow", "machine", "measure_links"]
+__all__ = [
+    "MESSAGE_BYTES",
+    "SUM_BYTES",
+    "Links",
+    "MessageRow",
+    "OverheadRow",
+    "RingRow",
+    "SumRow",
+    "machine",
+    "measure_links",
+]
 
 MESSAGE_BYTES = (4, 64, 1024, 8 * 1024, 64 * 1024, 256 * 1024, 2**20, 8 * 2**20, 32 * 2**20)
 SUM_BYTES = (4, 64 * 1024, 2**20, 8 * 2**20, 32 * 2**20)
 _PAIRS = 3
 """Of each class; a row is the median over them."""
 _LONG_BYTES = 4 * 2**20
+_OVERHEAD_BYTES = (1024, 4 * 2**20)
+_AT_ONCE = 4
+"""Exchanges of a sample of what processors spend, which they count in ticks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +65,17 @@ class SumRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OverheadRow:
+    """What a rank's processor spends, all its threads together, while all ranks send to the next or sum a buffer."""
+
+    adds: bool
+    """It sums a buffer that it copies together; else it copies a message together, and out of where one arrives."""
+    ranks: int
+    size_bytes: int
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
     """Everything measured between processes."""
 
@@ -58,6 +84,8 @@ class Links:
     messages: tuple[MessageRow, ...] = ()
     rings: tuple[RingRow, ...] = ()
     sums: tuple[SumRow, ...] = ()
+    overheads: tuple[OverheadRow, ...] = ()
+    """Where the processor moves messages itself."""
 
 
 def machine() -> str:
@@ -88,17 +116,23 @@ def measure_links(device: Device, *, watch: Callable[[], None] = lambda: None) -
             watch()
             found = [_one_way(device, pair, size) for pair in pairs]
             messages.append(MessageRow(between=between, size_bytes=size, samples=_joined(found)))
+    connections = Connections()
     rings = []
     for size in MESSAGE_BYTES[-3:]:
         watch()
-        rings.append(RingRow(size_bytes=size, samples=_slowest(_ring(device, size))))
+        rings.append(RingRow(size_bytes=size, samples=_slowest(_ring(device, connections, size))))
+    overheads = _overheads(device, connections, watch) if device.backend == "gloo" else []
+    connections.close()
     sums = []
     for count in sorted({2**k for k in range(1, ranks.bit_length()) if 2**k <= ranks} | {ranks}):
         group = dist.new_group(list(range(count)))
         for size in SUM_BYTES:
             watch()
             sums.append(SumRow(ranks=count, size_bytes=size, samples=_slowest(_sum(device, group, count, size))))
-    return Links(machines=tuple(machines), messages=tuple(messages), rings=tuple(rings), sums=tuple(sums))
+    return Links(
+        machines=tuple(machines), messages=tuple(messages), rings=tuple(rings), sums=tuple(sums),
+        overheads=tuple(overheads),
+    )  # fmt: skip
 
 
 def _pairs(machines: Sequence[str], *, between: bool) -> list[tuple[int, int]]:
@@ -165,17 +199,47 @@ def _pong(device: Device, other: int, size_bytes: int) -> list[float]:
     return []
 
 
-def _ring(device: Device, size_bytes: int) -> list[float]:
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+def _ring(device: Device, connections: Connections, size_bytes: int) -> list[float]:
     out, into = _buffer(device, size_bytes), _buffer(device, size_bytes)
+    return _together(device, lambda: _to_next(connections, out, into), size_bytes)
 
-    def work() -> None:
-        receive = dist.P2POp(dist.irecv, into, (rank - 1) % ranks)
-        send = dist.P2POp(dist.isend, out, (rank + 1) % ranks)
-        for request in dist.batch_isend_irecv([receive, send]):
-            request.wait()
 
-    return _together(device, work, size_bytes)
+def _to_next(connections: Connections, out: torch.Tensor, into: torch.Tensor) -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    connections.exchange([Post(into, (rank - 1) % ranks, 0)], [Post(out, (rank + 1) % ranks, 0)])
+
+
+def _overheads(device: Device, connections: Connections, watch: Callable[[], None]) -> list[OverheadRow]:
+    """What processors spend on messages of two sizes, and on sums of the longer."""
+
+    def pass_on() -> None:
+        out.copy_(tensor)
+        _to_next(connections, out, into)
+        tensor.copy_(into)
+
+    def add_up() -> None:
+        out.copy_(tensor)
+        dist.all_reduce(out)
+
+    rows = []
+    for size, adds in [*((size, False) for size in _OVERHEAD_BYTES), (_OVERHEAD_BYTES[-1], True)]:
+        watch()
+        tensor, out, into = (_buffer(device, size) for _ in range(3))
+        times = _spent(add_up if adds else pass_on, _repetitions(size))
+        rows.append(OverheadRow(adds=adds, ranks=dist.get_world_size(), size_bytes=size, samples=_middle(times)))
+    return rows
+
+
+def _spent(work: Callable[[], object], repetitions: int) -> list[float]:
+    """Processor time of this process for work that all ranks do together."""
+    times = []
+    for _ in range(repetitions + 1):
+        dist.barrier()
+        begin = time.process_time()
+        for _ in range(_AT_ONCE):
+            work()
+        times.append((time.process_time() - begin) / _AT_ONCE)
+    return times[1:]
 
 
 def _sum(device: Device, group: dist.ProcessGroup, count: int, size_bytes: int) -> list[float]:
@@ -203,6 +267,13 @@ def _slowest(times: list[float]) -> Samples:
     rows: list[list[float]] = [[]] * dist.get_world_size()
     dist.all_gather_object(rows, times)
     return Samples(tuple(max(row) for row in zip(*rows, strict=True)))
+
+
+def _middle(times: list[float]) -> Samples:
+    """Each sample the median over the ranks."""
+    rows: list[list[float]] = [[]] * dist.get_world_size()
+    dist.all_gather_object(rows, times)
+    return Samples(tuple(median(row) for row in zip(*rows, strict=True)))
 
 
 def _joined(pairs: Sequence[Sequence[float]]) -> Samples:

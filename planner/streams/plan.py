@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.message_overheads import message_overheads_of
 from planner.readings import Reading, read
 from planner.replay import Replay
 from planner.streams.decompose import Decomposed
@@ -59,13 +60,14 @@ def read_streams(work: Decomposed, plan: StreamPlan, *, iterations: int) -> Read
     weights = np.repeat(np.tile(occupancy, iterations), np.diff(graph.use_start)) * graph.use_weight
     latency_s = np.where(compute, work.launch_s + plan.wait_s, graph.latency_s[: program.size])
     stream = np.where(plan.stream >= 0, plan.stream + plan.streams * program.device, -1)
+    priority = message_overheads_of(program.cluster).priority(plan.priority, program.is_compute)
     start, after = _with_order(graph.after_start, graph.after, program.size, plan, iterations)
     streamed = replace(
         graph,
         work=np.where(everywhere, np.tile(program.work_s - work.launch_s, iterations), graph.work),
         latency_s=np.tile(latency_s, iterations),
         rate_limit=np.where(everywhere, 1.0, graph.rate_limit),
-        priority=np.tile(plan.priority, iterations),
+        priority=np.tile(priority, iterations),
         stream=np.tile(stream, iterations),
         use_weight=weights,
         after_start=start,

@@ -9,7 +9,7 @@ from test_probe import FACTS
 
 from executor.probe import Links, Samples, probe
 from executor.probe.cluster import cluster_content, fitted, topology_content, write_cluster
-from executor.probe.links import MESSAGE_BYTES, MessageRow
+from executor.probe.links import MESSAGE_BYTES, MessageRow, OverheadRow
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.compute import load_profile
 from hwprofiles.errors import ConfigError
@@ -70,6 +70,24 @@ def test_messages_of_one_machine_take_the_measured_times(tmp_path):
     assert (cluster.node_count, cluster.devices[0].memory_bytes) == (1, FACTS.memory_bytes)
     for row in measured:
         assert travel_s(cluster, 0, 2, row.size_bytes) == pytest.approx(row.samples.median_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_overheads_of_messages_and_sums(tmp_path, ranks):
+    """Made of known costs: 2 ends of each message, and of a ring's 2 (n - 1) steps, (n - 1) of which add."""
+    message_s, byte_s, add_s, size = 4e-5, 3e-10, 7e-10, 4 * 2**20
+    steps = ranks - 1
+    summed_s = 4 * steps * (message_s + byte_s * size / ranks) + add_s * steps / ranks * size
+    sizes = [(False, 1024, 2 * message_s + 2 * 1024 * byte_s), (False, size, 2 * message_s + 2 * size * byte_s)]
+    overheads = tuple(
+        OverheadRow(adds=adds, ranks=ranks, size_bytes=count, samples=Samples((seconds,) * 3))
+        for adds, count, seconds in [*sizes, (True, size, summed_s)]
+    )
+    links = Links(machines=("a",) * ranks, messages=rows(80e-6, 2e9), overheads=overheads)
+    cluster = written(tmp_path, cluster_content(links, "p100", FACTS, "here"))
+    for device in cluster.devices:
+        found = device.message_overhead
+        assert (found.message_s, found.byte_s, found.add_byte_s) == pytest.approx((message_s, byte_s, add_s))
 
 
 def test_messages_between_machines_take_theirs(tmp_path):

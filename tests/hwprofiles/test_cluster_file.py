@@ -93,6 +93,7 @@ def test_copy_engines_and_hosts(tmp_path):
                         "profile": "p100",
                         "memory_gib": 16,
                         "copy_engines": {"total": "copies", "peer": 2},
+                        "message_overhead": {"message_us": 20, "byte_ns": 0.25, "add_byte_ns": "copies"},
                     },
                     {"name": "old", "profile": "k80", "memory_gib": 12},
                 ],
@@ -109,6 +110,9 @@ def test_copy_engines_and_hosts(tmp_path):
     }
     graph = load(tmp_path, tree, ":copies=3")
     assert [device.copy_engines for device in graph.devices] == [CopyEngines(total=3, peer=2), CopyEngines()] * 2
+    overhead = graph.devices[0].message_overhead
+    assert (overhead.message_s, overhead.byte_s, overhead.add_byte_s) == pytest.approx((20e-6, 0.25e-9, 3e-9))
+    assert not graph.devices[1].message_overhead
     assert graph.hosts == {"node0/root", "node1/root"}
 
 
@@ -220,6 +224,12 @@ CLASS, LEVEL = "link_classes.pcie", "levels.0"
     [
         ("levels.0.devices.0.copy_engines", {"peer": 0}, "peer: must be greater than or equal to 1, got 0"),
         ("levels.0.devices.0.copy_engines", {"both": 1}, "levels.0.devices.0.copy_engines.both: unknown key"),
+        ("levels.0.devices.0.message_overhead", {"byte_ns": -1}, "byte_ns: must be greater than or equal to 0, got -1"),
+        (
+            "levels.0.devices.0.message_overhead",
+            {"bit_ns": 1},
+            "levels.0.devices.0.message_overhead.bit_ns: unknown key",
+        ),
         ("version", 2, "version: must be 1, got 2"),
         ("version", None, "version: missing"),
         ("colour", "red", "colour: unknown key"),

@@ -12,6 +12,7 @@ from hwprofiles.catalogue import load_cluster
 from hwprofiles.copy_engines import CopyEngines
 from hwprofiles.device_graph import Device, DeviceGraph, Latency, Link
 from hwprofiles.errors import ConfigError, UnreachableError
+from hwprofiles.message_overhead import MessageOverhead
 
 
 def device(index: int, node: int = 0) -> Device:
@@ -171,12 +172,14 @@ def test_digest_follows_every_field():
         DeviceGraph("a", [device(0), device(1, node=1)], [], [link(0, 1)]),
     ]
     engines = replace(device(0), copy_engines=CopyEngines(peer=1))
+    busy = replace(device(0), message_overhead=MessageOverhead(byte_s=1e-9))
     others += [
+        DeviceGraph("a", [busy, device(1)], [], [link(0, 1)]),
         DeviceGraph("a", [engines, device(1)], [], [link(0, 1)]),
         DeviceGraph("a", [device(0), device(1)], ["s"], [link(0, 1)]),
         DeviceGraph("a", [device(0), device(1)], ["s"], [link(0, 1)], hosts=["s"]),
     ]
-    assert len({graph.digest for graph in [base, *others]}) == 8
+    assert len({graph.digest for graph in [base, *others]}) == 9
 
 
 def test_parts_and_other_links_keep_engines_and_hosts():

@@ -1,0 +1,33 @@
+"""What messages take from a device's own arithmetic, where its processor moves them itself."""
+
+import math
+from dataclasses import astuple, dataclass, fields
+
+from hwprofiles.errors import ConfigError
+
+__all__ = ["MessageOverhead"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageOverhead:
+    """Time of a device's processor that messages take: none where network cards and copy engines move them.
+
+    Source:
+        The overhead ``o`` of LogP (Culler et al., PPoPP 1993), for every byte as well: Kielmann et al., "Fast
+        Measurement of LogP Parameters for Message Passing Platforms" (2000), whose o_s and o_r depend on the size.
+    """
+
+    message_s: float = 0.0
+    """For each message, at each of its ends."""
+    byte_s: float = 0.0
+    """For each byte of a message, at each of its ends."""
+    add_byte_s: float = 0.0
+    """For each byte that arrives to be added to what the device has."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not 0 <= (value := getattr(self, field.name)) < math.inf:
+                raise ConfigError(f"MessageOverhead.{field.name} must be finite and >= 0 s, got {value!r}")
+
+    def __bool__(self) -> bool:
+        return any(astuple(self))
