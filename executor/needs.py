@@ -1,6 +1,6 @@
 """What must be installed to run anything, asked without loading it."""
 
-from importlib.util import find_spec
+import importlib.util
 
 from hwprofiles.errors import ConfigError
 
@@ -13,5 +13,5 @@ def check_torch(command: str) -> None:
     Raises:
         ConfigError: torch is not installed.
     """
-    if find_spec("torch") is None:
+    if importlib.util.find_spec("torch") is None:
         raise ConfigError(f"{command} must have torch, which the extra orrery[executor] brings")
