@@ -1,8 +1,7 @@
 """Runs of a plan: by local processes that are started and watched, or by those that torchrun has started."""
 
-import math
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from executor.launch import Hosts, launch, scratch_folder, threads_of
 from executor.lowered import check_program, program_of
 from executor.measurement import MEASUREMENT, Measurement, read_measurement
 from executor.options import RunOptions, write_options
+from executor.progress import Progress, loss_of, reporter
 from executor.status import RankRow
 from planner.plan import Plan
 from planner.plan_file import load_plan
@@ -20,8 +20,6 @@ from planner.program import Program
 from planner.replay import Replay, replay
 
 __all__ = ["Hosts", "Run", "default_stall_s", "run"]
-
-Progress = Callable[[str, int, int], None] | None
 
 LEAST_STALL_S = 20.0
 TASKS_IN_STALL = 5
@@ -100,23 +98,14 @@ def run(
             folder=folder,
             hosts=hosts,
             stall_s=stall_s,
-            progress=_reporter(progress, options.steps),
+            progress=reporter(progress, _label, options.steps),
             task_name=program.name,
             log_folder=Path(options.out) / "log" if options.out else None,
         )
         return Run(plan=plan, program=program, measurement=read_measurement(out / MEASUREMENT))
 
 
-def _reporter(progress: Progress, steps: int) -> Callable[[Sequence[RankRow]], None] | None:
-    if progress is None:
-        return None
-    report = progress
-
-    def show(rows: Sequence[RankRow]) -> None:
-        losses = [row.loss for row in rows if not math.isnan(row.loss)]
-        label = "starting"
-        if len(losses) == len(rows):
-            label = f"loss {sum(losses):.4g}, {min(row.images_per_s for row in rows):.4g} images/s"
-        report(label, max(min(row.step for row in rows), 0), steps)
-
-    return show
+def _label(rows: Sequence[RankRow]) -> str:
+    """The loss, and the speed of the slowest rank."""
+    label = loss_of(rows)
+    return label if label == "starting" else f"{label}, {min(row.images_per_s for row in rows):.4g} images/s"

@@ -1,8 +1,6 @@
 """A study: processes that are started once and train everything that was asked for."""
 
-import math
 import pickle
-from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,12 +10,10 @@ from executor.accuracy.result import Result, mean_interval
 from executor.accuracy.samples import read_samples
 from executor.data.base import Expected
 from executor.launch import launch, scratch_folder, threads_of
-from executor.status import RankRow
+from executor.progress import Progress, loss_of, reporter
 from planner.models import load_model
 
 __all__ = ["accuracy_study"]
-
-Progress = Callable[[str, int, int], None] | None
 
 
 def accuracy_study(question: Question, *, progress: Progress = None) -> Result:
@@ -48,22 +44,9 @@ def accuracy_study(question: Question, *, progress: Progress = None) -> Result:
             processes=question.processes,
             threads=threads_of(0, question.processes),
             folder=folder,
-            progress=_reporter(progress, steps),
+            progress=reporter(progress, loss_of, steps),
         )
         return Result(
             question=question, trainings=pickle.loads(answer.read_bytes()), trained=len(training[1]),
             tested=len(testing[1]),
         )  # fmt: skip
-
-
-def _reporter(progress: Progress, steps: int) -> Callable[[Sequence[RankRow]], None] | None:
-    if progress is None:
-        return None
-    report = progress
-
-    def show(rows: Sequence[RankRow]) -> None:
-        losses = [row.loss for row in rows if not math.isnan(row.loss)]
-        label = f"loss {sum(losses):.4g}" if len(losses) == len(rows) else "starting"
-        report(label, max(min(row.step for row in rows), 0), steps)
-
-    return show

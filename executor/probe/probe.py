@@ -1,6 +1,6 @@
 """Probing by processes of its own: started, watched, and what they found written to files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,11 @@ from executor.probe.cluster import cluster_content, gpu_topology, topology_conte
 from executor.probe.coding import CODED_TYPES
 from executor.probe.profile import write_profile
 from executor.probe.request import ANSWER, Answer, Portion, Request, portions_of, read_answer, write
+from executor.progress import Progress, reporter
 from executor.status import RankRow
 
 __all__ = ["Probed", "probe"]
 
-Progress = Callable[[str, int, int], None] | None
 CLUSTER, PROFILE = "cluster.yaml", "profile.yaml"
 STALL_S = 120.0
 """A single kernel of a large layer on one core may take long."""
@@ -87,21 +87,27 @@ def probe(
         device_of(device, processes - 1)
     work = portions_of(request)
     out.mkdir(parents=True, exist_ok=True)
+    return _written(_answer(request, work, hosts, stall_s, progress), out, request)
+
+
+def _answer(
+    request: Request, work: Sequence[Portion], hosts: Hosts | None, stall_s: float, progress: Progress
+) -> Answer:
+    """Start the ranks; what they have found."""
     with scratch_folder() as folder:
         write(request, folder / "request.json")
         launch(
             "executor.probe.rank",
             [str(folder / "request.json")],
-            processes=processes,
+            processes=request.processes,
             threads=request.threads,
             folder=folder,
             hosts=hosts,
             stall_s=stall_s,
-            progress=_reporter(progress, work),
+            progress=reporter(progress, lambda rows: _label(rows, work), len(work) + 1),
             task_name=lambda task: _name(work, task),
         )
-        answer = read_answer(folder / ANSWER)
-    return _written(answer, out, request)
+        return read_answer(folder / ANSWER)
 
 
 def _written(answer: Answer, out: Path, request: Request) -> Probed:
@@ -126,19 +132,9 @@ def _name(work: Sequence[Portion], task: int) -> str:
     return f"{part.layers[0]} of {portion.graph.name}, part {' x '.join(map(str, part.sizes))}"
 
 
-def _reporter(progress: Progress, work: Sequence[Portion]) -> Callable[[Sequence[RankRow]], None] | None:
-    if progress is None:
-        return None
-    report = progress
-
-    def show(rows: Sequence[RankRow]) -> None:
-        done = max(min(row.step for row in rows), 0)
-        task = max(row.task for row in rows)
-        label = "starting"
-        if rows[0].step >= len(work):
-            label = "data types and links"
-        elif task >= 0:
-            label = _name(work, task)
-        report(label, done, len(work) + 1)
-
-    return show
+def _label(rows: Sequence[RankRow], work: Sequence[Portion]) -> str:
+    """What is measured now."""
+    task = max(row.task for row in rows)
+    if rows[0].step >= len(work):
+        return "data types and links"
+    return _name(work, task) if task >= 0 else "starting"

@@ -17,7 +17,8 @@ from ranks import Ranks, options, train
 from executor.lowered import program_of
 from executor.measurement import Measurement
 from executor.options import RunOptions
-from executor.run import LEAST_STALL_S, _reporter, default_stall_s, run
+from executor.progress import reporter
+from executor.run import LEAST_STALL_S, _label, default_stall_s, run
 from executor.status import RankState
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.errors import ConfigError
@@ -141,7 +142,7 @@ def test_progress_is_reported(runs):
 def test_progress_sums_the_ranks_losses():
     """Ranks know their shares; while one knows none, the sum is none either."""
     shown = []
-    show = _reporter(lambda *row: shown.append(row), 9)
+    show = reporter(lambda *row: shown.append(row), _label, 9)
 
     def row(step, loss):
         return SimpleNamespace(step=step, loss=loss, images_per_s=100.0 * step, state=RankState.COMPUTING)
@@ -150,7 +151,7 @@ def test_progress_sums_the_ranks_losses():
     show([row(1, 0.5), row(0, math.nan)])
     show([row(2, 0.25), row(1, 0.5)])
     assert shown == [("starting", 0, 9), ("starting", 0, 9), ("loss 0.75, 100 images/s", 1, 9)]
-    assert _reporter(None, 9) is None
+    assert reporter(None, _label, 9) is None
 
 
 def test_files_of_a_run(runs):
