@@ -87,22 +87,32 @@ def supervise(
         Patience(stall_s=stall_s, start_s=start_s, save_s=save_s),
         is_stopped=lambda rank: processes[rank].is_stopped(),
     )
-    if log_folder is not None:
-        log_folder.mkdir(parents=True, exist_ok=True)
     processes: list[RankProcess] = []
     with _interruption() as interrupted, _lifeline() as lifeline:
         try:
-            for rank, (command, environment) in enumerate(zip(commands, environments, strict=True)):
-                ours = {BOARD_VARIABLE: str(board.path.absolute()), LIFELINE_VARIABLE: str(lifeline)}
-                log = log_folder and log_folder / f"rank-{rank}.log"
-                processes.append(
-                    RankProcess(command, {**os.environ, **environment, **ours}, lifeline=lifeline, log=log)
-                )
+            _start(processes, commands, environments, board, lifeline, log_folder)
             failure = _watch(processes, board, judge, interrupted, progress, task_name)
         finally:
             end_all(processes)
     if failure:
         raise failure
+
+
+def _start(
+    processes: list[RankProcess],
+    commands: Sequence[Sequence[str]],
+    environments: Sequence[Mapping[str, str]],
+    board: StatusBoard,
+    lifeline: int,
+    log_folder: Path | None,
+) -> None:
+    """Start the ranks, and add each to the list at once: it is ended even if the next cannot be started."""
+    if log_folder is not None:
+        log_folder.mkdir(parents=True, exist_ok=True)
+    ours = {BOARD_VARIABLE: str(board.path.absolute()), LIFELINE_VARIABLE: str(lifeline)}
+    for rank, (command, environment) in enumerate(zip(commands, environments, strict=True)):
+        log = log_folder and log_folder / f"rank-{rank}.log"
+        processes.append(RankProcess(command, {**os.environ, **environment, **ours}, lifeline=lifeline, log=log))
 
 
 def _watch(

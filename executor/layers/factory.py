@@ -1,5 +1,7 @@
 """Makes the part of a layer that a rank holds."""
 
+from collections.abc import Callable
+
 import torch
 
 from executor.boxes import Box
@@ -64,16 +66,27 @@ def part_layer(
     Raises:
         ConfigError: The kind of layer is not one of ``planner.operations``.
     """
+    place = _place(graph, index, space, part, samples or Samples(batch=graph.batch))
+    output = place.layer.output
+
+    def normaliser() -> Normaliser:
+        count = output.elements // output.size("channel") if reduced else None
+        return Normaliser(place.held.shape[1], count=count, dtype=dtype, device=device)
+
+    return _made(place, normaliser)
+
+
+def _place(graph: ComputationGraph, index: int, space: ConfigSpace, part: int, samples: Samples) -> Place:
+    """What a part holds, and what it reads."""
     layer = graph.layers[index]
     operation, shapes = layer.operation, layer.input_shapes
     given = [_box(needed(space, operation.needs(slot, shapes), shape), part) for slot, shape in enumerate(shapes)]
-    samples = samples or Samples(batch=graph.batch)
-    place = Place(layer, graph.origin[index], _box(held(space), part), tuple(given), samples)
+    return Place(layer, graph.origin[index], _box(held(space), part), tuple(given), samples)
 
-    def normaliser() -> Normaliser:
-        count = layer.output.elements // layer.output.size("channel") if reduced else None
-        return Normaliser(place.held.shape[1], count=count, dtype=dtype, device=device)
 
+def _made(place: Place, normaliser: Callable[[], Normaliser]) -> PartLayer:
+    """The part of the layer's kind; one that normalises takes what does it."""
+    operation = place.layer.operation
     match operation:
         case Convolution():
             return ConvolutionPart(place, operation, normaliser() if operation.batch_norm else None)
@@ -99,7 +112,7 @@ def part_layer(
             return PartialProductPart(place, _product_part(place, operation))
         case PartialSum():
             return PartialSumPart(place, operation, normaliser() if operation.statistics else None)
-    raise ConfigError(f"layer {layer.name!r} must be of a kind of planner.operations, got {operation.kind}")
+    raise ConfigError(f"layer {place.layer.name!r} must be of a kind of planner.operations, got {operation.kind}")
 
 
 def _product_part(place: Place, operation: PartialProduct) -> PartLayer:

@@ -3,10 +3,11 @@
 import os
 import pickle
 import platform
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypedDict
 
 import torch
 
@@ -16,6 +17,7 @@ from executor.lowered import check_program
 from executor.measurement import Measurement, read_measurement
 from executor.options import RunOptions
 from executor.probe import probe
+from executor.progress import Progress
 from executor.run import default_stall_s
 from executor.status import RankRow
 from executor.validation.evaluate import evaluated
@@ -42,30 +44,16 @@ from planner.program import Program
 
 __all__ = ["validate"]
 
-Progress = Callable[[str, int, int], None] | None
 _JOIN_BYTES = 2.0**20
 """Sums of gradients are joined less than in other runs: the simulation sums every layer by itself."""
 
 
 def validate(
-    model: str,
-    *,
-    batch: int,
-    strategies: Sequence[str],
-    processes: int,
-    cluster: str | None = None,
-    hosts: Hosts | None = None,
-    run: RunOptions | None = None,
-    rounds: int = 12,
-    turn_s: float = 2.0,
-    spread: float = 0.02,
-    budget_s: float = 300.0,
-    exchange: str = "ring",
-    compress_gradients: Sequence[str] = (),
-    compress_activations: Sequence[str] = (),
-    out: Path | None = None,
-    progress: Progress = None,
-) -> Validation:
+    model: str, *, batch: int, strategies: Sequence[str], processes: int, cluster: str | None = None,
+    hosts: Hosts | None = None, run: RunOptions | None = None, rounds: int = 12, turn_s: float = 2.0,
+    spread: float = 0.02, budget_s: float = 300.0, exchange: str = "ring", compress_gradients: Sequence[str] = (),
+    compress_activations: Sequence[str] = (), out: Path | None = None, progress: Progress = None,
+) -> Validation:  # fmt: skip
     """Predict the iteration times of strategies, run them, and compare.
 
     Args:
@@ -89,12 +77,10 @@ def validate(
         InfeasiblePlanError: No strategy fits in memory.
         RankFailure: A rank has failed.
     """
-    check_bounds(rounds=rounds, turn_s=turn_s, spread=spread, budget_s=budget_s)
-    options = run or RunOptions(plan="")
-    if hosts is not None:
-        options = _in_lab(options)
-    options = replace(options, threads=threads_of(options.threads, processes), join_bytes=_JOIN_BYTES)
-    graph, before = load_model(model, batch=batch), _load()
+    bounds = _Bounds(rounds=rounds, turn_s=turn_s, spread=spread, budget_s=budget_s)
+    check_bounds(**bounds)
+    options, before = _options(run, processes, hosts), _load()
+    graph = load_model(model, batch=batch)
     variants = variants_of(
         graph, strategies, exchange, gradients=compress_gradients, activations=compress_activations
     )  # fmt: skip
@@ -102,51 +88,97 @@ def validate(
         if cluster is None:
             types = {*compress_gradients, *compress_activations}
             cluster = _probed(model, batch, strategies, processes, options, out or folder, types, progress)
-        described = load_cluster(cluster)
-        if processes != len(described.devices):
-            raise ConfigError(f"processes must be the {len(described.devices)} devices of {cluster}, got {processes}")
-        found = described if hosts is None else lab_cluster(described)
-        plans, refused = _plans(graph, found, variants, progress)
-        programs = {name: lower_plan(plan, graph, found) for name, plan in plans.items()}
-        for program in programs.values():
-            check_program(program, processes)
-        stall_s = max(default_stall_s(program) for program in programs.values())
-        options = replace(options, out=str(folder), timeout_s=max(options.timeout_s, 2 * stall_s))
-        spec = Spec(
-            plans=_saved(plans, programs, folder), types=_types(programs, options), run=options, rounds=rounds,
-            turn_s=turn_s, spread=spread, budget_s=budget_s,
-        )  # fmt: skip
-        measured = _measured(spec, programs, folder, processes, hosts, stall_s, progress)
-        place = read_place(spec)
-        for number, (name, plan) in enumerate(plans.items()):
-            samples = read_samples(spec, name)
-            if samples.coding:
-                coded = with_coding(found, samples.coding, folder / f"coding-{number}", place["device"])
-                programs[name] = lower_plan(plan, graph, coded)
-            programs[name] = with_samples(programs[name], samples.parts)
+        job = _Job(graph, _cluster(cluster, processes, hosts), hosts, replace(options, out=str(folder)), bounds)
+        return _validated(job, variants, before, progress)
+
+
+class _Bounds(TypedDict):
+    """When it is enough, as ``executor.validation.spec.Spec`` says."""
+
+    rounds: int
+    turn_s: float
+    spread: float
+    budget_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is validated, where and for how long."""
+
+    graph: ComputationGraph
+    cluster: DeviceGraph
+    hosts: Hosts | None
+    options: RunOptions
+    """``out`` is a folder that is gone afterwards."""
+    bounds: _Bounds
+
+    @property
+    def processes(self) -> int:
+        """As many as the cluster has devices."""
+        return len(self.cluster.devices)
+
+
+def _options(run: RunOptions | None, processes: int, hosts: Hosts | None) -> RunOptions:
+    """How plans are run."""
+    options = run or RunOptions(plan="")
+    if hosts is not None:
+        options = _in_lab(options)
+    return replace(options, threads=threads_of(options.threads, processes), join_bytes=_JOIN_BYTES)
+
+
+def _cluster(name: str, processes: int, hosts: Hosts | None) -> DeviceGraph:
+    """What is planned for: the cluster as described, or as a lab makes it."""
+    described = load_cluster(name)
+    if processes != len(described.devices):
+        raise ConfigError(f"processes must be the {len(described.devices)} devices of {name}, got {processes}")
+    return described if hosts is None else lab_cluster(described)
+
+
+def _validated(job: _Job, variants: Sequence[Variant], load_before: str, progress: Progress) -> Validation:
+    """Plan, run, and join what was measured with what the samples between the turns predict."""
+    plans, refused = _plans(job.graph, job.cluster, variants, progress)
+    programs = {name: lower_plan(plan, job.graph, job.cluster) for name, plan in plans.items()}
+    for program in programs.values():
+        check_program(program, job.processes)
+    stall_s = max(default_stall_s(program) for program in programs.values())
+    options, folder = replace(job.options, timeout_s=max(job.options.timeout_s, 2 * stall_s)), Path(job.options.out)
+    paths = _saved(plans, programs, folder)
+    spec = Spec(plans=paths, types=_types(programs, options), run=options, **job.bounds)
+    measured = _measured(spec, programs, folder, job.processes, job.hosts, stall_s, progress)
+    place = read_place(spec)
+    programs = _sampled(spec, plans, programs, job, place["device"])
+    loads = {"load average before": load_before, "load average after": _load()}
     return Validation(
-        model=graph.name,
-        batch=batch,
-        cluster=found.name,
-        devices=tuple(device.name for device in found.devices),
+        model=job.graph.name,
+        batch=job.graph.batch,
+        cluster=job.cluster.name,
+        devices=tuple(device.name for device in job.cluster.devices),
         stand_in=options.stand_in,
         stand_in_codes=options.stand_in_codes,
-        lab=hosts is not None,
+        lab=job.hosts is not None,
         strategies=tuple(
-            evaluated(
-                variant.name,
-                programs[variant.name],
-                measured[variant.name],
-                computed=not options.stand_in,
-                plain=variant.plain,
-            )
+            evaluated(name, programs[name], measured[name], computed=not options.stand_in, plain=variant.plain)
             for variant in variants
-            if variant.name in programs
+            if (name := variant.name) in programs
         ),
         refused=refused,
-        environment={**_environment(options, place), "load average before": before, "load average after": _load()},
+        environment={**_environment(options, place), **loads},
         notes=tuple(dict.fromkeys(note for plan in plans.values() for note in plan.notes)),
     )
+
+
+def _sampled(
+    spec: Spec, plans: Mapping[str, Plan], programs: Mapping[str, Program], job: _Job, device: str
+) -> dict[str, Program]:
+    """The programs with the times that were sampled between their turns, of arithmetic and of coding."""
+    found = dict(programs)
+    for number, (name, plan) in enumerate(plans.items()):
+        samples = read_samples(spec, name)
+        if samples.coding:
+            coded = with_coding(job.cluster, samples.coding, Path(job.options.out) / f"coding-{number}", device)
+            found[name] = lower_plan(plan, job.graph, coded)
+        found[name] = with_samples(found[name], samples.parts)
+    return found
 
 
 def _in_lab(options: RunOptions) -> RunOptions:
