@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from executor.optimizer_spec import OptimizerSpec
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew, StepTimes
+from executor.streams.turns import in_turns
 from hwprofiles.errors import ConfigError
 from hwprofiles.launch import Launch
 from planner.graph import ComputationGraph
@@ -255,23 +256,13 @@ def _measured(
 ) -> MeasuredStreams:
     """Run the schedules, and the sub-tasks one after another, in turns."""
     network, count = setups.network, len(planned)
-    found: list[list[StepTimes]] = [[] for _ in range(count + len(setups.counts))]
-    losses = [0.0] * len(found)
     with ExitStack() as stack:
         crews = [
             stack.enter_context(Crew(network.program, row.plan, network.run, cores=row.cores, total=setups.total))
             for row in planned
         ]
         everyone: list[Crew | _Beside] = [*crews, *(setups.alone(cores, stack) for cores in setups.counts)]
-        for number in range(rounds + 1):
-            if progress:
-                progress("schedules in turns", number, rounds + 1)
-            for at, crew in enumerate(everyone):
-                network.begin(number)
-                times = crew.step()
-                losses[at] = network.loss
-                if number:
-                    found[at].append(times)
+        found, losses = in_turns(network, everyone, rounds, warm_up=1, progress=progress)
     known = [
         {cores: setups.medians([row[turn]]) for cores, row in zip(setups.counts, found[count:], strict=True)}
         for turn in range(rounds)

@@ -13,6 +13,7 @@ from executor.streams.cuda import CudaCrew
 from executor.streams.measure import CPU_SCHEDULES, MeasuredSchedule, MeasuredStreams
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
+from executor.streams.turns import in_turns
 from hwprofiles.compute import load_profile
 from hwprofiles.errors import ConfigError
 from hwprofiles.occupancy import launch_of
@@ -68,17 +69,7 @@ def measure_on_cuda(
     work = _with_occupancies(with_measured(lowered, alone), share)
     plans = [schedule(work, name, launch, options=options) for name in schedules]
     crews = [CudaCrew(work.program, plan, network, graph=graphs) for plan in plans]
-    found: list[list[StepTimes]] = [[] for _ in plans]
-    losses = [0.0] * len(plans)
-    for number in range(rounds + 3):
-        if progress:
-            progress("schedules in turns", number, rounds + 3)
-        for at, crew in enumerate(crews):
-            network.begin(number)
-            times = crew.step()
-            losses[at] = network.loss
-            if number >= 3:
-                found[at].append(times)
+    found, losses = in_turns(network, crews, rounds, warm_up=3, progress=progress)
     results = [
         _result(work, plan, rows, [times.step_s for times in found[0]], loss)
         for plan, rows, loss in zip(plans, found, losses, strict=True)
