@@ -226,6 +226,7 @@ class _SavePlanner(DefaultSavePlanner):
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
 
     def create_local_plan(self) -> SavePlan:
+        """One item for every box that this rank holds."""
         self.plan = SavePlan(
             [
                 WriteItem(
@@ -244,6 +245,11 @@ class _SavePlanner(DefaultSavePlanner):
         return self.plan
 
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
+        """Join the plans of all ranks.
+
+        Raises:
+            ValueError: Their boxes do not make up a whole tensor.
+        """
         plans, metadata = super().create_global_plan(all_plans)
         for name, saved in metadata.state_dict_metadata.items():
             assert isinstance(saved, TensorStorageMetadata)
@@ -253,6 +259,7 @@ class _SavePlanner(DefaultSavePlanner):
         return plans, metadata
 
     def lookup_object(self, index: MetadataIndex) -> Tensor:
+        """What this rank holds of a tensor."""
         tensor: Tensor = self.state_dict[index.fqn].tensor
         return tensor
 
@@ -266,6 +273,7 @@ class _LoadPlanner(DefaultLoadPlanner):
         self.state_dict, self.metadata, self.is_coordinator = state_dict, metadata, is_coordinator
 
     def create_local_plan(self) -> LoadPlan:
+        """One item for every saved box that meets a box of this rank."""
         assert self.metadata is not None
         saved = self.metadata.state_dict_metadata
         items = []
@@ -276,6 +284,7 @@ class _LoadPlanner(DefaultLoadPlanner):
         return LoadPlan(items)
 
     def lookup_tensor(self, index: MetadataIndex) -> Tensor:
+        """Where what is read of a tensor goes."""
         tensor: Tensor = self.state_dict[index.fqn].tensor
         return tensor
 
@@ -284,6 +293,12 @@ class _Reader(FileSystemReader):
     """Checks what it reads: torch writes a checksum with every box, and ignores it when it reads."""
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Read what a plan asks for.
+
+        Raises:
+            ValueError: A checksum is another than the one that was written.
+            OSError: A file cannot be read.
+        """
         for place in {item.storage_index: self.storage_data[item.storage_index] for item in plan.items}.values():
             with Path(self.path, place.relative_path).open("rb") as file:
                 file.seek(place.offset)
@@ -307,9 +322,11 @@ class _Writer(FileSystemWriter):
         super().__init__(folder / f"{self._name}{_PARTIAL}")
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """The plan as it is."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Make room: what did not come to count is removed."""
         self._folder.mkdir(parents=True, exist_ok=True)
         _remove_others(self._folder, _kept(self._folder))
         Path(self.path).mkdir()
@@ -317,6 +334,11 @@ class _Writer(FileSystemWriter):
         return planned
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Make the checkpoint count, once all ranks have written.
+
+        Raises:
+            OSError: It cannot be written.
+        """
         super().finish(metadata, results)
         partial, kept = Path(self.path), _kept(self._folder)
         _write(partial / _ABOUT, json.dumps(self._about, indent=1) + "\n")

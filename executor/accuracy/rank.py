@@ -85,6 +85,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     """Run as the process of one rank, which this ends."""
 
     def work(where: Place, status: RankStatus) -> None:
+        """Train every case with every seed."""
         job: Job = pickle.loads(Path(arguments[0]).read_bytes())
         torch.set_num_threads(threads_of(0, where.ranks))
         device = device_of("cpu", 0)
