@@ -4,6 +4,8 @@ import os
 import traceback
 from multiprocessing import get_context
 
+import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -88,6 +90,27 @@ class Ranks:
                 pipe.send(None)
             process.join(5)
             process.kill()
+
+
+def pool_of(count):
+    """A fixture, to be called ``ranks``: the processes that a test file shares."""
+
+    @pytest.fixture(scope="module")
+    def ranks():
+        pool = Ranks(count)
+        yield pool
+        pool.close()
+
+    return ranks
+
+
+def trained_to(ranks, program, chosen, expected, parameters, *, reduced, rtol):
+    """Train, and compare losses and parameters with those of the undivided network; returns what was measured."""
+    losses, measured, slices = zip(*ranks.run(train, program, chosen, reduced), strict=True)
+    np.testing.assert_allclose(np.sum(losses, axis=0), expected, rtol=rtol)
+    for key, value in whole(program, slices).items():
+        np.testing.assert_allclose(value, parameters[key].detach(), rtol=rtol, atol=1e-12, err_msg=str(key))
+    return measured
 
 
 def whole(program, slices):

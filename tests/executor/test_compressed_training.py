@@ -6,7 +6,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plans import cluster_of, inception_module, random_strategy, residual_block, star
-from ranks import Ranks, options, train, whole
+from ranks import options, pool_of, train, whole
 from torch.nn import functional
 from undivided import first_parameters
 
@@ -34,11 +34,7 @@ TYPES = ["dynamic-tree", "linear:block=64", "static-tree:normalised=1", "mantiss
 GRADIENT_TYPES = [*TYPES, "one-bit", "threshold:threshold=0.01,every=4"]
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    pool = Ranks(MOST_RANKS)
-    yield pool
-    pool.close()
+ranks = pool_of(MOST_RANKS)
 
 
 def perceptron(batch=12, element_bytes=4):

@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 from plans import cluster_of
-from ranks import Ranks, options
+from ranks import options, pool_of
 
 from executor.devices import CpuDevice
 from executor.memory import keeping_of, predicted_bytes
@@ -23,11 +23,7 @@ pytestmark = pytest.mark.timeout(200)
 RANKS = 2
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    pool = Ranks(RANKS)
-    yield pool
-    pool.close()
+ranks = pool_of(RANKS)
 
 
 def test_the_meter_counts_to_the_byte():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plans import cluster_of, inception_module, residual_block
-from ranks import Ranks, options, train, whole
+from ranks import options, pool_of, train, whole
 from reducing import random_reducing_strategy
 from undivided import undivided_run, wide
 
@@ -31,11 +31,7 @@ TRANSFER = KINDS.index("transfer")
 OPTIMIZERS = [OptimizerSpec(momentum=0.9, weight_decay=1e-3), OptimizerSpec(name="adam", learning_rate=1e-3)]
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    pool = Ranks(MOST_RANKS)
-    yield pool
-    pool.close()
+ranks = pool_of(MOST_RANKS)
 
 
 def line():

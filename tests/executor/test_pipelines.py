@@ -1,12 +1,14 @@
 """Pipelines run for real, against undivided networks: losses and parameters in float64."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plans import cluster_of, inception_module, residual_block
-from ranks import Ranks, options, train, whole
+from ranks import options, pool_of, train, trained_to
 from undivided import Undivided, first_parameters, undivided_run, wide
 
 from executor.boxes import whole_box
@@ -28,11 +30,7 @@ MOST_RANKS, BATCH = 4, 8
 OPTIMIZER = OptimizerSpec(momentum=0.9, weight_decay=1e-3)
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    pool = Ranks(MOST_RANKS)
-    yield pool
-    pool.close()
+ranks = pool_of(MOST_RANKS)
 
 
 def dropping():
@@ -60,13 +58,7 @@ def lowered(graph, count, asked):
     return lower(model, spaces_of(graph, strategy, count), cut=cut)
 
 
-def check(ranks, program, chosen, expected, parameters):
-    """Train and compare; returns what was measured."""
-    losses, measured, slices = zip(*ranks.run(train, program, chosen, False), strict=True)
-    np.testing.assert_allclose(np.sum(losses, axis=0), expected, rtol=1e-10)
-    for key, value in whole(program, slices).items():
-        np.testing.assert_allclose(value, parameters[key].detach(), rtol=1e-10, atol=1e-12, err_msg=str(key))
-    return measured
+check = partial(trained_to, reduced=False, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

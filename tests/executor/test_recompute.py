@@ -2,7 +2,7 @@
 
 import pytest
 from plans import cluster_of, residual_block
-from ranks import Ranks, options, train, whole
+from ranks import options, pool_of, train, whole
 
 from planner.configurations import Configuration
 from planner.costs import CostModel
@@ -18,11 +18,7 @@ RANKS, BATCH = 2, 8
 FORWARD, TRANSFER = (KINDS.index(kind) for kind in ("forward", "transfer"))
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    pool = Ranks(RANKS)
-    yield pool
-    pool.close()
+ranks = pool_of(RANKS)
 
 
 def classifier():

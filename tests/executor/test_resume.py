@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from plans import cluster_of, program_of, random_strategy
-from ranks import Ranks, options, train, whole
+from ranks import options, pool_of, train, whole
 
 from executor.devices import CpuDevice
 from executor.optimizers import OptimizerSpec
@@ -20,11 +20,7 @@ pytestmark = pytest.mark.timeout(200)
 RANKS, STEPS, BREAK = 3, 6, 3
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    pool = Ranks(RANKS)
-    yield pool
-    pool.close()
+ranks = pool_of(RANKS)
 
 
 def network(channels=6, batch=12):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from plans import star
-from ranks import Ranks, options
+from ranks import options, pool_of
 
 from executor.devices import CpuDevice
 from executor.resume import Checkpoints
@@ -21,11 +21,7 @@ RANKS, STEPS, BREAK = 4, 6, 3
 TYPES = ["one-bit", "threshold:threshold=0.01,every=4"]
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    pool = Ranks(RANKS)
-    yield pool
-    pool.close()
+ranks = pool_of(RANKS)
 
 
 def perceptron():

@@ -1,12 +1,14 @@
 """Divided training whose last layers take the mini-batch in sub-batches, against undivided networks."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plans import cluster_of, inception_module, residual_block
-from ranks import Ranks, options, train, whole
+from ranks import options, pool_of, train, trained_to
 from torch.nn import functional
 from undivided import first_parameters, undivided_run, wide
 
@@ -29,11 +31,7 @@ TRANSFER = KINDS.index("transfer")
 OPTIMIZERS = [OptimizerSpec(momentum=0.9, weight_decay=1e-3), OptimizerSpec(name="adam", learning_rate=1e-3)]
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    pool = Ranks(MOST_RANKS)
-    yield pool
-    pool.close()
+ranks = pool_of(MOST_RANKS)
 
 
 def classifier():
@@ -85,13 +83,7 @@ def lowered(graph, cut, count, exchange, seed):
     return lower(model, spaces_of(graph, strategy, count), cut=cut)
 
 
-def check(ranks, program, chosen, expected, parameters):
-    """Train and compare; returns what was measured."""
-    losses, measured, slices = zip(*ranks.run(train, program, chosen, True), strict=True)
-    np.testing.assert_allclose(np.sum(losses, axis=0), expected, rtol=1e-9)
-    for key, value in whole(program, slices).items():
-        np.testing.assert_allclose(value, parameters[key].detach(), rtol=1e-9, atol=1e-12, err_msg=str(key))
-    return measured
+check = partial(trained_to, reduced=True, rtol=1e-9)
 
 
 def first_cut(graph, where, seed):

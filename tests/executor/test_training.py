@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plans import cluster_of, inception_module, program_of, random_strategy, residual_block
-from ranks import Ranks, options, train, whole
+from ranks import options, pool_of, train, whole
 from undivided import undivided_run, wide
 
 from executor.measurement import join
@@ -18,11 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 6
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    pool = Ranks(MOST_RANKS)
-    yield pool
-    pool.close()
+ranks = pool_of(MOST_RANKS)
 
 
 def small_alexnet():
