@@ -71,6 +71,7 @@ def _check_same_program(program: Program) -> None:
     names = ("kind", "layer", "consumer", "sub_batch", "device", "peer", "box_low", "box_high", "size_bytes")
     for column in (getattr(program, name) for name in names):
         digest.update(np.ascontiguousarray(column).tobytes())
+    digest.update(np.array(program.sums).tobytes())
     programs: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(programs, digest.hexdigest())
     for other, found in enumerate(programs):
@@ -115,6 +116,7 @@ def _train(
         done = number + 1
         due = done == options.steps or (options.checkpoint_every and done % options.checkpoint_every == 0)
         if checkpoints and due:
+            session.worker.settle()
             status.at(-1, RankState.SAVING)
             checkpoints.save(session, done)
         paused = bool(checkpoints and due)

@@ -1,7 +1,9 @@
 """What one rank measures of an iteration: when its tasks began and ended, and the bytes that it sent."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +29,10 @@ class Measured:
 
 
 class Recorder:
-    """Collects marks while iterations run; a message may arrive before the rank has come to its iteration.
+    """Collects marks while iterations run.
+
+    A message may arrive before the rank has come to its iteration, and a sum may end when the rank is in the next one:
+    it is then added to what ``finish`` gave back, on a processor.
 
     Args:
         tasks: Tasks of the program.
@@ -37,19 +42,48 @@ class Recorder:
     def __init__(self, tasks: int, device: Device) -> None:
         self._tasks, self._device = tasks, device
         self._iteration = 0
+        self._thread, self._lock = threading.local(), threading.Lock()
+        self._last: Measured | None = None
         self._starts: dict[int, Mark] = {}
         self._ends: dict[tuple[int, int], Mark] = {}
         self._sent = np.full(tasks, np.nan)
         self._joined: list[tuple[list[int], list[float]]] = []
 
+    @property
+    def iteration(self) -> int:
+        """That whose tasks this thread runs, counted from 0."""
+        return int(getattr(self._thread, "iteration", self._iteration))
+
+    @contextmanager
+    def of(self, iteration: int) -> Iterator[None]:
+        """What this thread runs meanwhile belongs to an iteration: the present one, or the one before."""
+        self._thread.iteration = iteration
+        try:
+            yield
+        finally:
+            del self._thread.iteration
+
+    def _late(self) -> Measured | None:
+        """Where marks of this thread go whose iteration has been given back."""
+        return self._last if self.iteration < self._iteration else None
+
     def start(self, task: int, mark: Mark | None = None) -> None:
         """A task of this iteration begins, now or at ``mark``."""
-        self._starts[task] = self._device.mark() if mark is None else mark
+        mark = self._device.mark() if mark is None else mark
+        with self._lock:
+            if late := self._late():
+                late.start_s[task] = self._device.seconds(mark)
+            else:
+                self._starts[task] = mark
 
     def end(self, task: int, mark: Mark | None = None, *, iteration: int | None = None) -> None:
         """A task ends, now or at ``mark``; of this iteration or of another, counted from 0."""
-        when = self._iteration if iteration is None else iteration
-        self._ends[when, task] = self._device.mark() if mark is None else mark
+        mark = self._device.mark() if mark is None else mark
+        with self._lock:
+            if iteration is None and (late := self._late()):
+                late.end_s[task] = self._device.seconds(mark)
+            else:
+                self._ends[self.iteration if iteration is None else iteration, task] = mark
 
     def timed(self, task: int, work: Callable[[], None], *, least_s: float = 0.0) -> None:
         """Run a task of this iteration; wait until at least so many seconds are over."""
@@ -68,11 +102,17 @@ class Recorder:
 
     def sent(self, task: int, size_bytes: float) -> None:
         """The rank sent so many bytes for a task, in addition to those before."""
-        before = self._sent[task]
-        self._sent[task] = size_bytes if np.isnan(before) else before + size_bytes
+        with self._lock:
+            late = self._late()
+            sent = late.sent_bytes if late else self._sent
+            sent[task] = size_bytes if np.isnan(sent[task]) else sent[task] + size_bytes
 
     def finish(self) -> Measured:
         """What was measured of this iteration, and on to the next; the device must be synchronised."""
+        with self._lock:
+            return self._finished()
+
+    def _finished(self) -> Measured:
         ends = {key: mark for key, mark in list(self._ends.items()) if key[0] == self._iteration}
         for key in ends:
             del self._ends[key]
@@ -85,6 +125,7 @@ class Recorder:
             bounds = np.concatenate([[0.0], np.cumsum(sizes)]) / sum(sizes)
             begin, taken = measured.start_s[tasks[0]], measured.end_s[tasks[0]] - measured.start_s[tasks[0]]
             measured.start_s[tasks], measured.end_s[tasks] = begin + bounds[:-1] * taken, begin + bounds[1:] * taken
+        self._last = measured
         self._iteration += 1
         self._starts, self._sent, self._joined = {}, np.full(self._tasks, np.nan), []
         return measured

@@ -23,7 +23,9 @@ from simulator.collectives import Round
 if TYPE_CHECKING:
     from executor.coded_sums import CodedSum
 
-__all__ = ["JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "Residual", "chains_of", "is_ring", "total"]
+__all__ = [
+    "JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "Residual", "chains_of", "flat_gradients", "is_ring", "total",
+]  # fmt: skip
 
 JOIN_BYTES = 4 * 1024 * 1024
 """Gradients of several layers are summed as one buffer up to this size."""
@@ -205,7 +207,14 @@ class _Bucket:
 
 
 def _bucket(view: RankProgram, chains: list[list[Chain]], device: torch.device) -> _Bucket:
-    graph, layers = view.program.graph, [row[0].layer for row in chains]
+    return _Bucket(chains, *flat_gradients(view, [row[0].layer for row in chains], device), len(chains))
+
+
+def flat_gradients(
+    view: RankProgram, layers: Sequence[int], device: torch.device
+) -> tuple[Tensor, dict[int, dict[str, Tensor]]]:
+    """A buffer for the gradients of some layers and, by layer and parameter, the places in it."""
+    graph = view.program.graph
     shapes = {
         i: {
             parameter.name: parameter_box(parameter, view.held(i), graph.layers[i].output).shape
@@ -215,7 +224,7 @@ def _bucket(view: RankProgram, chains: list[list[Chain]], device: torch.device) 
     }
     size = sum(math.prod(shape) for rows in shapes.values() for shape in rows.values())
     flat = torch.zeros(size, dtype=DTYPES[graph.element_bytes], device=device)
-    return _Bucket(chains, flat, _views(flat, shapes), len(chains))
+    return flat, _views(flat, shapes)
 
 
 def _views(flat: Tensor, shapes: Mapping[int, Mapping[str, Sequence[int]]]) -> dict[int, dict[str, Tensor]]:

@@ -13,6 +13,7 @@ from executor.layers import PartLayer, parameter_box, part_layer
 from executor.layers.base import Place
 from executor.optimizers import Optimizer, make_optimizer
 from executor.options import RunOptions
+from executor.ordered_exchange import OrderedExchange, exchange_of
 from executor.rank_program import RankProgram, Unit, messages_of
 from executor.recorder import Recorder
 from executor.reduction import GradientExchange, chains_of
@@ -40,7 +41,7 @@ class Session:
     """By layer and parameter, the slice that the rank holds."""
     parameters: dict[int, dict[str, Tensor]]
     optimizers: dict[int, Optimizer]
-    exchange: GradientExchange
+    exchange: GradientExchange | OrderedExchange
 
 
 class _NoData:
@@ -88,7 +89,7 @@ def open_session(
     transport = transport_of(
         view, device, iterations=steps, dtype=dtype, recorder=recorder, timeout_s=options.timeout_s
     )
-    exchange = GradientExchange(
+    exchange = exchange_of(
         view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes,
         stand_in=options.stand_in_codes,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from executor.departures import Departures
 from executor.devices import DTYPES, Device
 from executor.layers import PartLayer, Step
 from executor.optimizers import Optimizer
+from executor.ordered_exchange import OrderedExchange
 from executor.rank_program import RankProgram, Unit
 from executor.readers import Readers
 from executor.recorder import Measured, Recorder
@@ -93,7 +94,7 @@ class Worker:
         data: Dataset,
         device: Device,
         transport: Transport,
-        exchange: GradientExchange,
+        exchange: GradientExchange | OrderedExchange,
         recorder: Recorder,
         status: RankStatus,
         seed: int,
@@ -124,6 +125,8 @@ class Worker:
             "decompress": self._decompress,
         }
         self._read_order()
+        self._ready: dict[int, dict[str, Tensor]] = {}  # gradients that wait for their updates, but for what is summed
+        self._due: set[int] = set()  # layers that wait for their updates
         self._clear()
         if stand_in:
             wake_in_time()
@@ -162,7 +165,6 @@ class Worker:
         for part in (self._arrivals, self._activations, self._gradients, self._departures):
             part.clear()
         self._added: dict[int, tuple[int, dict[str, Tensor]]] = {}  # by layer, of how many sub-batches
-        self._ready: dict[int, dict[str, Tensor]] = {}
         self._begun: set[Unit] = set()
         self._seen: list[tuple[int, weakref.ref[Tensor]]] = []
 
@@ -195,6 +197,14 @@ class Worker:
         self._clear()
         return StepResult(loss=loss, measured=self._recorder.finish())
 
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Do the updates that would come with the next step's forward pass, as where sums have an order."""
+        for task, _, run, unit in self._order:
+            if run == self._update:
+                run(task, unit)
+        self._status.at(-1, RankState.WAITING)
+
     def set_overlap(self, overlap: bool) -> None:
         """From the next step on send beside arithmetic, or wait for each message; the same on all ranks."""
         self._departures.overlap = self._exchange.overlap = overlap
@@ -208,7 +218,8 @@ class Worker:
         return self._transport.buffers
 
     def close(self) -> None:
-        """End what runs beside; all ranks must call it together."""
+        """Settle, and end what runs beside; all ranks must call it together."""
+        self.settle()
         self._transport.close()
         self._exchange.close()
         self._statistics.close()
@@ -335,8 +346,10 @@ class Worker:
         self._end_backward(task, unit)
         if not cut.update_each and count + 1 < cut.of(layer):
             self._added[layer] = count + 1, gradients
-        elif not self._exchange.submit(layer, gradients):
-            self._ready[layer] = gradients
+        else:
+            self._due.add(layer)
+            if not self._exchange.submit(layer, gradients):
+                self._ready[layer] = gradients
 
     def _end_backward(self, task: int, unit: Unit) -> None:
         if self._last_gradient[unit] == task:
@@ -344,6 +357,9 @@ class Worker:
 
     def _update(self, task: int, unit: Unit) -> None:
         layer = unit[0]
+        if layer not in self._due:  # the first step's gradients are still to come, or ``settle`` has been here
+            return
+        self._due.remove(layer)
         gradients = self._ready.pop(layer, None)
         if gradients is None:
             self._status.at(task, RankState.WAITING)

@@ -19,6 +19,7 @@ from orrery.options import (
     CompressWhere,
     Engine,
     Exchange,
+    ExchangeOrder,
     Json,
     MicroBatches,
     Model,
@@ -102,6 +103,7 @@ def plan(
     out: Annotated[Path, typer.Option(metavar="FILE", help="Plan file to write.")],
     strategy: Strategy = "layerwise",
     exchange: Exchange = "ring",
+    exchange_order: ExchangeOrder = "end",
     batch_norm: BatchNorm = "local",
     dtype: Numbers = "float32",
     sub_batches: SubBatches = 1,
@@ -134,7 +136,8 @@ def plan(
         cut = asked_cut(graph, sub_batches, first=sub_batch_from, order=sub_batch_order, update_each=update_each)
         types = {"gradients": compress_gradients, "activations": compress_activations}
         found = make_plan(
-            graph, load_cluster(cluster), strategy=strategy, exchange=exchange, batch_norm=batch_norm, cut=cut,
+            graph, load_cluster(cluster), strategy=strategy, exchange=exchange, exchange_order=exchange_order,
+            batch_norm=batch_norm, cut=cut,
             pipeline=asked_pipeline(stages=stages, micro_batches=micro_batches, schedule=schedule, stage_at=stage_at),
             compressed=compressed_of(graph, exchange, **types), where_it_pays=compress_where == "pays",
             recompute=recompute, optimizer=optimizer,

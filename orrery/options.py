@@ -15,6 +15,7 @@ __all__ = [
     "Device",
     "Engine",
     "Exchange",
+    "ExchangeOrder",
     "Json",
     "MicroBatches",
     "Model",
@@ -62,6 +63,10 @@ Exchange = Annotated[
         "ring", "ps", "ps-spread", "tree", "double-tree", "halving", "direct", "hierarchical", "hierarchical-3", "auto"
     ],
     typer.Option(help="How gradients are exchanged; auto: as is cheapest for each size and place."),
+]
+ExchangeOrder = Annotated[
+    Literal["end", "ready", "reuse"],
+    typer.Option(help="All updates last; or each behind its sum, sums as gradients come, or first layers first."),
 ]
 Engine = Annotated[Literal["auto", "compiled", "simpy"], typer.Option(help="Engine that replays.")]
 Refine = Annotated[

@@ -31,6 +31,9 @@ Lab = Annotated[str | None, typer.Option(metavar="C", help="Cluster to make of n
 StandInCodes = Annotated[
     bool, typer.Option("--stand-in-codes", help="With --stand-in-compute: wait instead of encoding and decoding.")
 ]
+Orders = Annotated[
+    str, typer.Option(metavar="O,O,...", help="Run every strategy also with sums of gradients in these orders.")
+]
 GradientTypes = Annotated[
     str, typer.Option(metavar="T,T,...", help="Run every strategy also with gradients as these data types.")
 ]
@@ -55,6 +58,7 @@ def validate(
     stand_in_compute: StandInCompute = False,
     stand_in_codes: StandInCodes = False,
     exchange: Exchange = "ring",
+    exchange_order: Orders = "",
     compress_gradients: GradientTypes = "",
     compress_activations: ActivationTypes = "",
     rounds: Rounds = 12,

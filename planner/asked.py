@@ -6,7 +6,10 @@ from planner.cut import Cut
 from planner.hybrid_search import HYBRID
 from planner.pipeline import Pipeline, has_stages
 
-__all__ = ["check_asked"]
+__all__ = ["SEARCHED", "check_asked"]
+
+SEARCHED = ("layerwise", HYBRID)
+"""Strategies that are searched."""
 
 
 def check_asked(
@@ -23,11 +26,11 @@ def check_asked(
             sub-batches; another strategy for what is a search's or a pipeline's; or compression where nothing is
             compressed.
     """
-    if refine < 0 or (refine and strategy not in ("layerwise", HYBRID)):
+    if refine < 0 or (refine and strategy not in SEARCHED):
         raise ConfigError(
             f"refine must be >= 0, and 0 for strategies other than layerwise and hybrid, got {refine} for {strategy}"
         )
-    searched = strategy in ("layerwise", HYBRID)
+    searched = strategy in SEARCHED
     if (searched or has_stages(strategy)) and cut.parts > 1:
         why = "whose search does not know them" if searched else "which has micro-batches"
         raise ConfigError(f"sub_batches must be 1 for {strategy}, {why}, got {cut.parts}")

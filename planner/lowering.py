@@ -288,6 +288,7 @@ class _Lowering:
             collectives=self.exchanges.collectives,
             after_start=after_start,
             after=after,
+            sums=(),
             carried=np.concatenate([np.empty((0, 2), dtype=np.int64), *carried]),
             **self.tasks.columns(),
         )

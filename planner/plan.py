@@ -9,7 +9,7 @@ import numpy as np
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
-from planner.asked import check_asked
+from planner.asked import SEARCHED, check_asked
 from planner.coded_exchange import coded_choices
 from planner.compressed import PLAIN, Compressed, compressed_of
 from planner.compression_choice import pays
@@ -18,6 +18,7 @@ from planner.costs import CostModel, part_times
 from planner.cut import WHOLE, Cut
 from planner.edge_prices import check_messages
 from planner.exchange import AUTO, Choice, layer_choice
+from planner.exchange_order import check_exchange_order, ordered
 from planner.fitting import nearest_change
 from planner.graph import ComputationGraph
 from planner.hybrid_search import HYBRID, search_hybrids
@@ -63,6 +64,8 @@ class Plan:
     """``data``, ``layerwise``, ... or the file it came from."""
     exchange: str
     """How gradients are exchanged."""
+    exchange_order: str = "end"
+    """In which order, and when updates follow: one of ``planner.exchange_order.EXCHANGE_ORDERS``."""
     batch_norm: str = "local"
     """Whose statistics normalise: one of ``planner.costs.BATCH_NORMS``."""
     element_bytes: int = 4
@@ -127,23 +130,28 @@ def exchange_choices(model: CostModel, strategy: Strategy, compressed: Compresse
 def lowered(
     model: CostModel, strategy: Strategy, *, cut: Cut = WHOLE, compressed: Compressed = PLAIN,
     recompute: Recompute = KEEP, keeping: Keeping = MOMENTUM, collectives: str = "activity",
+    exchange_order: str = "end",
 ) -> Program:  # fmt: skip
     """The program of one iteration of a strategy that fits in memory; arguments as for ``lower``.
 
     Args:
         model, strategy, cut, compressed, recompute, collectives: As for ``lower``.
         keeping: What must fit beside the tensors of the network.
+        exchange_order: As for ``planner.exchange_order.ordered``.
 
     Raises:
-        ConfigError: Parts of a sub-batch would not be equal, or the exchange would have to sum codes.
+        ConfigError: Parts of a sub-batch would not be equal, the exchange would have to sum codes, or it cannot go in
+            that order.
         InfeasiblePlanError: It does not fit, or this machine has no memory for so many transfers.
     """
+    if exchange_order != "end" and collectives != "activity":
+        raise ConfigError(f"exchange_order must be end where messages are tasks of their own, got {exchange_order!r}")
     model, spaces, cut = applied(model, strategy, cut)
     check_messages(model, spaces)
     program = lower(model, spaces, cut=cut, compressed=compressed, recompute=recompute, collectives=collectives)
     needed = peak_memory_bytes(program, keeping)
     check_memory(program, needed, nearest=lambda: nearest_change(model, program, keeping, recompute=recompute))
-    return program
+    return ordered(program, exchange_order)
 
 
 def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity") -> Program:
@@ -162,7 +170,7 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
     compressed = compressed_of(graph, plan.exchange, **asdict(plan.compressed))
     return lowered(
         model, plan.configurations, cut=plan.cut, compressed=compressed, recompute=plan.recompute,
-        keeping=Keeping(optimizer=plan.optimizer), collectives=collectives,
+        keeping=Keeping(optimizer=plan.optimizer), collectives=collectives, exchange_order=plan.exchange_order,
     )  # fmt: skip
 
 
@@ -270,6 +278,7 @@ def make_plan(
     *,
     strategy: str = "layerwise",
     exchange: str = "ring",
+    exchange_order: str = "end",
     batch_norm: str = "local",
     cut: Cut = WHOLE,
     pipeline: Pipeline | None = None,
@@ -287,6 +296,7 @@ def make_plan(
         cluster: Device graph.
         strategy: A name of ``planner.strategies.strategy_names`` or a strategy file.
         exchange: One of ``planner.exchange.EXCHANGES``.
+        exchange_order: One of ``planner.exchange_order.EXCHANGE_ORDERS``; ``end`` for the searches.
         batch_norm: One of ``planner.costs.BATCH_NORMS``.
         cut: Which layers take the mini-batch in sub-batches (``planner.cut.cut_of``); none for ``layerwise``, and for
             ``pipeline``, which makes its own.
@@ -307,6 +317,11 @@ def make_plan(
     check_asked(
         strategy, cut, pipeline, compressed, where_it_pays=where_it_pays, recompute=recompute, refine=refine
     )  # fmt: skip
+    check_exchange_order(exchange_order)
+    if exchange_order != "end" and strategy in SEARCHED:
+        raise ConfigError(
+            f"exchange_order must be end for {strategy}, whose search does not know it, got {exchange_order!r}"
+        )
     model = CostModel(graph, cluster, exchange, batch_norm)
     again, keeping = KEEP, Keeping(optimizer=optimizer)
     if strategy == "layerwise":
@@ -318,13 +333,16 @@ def make_plan(
     else:
         chosen, cut = strategy_and_cut(model, strategy, cut=cut, pipeline=pipeline)
         again = recompute_of(graph, recompute, cut)
-        used, found = _simulated(model, chosen, cut, compressed, where_it_pays, again, keeping, progress)
+        used, found = _simulated(
+            model, chosen, cut, compressed, where_it_pays, again, keeping, exchange_order, progress
+        )  # fmt: skip
     return Plan(
         model=graph.name,
         cluster=cluster.spec,
         batch=graph.batch,
         strategy=strategy,
         exchange=exchange,
+        exchange_order=exchange_order,
         batch_norm=batch_norm,
         element_bytes=graph.element_bytes,
         cut=cut,
@@ -343,7 +361,7 @@ def make_plan(
 
 def _simulated(
     model: CostModel, chosen: Strategy, cut: Cut, compressed: Compressed, where_it_pays: bool, again: Recompute,
-    keeping: Keeping, progress: Progress,
+    keeping: Keeping, exchange_order: str, progress: Progress,
 ) -> tuple[Compressed, dict[str, Any]]:  # fmt: skip
     """What of a strategy is compressed, and the fields of ``Plan`` that say so."""
     notes: tuple[str, ...] = ()
@@ -351,7 +369,9 @@ def _simulated(
         compressed, notes = pays(
             model, chosen, cut, compressed, recompute=again, keeping=keeping, progress=progress
         )  # fmt: skip
-    program = lowered(model, chosen, cut=cut, compressed=compressed, recompute=again, keeping=keeping)
+    program = lowered(
+        model, chosen, cut=cut, compressed=compressed, recompute=again, keeping=keeping, exchange_order=exchange_order
+    )  # fmt: skip
     simulated_s = replay_that_fits(program, keeping).iteration_s
     return compressed, {"simulated_s": simulated_s, "notes": notes}
 

@@ -70,6 +70,7 @@ class _File(BaseModel):
     batch: int
     strategy: str
     exchange: str
+    exchange_order: Literal["end", "ready", "reuse"] = "end"
     batch_norm: Literal["local", "reduced"] = "local"
     element_bytes: Literal[4, 8] = 4
     cut: _Cut = _Cut()

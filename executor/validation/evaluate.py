@@ -50,6 +50,7 @@ def evaluated(
         iterations_s=tuple(iterations_s.tolist()),
         rounds=len(turns),
         quartiles_s=(low, high),
+        rounds_s=tuple(float(np.median(row)) for row in rows),
         interval_s=median_interval(rows),
         losses=tuple(turns[0].loss.tolist() if computed else [float("nan")]),
         kinds=_kinds(tasks, simulated, measured),

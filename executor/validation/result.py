@@ -45,8 +45,10 @@ class StrategyValidation:
     """Timeline of a steady simulated iteration, as ``planner.replay.timeline_rows`` makes it."""
     measured: pd.DataFrame
     """Timeline of the measured iteration whose time is nearest the median, in the same form."""
+    rounds_s: tuple[float, ...] = ()
+    """Median of each turn; those of one place in different strategies ran in one round."""
     plain: str = ""
-    """Name of the same strategy without compression; empty where nothing is compressed."""
+    """Name of the same strategy as it is, where this one compresses or has an order of sums; else empty."""
     compressed: str = ""
     """What is compressed, in words."""
 
@@ -73,7 +75,7 @@ class StrategyValidation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speedup:
-    """What compression brings: time without over time with it."""
+    """What compression, or an order of sums, brings: time without over time with it."""
 
     name: str
     plain: str

@@ -36,6 +36,7 @@ from executor.validation.variants import Variant, variants_of
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from planner.asked import SEARCHED
 from planner.graph import ComputationGraph
 from planner.hybrid_search import HYBRID
 from planner.models import load_model
@@ -52,7 +53,8 @@ def validate(
     model: str, *, batch: int, strategies: Sequence[str], processes: int, cluster: str | None = None,
     hosts: Hosts | None = None, run: RunOptions | None = None, rounds: int = 12, turn_s: float = 2.0,
     spread: float = 0.02, budget_s: float = 300.0, exchange: str = "ring", compress_gradients: Sequence[str] = (),
-    compress_activations: Sequence[str] = (), out: Path | None = None, progress: Progress = None,
+    compress_activations: Sequence[str] = (), exchange_orders: Sequence[str] = (), out: Path | None = None,
+    progress: Progress = None,
 ) -> Validation:  # fmt: skip
     """Predict the iteration times of strategies, run them, and compare.
 
@@ -66,7 +68,8 @@ def validate(
         hosts: Hosts of a lab, where the ranks run; here if None.
         run: How plans are run; its plan, steps, folder and ``join_bytes`` are not read.
         rounds, turn_s, spread, budget_s: As for ``executor.validation.spec.Spec``.
-        exchange, compress_gradients, compress_activations: As for ``executor.validation.variants.variants_of``.
+        exchange, compress_gradients, compress_activations, exchange_orders: As for
+            ``executor.validation.variants.variants_of``.
         out: Folder in which a probed cluster is kept; made if missing.
         progress: Called as ``progress(label, done, total)``.
 
@@ -82,7 +85,8 @@ def validate(
     options, before = _options(run, processes, hosts), _load()
     graph = load_model(model, batch=batch)
     variants = variants_of(
-        graph, strategies, exchange, gradients=compress_gradients, activations=compress_activations
+        graph, strategies, exchange, gradients=compress_gradients, activations=compress_activations,
+        orders=exchange_orders,
     )  # fmt: skip
     with scratch_folder() as folder:
         if cluster is None:
@@ -213,13 +217,17 @@ def _plans(
     for done, variant in enumerate(variants):
         if progress:
             progress(f"planning {variant.name}", done, len(variants))
-        if variant.plain and variant.strategy == "layerwise":
+        if variant.order != "end" and variant.strategy in SEARCHED:
+            refused[variant.name] = "its search knows no order of sums"
+            continue
+        if variant.compressed and variant.strategy == "layerwise":
             refused[variant.name] = "its search knows no compression"
             continue
         try:
             plans[variant.name] = make_plan(
-                graph, cluster, strategy=variant.strategy, exchange=variant.exchange, compressed=variant.compressed
-            )
+                graph, cluster, strategy=variant.strategy, exchange=variant.exchange, exchange_order=variant.order,
+                compressed=variant.compressed,
+            )  # fmt: skip
         except InfeasiblePlanError as error:
             refused[variant.name] = str(error)
     if not plans:

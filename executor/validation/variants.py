@@ -1,4 +1,4 @@
-"""Which plans a validation compares: strategies as they are, and the same with what they send compressed."""
+"""Which plans a validation compares: strategies as they are, with other orders of sums, and with messages as codes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hwprofiles.errors import ConfigError
 from planner.compressed import PLAIN, Compressed, compressed_of, takes
 from planner.compression import compression
+from planner.exchange_order import check_exchange_order
 from planner.graph import ComputationGraph
 from simulator.collectives import ALL_REDUCES
 
@@ -17,31 +18,36 @@ _CODED_EXCHANGE = "ps-spread"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A strategy, and how what it sends is encoded."""
+    """A strategy, how what it sends is encoded, and in which order gradients are summed."""
 
     name: str
     strategy: str
     exchange: str
     compressed: Compressed = PLAIN
+    order: str = "end"
+    """As for ``planner.exchange_order.ordered``."""
     plain: str = ""
-    """Name of the same without compression; empty where this is it."""
+    """Name of the strategy as it is; empty where this is it."""
 
 
 def variants_of(
     graph: ComputationGraph, strategies: Sequence[str], exchange: str, *, gradients: Sequence[str] = (),
-    activations: Sequence[str] = (),
+    activations: Sequence[str] = (), orders: Sequence[str] = (),
 ) -> list[Variant]:  # fmt: skip
-    """Every strategy as it is, then with each data type.
+    """Every strategy as it is, then with each order of sums, then with each data type.
 
     Args:
         graph: The network.
         strategies: Names or files; each once, whatever the number of times.
         exchange: How gradients are exchanged; ``ps-spread`` stands for it where codes cannot be summed on the way.
         gradients, activations: Data types; one that is in both compresses both.
+        orders: Of ``planner.exchange_order.EXCHANGE_ORDERS``.
 
     Raises:
-        ConfigError: A type is unknown or cannot compress this, or the exchange is none that is run.
+        ConfigError: A type or order is unknown, or cannot compress this, or the exchange is none that is run.
     """
+    for order in orders:
+        check_exchange_order(order)
     if exchange not in ALL_REDUCES:
         raise ConfigError(f"exchange must be one of {', '.join(ALL_REDUCES)}, got {exchange!r}")
     types = list(dict.fromkeys(compression(text).text for text in (*gradients, *activations)))
@@ -49,6 +55,11 @@ def variants_of(
     found = []
     for strategy in dict.fromkeys(strategies):
         found.append(Variant(name=strategy, strategy=strategy, exchange=exchange))
+        found += [
+            Variant(name=f"{strategy}, {order}", strategy=strategy, exchange=exchange, order=order, plain=strategy)
+            for order in dict.fromkeys(orders)
+            if order != "end"
+        ]
         for text in types:
             coded, scheme = [text if text in texts else "" for texts in chosen], exchange
             if coded[0] and not takes(compression(text), exchange):
