@@ -86,7 +86,7 @@ def in_any_order(program, seed, slice_bytes=8192.0):
 def test_slices_in_any_order_sum_the_same_numbers(ranks, strategy):
     """Two terms have one sum; the ring adds four from another rank on in each piece, so that is equal to rounding."""
     program = lowered(chain(), strategy, 4)
-    moved = in_any_order(program, 0, 1024.0 if strategy == "owt" else 8192.0)
+    moved = in_any_order(program, 0, 512.0 if strategy == "owt" else 8192.0)
     chosen = options(steps=5, join_bytes=0)
     plain, found = trained(ranks, program, chosen), trained(ranks, moved, chosen)
     if strategy == "data=2,filter=2":
