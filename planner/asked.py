@@ -3,6 +3,7 @@
 from hwprofiles.errors import ConfigError
 from planner.compressed import Compressed
 from planner.cut import Cut
+from planner.exchange_order import check_exchange_order
 from planner.hybrid_search import HYBRID
 from planner.pipeline import Pipeline, has_stages
 
@@ -14,17 +15,18 @@ SEARCHED = ("layerwise", HYBRID)
 
 def check_asked(
     strategy: str, cut: Cut, pipeline: Pipeline | None, compressed: Compressed, *, where_it_pays: bool, recompute: str,
-    refine: int,
+    refine: int, exchange_order: str,
 ) -> None:  # fmt: skip
     """Refuse what a strategy cannot be asked for.
 
     Args:
-        strategy, cut, pipeline, compressed, where_it_pays, recompute, refine: As for ``planner.plan.make_plan``.
+        strategy, cut, pipeline, compressed, where_it_pays, recompute, refine, exchange_order: As for
+            ``planner.plan.make_plan``.
 
     Raises:
-        ConfigError: A search is asked for a cut, compression or recomputation, which it does not know; a pipeline for
-            sub-batches; another strategy for what is a search's or a pipeline's; or compression where nothing is
-            compressed.
+        ConfigError: An unknown order of sums; a search is asked for one, a cut, compression or recomputation, which
+            it does not know; a pipeline for sub-batches; another strategy for what is a search's or a pipeline's; or
+            compression where nothing is compressed.
     """
     if refine < 0 or (refine and strategy not in SEARCHED):
         raise ConfigError(
@@ -43,3 +45,8 @@ def check_asked(
         raise ConfigError(f"recompute must be none for {strategy}, whose search does not know it, got {recompute!r}")
     if where_it_pays and not compressed:
         raise ConfigError("compress_where must be all where nothing is compressed, got 'pays'")
+    check_exchange_order(exchange_order)
+    if searched and exchange_order != "end":
+        raise ConfigError(
+            f"exchange_order must be end for {strategy}, whose search does not know it, got {exchange_order!r}"
+        )

@@ -9,7 +9,7 @@ import numpy as np
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
-from planner.asked import SEARCHED, check_asked
+from planner.asked import check_asked
 from planner.coded_exchange import coded_choices
 from planner.compressed import PLAIN, Compressed, compressed_of
 from planner.compression_choice import pays
@@ -18,7 +18,7 @@ from planner.costs import CostModel, part_times
 from planner.cut import WHOLE, Cut
 from planner.edge_prices import check_messages
 from planner.exchange import AUTO, Choice, layer_choice
-from planner.exchange_order import check_exchange_order, ordered
+from planner.exchange_order import ordered
 from planner.fitting import nearest_change
 from planner.graph import ComputationGraph
 from planner.hybrid_search import HYBRID, search_hybrids
@@ -315,13 +315,9 @@ def make_plan(
         InfeasiblePlanError: The plan does not fit in memory.
     """
     check_asked(
-        strategy, cut, pipeline, compressed, where_it_pays=where_it_pays, recompute=recompute, refine=refine
+        strategy, cut, pipeline, compressed, where_it_pays=where_it_pays, recompute=recompute, refine=refine,
+        exchange_order=exchange_order,
     )  # fmt: skip
-    check_exchange_order(exchange_order)
-    if exchange_order != "end" and strategy in SEARCHED:
-        raise ConfigError(
-            f"exchange_order must be end for {strategy}, whose search does not know it, got {exchange_order!r}"
-        )
     model = CostModel(graph, cluster, exchange, batch_norm)
     again, keeping = KEEP, Keeping(optimizer=optimizer)
     if strategy == "layerwise":
