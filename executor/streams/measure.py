@@ -47,10 +47,12 @@ class MeasuredSchedule:
     step_s: float
     """Median over the rounds."""
     quartiles_s: tuple[float, float]
-    gain: float
-    """Median over the rounds of the first schedule's step against this one's, of the same round."""
+    gains: tuple[float, ...]
+    """The first schedule's step against this one's, by round."""
     predicted_s: float
     """Simulated from the times of single sub-tasks: median over the rounds, each with its own."""
+    errors: tuple[float, ...]
+    """Of the prediction, relative, by round: from sub-tasks and a step of the same round."""
     threads: tuple[int, int]
     """Cores of a critical sub-task of the backward pass, and of another."""
     held_bytes: float
@@ -63,9 +65,14 @@ class MeasuredSchedule:
     plan: StreamPlan
 
     @property
+    def gain(self) -> float:
+        """Median over the rounds."""
+        return float(np.median(self.gains))
+
+    @property
     def error(self) -> float:
-        """Of the prediction, relative."""
-        return self.predicted_s / self.step_s - 1
+        """Of the prediction, relative: median over the rounds."""
+        return float(np.median(self.errors))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,10 +231,10 @@ class _Setups:
         return {count: self.medians(found[1:]) for count, found in rows.items()}
 
     def medians(self, found: Sequence[StepTimes]) -> Times:
-        """Of every sub-task, over steps."""
+        """Of every sub-task, over steps; from the end of the one before, for to start it takes time too."""
         program = self.network.program
         names = [layer.name for layer in program.graph.layers]
-        seconds = np.median(np.array([times.end_s - times.start_s for times in found]), axis=0)
+        seconds = np.median(np.array([_since_last(times) for times in found]), axis=0)
         keys = [(names[layer], KINDS[kind]) for layer, kind in zip(program.layer, program.kind, strict=True)]
         return dict(zip(keys, seconds.tolist(), strict=True))
 
@@ -249,6 +256,14 @@ class _Setups:
         if hold_bytes is not None and name in ("asynchronous", "critical-path"):
             plan = bounded(work.program, plan, hold_bytes)
         return _Planned(plan, [cores[KINDS[kind]] for kind in work.program.kind.tolist()], cores)
+
+
+def _since_last(times: StepTimes) -> Floats:
+    """Seconds from the end of the sub-task before, or from the step's begin, to the end of each, shape (T,)."""
+    order = np.argsort(times.end_s)
+    seconds = np.empty_like(times.end_s)
+    seconds[order] = np.diff(times.end_s[order], prepend=0.0)
+    return seconds
 
 
 def _measured(
@@ -291,8 +306,9 @@ def _result(
         name=row.plan.name,
         step_s=median,
         quartiles_s=(low, high),
-        gain=float(np.median(np.array(plain_s) / steps)),
+        gains=tuple((np.array(plain_s) / steps).tolist()),
         predicted_s=float(np.median(spans)),
+        errors=tuple((np.array(spans) / steps - 1).tolist()),
         threads=(row.cores_of["activation_gradient"], row.cores_of["weight_gradient"]),
         held_bytes=held_bytes(work.program, middle.end_s),
         loss=loss,

@@ -83,12 +83,14 @@ def _result(
     steps = np.array([times.step_s for times in found])
     low, median, high = np.quantile(steps, [0.25, 0.5, 0.75]).tolist()
     middle = found[int(np.argsort(steps)[(len(steps) - 1) // 2])]
+    predicted_s = replay_streams(work, plan, iterations=1).schedule.makespan_s
     return MeasuredSchedule(
         name=plan.name,
         step_s=median,
         quartiles_s=(low, high),
-        gain=float(np.median(np.array(plain_s) / steps)),
-        predicted_s=replay_streams(work, plan, iterations=1).schedule.makespan_s,
+        gains=tuple((np.array(plain_s) / steps).tolist()),
+        predicted_s=predicted_s,
+        errors=tuple((predicted_s / steps - 1).tolist()),
         threads=(1, 1),
         held_bytes=held_bytes(work.program, middle.end_s),
         loss=loss,

@@ -1,14 +1,16 @@
 """Sub-tasks on threads: gain over the plain backward, and how near the prediction is, on the cores of this machine.
 
-    python tests/benchmarks/streams.py [--rounds 7] [--batch 8] [MODEL ...]
+    python tests/benchmarks/streams.py [--rounds 9] [--batch 8] [MODEL ...]
 
-Schedules run in turns, so that what else the machine does falls on all alike; before that, every schedule's gradients
-are checked against those of one stream, from the same parameters and data.
+Schedules, and the single sub-tasks that predictions are made from, run in turns, so that what else the machine does
+falls on all alike; gains and errors are those of one round each, as medians with quartiles.  Before that, every
+schedule's gradients are checked against those of one stream, from the same parameters and data.
 """
 
 import argparse
 import os
 
+import numpy as np
 import torch
 
 from executor.streams.measure import CPU_SCHEDULES, UNLIMITED, measure_streams
@@ -41,26 +43,38 @@ def check_same(graph, cores):
 
 
 def main():
-    """Print a table a model."""
+    """Print one table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("models", nargs="*", default=["googlenet", "resnet18"])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--cores", type=int, default=torch.get_num_threads())
     words = parser.parse_args()
+    print(f"batch {words.batch}, {words.cores} cores, {words.rounds} rounds, load {load()}; times in ms")
+    print(
+        f"{'model':12}{'schedule':15}{'measured, quartiles':>26}{'predicted':>11}{'gain, quartiles':>24}"
+        f"{'error, quartiles':>27}{'held MiB':>10}"
+    )
     for model in words.models:
         graph = load_model(model, batch=words.batch)
         check_same(graph, words.cores)
         found = measure_streams(graph, cores=words.cores, rounds=words.rounds)
-        load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-        print(f"{model}, batch {words.batch}, {words.cores} cores, {words.rounds} rounds, load {load}")
-        print("schedule        step ms   quartiles        gain   predicted  error  held MiB")
         for row in found.results:
             low, high = (value * 1e3 for value in row.quartiles_s)
+            gains, errors = (np.quantile(values, [0.5, 0.25, 0.75]) for values in (row.gains, row.errors))
             print(
-                f"{row.name:14} {row.step_s * 1e3:8.1f}  {low:7.1f}..{high:<7.1f} {row.gain:6.3f}  "
-                f"{row.predicted_s * 1e3:8.1f}  {row.error:+6.1%}  {row.held_bytes / 2**20:8.1f}"
+                f"{model:12}{row.name:15}{row.step_s * 1e3:9.1f} ({low:6.1f}-{high:6.1f}){row.predicted_s * 1e3:11.1f}"
+                f"{gains[0]:10.3f} ({gains[1]:.3f}-{gains[2]:.3f})"
+                f"{errors[0]:+10.1%} ({errors[1]:+.1%} {errors[2]:+.1%})"
+                f"{row.held_bytes / 2**20:10.1f}",
+                flush=True,
             )
+    print(f"load {load()}")
+
+
+def load():
+    """Of the last minutes."""
+    return ", ".join(f"{value:.1f}" for value in os.getloadavg())
 
 
 if __name__ == "__main__":

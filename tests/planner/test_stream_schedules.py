@@ -229,3 +229,19 @@ def test_a_machine_of_one_device():
     cluster = one_device(load_profile("p100"), "p100")
     assert (len(cluster.devices), len(cluster.links)) == (1, 0)
     assert isinstance(P100, Launch)
+
+
+@pytest.mark.parametrize("model", ["vgg16", "alexnet", "resnet50"])
+@pytest.mark.parametrize("reading", ["geometry", "throughput"])
+def test_priorities_lose_only_to_the_order_within_streams(model, reading):
+    """The streams' own order holds weight gradients up; on no stream, and with levels enough, priorities gain."""
+    batch = {"vgg16": 100, "alexnet": 128, "resnet50": 32}[model]
+    task = work_of(load_model(model, batch=batch), "p100", reading=reading)
+    names = ("weight_gradient", "bias_gradient", "update")
+    free = np.isin(task.program.kind, [KINDS.index(name) for name in names])
+    seconds = {}
+    for name in ("asynchronous", "critical-path"):
+        made = schedule(task, name, MANY, options=PathOptions(method="auto"))
+        off = replace(made, stream=np.where(free, -1, made.stream))
+        seconds[name] = [replay_streams(task, row).iteration_s for row in (made, off)]
+    assert seconds["critical-path"][1] < min(seconds["asynchronous"])
