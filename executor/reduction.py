@@ -1,7 +1,10 @@
-"""Sums over replicas: gradients and batch-norm statistics, by the rounds of the program or the back end's own ring."""
+"""Sums over replicas: gradients and batch-norm statistics, by the rounds of the program or the back end's own ring.
+
+Over gloo two ranks sum by messages: its own ring would send both ways over one connection (``executor.connections``).
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -29,6 +32,8 @@ __all__ = [
 
 JOIN_BYTES = 4 * 1024 * 1024
 """Gradients of several layers are summed as one buffer up to this size."""
+PAIR_BYTES = 4 * 1024 * 1024
+"""Two ranks sum so much of a buffer at a time, half of it each."""
 _CODED_LANES = 4
 """Sums of codes that may be under way at once over gloo, so that messages of some hide the coding of others."""
 
@@ -96,15 +101,20 @@ class Reducer:
             if view.program.statistics[task] == statistics
         ]
         rings = {collective.devices for collective in collectives if is_ring(collective.round)}
-        self._groups = {devices: dist.new_group(list(devices)) for devices in sorted(rings)}
+        pairs = {devices for devices in rings if len(devices) == 2 and dist.get_backend() == "gloo"}
+        self._groups = {devices: dist.new_group(list(devices)) for devices in sorted(rings - pairs)}
         self._connections: Connections | None = None
-        if not all(is_ring(collective.round) for collective in collectives):
+        if pairs or not all(is_ring(collective.round) for collective in collectives):
             self._connections = Connections()  # rounds send point to point beside the messages of the program
+        self._taken = torch.empty(0)
 
     def sum(self, chain: Chain, content: Tensor) -> None:
         """Sum a flat buffer over the devices of a chain, in place; waits until it is done."""
         if chain.native:
-            dist.all_reduce(content, group=self._groups[chain.devices])
+            if chain.devices in self._groups:
+                dist.all_reduce(content, group=self._groups[chain.devices])
+            else:
+                self._sum_pair(content, chain.devices[chain.devices[0] == self._rank], chain.tasks[0])
             return
         for task in chain.tasks:
             self._recorder.start(task)
@@ -152,6 +162,27 @@ class Reducer:
         assert self._connections is not None
         self._connections.exchange(receives, sends)
 
+    def _sum_pair(self, content: Tensor, peer: int, tag: int) -> None:
+        """Sum half of a buffer for both, and leave the other half to the peer, some of it at a time."""
+        most = PAIR_BYTES // content.element_size()
+        size = -(-min(content.numel(), most) // 2)
+        if self._taken.numel() < size or self._taken.dtype != content.dtype:
+            self._taken = torch.empty(size, dtype=content.dtype)
+        for part in content.split(most):
+            lower, upper = part.tensor_split(2)
+            mine, theirs = (lower, upper) if self._rank < peer else (upper, lower)
+            taken = self._taken[: mine.numel()]
+            assert self._connections is not None
+            send, receive = self._connections.send, self._connections.receive
+            # what comes back is expected from the start, so that it does not wait for notice of that
+            arrival, result = _begun(receive, taken, peer, tag), _begun(receive, theirs, peer, tag)
+            first = _begun(send, theirs, peer, tag)
+            arrival()
+            mine += taken
+            second = _begun(send, mine, peer, tag)
+            for wait in (result, first, second):
+                wait()
+
     def _run(self, task: int, collective: Collective, content: Tensor) -> None:
         """The messages of one round that this rank sends or takes, repeat by repeat."""
         steps = collective.round
@@ -177,6 +208,11 @@ class Reducer:
             self._exchange(receives, sends)
             for (low, high), terms in taken.items():
                 content[low:high] = total(terms)
+
+
+def _begun(begin: Callable[[Post], dist.Work], tensor: Tensor, peer: int, tag: int) -> Callable[[], object]:
+    """Begin to send or to take a tensor; nothing where it is empty.  Returns what waits for its end."""
+    return begin(Post(tensor, peer, tag)).wait if tensor.numel() else bool
 
 
 def total(terms: Sequence[tuple[int, Tensor]]) -> Tensor:

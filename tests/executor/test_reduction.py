@@ -11,7 +11,7 @@ from ranks import Ranks
 from executor.devices import CpuDevice
 from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
-from executor.reduction import GradientExchange, Reducer, chains_of
+from executor.reduction import PAIR_BYTES, GradientExchange, Reducer, chains_of
 from hwprofiles.device_graph import DeviceGraph
 from planner.costs import CostModel
 from planner.models import ModelBuilder
@@ -81,6 +81,13 @@ def test_rounds_sum_what_all_ranks_had(ranks, scheme, count):
         np.testing.assert_allclose(held[0], expected, rtol=1e-13, atol=1e-13)
         for other in held[1:]:
             np.testing.assert_array_equal(other, held[0])  # replicas stay equal to the last bit
+
+
+def test_two_ranks_sum_a_long_buffer_piece_by_piece(ranks):
+    size = PAIR_BYTES // 8 * 2 + 3
+    (one,), (other,), *_ = ranks.run(sums, program(2, "ring"), (size,))
+    np.testing.assert_allclose(one[0], (buffer(0, size) + buffer(1, size)).numpy(), rtol=1e-13, atol=1e-13)
+    np.testing.assert_array_equal(one[0], other[0])
 
 
 @pytest.mark.parametrize("scheme", [scheme for scheme in ALL_REDUCES if scheme != "ring"])
