@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch.distributed as dist
 from torch import Tensor
 
+from executor.rank_process import group_timeout
+
 __all__ = ["Connections", "Post"]
 
 
@@ -29,9 +31,9 @@ class Connections:
     """Connections between all ranks; every rank must make and close them together."""
 
     def __init__(self) -> None:
-        up = dist.new_group()
-        self._apart = dist.get_backend() == "gloo"
-        self._rank, self._groups = dist.get_rank(), (up, dist.new_group() if self._apart else up)
+        up, self._apart = dist.new_group(timeout=group_timeout()), dist.get_backend() == "gloo"
+        down = dist.new_group(timeout=group_timeout()) if self._apart else up
+        self._rank, self._groups = dist.get_rank(), (up, down)
 
     def send(self, post: Post) -> dist.Work:
         """Begin to send a message."""

@@ -16,10 +16,15 @@ from executor.status import BOARD_VARIABLE, RankState, RankStatus, own_status
 from executor.watch import end_with_parent
 from hwprofiles.errors import OrreryError
 
-__all__ = ["process_group", "serve"]
+__all__ = ["group_timeout", "process_group", "serve"]
 
 _WATCHED, _ALONE = timedelta(days=7), timedelta(minutes=30)
 """Time-outs of the back end: a supervisor sees what hangs long before; without one the back end must."""
+
+
+def group_timeout() -> timedelta:
+    """How long the back end lets a rank wait for another."""
+    return _WATCHED if BOARD_VARIABLE in os.environ else _ALONE
 
 
 @contextmanager
@@ -28,9 +33,8 @@ def process_group(where: Place, device: Device) -> Iterator[None]:
 
     Closing waits for what is still under way, and others may never do their part of it.
     """
-    timeout = _WATCHED if BOARD_VARIABLE in os.environ else _ALONE
     dist.init_process_group(
-        device.backend, init_method="env://", rank=where.rank, world_size=where.ranks, timeout=timeout,
+        device.backend, init_method="env://", rank=where.rank, world_size=where.ranks, timeout=group_timeout(),
         device_id=device.torch_device if device.backend == "nccl" else None,
     )  # fmt: skip
     yield

@@ -17,6 +17,7 @@ from torch import Tensor
 from executor.connections import Connections, Post
 from executor.devices import DTYPES, Device, Handle
 from executor.layers import parameter_box
+from executor.rank_process import group_timeout
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
 from planner.compression import Compression
@@ -102,7 +103,9 @@ class Reducer:
         ]
         rings = {collective.devices for collective in collectives if is_ring(collective.round)}
         pairs = {devices for devices in rings if len(devices) == 2 and dist.get_backend() == "gloo"}
-        self._groups = {devices: dist.new_group(list(devices)) for devices in sorted(rings - pairs)}
+        self._groups = {
+            devices: dist.new_group(list(devices), timeout=group_timeout()) for devices in sorted(rings - pairs)
+        }
         self._connections: Connections | None = None
         if pairs or not all(is_ring(collective.round) for collective in collectives):
             self._connections = Connections()  # rounds send point to point beside the messages of the program

@@ -101,7 +101,7 @@ class GlooTransport(Transport):
     ) -> None:
         self._recorder, self._timeout_s = recorder, timeout_s
         self._sending: deque[tuple[dist.Work, Tensor]] = deque()
-        self._posted: queue.SimpleQueue[dist.Work | threading.Event] = queue.SimpleQueue()
+        self._posted: queue.SimpleQueue[dist.Work | threading.Event | None] = queue.SimpleQueue()
         self._sent, self._forgotten = 0, 0  # how many have left, and of how many the content is gone
         self._error: BaseException | None = None
         threading.Thread(target=self._watch_sent, name="sent", daemon=True).start()
@@ -138,8 +138,7 @@ class GlooTransport(Transport):
 
     def _watch_sent(self) -> None:
         """Count what has left, so that its memory does not wait for the end of the iteration."""
-        while True:
-            work = self._posted.get()
+        while (work := self._posted.get()) is not None:
             if isinstance(work, threading.Event):
                 work.set()
                 continue
@@ -194,6 +193,7 @@ class GlooTransport(Transport):
 
     @override
     def close(self) -> None:
+        self._posted.put(None)
         self._connections.close()
 
 
