@@ -9,7 +9,7 @@ from torch import Tensor
 from executor.devices import Device, Handle
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
-from executor.reduction import Chain, GradientExchange, Reducer, Residual, flat_gradients, is_ring
+from executor.reduction import Chain, GradientExchange, Reducer, Residual, flat_gradients
 
 __all__ = ["OrderedExchange", "exchange_of"]
 
@@ -66,7 +66,7 @@ class OrderedExchange:
         size, at = self._gradients[layer].flat.numel(), slices.index(task)
         bounds = [number * size // len(slices) for number in range(len(slices) + 1)]
         collective = program.collectives[task]
-        chain = Chain(layer, (task,), collective.devices, is_ring(collective.round))
+        chain = Chain(layer, (task,), collective.devices, collective.round.is_ring)
         return _Slice(chain, bounds[at], bounds[at + 1])
 
     @property

@@ -21,29 +21,20 @@ from executor.rank_process import group_timeout
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
 from planner.compression import Compression
+from planner.departures import PAIR_BYTES
 from planner.program import Collective
-from simulator.collectives import Round
 
 if TYPE_CHECKING:
     from executor.coded_sums import CodedSum
 
 __all__ = [
-    "JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "Residual", "chains_of", "flat_gradients", "is_ring", "total",
+    "JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "Residual", "chains_of", "flat_gradients", "total",
 ]  # fmt: skip
 
 JOIN_BYTES = 4 * 1024 * 1024
 """Gradients of several layers are summed as one buffer up to this size."""
-PAIR_BYTES = 4 * 1024 * 1024
-"""Two ranks sum so much of a buffer at a time, half of it each."""
 _CODED_LANES = 4
 """Sums of codes that may be under way at once over gloo, so that messages of some hide the coding of others."""
-
-
-def is_ring(steps: Round) -> bool:
-    """Whether one round, with its repeats, is the ring all-reduce that gloo and NCCL run by themselves."""
-    count = len(steps.source)
-    ring = steps.repeats == 2 * (count - 1) and steps.pieces == steps.span == count and steps.width == 1
-    return bool(ring and len(np.unique(steps.source)) == count and len(np.unique(steps.target)) == count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +67,7 @@ def chains_of(view: RankProgram, *, statistics: bool) -> list[Chain]:
         tasks = tuple(task for task in together if task in program.collectives)
         codings = tuple(task for task in together if task not in program.collectives)
         first, kind = program.collectives[tasks[0]], program.compressed.gradient(program.graph, layer)
-        native = len(tasks) == 1 and is_ring(first.round)
+        native = len(tasks) == 1 and first.round.is_ring
         chains.append(Chain(layer, tasks, first.devices, native, None if statistics else kind, codings))
     return chains
 
@@ -101,15 +92,17 @@ class Reducer:
             for task, collective in view.program.collectives.items()
             if view.program.statistics[task] == statistics
         ]
-        rings = {collective.devices for collective in collectives if is_ring(collective.round)}
+        rings = {collective.devices for collective in collectives if collective.round.is_ring}
         pairs = {devices for devices in rings if len(devices) == 2 and dist.get_backend() == "gloo"}
         self._groups = {
             devices: dist.new_group(list(devices), timeout=group_timeout()) for devices in sorted(rings - pairs)
         }
         self._connections: Connections | None = None
-        if pairs or not all(is_ring(collective.round) for collective in collectives):
+        if pairs or not all(collective.round.is_ring for collective in collectives):
             self._connections = Connections()  # rounds send point to point beside the messages of the program
         self._taken = torch.empty(0)
+        if pairs and not statistics:
+            self._taken = self._place_of_two(collectives)
 
     def sum(self, chain: Chain, content: Tensor) -> None:
         """Sum a flat buffer over the devices of a chain, in place; waits until it is done."""
@@ -164,6 +157,13 @@ class Reducer:
     def _exchange(self, receives: Sequence[Post], sends: Sequence[Post]) -> None:
         assert self._connections is not None
         self._connections.exchange(receives, sends)
+
+    def _place_of_two(self, collectives: Sequence[Collective]) -> Tensor:
+        """Where what the other of two ranks adds arrives; as long as is ever needed."""
+        mine = [c.buffer_bytes for c in collectives if len(c.devices) == 2 and self._rank in c.devices]
+        element_bytes = self._program.graph.element_bytes
+        size = math.ceil(min(sum(mine), PAIR_BYTES) / element_bytes / 2)
+        return torch.empty(size, dtype=DTYPES[element_bytes])
 
     def _sum_pair(self, content: Tensor, peer: int, tag: int) -> None:
         """Sum half of a buffer for both, and leave the other half to the peer, some of it at a time."""
@@ -245,6 +245,35 @@ class _Bucket:
     handle: Handle | None = None
 
 
+def _joined(view: RankProgram, join_bytes: float) -> list[list[list[Chain]]]:
+    """The sums of each layer, with those of others that join one buffer; the same on all ranks that share them.
+
+    Sums by the back end's own ring join up to a size; the last ones, which little is left to hide, up to half of it.
+    """
+    sums: dict[int, list[Chain]] = {}
+    for chain in chains_of(view, statistics=False):
+        sums.setdefault(chain.layer, []).append(chain)
+    sizes = {layer: view.program.collectives[chains[0].tasks[0]].buffer_bytes for layer, chains in sums.items()}
+    left: dict[tuple[int, ...], float] = {}
+    last: dict[int, bool] = {}
+    for layer, chains in reversed(sums.items()):
+        devices = chains[0].devices
+        left[devices] = left.get(devices, join_bytes / 2) - sizes[layer]
+        last[layer] = left[devices] >= 0
+    groups: list[list[list[Chain]]] = []
+    joined: dict[tuple[tuple[int, ...], int, bool], tuple[list[list[Chain]], float]] = {}
+    for layer, chains in sums.items():
+        key, joins = (chains[0].devices, len(chains), last[layer]), chains[0].native and chains[0].kind is None
+        group, size_bytes = joined.get(key, ([], join_bytes))
+        if not joins or size_bytes + sizes[layer] > join_bytes:
+            group, size_bytes = [], 0.0
+            groups.append(group)
+        group.append(chains)
+        if joins:
+            joined[key] = (group, size_bytes + sizes[layer])
+    return groups
+
+
 def _bucket(view: RankProgram, chains: list[list[Chain]], device: torch.device) -> _Bucket:
     return _Bucket(chains, *flat_gradients(view, [row[0].layer for row in chains], device), len(chains))
 
@@ -316,23 +345,7 @@ class GradientExchange:
         self._lanes = [device.lane(f"gradients {number}") for number in range(lanes)]
         self._bucket: dict[int, _Bucket] = {}
         self._coded = 0
-        sums: dict[int, list[Chain]] = {}
-        for chain in chains_of(view, statistics=False):
-            sums.setdefault(chain.layer, []).append(chain)
-        joined: dict[tuple[tuple[int, ...], int], tuple[list[list[Chain]], float]] = {}
-        groups: list[list[list[Chain]]] = []
-        for chains in sums.values():
-            first = chains[0]
-            joins = first.native and first.kind is None
-            size = view.program.collectives[first.tasks[0]].buffer_bytes
-            group, size_bytes = joined.get((first.devices, len(chains)), ([], join_bytes))
-            if not joins or size_bytes + size > join_bytes:
-                group, size_bytes = [], 0.0
-                groups.append(group)
-            group.append(chains)
-            if joins:
-                joined[first.devices, len(chains)] = (group, size_bytes + size)
-        for group in groups:
+        for group in _joined(view, join_bytes):
             bucket, kind = _bucket(view, group, device.torch_device), group[0][0].kind
             if kind is not None:
                 from executor.coded_sums import CodedSum  # its compiled kernels take a second to load

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from planner.program import KINDS, Program
 
-__all__ = ["JOIN_BYTES", "Departures", "phases", "program_order"]
+__all__ = ["JOIN_BYTES", "PAIR_BYTES", "Departures", "phases", "program_order"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -16,6 +16,9 @@ Floats = NDArray[np.float64]
 JOIN_BYTES = 64 * 1024
 """Regions of one tensor for one device, ready at once, travel as one message up to this size: a message costs gloo
 about 0.4 ms, which is 64 KB at the 150 MB/s that it moves in messages of that size."""
+
+PAIR_BYTES = 4 * 1024 * 1024
+"""Over gloo two ranks sum so much of a buffer at a time, half of it each, in a place of its own."""
 
 _TRANSFER, _COMPRESS = KINDS.index("transfer"), KINDS.index("compress")
 _DONE, _ENCODED, _SENT = 0.5, 0.625, 0.75

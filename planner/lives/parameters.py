@@ -3,9 +3,10 @@
 import numpy as np
 
 from planner.buffers import Buffers
+from planner.departures import PAIR_BYTES
 from planner.lives.account import Account, residuals
 from planner.operations.base import BATCH_STATISTICS
-from planner.program import KINDS
+from planner.program import KINDS, Program
 from planner.unit_times import UnitTimes
 
 __all__ = ["kept", "parameter_gradients"]
@@ -31,7 +32,20 @@ def kept(account: Account) -> Buffers:
         moves = np.flatnonzero(program.kind == _TRANSFER)
         size = program.size_bytes[moves]
         rows.append(Buffers.made("messages", program.layer[moves], program.peer[moves], size, 0.0, never))
+        rows.append(_sums_of_two(program))
     return Buffers.of(rows) if rows else Buffers.made("parameters", 0, np.empty(0, dtype=np.int64), 0.0, 0.0, 0.0)
+
+
+def _sums_of_two(program: Program) -> Buffers:
+    """Where what the other adds arrives, half of it on each; it is as long as the longest sum, up to a bound."""
+    sizes: dict[int, dict[int, float]] = {}
+    for task, collective in program.collectives.items():
+        if len(collective.devices) == 2 and collective.round.is_ring and not program.statistics[task]:
+            for device in collective.devices:
+                sizes.setdefault(device, {})[int(program.layer[task])] = collective.buffer_bytes
+    layer = np.array([min(row) for row in sizes.values()], dtype=np.int64)
+    size = np.array([min(sum(row.values()), PAIR_BYTES) / 2 for row in sizes.values()])
+    return Buffers.made("messages", layer, np.array(list(sizes), dtype=np.int64), size, 0.0, np.inf)
 
 
 def parameter_gradients(account: Account, times: UnitTimes) -> list[Buffers]:

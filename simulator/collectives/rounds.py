@@ -41,6 +41,13 @@ class Round:
         """Size of each message as a share of the buffer."""
         return self.width / self.pieces
 
+    @property
+    def is_ring(self) -> bool:
+        """Whether it is, with its repeats, the ring all-reduce that gloo and NCCL run by themselves."""
+        count = len(self.source)
+        ring = self.repeats == 2 * (count - 1) and self.pieces == self.span == count and self.width == 1
+        return bool(ring and len(np.unique(self.source)) == count and len(np.unique(self.target)) == count)
+
     def first_piece(self, repeat: int) -> Ints:
         """First of the pieces that each message carries, shape (M,)."""
         return self.low + (self.turn - repeat) % self.span * self.width

@@ -11,9 +11,10 @@ from ranks import Ranks
 from executor.devices import CpuDevice
 from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
-from executor.reduction import PAIR_BYTES, GradientExchange, Reducer, chains_of
+from executor.reduction import GradientExchange, Reducer, chains_of
 from hwprofiles.device_graph import DeviceGraph
 from planner.costs import CostModel
+from planner.departures import PAIR_BYTES
 from planner.models import ModelBuilder
 from planner.strategies import named_strategy
 from simulator.collectives import ALL_REDUCES
