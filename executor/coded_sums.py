@@ -13,7 +13,8 @@ from torch import Tensor
 from executor.coded_messages import coder_of
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
-from executor.reduction import Chain, Reducer, total
+from executor.reduction import Reducer, total
+from executor.sums import Chain
 from planner.compression import Compression
 from planner.program import KINDS
 

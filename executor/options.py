@@ -35,7 +35,7 @@ class RunOptions:
     threads: int = 0
     """Threads that a rank computes with; 0: the machine's cores, shared equally."""
     join_bytes: float = 4 * 1024.0 * 1024.0
-    """Gradients of several layers are summed as one buffer up to this size."""
+    """Gradients of several layers are summed as one buffer up to this size; see ``reduction.longest_bytes``."""
     memory: bool = False
     """Count what the first iterations allocate, exactly; on a processor this slows them down."""
     checkpoint: str = ""

@@ -9,7 +9,8 @@ from torch import Tensor
 from executor.devices import Device, Handle
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
-from executor.reduction import Chain, GradientExchange, Reducer, Residual, flat_gradients
+from executor.reduction import GradientExchange, Reducer, Residual, flat_gradients
+from executor.sums import Chain
 
 __all__ = ["OrderedExchange", "exchange_of"]
 

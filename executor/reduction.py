@@ -6,7 +6,6 @@ Over gloo two ranks sum by messages: its own ring would send both ways over one 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,56 +19,17 @@ from executor.layers import parameter_box
 from executor.rank_process import group_timeout
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
-from planner.compression import Compression
+from executor.sums import JOIN_BYTES, Chain, joined_sums
 from planner.departures import PAIR_BYTES
 from planner.program import Collective
 
 if TYPE_CHECKING:
     from executor.coded_sums import CodedSum
 
-__all__ = [
-    "JOIN_BYTES", "Chain", "GradientExchange", "Reducer", "Residual", "chains_of", "flat_gradients", "total",
-]  # fmt: skip
+__all__ = ["GradientExchange", "Reducer", "Residual", "flat_gradients", "total"]
 
-JOIN_BYTES = 4 * 1024 * 1024
-"""Gradients of several layers are summed as one buffer up to this size."""
 _CODED_LANES = 4
 """Sums of codes that may be under way at once over gloo, so that messages of some hide the coding of others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """The tasks, one after another, that sum one buffer."""
-
-    layer: int
-    tasks: tuple[int, ...]
-    """Rounds."""
-    devices: tuple[int, ...]
-    native: bool
-    kind: Compression | None = None
-    """Of the codes that travel, if any."""
-    codings: tuple[int, ...] = ()
-    """Tasks of this rank that encode before the rounds, between them, and decode after them."""
-
-
-def chains_of(view: RankProgram, *, statistics: bool) -> list[Chain]:
-    """The sums of gradients, or of statistics, that a rank takes part in, in program order."""
-    program = view.program
-    mine = [task for task in view.tasks if task in program.collectives and program.statistics[task] == statistics]
-    if not statistics and program.compressed.gradients:
-        coding = program.is_coding & (program.consumer < 0)
-        mine = sorted([*mine, *(task for task in view.tasks if coding[task])])
-    chains = []
-    for (layer, *_), group in groupby(
-        mine, key=lambda task: (int(program.layer[task]), int(program.sub_batch[task]), bool(program.backward[task]))
-    ):
-        together = tuple(group)
-        tasks = tuple(task for task in together if task in program.collectives)
-        codings = tuple(task for task in together if task not in program.collectives)
-        first, kind = program.collectives[tasks[0]], program.compressed.gradient(program.graph, layer)
-        native = len(tasks) == 1 and first.round.is_ring
-        chains.append(Chain(layer, tasks, first.devices, native, None if statistics else kind, codings))
-    return chains
 
 
 class Reducer:
@@ -103,6 +63,13 @@ class Reducer:
         self._taken = torch.empty(0)
         if pairs and not statistics:
             self._taken = self._place_of_two(collectives)
+
+    def begin(self, chain: Chain, content: Tensor) -> dist.Work | None:
+        """Begin a sum that gloo does by threads of its own, which need not wait for this process's Python."""
+        if not (chain.native and chain.devices in self._groups and dist.get_backend() == "gloo"):
+            return None
+        work: dist.Work | None = dist.all_reduce(content, group=self._groups[chain.devices], async_op=True)
+        return work
 
     def sum(self, chain: Chain, content: Tensor) -> None:
         """Sum a flat buffer over the devices of a chain, in place; waits until it is done."""
@@ -245,35 +212,6 @@ class _Bucket:
     handle: Handle | None = None
 
 
-def _joined(view: RankProgram, join_bytes: float) -> list[list[list[Chain]]]:
-    """The sums of each layer, with those of others that join one buffer; the same on all ranks that share them.
-
-    Sums by the back end's own ring join up to a size; the last ones, which little is left to hide, up to half of it.
-    """
-    sums: dict[int, list[Chain]] = {}
-    for chain in chains_of(view, statistics=False):
-        sums.setdefault(chain.layer, []).append(chain)
-    sizes = {layer: view.program.collectives[chains[0].tasks[0]].buffer_bytes for layer, chains in sums.items()}
-    left: dict[tuple[int, ...], float] = {}
-    last: dict[int, bool] = {}
-    for layer, chains in reversed(sums.items()):
-        devices = chains[0].devices
-        left[devices] = left.get(devices, join_bytes / 2) - sizes[layer]
-        last[layer] = left[devices] >= 0
-    groups: list[list[list[Chain]]] = []
-    joined: dict[tuple[tuple[int, ...], int, bool], tuple[list[list[Chain]], float]] = {}
-    for layer, chains in sums.items():
-        key, joins = (chains[0].devices, len(chains), last[layer]), chains[0].native and chains[0].kind is None
-        group, size_bytes = joined.get(key, ([], join_bytes))
-        if not joins or size_bytes + sizes[layer] > join_bytes:
-            group, size_bytes = [], 0.0
-            groups.append(group)
-        group.append(chains)
-        if joins:
-            joined[key] = (group, size_bytes + sizes[layer])
-    return groups
-
-
 def _bucket(view: RankProgram, chains: list[list[Chain]], device: torch.device) -> _Bucket:
     return _Bucket(chains, *flat_gradients(view, [row[0].layer for row in chains], device), len(chains))
 
@@ -345,7 +283,7 @@ class GradientExchange:
         self._lanes = [device.lane(f"gradients {number}") for number in range(lanes)]
         self._bucket: dict[int, _Bucket] = {}
         self._coded = 0
-        for group in _joined(view, join_bytes):
+        for group in joined_sums(view, join_bytes):
             bucket, kind = _bucket(view, group, device.torch_device), group[0][0].kind
             if kind is not None:
                 from executor.coded_sums import CodedSum  # its compiled kernels take a second to load
@@ -379,22 +317,33 @@ class GradientExchange:
             bucket.missing = len(bucket.chains)
             chains = [row[bucket.turn] for row in bucket.chains]
             bucket.turn = (bucket.turn + 1) % len(bucket.chains[0])
-            bucket.handle = self._lanes[bucket.lane].submit(lambda: self._sum(chains, bucket))
+            bucket.handle = self._lanes[bucket.lane].submit(self._begun(chains, bucket))
             if not self.overlap:
                 bucket.handle.wait(self._timeout_s)
         return True
 
-    def _sum(self, chains: Sequence[Chain], bucket: _Bucket) -> None:
-        if bucket.coded is not None:
-            bucket.coded.run(chains[0])
-            return
+    def _begun(self, chains: Sequence[Chain], bucket: _Bucket) -> Callable[[], None]:
+        """Begin a sum, where the back end goes on with it by itself; returns what a lane has to do."""
+        if (coded := bucket.coded) is not None:
+            return lambda: coded.run(chains[0])
         tasks = [task for chain in chains for task in chain.tasks if chain.native]
-        for task in tasks:
-            self._recorder.start(task)
-        self._reducer.sum(chains[0], bucket.flat)
-        for task in tasks:
-            self._recorder.end(task)
-        self._recorder.joined(tasks, self._size_bytes[tasks].tolist())
+        begun = self._reducer.begin(chains[0], bucket.flat)
+        if begun is not None:
+            for task in tasks:
+                self._recorder.start(task)
+
+        def work() -> None:
+            if begun is not None:
+                begun.wait()
+            else:
+                for task in tasks:
+                    self._recorder.start(task)
+                self._reducer.sum(chains[0], bucket.flat)
+            for task in tasks:
+                self._recorder.end(task)
+            self._recorder.joined(tasks, self._size_bytes[tasks].tolist())
+
+        return work
 
     def wait(self, layer: int) -> dict[str, Tensor]:
         """A layer's gradients, once they are summed; to be read before the next exist.

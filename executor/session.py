@@ -16,9 +16,10 @@ from executor.options import RunOptions
 from executor.ordered_exchange import OrderedExchange, exchange_of
 from executor.rank_program import RankProgram, Unit, messages_of
 from executor.recorder import Recorder
-from executor.reduction import GradientExchange, chains_of
+from executor.reduction import GradientExchange
 from executor.stand_in import StandIn
 from executor.status import RankStatus
+from executor.sums import chains_of
 from executor.transport import transport_of
 from executor.worker import Worker
 from planner.graph import ComputationGraph

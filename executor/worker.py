@@ -21,9 +21,10 @@ from executor.ordered_exchange import OrderedExchange
 from executor.rank_program import RankProgram, Unit
 from executor.readers import Readers
 from executor.recorder import Measured, Recorder
-from executor.reduction import Chain, GradientExchange, Reducer, chains_of
+from executor.reduction import GradientExchange, Reducer
 from executor.stand_in import wake_in_time
 from executor.status import RankState, RankStatus
+from executor.sums import Chain, chains_of
 from executor.transport import Transport
 from hwprofiles.errors import ConfigError
 from planner.operations import Loss

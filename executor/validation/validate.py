@@ -20,6 +20,7 @@ from executor.probe import probe
 from executor.progress import Progress
 from executor.run import default_stall_s
 from executor.status import RankRow
+from executor.sums import longest_bytes
 from executor.validation.evaluate import evaluated
 from executor.validation.prediction import with_coding, with_samples
 from executor.validation.result import Validation
@@ -127,7 +128,9 @@ def _options(run: RunOptions | None, processes: int, hosts: Hosts | None) -> Run
     options = run or RunOptions(plan="")
     if hosts is not None:
         options = _in_lab(options)
-    return replace(options, threads=threads_of(options.threads, processes), join_bytes=_JOIN_BYTES)
+    return replace(
+        options, threads=threads_of(options.threads, processes), join_bytes=_JOIN_BYTES * (2 / max(processes, 2)) ** 2
+    )
 
 
 def _cluster(name: str, processes: int, hosts: Hosts | None) -> DeviceGraph:
@@ -166,7 +169,7 @@ def _validated(job: _Job, variants: Sequence[Variant], load_before: str, progres
             if (name := variant.name) in programs
         ),
         refused=refused,
-        environment={**_environment(options, place), **loads},
+        environment={**_environment(options, job.processes, place), **loads},
         notes=tuple(dict.fromkeys(note for plan in plans.values() for note in plan.notes)),
     )
 
@@ -300,9 +303,10 @@ def _load() -> str:
     return " ".join(f"{load:.2f}" for load in os.getloadavg())
 
 
-def _environment(options: RunOptions, place: dict[str, str]) -> dict[str, str]:
+def _environment(options: RunOptions, processes: int, place: dict[str, str]) -> dict[str, str]:
     """When and where it was measured; the place is what the ranks say of it."""
-    usual = RunOptions(plan="").join_bytes
+    sizes = options.join_bytes, RunOptions(plan="").join_bytes
+    joined = [f"{longest_bytes(size, max(processes, 2)) / 2**20:g}" for size in sizes]
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **place,
@@ -311,6 +315,6 @@ def _environment(options: RunOptions, place: dict[str, str]) -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "torch": str(torch.__version__),
-        "gradients joined up to": f"{options.join_bytes / 2**20:g} MiB (orrery run: {usual / 2**20:g} MiB)",
+        "gradients joined up to": f"{joined[0]} MiB (orrery run: {joined[1]} MiB)",
         "seed": str(options.seed),
     }

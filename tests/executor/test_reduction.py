@@ -11,7 +11,8 @@ from ranks import Ranks
 from executor.devices import CpuDevice
 from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
-from executor.reduction import GradientExchange, Reducer, chains_of
+from executor.reduction import GradientExchange, Reducer
+from executor.sums import chains_of
 from hwprofiles.device_graph import DeviceGraph
 from planner.costs import CostModel
 from planner.departures import PAIR_BYTES
