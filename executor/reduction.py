@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.connections import Connections, Post
+from executor.connections import Connections, Post, connections_for
 from executor.devices import DTYPES, Device, Handle
 from executor.layers import parameter_box
 from executor.rank_process import group_timeout
@@ -59,7 +59,9 @@ class Reducer:
         }
         self._connections: Connections | None = None
         if pairs or not all(collective.round.is_ring for collective in collectives):
-            self._connections = Connections()  # rounds send point to point beside the messages of the program
+            self._connections = connections_for(
+                "statistics" if statistics else "gradients"
+            )  # rounds send point to point beside the messages of the program
         self._taken = torch.empty(0)
         if pairs and not statistics:
             self._taken = self._place_of_two(collectives)
@@ -118,8 +120,6 @@ class Reducer:
         for group in self._groups.values():
             if group is not dist.GroupMember.NON_GROUP_MEMBER:
                 dist.destroy_process_group(group)
-        if self._connections is not None:
-            self._connections.close()
 
     def _exchange(self, receives: Sequence[Post], sends: Sequence[Post]) -> None:
         assert self._connections is not None

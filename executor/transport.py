@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from executor.connections import Connections, Post
+from executor.connections import Connections, Post, connections_for
 from executor.devices import Device, Handle
 from executor.rank_program import Message, RankProgram
 from executor.recorder import Recorder
@@ -105,7 +105,7 @@ class GlooTransport(Transport):
         self._sent, self._forgotten = 0, 0  # how many have left, and of how many the content is gone
         self._error: BaseException | None = None
         threading.Thread(target=self._watch_sent, name="sent", daemon=True).start()
-        self._connections = Connections()
+        self._connections = connections_for("messages")
         self._arrivals: dict[Message, _Arrival] = {}
         peers: dict[int, list[_Arrival]] = {}
         for phase in sorted(view.incoming):
@@ -194,7 +194,6 @@ class GlooTransport(Transport):
     @override
     def close(self) -> None:
         self._posted.put(None)
-        self._connections.close()
 
 
 class NcclTransport(Transport):

@@ -11,7 +11,7 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from executor.connections import Connections, Post
+from executor.connections import Connections, Post, connections_for
 from executor.devices import Device
 from executor.probe.rows import Samples
 
@@ -116,13 +116,12 @@ def measure_links(device: Device, *, watch: Callable[[], None] = lambda: None) -
             watch()
             found = [_one_way(device, pair, size) for pair in pairs]
             messages.append(MessageRow(between=between, size_bytes=size, samples=_joined(found)))
-    connections = Connections()
+    connections = connections_for("messages")
     rings = []
     for size in MESSAGE_BYTES[-3:]:
         watch()
         rings.append(RingRow(size_bytes=size, samples=_slowest(_ring(device, connections, size))))
     overheads = _overheads(device, connections, watch) if device.backend == "gloo" else []
-    connections.close()
     sums = []
     for count in sorted({2**k for k in range(1, ranks.bit_length()) if 2**k <= ranks} | {ranks}):
         group = dist.new_group(list(range(count)))

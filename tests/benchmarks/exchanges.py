@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "executor"))
 
 from ranks import Ranks
 
-from executor.connections import Connections, Post
+from executor.connections import Post, connections_for
 
 COMPUTING_S = 5e-3
 
@@ -33,7 +33,7 @@ def one_connection(receives, sends):
 
 def exchanged(rank, size_bytes, times, apart):
     """When this rank sent and had all, shape (times, 2), and whether what it got is what the other had."""
-    connections = Connections()
+    connections = connections_for("messages")
     exchange = connections.exchange if apart else one_connection
     out, into = torch.full((size_bytes // 4,), float(rank)), torch.empty(size_bytes // 4)
     left, right = torch.randn(32, 288), torch.randn(288, 256)
@@ -45,7 +45,6 @@ def exchanged(rank, size_bytes, times, apart):
         row[0] = time.perf_counter()
         exchange([Post(into, 1 - rank, 0)], [Post(out, 1 - rank, 0)])
         row[1] = time.perf_counter()
-    connections.close()
     return moments, bool((into == 1 - rank).all())
 
 
