@@ -59,12 +59,11 @@ class Reducer:
         }
         self._connections: Connections | None = None
         if pairs or not all(collective.round.is_ring for collective in collectives):
-            self._connections = connections_for(
-                "statistics" if statistics else "gradients"
-            )  # rounds send point to point beside the messages of the program
+            # rounds send point to point beside the messages of the program
+            self._connections = connections_for("statistics" if statistics else "gradients")
         self._taken = torch.empty(0)
         if pairs and not statistics:
-            self._taken = self._place_of_two(collectives)
+            self._taken = self._place_of_two()
 
     def begin(self, chain: Chain, content: Tensor) -> dist.Work | None:
         """Begin a sum that gloo does by threads of its own, which need not wait for this process's Python."""
@@ -125,12 +124,14 @@ class Reducer:
         assert self._connections is not None
         self._connections.exchange(receives, sends)
 
-    def _place_of_two(self, collectives: Sequence[Collective]) -> Tensor:
-        """Where what the other of two ranks adds arrives; as long as is ever needed."""
-        mine = [c.buffer_bytes for c in collectives if len(c.devices) == 2 and self._rank in c.devices]
-        element_bytes = self._program.graph.element_bytes
-        size = math.ceil(min(sum(mine), PAIR_BYTES) / element_bytes / 2)
-        return torch.empty(size, dtype=DTYPES[element_bytes])
+    def _place_of_two(self) -> Tensor:
+        """Where what the other of two ranks adds to gradients arrives; as long as is ever needed."""
+        program, sizes = self._program, dict[int, float]()
+        for task, sums in program.collectives.items():
+            if len(sums.devices) == 2 and self._rank in sums.devices and not program.statistics[task]:
+                sizes[int(program.layer[task])] = sums.buffer_bytes
+        size = math.ceil(min(sum(sizes.values()), PAIR_BYTES) / program.graph.element_bytes / 2)
+        return torch.empty(size, dtype=DTYPES[program.graph.element_bytes])
 
     def _sum_pair(self, content: Tensor, peer: int, tag: int) -> None:
         """Sum half of a buffer for both, and leave the other half to the peer, some of it at a time."""
