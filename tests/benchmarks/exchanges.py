@@ -1,7 +1,8 @@
 """Two busy ranks that send to each other over gloo: over one connection, and over one for each direction.
 
 Run as ``python tests/benchmarks/exchanges.py [--bytes 65536 1048576] [--times 300]``; prints a table of the time from
-when the later rank sends until both have what they were sent.  Before each both compute for 5 ms, as layers do.
+when the later rank sends until both have what they were sent.  Before each both compute for 5 ms, as layers do; their
+receives are posted before that, as those of regions in a run, or only then (``late``), as those of sums.
 """
 
 import argparse
@@ -23,27 +24,32 @@ from executor.connections import Post, connections_for
 COMPUTING_S = 5e-3
 
 
-def one_connection(receives, sends):
-    """As ``Connections.exchange``, over the default group."""
-    work = [dist.irecv(post.content, post.peer, tag=post.tag) for post in receives]
-    work += [dist.isend(post.content, post.peer, tag=post.tag) for post in sends]
-    for one in work:
-        one.wait()
+class OneConnection:
+    """As ``Connections``, over the default group."""
+
+    def receive(self, post):
+        return dist.irecv(post.content, post.peer, tag=post.tag)
+
+    def send(self, post):
+        return dist.isend(post.content, post.peer, tag=post.tag)
 
 
-def exchanged(rank, size_bytes, times, apart):
+def exchanged(rank, size_bytes, times, apart, late):
     """When this rank sent and had all, shape (times, 2), and whether what it got is what the other had."""
-    connections = connections_for("messages")
-    exchange = connections.exchange if apart else one_connection
+    connections = connections_for("messages") if apart else OneConnection()
     out, into = torch.full((size_bytes // 4,), float(rank)), torch.empty(size_bytes // 4)
     left, right = torch.randn(32, 288), torch.randn(288, 256)
     moments = np.zeros((times, 2))
     for row in moments:
+        arrival = None if late else connections.receive(Post(into, 1 - rank, 0))
         until = time.perf_counter() + COMPUTING_S
         while time.perf_counter() < until:
             left @ right
         row[0] = time.perf_counter()
-        exchange([Post(into, 1 - rank, 0)], [Post(out, 1 - rank, 0)])
+        arrival = arrival or connections.receive(Post(into, 1 - rank, 0))
+        departure = connections.send(Post(out, 1 - rank, 0))
+        arrival.wait()
+        departure.wait()
         row[1] = time.perf_counter()
     return moments, bool((into == 1 - rank).all())
 
@@ -55,16 +61,18 @@ def main():
     parser.add_argument("--times", type=int, default=300)
     chosen = parser.parse_args()
     print(f"{chosen.times} exchanges, load {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores")
-    print(f"{'bytes':>9}{'connections':>13}{'median ms':>11}{'mean ms':>9}{'75 %':>7}{'90 %':>7}{'99 %':>7}")
+    print(
+        f"{'bytes':>9}{'connections':>13}{'receives':>10}{'median ms':>11}{'mean ms':>9}{'75 %':>7}{'90 %':>7}{'99 %':>7}"
+    )
     pool = Ranks(2)
     for size in chosen.bytes:
-        for apart in (False, True, False, True):
-            moments, right = zip(*pool.run(exchanged, size, chosen.times, apart), strict=True)
+        for apart, late in ((False, False), (True, False), (False, True), (True, True)):
+            moments, right = zip(*pool.run(exchanged, size, chosen.times, apart, late), strict=True)
             assert all(right), "what arrived is not what was sent"
             took = 1e3 * (np.max([m[:, 1] for m in moments], axis=0) - np.max([m[:, 0] for m in moments], axis=0))
             values = [np.median(took), took.mean(), *np.quantile(took, [0.75, 0.9, 0.99])]
             row = "".join(f"{value:{width}.2f}" for value, width in zip(values, (11, 9, 7, 7, 7), strict=True))
-            print(f"{size:9}{1 + apart:13}{row}", flush=True)
+            print(f"{size:9}{1 + apart:13}{'late' if late else 'ahead':>10}{row}", flush=True)
     pool.close()
 
 
