@@ -61,9 +61,8 @@ def main():
     parser.add_argument("--times", type=int, default=300)
     chosen = parser.parse_args()
     print(f"{chosen.times} exchanges, load {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores")
-    print(
-        f"{'bytes':>9}{'connections':>13}{'receives':>10}{'median ms':>11}{'mean ms':>9}{'75 %':>7}{'90 %':>7}{'99 %':>7}"
-    )
+    names = (("bytes", 9), ("connections", 13), ("receives", 10), ("median ms", 11), ("mean ms", 9))
+    print("".join(f"{name:>{width}}" for name, width in (*names, *((f"{share} %", 7) for share in (75, 90, 99)))))
     pool = Ranks(2)
     for size in chosen.bytes:
         for apart, late in ((False, False), (True, False), (False, True), (True, True)):
