@@ -18,6 +18,16 @@ from executor.status import own_status
 TIMEOUT_S = 100.0
 
 
+def slices_of(session):
+    """A rank's slices of the parameters, with their boxes, by names of layer and parameter."""
+    names = [layer.name for layer in session.view.program.graph.layers]
+    return {
+        (names[i], name): (session.boxes[i][name], tensor.numpy())
+        for i, row in session.parameters.items()
+        for name, tensor in row.items()
+    }
+
+
 def train(rank, program, options, reduced):
     """Run all steps as one rank; returns its losses, what it measured, and its slices of the parameters."""
     session = open_session(
@@ -25,13 +35,7 @@ def train(rank, program, options, reduced):
     )
     results = [session.worker.step(number) for number in range(options.steps)]
     session.worker.close()
-    names = [layer.name for layer in program.graph.layers]
-    slices = {
-        (names[i], name): (session.boxes[i][name], tensor.numpy())
-        for i, row in session.parameters.items()
-        for name, tensor in row.items()
-    }
-    return [result.loss for result in results], [result.measured for result in results], slices
+    return [result.loss for result in results], [result.measured for result in results], slices_of(session)
 
 
 def _serve(rank, ranks, port, pipe):

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from plans import inception_module, program_of, star
-from ranks import Ranks, options, train, whole
+from ranks import Ranks, options, slices_of, train, whole
 
 from executor.devices import CpuDevice
 from executor.measurement import WARM_UP, join
@@ -108,13 +108,7 @@ def settling(rank, program, options, reduced):
             session.worker.settle()
     session.worker.set_overlap(False)
     session.worker.close()
-    names = [layer.name for layer in program.graph.layers]
-    slices = {
-        (names[i], name): (session.boxes[i][name], tensor.numpy())
-        for i, row in session.parameters.items()
-        for name, tensor in row.items()
-    }
-    return [result.loss for result in results], [result.measured for result in results], slices
+    return [result.loss for result in results], [result.measured for result in results], slices_of(session)
 
 
 def test_updates_may_be_done_between_steps(ranks):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from plans import cluster_of, program_of, random_strategy
-from ranks import options, pool_of, train, whole
+from ranks import options, pool_of, slices_of, train, whole
 
 from executor.devices import CpuDevice
 from executor.optimizers import OptimizerSpec
@@ -54,11 +54,7 @@ def part(rank, program, options, first, last):
     checkpoints.save(session, last)
     session.worker.close()
     names = [layer.name for layer in program.graph.layers]
-    slices = {
-        (names[i], name): (session.boxes[i][name], tensor.numpy())
-        for i, row in session.parameters.items()
-        for name, tensor in row.items()
-    }
+    slices = slices_of(session)
     statistics = {
         (names[i], name): (session.view.held(i).low[1], buffer.numpy())
         for i, layer in session.parts.items()
