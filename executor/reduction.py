@@ -5,8 +5,6 @@ Over gloo two ranks sum by messages: its own ring would send both ways over one 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,22 +12,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.connections import Connections, Post, connections_for
-from executor.devices import DTYPES, Device, Handle
-from executor.layers import parameter_box
+from executor.devices import DTYPES
 from executor.rank_process import group_timeout
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
-from executor.sums import JOIN_BYTES, Chain, joined_sums
+from executor.sums import Chain
 from planner.departures import PAIR_BYTES
 from planner.program import Collective
 
-if TYPE_CHECKING:
-    from executor.coded_sums import CodedSum
-
-__all__ = ["GradientExchange", "Reducer", "Residual", "flat_gradients", "total"]
-
-_CODED_LANES = 4
-"""Sums of codes that may be under way at once over gloo, so that messages of some hide the coding of others."""
+__all__ = ["Reducer", "total"]
 
 
 class Reducer:
@@ -193,184 +184,3 @@ def total(terms: Sequence[tuple[int, Tensor]]) -> Tensor:
     for tensor in tensors[2:]:
         result += tensor
     return result
-
-
-@dataclass(slots=True)
-class _Bucket:
-    """Gradients of one or several layers that are summed as one buffer, which all sums use."""
-
-    chains: list[list[Chain]]
-    """For each layer its sums of an iteration, one after another."""
-    flat: Tensor
-    views: dict[int, dict[str, Tensor]]
-    """By layer and parameter, where its gradient lies in the buffer."""
-    missing: int
-    """Layers whose gradients of the next sum are not there yet."""
-    coded: "CodedSum | None" = None
-    lane: int = 0
-    turn: int = 0
-    """The next sum in this iteration."""
-    handle: Handle | None = None
-
-
-def _bucket(view: RankProgram, chains: list[list[Chain]], device: torch.device) -> _Bucket:
-    return _Bucket(chains, *flat_gradients(view, [row[0].layer for row in chains], device), len(chains))
-
-
-def flat_gradients(
-    view: RankProgram, layers: Sequence[int], device: torch.device
-) -> tuple[Tensor, dict[int, dict[str, Tensor]]]:
-    """A buffer for the gradients of some layers and, by layer and parameter, the places in it."""
-    graph = view.program.graph
-    shapes = {
-        i: {
-            parameter.name: parameter_box(parameter, view.held(i), graph.layers[i].output).shape
-            for parameter in graph.layers[i].parameters
-        }
-        for i in layers
-    }
-    size = sum(math.prod(shape) for rows in shapes.values() for shape in rows.values())
-    flat = torch.zeros(size, dtype=DTYPES[graph.element_bytes], device=device)
-    return flat, _views(flat, shapes)
-
-
-def _views(flat: Tensor, shapes: Mapping[int, Mapping[str, Sequence[int]]]) -> dict[int, dict[str, Tensor]]:
-    """By layer and parameter, its place in a buffer that holds all of them, one after another."""
-    pieces = iter(flat.split([math.prod(shape) for rows in shapes.values() for shape in rows.values()]))
-    return {
-        layer: {name: next(pieces).view(tuple(shape)) for name, shape in rows.items()} for layer, rows in shapes.items()
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Residual:
-    """What one replica of a layer's parameters keeps of gradients that its codes left out."""
-
-    replica: int
-    """Its place among those that sum."""
-    replicas: int
-    tensors: dict[str, Tensor]
-    """By parameter, of the shape of the slice that the rank holds."""
-
-
-class GradientExchange:
-    """Sums every layer's gradients over its replicas beside the backward pass.
-
-    Args:
-        view: What this rank takes part in.
-        device: Whose lane runs the sums.
-        recorder: Told when tasks begin and end.
-        overlap: Off: each sum is waited for before anything else is computed.
-        timeout_s: How long a sum may keep the rank waiting.
-        join_bytes: Sums by the back end's own ring are joined up to this size.
-        stand_in: Encode nothing, and let that last as long as the program says.
-    """
-
-    def __init__(
-        self,
-        view: RankProgram,
-        device: Device,
-        recorder: Recorder,
-        *,
-        overlap: bool = True,
-        timeout_s: float,
-        join_bytes: float = JOIN_BYTES,
-        stand_in: bool = False,
-    ) -> None:
-        self._recorder, self.overlap, self._timeout_s = recorder, overlap, timeout_s
-        self._size_bytes, self._rank = view.program.size_bytes, view.rank
-        self._reducer = Reducer(view, recorder, statistics=False, device=device.torch_device)
-        lanes = _CODED_LANES if device.backend == "gloo" else 1  # NCCL matches messages by their order
-        self._lanes = [device.lane(f"gradients {number}") for number in range(lanes)]
-        self._bucket: dict[int, _Bucket] = {}
-        self._coded = 0
-        for group in joined_sums(view, join_bytes):
-            bucket, kind = _bucket(view, group, device.torch_device), group[0][0].kind
-            if kind is not None:
-                from executor.coded_sums import CodedSum  # its compiled kernels take a second to load
-
-                bucket.coded = CodedSum(view, self._reducer, recorder, kind, bucket.flat, stand_in=stand_in)
-                # Each lane takes its sums in program order, as on all ranks: none waits for what waits for it.
-                # What the back end itself sums, or rounds do, must meet in one order: that stays on one lane.
-                if all(bucket.coded.passes_codes(chain) for chains in group for chain in chains):
-                    bucket.lane = self._coded % len(self._lanes)
-                    self._coded += 1
-            self._bucket |= {chains[0].layer: bucket for chains in group}
-
-    @property
-    def buffers(self) -> list[Tensor]:
-        """Where gradients are summed."""
-        return [bucket.flat for bucket in self._bucket.values()]
-
-    def submit(self, layer: int, gradients: Mapping[str, Tensor]) -> bool:
-        """Sum a layer's gradients, of the next of its sums, as soon as those that travel with them exist too.
-
-        Returns:
-            False where the layer has no replicas: its gradients are whole as they are.
-        """
-        bucket = self._bucket.get(layer)
-        if bucket is None:
-            return False
-        for name, place in bucket.views[layer].items():
-            place.copy_(gradients[name])
-        bucket.missing -= 1
-        if bucket.missing == 0:
-            bucket.missing = len(bucket.chains)
-            chains = [row[bucket.turn] for row in bucket.chains]
-            bucket.turn = (bucket.turn + 1) % len(bucket.chains[0])
-            bucket.handle = self._lanes[bucket.lane].submit(self._begun(chains, bucket))
-            if not self.overlap:
-                bucket.handle.wait(self._timeout_s)
-        return True
-
-    def _begun(self, chains: Sequence[Chain], bucket: _Bucket) -> Callable[[], None]:
-        """Begin a sum, where the back end goes on with it by itself; returns what a lane has to do."""
-        if (coded := bucket.coded) is not None:
-            return lambda: coded.run(chains[0])
-        tasks = [task for chain in chains for task in chain.tasks if chain.native]
-        begun = self._reducer.begin(chains[0], bucket.flat)
-        if begun is not None:
-            for task in tasks:
-                self._recorder.start(task)
-
-        def work() -> None:
-            if begun is not None:
-                begun.wait()
-            else:
-                for task in tasks:
-                    self._recorder.start(task)
-                self._reducer.sum(chains[0], bucket.flat)
-            for task in tasks:
-                self._recorder.end(task)
-            self._recorder.joined(tasks, self._size_bytes[tasks].tolist())
-
-        return work
-
-    def wait(self, layer: int) -> dict[str, Tensor]:
-        """A layer's gradients, once they are summed; to be read before the next exist.
-
-        Raises:
-            TimeoutError: They are not summed in time.
-            RuntimeError: A connection broke.
-        """
-        bucket = self._bucket[layer]
-        assert bucket.handle is not None
-        bucket.handle.wait(self._timeout_s)
-        return bucket.views[layer]
-
-    def residuals(self) -> dict[int, Residual]:
-        """By layer, what codes have left out so far, where their type keeps it; loads write into it.  Between steps."""
-        found = {}
-        for layer, bucket in self._bucket.items():
-            flat = bucket.coded.residual if bucket.coded else None
-            if flat is not None:
-                shapes = {i: {name: view.shape for name, view in rows.items()} for i, rows in bucket.views.items()}
-                devices = bucket.chains[0][0].devices
-                found[layer] = Residual(devices.index(self._rank), len(devices), _views(flat, shapes)[layer])
-        return found
-
-    def close(self) -> None:
-        """End what runs beside; all ranks must call it together."""
-        for lane in self._lanes:
-            lane.close()
-        self._reducer.close()

@@ -8,15 +8,16 @@ from torch import Tensor
 from executor.boxes import Box
 from executor.data import Dataset, load_data
 from executor.devices import DTYPES, Device
+from executor.gradient_exchange import GradientExchange
 from executor.initial import initial_parameters
+from executor.joined_exchange import JoinedExchange
 from executor.layers import PartLayer, parameter_box, part_layer
 from executor.layers.base import Place
 from executor.optimizers import Optimizer, make_optimizer
 from executor.options import RunOptions
-from executor.ordered_exchange import OrderedExchange, exchange_of
+from executor.ordered_exchange import OrderedExchange
 from executor.rank_program import RankProgram, Unit, messages_of
 from executor.recorder import Recorder
-from executor.reduction import GradientExchange
 from executor.stand_in import StandIn
 from executor.status import RankStatus
 from executor.sums import chains_of
@@ -42,7 +43,7 @@ class Session:
     """By layer and parameter, the slice that the rank holds."""
     parameters: dict[int, dict[str, Tensor]]
     optimizers: dict[int, Optimizer]
-    exchange: GradientExchange | OrderedExchange
+    exchange: GradientExchange
 
 
 class _NoData:
@@ -90,10 +91,7 @@ def open_session(
     transport = transport_of(
         view, device, iterations=steps, dtype=dtype, recorder=recorder, timeout_s=options.timeout_s
     )
-    exchange = exchange_of(
-        view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes,
-        stand_in=options.stand_in_codes,
-    )  # fmt: skip
+    exchange = _exchange(view, options, device, recorder)
     parts = _parts(view, boxes, options, dtype, device, reduced=reduced)
     worker = Worker(
         view, parts=parts, parameters=parameters, optimizers=optimizers, data=data, device=device,
@@ -103,6 +101,16 @@ def open_session(
     return Session(
         view=view, worker=worker, parts={i: parts[i, 0] for i in boxes}, boxes=boxes, parameters=parameters,
         optimizers=optimizers, exchange=exchange,
+    )  # fmt: skip
+
+
+def _exchange(view: RankProgram, options: RunOptions, device: Device, recorder: Recorder) -> GradientExchange:
+    """What sums gradients; an order of sums replaces joins."""
+    if view.program.sums:
+        return OrderedExchange(view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s)
+    return JoinedExchange(
+        view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes,
+        stand_in=options.stand_in_codes,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from executor.layers.base import PartLayer, Place, Step
+from executor.layers.base import NOWHERE, PartLayer, Place, Step
 
 __all__ = ["StandIn", "wake_in_time"]
 
@@ -71,7 +71,7 @@ class StandIn(PartLayer):
         return self._inputs
 
     @override
-    def weight_gradient(self) -> dict[str, Tensor]:
+    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
         return self._gradients
 
     @override

@@ -15,13 +15,14 @@ from executor.boxes import Box
 from executor.data import Dataset
 from executor.departures import Departures
 from executor.devices import DTYPES, Device
+from executor.gradient_exchange import GradientExchange
 from executor.layers import PartLayer, Step
+from executor.layers.base import NOWHERE
 from executor.optimizers import Optimizer
-from executor.ordered_exchange import OrderedExchange
 from executor.rank_program import RankProgram, Unit
 from executor.readers import Readers
 from executor.recorder import Measured, Recorder
-from executor.reduction import GradientExchange, Reducer
+from executor.reduction import Reducer
 from executor.stand_in import wake_in_time
 from executor.status import RankState, RankStatus
 from executor.sums import Chain, chains_of
@@ -95,7 +96,7 @@ class Worker:
         data: Dataset,
         device: Device,
         transport: Transport,
-        exchange: GradientExchange | OrderedExchange,
+        exchange: GradientExchange,
         recorder: Recorder,
         status: RankStatus,
         seed: int,
@@ -334,14 +335,17 @@ class Worker:
         self._expect_gradients(unit)
         layer, cut = unit[0], self._program.cut
         count, gradients = self._added.pop(layer, (0, {}))
+        places = self._exchange.places(layer)
 
         def work() -> None:
             self._begin(unit)
-            for name, gradient in self._parts[unit].weight_gradient().items():
-                if count > 1:  # the sum of two is ours: nobody else holds it
+            for name, gradient in self._parts[unit].weight_gradient(NOWHERE if count else places).items():
+                if count == 0:
+                    gradients[name] = gradient
+                elif count > 1 or gradients[name] is places.get(name):  # ours: nobody else holds it
                     gradients[name] += gradient
                 else:
-                    gradients[name] = gradients[name] + gradient if count else gradient
+                    gradients[name] = gradients[name] + gradient
 
         self._timed(task, work)
         self._end_backward(task, unit)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from torch import Tensor
 
@@ -10,7 +11,10 @@ from executor.boxes import Box
 from executor.samples import Samples
 from planner.graph import Layer
 
-__all__ = ["PartLayer", "Place", "Step"]
+__all__ = ["NOWHERE", "PartLayer", "Place", "Step"]
+
+NOWHERE: Mapping[str, Tensor] = MappingProxyType({})
+"""No places for gradients: all are new tensors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,8 +98,12 @@ class PartLayer(ABC):
     def activation_gradient(self) -> list[Tensor]:
         """Gradients of the inputs, by slot, shapes of ``inputs``; zero where no output depends on an input."""
 
-    def weight_gradient(self) -> dict[str, Tensor]:
-        """Gradients of the parameters by name, of the part's samples and positions, shapes of the held slices."""
+    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
+        """Gradients of the parameters by name, of the part's samples and positions, shapes of the held slices.
+
+        Args:
+            places: By name, where a gradient may be written; it is returned if it was.
+        """
         return {}
 
     def finish_forward(self) -> Tensor:

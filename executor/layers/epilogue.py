@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from executor.layers.activations import activate_, activation_backward
-from executor.layers.base import PartLayer, Place, Step
+from executor.layers.base import NOWHERE, PartLayer, Place, Step
 from executor.layers.normaliser import Normaliser
 from planner.operations import BatchNorm
 
@@ -70,7 +70,7 @@ class EpiloguePart(PartLayer):
         else:
             self._saved["product_gradient"] = self._normaliser.finish_backward()
 
-    def weight_gradient(self) -> dict[str, Tensor]:
+    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
         """Gradients of the normalisation's scale and shift."""
         if self._normaliser is None:
             return {}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.layers.base import Place, Step
+from executor.layers.base import NOWHERE, Place, Step
 from executor.layers.dropout import Dropout
 from executor.layers.epilogue import EpiloguePart
 from planner.operations import Linear
@@ -36,11 +36,13 @@ class LinearPart(EpiloguePart):
         """Gradient of the samples, of the part's channels alone."""
         return [(self._saved["product_gradient"] @ self._saved["weight"]).view(self.inputs[0].shape)]
 
-    def weight_gradient(self) -> dict[str, Tensor]:
-        """Gradients of the weights and the bias."""
+    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
+        """Gradients of the weights and the bias, in their places."""
         gradient = self._saved["product_gradient"]
-        weight = {"weight": gradient.t() @ self._saved["input"]}
-        return weight | {"bias": gradient.sum(0)} if self._operation.bias else weight
+        found = {"weight": torch.mm(gradient.t(), self._saved["input"], out=places.get("weight"))}
+        if self._operation.bias:
+            found["bias"] = torch.sum(gradient, 0, out=places.get("bias"))
+        return found
 
     def drop(self) -> None:
         """Drop everything: the mask is made again."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from executor.layers.base import PartLayer, Place, Step
+from executor.layers.base import NOWHERE, PartLayer, Place, Step
 from executor.layers.dropout import Dropout
 from executor.layers.epilogue import EpiloguePart
 from executor.layers.normaliser import Normaliser
@@ -42,9 +42,9 @@ class PartialProductPart(PartLayer):
         """Gradient of the region, of the slice alone."""
         return self._product.activation_gradient()
 
-    def weight_gradient(self) -> dict[str, Tensor]:
+    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
         """Gradient of the slice of the weights."""
-        return self._product.weight_gradient()
+        return self._product.weight_gradient(places)
 
     def release(self) -> None:
         """Drop everything saved for the backward passes."""
@@ -77,9 +77,9 @@ class PartialSumPart(EpiloguePart):
         gradient = self._saved["product_gradient"].unsqueeze(SLICES)
         return [gradient.expand(self.inputs[0].shape)]
 
-    def weight_gradient(self) -> dict[str, Tensor]:
+    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
         """Gradients of the bias, and the normalisation's scale and shift."""
-        gradients = super().weight_gradient()
+        gradients = super().weight_gradient(places)
         if self._bias:
             gradient = self._saved["product_gradient"]
             gradients["bias"] = gradient.sum([dim for dim in range(gradient.dim()) if dim != 1])

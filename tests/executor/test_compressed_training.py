@@ -14,11 +14,11 @@ from executor.boxes import whole_box
 from executor.compression import data_type
 from executor.data import load_data
 from executor.devices import CpuDevice
+from executor.joined_exchange import JoinedExchange
 from executor.measurement import join
 from executor.optimizers import OptimizerSpec
 from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
-from executor.reduction import GradientExchange
 from planner.compressed import CODED, PLAIN, Compressed
 from planner.costs import CostModel
 from planner.cut import WHOLE, cut_of
@@ -169,7 +169,7 @@ def exchanged(rank, program):
         Recorder(program.size, CpuDevice()),
         CpuDevice(),
     )
-    exchange = GradientExchange(view, device, recorder, timeout_s=20.0)
+    exchange = JoinedExchange(view, device, recorder, timeout_s=20.0)
     found = []
     for iteration in range(3):
         layers = [i for i, row in enumerate(program.graph.layers) if row.parameters]

@@ -9,9 +9,10 @@ from plans import program_of, star
 from ranks import Ranks
 
 from executor.devices import CpuDevice
+from executor.joined_exchange import JoinedExchange
 from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
-from executor.reduction import GradientExchange, Reducer
+from executor.reduction import Reducer
 from executor.sums import chains_of
 from hwprofiles.device_graph import DeviceGraph
 from planner.costs import CostModel
@@ -107,7 +108,7 @@ def exchanged(rank, lowered, join_bytes, overlap):
     """Sums of three iterations, layer by layer, and whether each layer has replicas."""
     view = RankProgram(lowered, rank, messages_of(lowered))
     recorder, device = Recorder(lowered.size, CpuDevice()), CpuDevice()
-    exchange = GradientExchange(view, device, recorder, overlap=overlap, timeout_s=20.0, join_bytes=join_bytes)
+    exchange = JoinedExchange(view, device, recorder, overlap=overlap, timeout_s=20.0, join_bytes=join_bytes)
     found = []
     for iteration in range(3):
         layers = [i for i, layer in enumerate(lowered.graph.layers) if layer.parameters]
