@@ -6,11 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["channels_last", "laid_out", "laid_out_as", "memory_format"]
+from planner.keeping import CHANNELS_LAST_POSITIONS
 
-CHANNELS_LAST_POSITIONS = 144
-"""Positions from which a processor convolves images with the channels last: measured on two cores, it saves a fifth
-to a half of the time at 12 x 12 positions and above, and costs up to a half at 8 x 8."""
+__all__ = ["channels_last", "laid_out", "laid_out_as", "memory_format"]
 
 
 def channels_last(region: Sequence[int]) -> bool:

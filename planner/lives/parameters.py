@@ -57,15 +57,20 @@ def parameter_gradients(account: Account, times: UnitTimes) -> list[Buffers]:
     for i, devices in account.places.items():
         cells, subs, size = account.cells_of[i].reshape(len(devices), -1), cut.of(i), account.held_bytes[i]
         begin, end = times.weight.second[cells], times.weight.end[cells]
-        each = np.repeat(devices, subs)
+        each, placed = np.repeat(devices, subs), account.exchanged[i] & account.parts[i].placed
+        size = np.where(placed, 0.0, size)
         if cut.update_each or subs == 1:
             until = end if account.exchanged[i] else np.maximum(update[cells], end)
-            rows.append(Buffers.made("parameter gradients", i, each, size, begin.ravel(), until.ravel()))
+            rows.append(
+                Buffers.made("parameter gradients", i, each, np.repeat(size, subs), begin.ravel(), until.ravel())
+            )
             continue
         last = end.max(axis=1)
         until = last if account.exchanged[i] else np.maximum(update[cells].max(axis=1), last)
         rows.append(Buffers.made("parameter gradients", i, devices, size, begin.min(axis=1), until))
-        turn = begin.argsort(axis=1).argsort(axis=1)  # the second is added to the first in a tensor of their own
-        sums = np.choose(np.minimum(turn, 2), [0.0, 2.0, 1.0]).ravel() * size
+        turn = begin.argsort(axis=1).argsort(axis=1)
+        # the second is added to the first in a tensor of their own, or where the first has its place
+        second = np.where(placed, 1.0, 2.0)[:, None]
+        sums = np.choose(np.minimum(turn, 2), [0.0, second, 1.0]).ravel() * account.held_bytes[i]
         rows.append(Buffers.made("workspace", i, each, sums, begin.ravel(), end.ravel()))
     return rows

@@ -1,6 +1,7 @@
 """Parts of layers, put together, against the undivided layer: every kind, every split, uneven parts too."""
 
 import math
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from undivided import Undivided, random_parameters
 from executor.boxes import whole_box
 from executor.layers import Step, parameter_box, part_layer
 from hwprofiles.errors import ConfigError
+from planner import keeping
 from planner.configurations import ConfigSpace, Configuration, space_of
 from planner.graph import ComputationGraph, Layer
 from planner.operations import (
@@ -122,15 +124,16 @@ def backward(parts, tensors, upstream, *, weights_first):
         for part in parts:
             part.finish_backward()
     for part in parts:
-        gradients = part.weight_gradient() if weights_first else None
+        boxes = {each.name: parameter_box(each, part.held, layer.output) for each in layer.parameters}
+        places = {name: torch.full(box.shape, torch.nan, dtype=dtype) for name, box in boxes.items()}
+        gradients = part.weight_gradient(places) if weights_first else None
         for name, box, gradient in zip(layer.inputs, part.inputs, part.activation_gradient(), strict=True):
             assert gradient.shape == box.shape
             cut(into[name], box).add_(gradient)
         gradients = gradients or part.weight_gradient()
         assert gradients.keys() == trained.keys()
         for parameter in layer.parameters:
-            box = parameter_box(parameter, part.held, layer.output)
-            cut(trained[parameter.name], box).add_(gradients[parameter.name])
+            cut(trained[parameter.name], boxes[parameter.name]).add_(gradients[parameter.name])
         part.release()
     return into, trained
 
@@ -216,7 +219,16 @@ def test_convolution(data):
     graph = graph_of(sizes, (operation, "input"))
     layer = graph.layers[0]
     assume(not operation.batch_norm or layer.output.elements > layer.output.size("channel"))
-    check(graph, degrees_of(draw, layer), numbers(sizes, 0), weights_first=draw(st.booleans()))
+    with patch.object(keeping, "WEIGHTS_A_WINDOW", draw(st.sampled_from((0, keeping.WEIGHTS_A_WINDOW)))):
+        check(graph, degrees_of(draw, layer), numbers(sizes, 0), weights_first=draw(st.booleans()))
+
+
+@pytest.mark.parametrize(("dtype", "relative"), [(torch.float64, RELATIVE), (torch.float32, 1e-4)])
+def test_many_weights_over_few_windows_are_one_product(dtype, relative):
+    operation = Convolution(channels=160, kernel=(3, 3), stride=(2, 1), pad=(1, 1), dilation=(1, 1))
+    graph = graph_of((2, 160, 3, 4), (operation, "input"))
+    assert keeping.as_product(operation, 160 * 160, 2 * 2 * 4)
+    check(graph, (1, 1, 1, 1), numbers((2, 160, 3, 4), 0, dtype=dtype), relative=relative)
 
 
 @settings(max_examples=400)

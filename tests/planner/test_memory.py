@@ -43,8 +43,8 @@ def test_one_device_keeps_everything():
 
 
 def test_data_parallelism_keeps_all_parameters_and_half_the_samples():
-    """At fc's weight gradient, before it goes into the buffer that is exchanged."""
-    numbers = (4 * 16 + 128 + (12 + 128)) / 2 + 99 + 3 * (4 + 99)
+    """At conv too; fc's gradient is made where it is exchanged."""
+    numbers = (4 * 16 + 128 + (128 + 128)) / 2 + 3 * (4 + 99)
     assert peaks(lambda graph, count: named_strategy("data", graph, count), 2) == [numbers] * 2
 
 
