@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["Box", "whole_box"]
 
@@ -13,11 +13,12 @@ class Box:
 
     low: tuple[int, ...]
     high: tuple[int, ...]
+    shape: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    """Size in each dimension."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Size in each dimension."""
-        return tuple(max(high - low, 0) for low, high in zip(self.low, self.high, strict=True))
+    def __post_init__(self) -> None:
+        sizes = tuple(max(high - low, 0) for low, high in zip(self.low, self.high, strict=True))
+        object.__setattr__(self, "shape", sizes)  # asked for again and again
 
     @property
     def elements(self) -> int:
