@@ -16,6 +16,8 @@ from executor.session import open_session
 from executor.status import own_status
 
 TIMEOUT_S = 100.0
+_LIBRARIES = ["hypothesis", "numba.np.arraymath", "pandas", "pydantic", "pytest", "torch.distributed.checkpoint"]
+"""What every rank imports, which takes seconds of a core: one process imports it, and the others fork from that."""
 
 
 def slices_of(session):
@@ -49,6 +51,7 @@ def _serve(rank, ranks, port, pipe):
         except Exception:
             pipe.send((False, traceback.format_exc()))
     dist.destroy_process_group()
+    os._exit(0)  # as the ranks of a run end: taking torch down takes long
 
 
 class Ranks:
@@ -60,7 +63,8 @@ class Ranks:
 
     def start(self):
         count = self.count
-        context, port = get_context("spawn"), free_port()
+        context, port = get_context("forkserver"), free_port()
+        context.set_forkserver_preload(_LIBRARIES)
         self.pipes, self.processes = [], []
         for rank in range(count):
             here, there = context.Pipe()
