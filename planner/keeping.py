@@ -34,9 +34,9 @@ OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 CHANNELS_LAST_POSITIONS = 144
 """Positions of a region from which the executor convolves with the channels last on a processor: measured on two
 cores, that saves a fifth to a half of the time at 12 x 12 positions and above, and costs up to a half at 8 x 8."""
-WEIGHTS_A_WINDOW = 8192
+WEIGHTS_A_WINDOW = 4096
 """Weights for each of a part's windows from which the executor computes their gradient as one matrix product on a
-processor: 1.1 to 2.5 times as fast as a convolution that brings it into order, measured on one core."""
+processor: 1.05 to 3 times as fast as a convolution that brings it into order, measured on one core."""
 _BLOCK = 16
 """Channels that oneDNN keeps together where processors have AVX-512; it fills the last block up."""
 _FEW = 4
@@ -268,8 +268,8 @@ def _convolution_work(
 
 
 def _product_numbers(layer: Layer, operation: Convolution, part: Part) -> Floats:
-    """Numbers beside a gradient that is one matrix product: gradients of outputs in another order, the padded input,
-    the same in another order, and all windows."""
+    """Numbers beside a gradient that is one matrix product: gradients of outputs in another order, the padded input in
+    another order, and all windows, or before these the padded input."""
     channels, several = layer.input_shapes[0].size("channel"), part.samples > 1
     padded = part.samples * channels
     for dim, kernel, stride, dilation in zip(
@@ -277,7 +277,7 @@ def _product_numbers(layer: Layer, operation: Convolution, part: Part) -> Floats
     ):
         padded = padded * ((part.sizes[dim] - 1) * stride + dilation * (kernel - 1) + 1)
     windows = part.columns * channels * math.prod(operation.kernel)
-    return np.asarray(several * (part.outputs + padded) + any(operation.pad) * padded + windows)
+    return np.asarray(several * (part.outputs + padded) + np.maximum(any(operation.pad) * padded, windows))
 
 
 def _is_linear(operation: Operation) -> bool:

@@ -31,20 +31,20 @@ class Product:
             values: Shape (samples, channels, *positions).
 
         Returns:
-            Shape (channels x numbers of a kernel, samples x output positions).
+            Shape (channels x numbers of a kernel, output positions x samples).
         """
         if any(self.pad):
             values = torch.nn.functional.pad(values, [side for pad in reversed(self.pad) for side in (pad, pad)])
-        values = values.transpose(0, 1).contiguous()
-        (channels, samples, *sizes), (channel, sample, *steps) = values.shape, values.stride()
+        values = values.movedim(0, -1).contiguous()  # samples last: neighbouring windows are copied as one run
+        (channels, *sizes, samples), (channel, *steps, sample) = values.shape, values.stride()
         inside = [step * dilation for step, dilation in zip(steps, self.dilation, strict=True)]
         between = [step * stride for step, stride in zip(steps, self.stride, strict=True)]
         counts = [
             (size - dilation * (kernel - 1) - 1) // stride + 1
             for size, kernel, stride, dilation in zip(sizes, self.kernel, self.stride, self.dilation, strict=True)
         ]
-        windows = values.as_strided((channels, *self.kernel, samples, *counts), (channel, *inside, sample, *between))
-        return windows.reshape(channels * math.prod(self.kernel), samples * math.prod(counts))
+        windows = values.as_strided((channels, *self.kernel, *counts, samples), (channel, *inside, *between, sample))
+        return windows.reshape(channels * math.prod(self.kernel), math.prod(counts) * samples)
 
     def weight_gradient(self, gradient: Tensor, values: Tensor, place: Tensor) -> Tensor:
         """Write the gradient of the weights into its place.
@@ -54,6 +54,6 @@ class Product:
             values: The input.
             place: Of the weights' shape, contiguous.
         """
-        rows = gradient.transpose(0, 1).reshape(len(place), -1)
+        rows = gradient.movedim(0, -1).reshape(len(place), -1)
         torch.mm(rows, self.columns(values).t(), out=place.view(len(place), -1))
         return place
