@@ -665,7 +665,7 @@ def _link(world: _World, after_start: Ints, after: Ints, stream: Ints, latest: I
     for i in range(len(world.task)):
         task = world.task[i]
         task.missing, task.follower = after_start[i + 1] - after_start[i], -1
-        task.ports, task.serial, task.solved = 0, 0, -1
+        task.ports, task.serial, task.solved, task.bottleneck = 0, 0, -1, -1
         if stream[i] >= 0:
             if latest[stream[i]] >= 0:
                 world.task[latest[stream[i]]].follower = i

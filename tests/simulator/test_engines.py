@@ -155,6 +155,29 @@ def test_two_runs_are_the_same_to_the_last_bit(graph):
             assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
 
 
+def test_what_memory_held_before_does_not_show():
+    """The compiled engine's scratch arrays may hold anything: zeros, ones, or NaN and -1."""
+    random = np.random.default_rng(0)
+    start_s, work, weight = 20 * random.random(300), random.random(300), 0.5 + random.random(300)
+    links = [random.permutation(12)[:3] for _ in range(300)]
+    tasks = [transfer(work[i], *links[i], weight=weight[i], start_s=start_s[i]) for i in range(300)]
+    graph = task_graph(0.5 + random.random(12), tasks)
+    made, times = np.empty, []
+    for byte in (0, 1, 255):
+
+        def soiled(*arguments, byte=byte):
+            array = made(*arguments)
+            array.view(np.uint8)[...] = byte
+            return array
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(np, "empty", soiled)
+            schedule = simulate(graph, engine="compiled")
+        times.append([getattr(schedule, name).tobytes() for name in NAMES])
+
+    assert times[0] == times[1] == times[2]
+
+
 @pytest.mark.parametrize(("devices", "engine"), [(2, "simpy"), (8, "simpy"), (8, "compiled"), (64, "compiled")])
 def test_ring_all_reduce_closed_form(devices, engine):
     """Equal free links: 2 (N - 1) (alpha + S / (N B)); Thakur et al., IJHPCA 2005, Sec. 4.5."""
