@@ -91,7 +91,8 @@ def test_tasks_are_predicted_by_their_samples(found):
     tasks = found.strategies[0].tasks
     convolution = (tasks["layer"] == "conv2") & (tasks["kind"] == "weight_gradient")
     assert tasks[convolution]["predicted_s"].to_numpy() != pytest.approx(program.work_s[convolution.to_numpy()])
-    assert 0.2 < (tasks[convolution]["predicted_s"] / tasks[convolution]["measured_s"]).median() < 5
+    arithmetic = tasks[program.is_compute[tasks["id"].to_numpy()]]
+    assert 0.1 < arithmetic["predicted_s"].sum() / arithmetic["measured_s"].sum() < 10
 
 
 def test_the_environment_is_that_of_the_ranks(found):
