@@ -1,0 +1,1 @@
+"""The compiled engine in parts: its state, the event loop, activities, exclusive resources, fair sharing."""

@@ -1,0 +1,83 @@
+"""The state that a replay begins with, laid out from a task graph."""
+
+import numpy as np
+
+from simulator.compiled.jit import saved
+from simulator.compiled.state import COUNTERS, ENTRY, MIXED, RESOURCE, TASK, USE, Ints, ReplayState
+from simulator.task_graph import TaskGraph
+
+__all__ = ["initial_state"]
+
+
+@saved
+def _link(state: ReplayState, after_start: Ints, after: Ints, stream: Ints, latest: Ints) -> None:
+    """Fill in what follows from the graph: dependents, followers, owners, slots, rates alone."""
+    for i in range(len(state.task)):
+        task = state.task[i]
+        task.missing, task.follower = after_start[i + 1] - after_start[i], -1
+        task.ports, task.serial, task.solved, task.bottleneck = 0, 0, -1, -1
+        if stream[i] >= 0:
+            if latest[stream[i]] >= 0:
+                state.task[latest[stream[i]]].follower = i
+                task.missing += 1
+            latest[stream[i]] = i
+        for u in range(state.use_start[i], state.use_start[i + 1]):
+            r = state.use[u].resource
+            state.use[u].task = i
+            state.slot_start[r + 1] += 1
+            task.alone = min(task.alone, state.resource[r].capacity / state.use[u].weight)
+            task.ports += state.resource[r].exclusive
+        if state.use_start[i] == state.use_start[i + 1]:
+            task.alone = min(task.alone, 1.0)
+        for d in range(after_start[i], after_start[i + 1]):
+            state.dependent_start[after[d] + 1] += 1
+    for r in range(len(state.resource)):
+        state.slot_start[r + 1] += state.slot_start[r]
+    for i in range(len(state.task)):
+        state.dependent_start[i + 1] += state.dependent_start[i]
+        state.task[i].chain = 0
+    for i in range(len(state.task)):
+        for d in range(after_start[i], after_start[i + 1]):
+            before = after[d]
+            state.dependent[state.dependent_start[before] + state.task[before].chain] = i
+            state.task[before].chain += 1
+
+
+def initial_state(graph: TaskGraph) -> ReplayState:
+    """Copy a graph into the records of a replay.  Scratch arrays take memory only where they are touched."""
+    tasks, resources, uses = graph.size, len(graph.capacity), len(graph.use_resource)
+    task, resource, use = np.empty(tasks, TASK), np.zeros(resources, RESOURCE), np.empty(uses, USE)
+    task["work"], task["latency_s"], task["earliest_s"] = graph.work, graph.latency_s, graph.start_s
+    task["alone"], task["priority"] = graph.rate_limit, graph.priority
+    resource["capacity"], resource["exclusive"] = graph.capacity, graph.exclusive
+    resource["touched"] = resource["asked"] = -1
+    use["weight"], use["resource"] = graph.use_weight, graph.use_resource
+    state = ReplayState(
+        task=task,
+        use=use,
+        use_start=np.array(graph.use_start, dtype=np.int64),
+        resource=resource,
+        slot_start=np.zeros(resources + 1, dtype=np.int64),
+        users=np.empty(uses, np.int32),
+        queue=np.empty(uses, np.int32),
+        dependent_start=np.zeros(tasks + 1, dtype=np.int64),
+        dependent=np.empty(len(graph.after), np.int32),
+        heap=np.empty(4 * tasks + 2, ENTRY),
+        levels=np.empty(resources, ENTRY),
+        ended=np.empty(tasks, np.int32),
+        begun=np.empty(tasks, np.int32),
+        touched=np.empty(resources, np.int32),
+        asked=np.empty(resources, np.int32),
+        flows=np.empty(tasks, np.int32),
+        links=np.empty(resources, np.int32),
+        counts=np.zeros(COUNTERS, dtype=np.int64),
+        timer_s=np.zeros(1),
+        ready_s=np.full(tasks, np.nan),
+        start_s=np.full(tasks, np.nan),
+        end_s=np.full(tasks, np.nan),
+    )
+    state.counts[MIXED] = tasks > 0 and bool(np.any(graph.priority != graph.priority[0]))
+    latest = np.full(int(graph.stream.max(initial=-1)) + 1, -1, dtype=np.int64)
+    arrays = (np.array(graph.after_start, np.int64), np.array(graph.after, np.int64), np.array(graph.stream, np.int64))
+    _link(state, *arrays, latest)
+    return state

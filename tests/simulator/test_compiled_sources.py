@@ -1,0 +1,42 @@
+"""The compiled engine's code on disk is for the very sources at hand, though numba looks at one file of them only."""
+
+import ast
+from pathlib import Path
+
+from simulator import compiled_engine
+from simulator.compiled import event_loop
+
+ROOT = Path(compiled_engine.__file__).parents[1]
+
+
+def imported(path):
+    """The files of the simulator that a file imports from."""
+    froms = [node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    return {ROOT / f"{name.replace('.', '/')}.py" for name in froms if name.startswith("simulator.")}
+
+
+def test_every_file_that_the_replay_is_compiled_from_is_known():
+    reached, new = set(), {Path(event_loop.__file__)}
+    while new:
+        reached |= new
+        new = set().union(*(imported(path) for path in new)) - reached
+
+    assert len(reached) > 6
+    assert reached <= set(compiled_engine.COMPILED_FILES)
+
+
+def test_another_file_is_another_replay(tmp_path):
+    """The digest, which numba hashes with what the replay closes over, follows every byte of every file."""
+    digests = {compiled_engine.digest(compiled_engine.COMPILED_FILES)}
+    copies = [tmp_path / path.name for path in compiled_engine.COMPILED_FILES]
+    for copy, path in zip(copies, compiled_engine.COMPILED_FILES, strict=True):
+        copy.write_bytes(path.read_bytes())
+    assert digests == {compiled_engine.digest(copies)}
+    for copy in copies:
+        copy.write_bytes(copy.read_bytes() + b"\n")
+        digests.add(compiled_engine.digest(copies))
+
+    assert len(digests) == 1 + len(copies)
+    assert [cell.cell_contents for cell in compiled_engine.replay.py_func.__closure__] == [
+        compiled_engine.digest(compiled_engine.COMPILED_FILES)
+    ]
