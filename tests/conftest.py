@@ -1,6 +1,13 @@
-"""What all tests share: one hypothesis profile."""
+"""What all tests share: one hypothesis profile, and compiled modules for the processes that they start."""
+
+import os
+import sys
 
 from hypothesis import settings
+
+# Hundreds of processes are started, and compiling the project's modules again takes each a third of a second.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The machine may be shared: no test depends on how long an example takes, and failures repeat.
 settings.register_profile("orrery", deadline=None, derandomize=True)
