@@ -1,6 +1,6 @@
 """From a model, a cluster and a data set to the table: cases, times of all of them at once, forms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -69,19 +69,12 @@ def oracle(
         ConfigError: A number is out of range, a name is unknown, the data set is smaller than a mini-batch, the
             segments do not divide, or a strategy that was named has none of the numbers of devices.
     """
-    options = options or OracleOptions()
-    question = question_of(graph, cluster, dataset, batch_per_device, options=options)
-    _check(cluster, devices, epochs, budget_gpu_hours)
-    for name in strategies or ():
-        check_strategy(name)
-    cases, limits = _cases(question, strategies or STRATEGIES, sorted(set(devices)), named=strategies is not None)
-    gamma = options.memory_reuse if options.memory_reuse is not None else memory_reuse(graph, cluster)
+    question = question_of(graph, cluster, dataset, batch_per_device, options=options or OracleOptions())
+    _check(cluster, devices, strategies or (), epochs, budget_gpu_hours)
     model = CostModel(graph, cluster)
-    hours = budget_gpu_hours if budget_gpu_hours is not None else np.inf
-    rows = _rows(model, question, cases, {limit.strategy: limit for limit in limits}, gamma, epochs, hours)
+    gamma, cases, limits, rows = _projected(model, question, strategies, devices, epochs, budget_gpu_hours)
     if simulate:
-        found = simulate_cases(graph, cluster, cases, question.samples, processes=processes, progress=progress)
-        rows = [replace(row, simulated=second) for row, second in zip(rows, found, strict=True)]
+        rows = _replayed(rows, model, cases, question, processes, progress)
     return OracleTable(
         model=graph.name,
         cluster=cluster.name,
@@ -93,14 +86,12 @@ def oracle(
         budget_gpu_hours=budget_gpu_hours,
         gamma=gamma,
         delta_bytes=graph.element_bytes,
-        device_memory_bytes=min(device.memory_bytes for device in cluster.devices[: max(devices)]),
+        device_memory_bytes=_least_memory_bytes(cluster, max(devices)),
         wires=_levels(model.network, max(devices)),
         rows=tuple(rows),
         limits=tuple(limits),
-        winners=_winners({(row.strategy, row.devices): row.epoch_s for row in rows if row.fits}),
-        simulated_winners=_winners(
-            {(row.strategy, row.devices): s.epoch_s for row in rows if (s := row.simulated) and s.fits}
-        ),
+        winners=_winners((row, row.epoch_s) for row in rows if row.fits),
+        simulated_winners=_winners((row, s.epoch_s) for row in rows if (s := row.simulated) and s.fits),
         notes=_notes(question),
     )
 
@@ -122,7 +113,9 @@ def question_of(
     )  # fmt: skip
 
 
-def _check(cluster: DeviceGraph, devices: Sequence[int], epochs: int, budget: float | None) -> None:
+def _check(
+    cluster: DeviceGraph, devices: Sequence[int], strategies: Sequence[str], epochs: int, budget: float | None
+) -> None:
     if not devices or any(type(p) is not int or p < 1 for p in devices):
         raise ConfigError(f"devices must be whole numbers >= 1, got {list(devices)!r}")
     if max(devices) > len(cluster.devices):
@@ -134,6 +127,22 @@ def _check(cluster: DeviceGraph, devices: Sequence[int], epochs: int, budget: fl
         raise ConfigError(f"epochs must be a whole number >= 1, got {epochs!r}")
     if budget is not None and not 0 < budget < np.inf:
         raise ConfigError(f"budget_gpu_hours must be a finite number > 0, got {budget!r}")
+    for name in strategies:
+        check_strategy(name)
+
+
+def _projected(
+    model: CostModel, question: Question, strategies: Sequence[str] | None, devices: Sequence[int], epochs: int,
+    budget_gpu_hours: float | None,
+) -> tuple[float, list[Case], list[Limit], list[OracleRow]]:  # fmt: skip
+    """What the closed forms say: gamma, the cases that can be had, the limits of all strategies, a row a case."""
+    cases, limits = _cases(question, strategies or STRATEGIES, sorted(set(devices)), named=strategies is not None)
+    gamma = question.options.memory_reuse
+    if gamma is None:
+        gamma = memory_reuse(model.graph, model.cluster)
+    hours = budget_gpu_hours if budget_gpu_hours is not None else np.inf
+    rows = _rows(model, question, cases, {limit.strategy: limit for limit in limits}, gamma, epochs, hours)
+    return gamma, cases, limits, rows
 
 
 def _cases(
@@ -264,7 +273,7 @@ def _row(
         epoch_s=epoch_s,
         samples_per_s=case.batch / iteration_s,
         memory_bytes=memory_bytes,
-        fits=memory_bytes <= min(device.memory_bytes for device in cluster.devices[: case.p]),
+        fits=memory_bytes <= _least_memory_bytes(cluster, case.p),
         limit=limit.devices,
         limit_reason=limit.reason,
         gpu_hours=gpu_hours,
@@ -272,12 +281,28 @@ def _row(
     )
 
 
-def _winners(epoch_s: Mapping[tuple[str, int], float]) -> dict[int, str]:
+def _least_memory_bytes(cluster: DeviceGraph, devices: int) -> float:
+    """Of the first so many devices."""
+    return min(device.memory_bytes for device in cluster.devices[:devices])
+
+
+def _replayed(
+    rows: Sequence[OracleRow], model: CostModel, cases: Sequence[Case], question: Question, processes: int,
+    progress: Progress,
+) -> list[OracleRow]:  # fmt: skip
+    """The rows, each with its strategy replayed as a plan."""
+    found = simulate_cases(
+        model.graph, model.cluster, cases, question.samples, processes=processes, progress=progress
+    )  # fmt: skip
+    return [replace(row, simulated=second) for row, second in zip(rows, found, strict=True)]
+
+
+def _winners(epoch_s: Iterable[tuple[OracleRow, float]]) -> dict[int, str]:
     """For every number of devices the strategy with the shortest epoch."""
     winners: dict[int, tuple[float, str]] = {}
-    for (strategy, p), seconds in epoch_s.items():
-        if p not in winners or seconds < winners[p][0]:
-            winners[p] = seconds, strategy
+    for row, seconds in epoch_s:
+        if row.devices not in winners or seconds < winners[row.devices][0]:
+            winners[row.devices] = seconds, row.strategy
     return {p: winners[p][1] for p in sorted(winners)}
 
 
