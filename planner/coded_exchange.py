@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.coding import GRADIENTS, Coding, coding_s
-from planner.compressed import check_exchange, takes
+from planner.compressed import PLAIN, Compressed, check_exchange, takes
 from planner.compression import Compression
 from planner.configurations import ConfigSpace
 from planner.costs import CostModel
-from planner.exchange import AUTO, Choice, considered, exchange_s, replica_groups
+from planner.exchange import AUTO, Choice, considered, exchange_s, layer_choice, replica_groups
+from planner.strategies import Strategy, applied
 
-__all__ = ["CodedSum", "coded_choice", "coded_choices", "coded_sum", "groups_of"]
+__all__ = ["CodedSum", "coded_choice", "coded_choices", "coded_sum", "exchange_choices", "groups_of"]
 
 Ints = NDArray[np.int64]
 
@@ -131,3 +132,21 @@ def _sum_s(model: CostModel, kind: Compression, space: ConfigSpace, scheme: str,
     stages = [stage.tiled(len(groups)) for stage in (total.before, total.middle, total.after) if stage]
     codings_s = sum(float(coding_s(model, kind, GRADIENTS, groups.ravel(), stage).max()) for stage in stages)
     return codings_s + float(exchange_s(model.network, scheme, space, total.buffer_bytes * shards, split=split)[0])
+
+
+def exchange_choices(model: CostModel, strategy: Strategy, compressed: Compressed = PLAIN) -> dict[str, Choice]:
+    """How every layer that exchanges gradients does so, where that was left to its size and place."""
+    if model.exchange != AUTO:
+        return {}
+    model, spaces, _ = applied(model, strategy)
+    graph = model.graph
+    found: dict[str, Choice] = {}
+    for i, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
+        kind = compressed.gradient(graph, i)
+        if kind is None:
+            choice = layer_choice(model.network, AUTO, layer, space, graph.element_bytes)
+        else:
+            choice = max(coded_choices(model, kind, i, space), key=lambda choice: choice.price_s)
+        if choice and choice.price_s:
+            found[layer.name] = choice
+    return found

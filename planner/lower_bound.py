@@ -1,13 +1,24 @@
-"""What no schedule of a program's tasks can beat, however they are ordered."""
+"""What no schedule of a program's tasks, or of a strategy's, can beat, however they are ordered."""
 
 import numpy as np
 
+from planner.costs import CostModel, part_times
 from planner.program import KINDS, Program
 from planner.readings import read
+from planner.strategies import Strategy, applied
 from simulator.task_graph import TaskGraph
 from simulator.timeline import alone_s, busiest_resource
 
-__all__ = ["iteration_bound"]
+__all__ = ["arithmetic_s", "iteration_bound"]
+
+
+def arithmetic_s(model: CostModel, strategy: Strategy) -> float:
+    """Arithmetic of the busiest device: no simulated iteration of the strategy is shorter."""
+    model, spaces, _ = applied(model, strategy)
+    busy = np.zeros(len(model.cluster.devices))
+    for i, space in enumerate(spaces):
+        busy[space.devices] += sum(part_times(model, i, space).values())
+    return float(busy.max())
 
 
 def iteration_bound(program: Program) -> tuple[float, str]:

@@ -4,26 +4,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
-from planner.asked import check_asked
-from planner.coded_exchange import coded_choices
+from planner.asked import Asked
+from planner.coded_exchange import exchange_choices
 from planner.compressed import PLAIN, Compressed, compressed_of
 from planner.compression_choice import pays
 from planner.configurations import Configuration
-from planner.costs import CostModel, part_times
+from planner.costs import CostModel
 from planner.cut import WHOLE, Cut
 from planner.edge_prices import check_messages
-from planner.exchange import AUTO, Choice, layer_choice
+from planner.exchange import Choice
 from planner.exchange_order import ordered
 from planner.fitting import nearest_change
 from planner.graph import ComputationGraph
 from planner.hybrid_search import HYBRID, search_hybrids
 from planner.keeping import MOMENTUM, Keeping
 from planner.layerwise import Found, find
+from planner.lower_bound import arithmetic_s
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
@@ -37,8 +36,6 @@ from planner.strategies import NAMED, Strategy, applied, named_strategy
 __all__ = [
     "Plan",
     "Progress",
-    "arithmetic_s",
-    "exchange_choices",
     "layerwise",
     "lower_plan",
     "lowered",
@@ -107,24 +104,6 @@ class Plan:
     def gap(self) -> float:
         """How much longer a refined plan takes than its lower bound, as a share of the bound."""
         return self.simulated_s / self.lower_bound_s - 1
-
-
-def exchange_choices(model: CostModel, strategy: Strategy, compressed: Compressed = PLAIN) -> dict[str, Choice]:
-    """How every layer that exchanges gradients does so, where that was left to its size and place."""
-    if model.exchange != AUTO:
-        return {}
-    model, spaces, _ = applied(model, strategy)
-    graph = model.graph
-    found: dict[str, Choice] = {}
-    for i, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
-        kind = compressed.gradient(graph, i)
-        if kind is None:
-            choice = layer_choice(model.network, AUTO, layer, space, graph.element_bytes)
-        else:
-            choice = max(coded_choices(model, kind, i, space), key=lambda choice: choice.price_s)
-        if choice and choice.price_s:
-            found[layer.name] = choice
-    return found
 
 
 def lowered(
@@ -263,15 +242,6 @@ def layerwise(model: CostModel, *, progress: Progress = None) -> tuple[Found, _C
     return found, best, tuple(notes)
 
 
-def arithmetic_s(model: CostModel, strategy: Strategy) -> float:
-    """Arithmetic of the busiest device: no simulated iteration of the strategy is shorter."""
-    model, spaces, _ = applied(model, strategy)
-    busy = np.zeros(len(model.cluster.devices))
-    for i, space in enumerate(spaces):
-        busy[space.devices] += sum(part_times(model, i, space).values())
-    return float(busy.max())
-
-
 def make_plan(
     graph: ComputationGraph,
     cluster: DeviceGraph,
@@ -314,82 +284,98 @@ def make_plan(
             another strategy, or ``pipeline`` for another.
         InfeasiblePlanError: The plan does not fit in memory.
     """
-    check_asked(
-        strategy, cut, pipeline, compressed, where_it_pays=where_it_pays, recompute=recompute, refine=refine,
-        exchange_order=exchange_order,
+    asked = Asked(
+        strategy=strategy, exchange_order=exchange_order, cut=cut, pipeline=pipeline, compressed=compressed,
+        where_it_pays=where_it_pays, recompute=recompute, keeping=Keeping(optimizer=optimizer), refine=refine,
     )  # fmt: skip
     model = CostModel(graph, cluster, exchange, batch_norm)
-    again, keeping = KEEP, Keeping(optimizer=optimizer)
-    if strategy == "layerwise":
-        used = PLAIN
-        chosen, found = _layerwise(model, refine, progress)
-    elif strategy == HYBRID:
-        used = PLAIN
-        chosen, cut, found = _hybrid(model, refine, progress)
-    else:
-        chosen, cut = strategy_and_cut(model, strategy, cut=cut, pipeline=pipeline)
-        again = recompute_of(graph, recompute, cut)
-        used, found = _simulated(
-            model, chosen, cut, compressed, where_it_pays, again, keeping, exchange_order, progress
-        )  # fmt: skip
+    return _priced(model, asked, _chosen(model, asked, progress))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    strategy: Strategy
+    cut: Cut = WHOLE
+    compressed: Compressed = PLAIN
+    recompute: Recompute = KEEP
+    found: Mapping[str, Any]
+    """The fields of ``Plan`` that say how it was found."""
+
+
+def _chosen(model: CostModel, asked: Asked, progress: Progress) -> _Chosen:
+    """What a search, a rule or a file gives."""
+    if asked.strategy == "layerwise":
+        return _layerwise(model, asked, progress)
+    if asked.strategy == HYBRID:
+        return _hybrid(model, asked.refine, progress)
+    return _derived(model, asked, progress)
+
+
+def _priced(model: CostModel, asked: Asked, chosen: _Chosen) -> Plan:
     return Plan(
-        model=graph.name,
-        cluster=cluster.spec,
-        batch=graph.batch,
-        strategy=strategy,
-        exchange=exchange,
-        exchange_order=exchange_order,
-        batch_norm=batch_norm,
-        element_bytes=graph.element_bytes,
-        cut=cut,
-        compressed=used,
-        recompute=again,
-        optimizer=optimizer,
-        configurations=dict(chosen),
-        model_digest=graph.digest,
-        cluster_digest=cluster.digest,
+        model=model.graph.name,
+        cluster=model.cluster.spec,
+        batch=model.graph.batch,
+        strategy=asked.strategy,
+        exchange=model.exchange,
+        exchange_order=asked.exchange_order,
+        batch_norm=model.batch_norm,
+        element_bytes=model.graph.element_bytes,
+        cut=chosen.cut,
+        compressed=chosen.compressed,
+        recompute=chosen.recompute,
+        optimizer=asked.keeping.optimizer,
+        configurations=dict(chosen.strategy),
+        model_digest=model.graph.digest,
+        cluster_digest=model.cluster.digest,
         costs_digest=model.digest,
-        additive_s=additive_s(model, chosen, cut, used, again),
-        exchanges=exchange_choices(model, chosen, used),
-        **found,
+        additive_s=additive_s(model, chosen.strategy, chosen.cut, chosen.compressed, chosen.recompute),
+        exchanges=exchange_choices(model, chosen.strategy, chosen.compressed),
+        **chosen.found,
     )
 
 
-def _simulated(
-    model: CostModel, chosen: Strategy, cut: Cut, compressed: Compressed, where_it_pays: bool, again: Recompute,
-    keeping: Keeping, exchange_order: str, progress: Progress,
-) -> tuple[Compressed, dict[str, Any]]:  # fmt: skip
-    """What of a strategy is compressed, and the fields of ``Plan`` that say so."""
+def _derived(model: CostModel, asked: Asked, progress: Progress) -> _Chosen:
+    """A strategy by a rule or from a file, with what of it is compressed."""
+    strategy, cut = strategy_and_cut(model, asked.strategy, cut=asked.cut, pipeline=asked.pipeline)
+    again, keeping = recompute_of(model.graph, asked.recompute, cut), asked.keeping
+    compressed = asked.compressed
     notes: tuple[str, ...] = ()
-    if where_it_pays:
+    if asked.where_it_pays:
         compressed, notes = pays(
-            model, chosen, cut, compressed, recompute=again, keeping=keeping, progress=progress
+            model, strategy, cut, compressed, recompute=again, keeping=keeping, progress=progress
         )  # fmt: skip
     program = lowered(
-        model, chosen, cut=cut, compressed=compressed, recompute=again, keeping=keeping, exchange_order=exchange_order
+        model, strategy, cut=cut, compressed=compressed, recompute=again, keeping=keeping,
+        exchange_order=asked.exchange_order,
     )  # fmt: skip
-    simulated_s = replay_that_fits(program, keeping).iteration_s
-    return compressed, {"simulated_s": simulated_s, "notes": notes}
+    found = {"simulated_s": replay_that_fits(program, keeping).iteration_s, "notes": notes}
+    return _Chosen(strategy=strategy, cut=cut, compressed=compressed, recompute=again, found=found)
 
 
-def _layerwise(model: CostModel, plans: int, progress: Progress) -> tuple[Strategy, dict[str, Any]]:
-    """A strategy, and the fields of ``Plan`` that say how it was found."""
-    if plans:
-        found, best, notes = refined(model, plans, progress=progress)
-        refinement = {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}
-        return best.strategy, {**_searched(found, best.simulated_s, notes), **refinement}
-    found, candidate, notes = layerwise(model, progress=progress)
-    return candidate.strategy, _searched(found, candidate.simulated_s, notes)
+def _layerwise(model: CostModel, asked: Asked, progress: Progress) -> _Chosen:
+    if not asked.refine:
+        searched, candidate, notes = layerwise(model, progress=progress)
+        found = _searched(searched, candidate.simulated_s, notes)
+        return _Chosen(strategy=candidate.strategy, cut=asked.cut, found=found)
+    searched, best, notes = refined(model, asked.refine, progress=progress)
+    found = {**_searched(searched, best.simulated_s, notes), **_refinement(best)}
+    return _Chosen(strategy=best.strategy, cut=asked.cut, found=found)
 
 
-def _hybrid(model: CostModel, plans: int, progress: Progress) -> tuple[Strategy, Cut, dict[str, Any]]:
-    """A hybrid and its cut, and the fields of ``Plan`` that say how it was found; the refinement knows no stages."""
-    found = search_hybrids(model, stages=not plans, progress=progress)
+def _hybrid(model: CostModel, plans: int, progress: Progress) -> _Chosen:
+    """A hybrid and its cut; the refinement knows no stages."""
+    searched = search_hybrids(model, stages=not plans, progress=progress)
     if not plans:
-        return found.strategy, found.cut, {"simulated_s": found.simulated_s, "notes": found.notes}
-    best = refine(model, {found.candidate.text: found.strategy}, plans=plans, progress=progress)
-    names = ("simulated_s", "simulated_plans", "lower_bound_s", "origin")
-    return best.strategy, WHOLE, {"notes": found.notes, **{name: getattr(best, name) for name in names}}
+        found = {"simulated_s": searched.simulated_s, "notes": searched.notes}
+        return _Chosen(strategy=searched.strategy, cut=searched.cut, found=found)
+    best = refine(model, {searched.candidate.text: searched.strategy}, plans=plans, progress=progress)
+    found = {"simulated_s": best.simulated_s, "notes": searched.notes, **_refinement(best)}
+    return _Chosen(strategy=best.strategy, found=found)
+
+
+def _refinement(best: Refined) -> dict[str, Any]:
+    return {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}
 
 
 def _searched(found: Found, simulated_s: float, notes: tuple[str, ...]) -> dict[str, Any]:
