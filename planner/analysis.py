@@ -1,9 +1,9 @@
 """Where the time of a program's iteration goes, and where its memory."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from planner.copy_engines import copy_engines_of
 from planner.memory_curve import MemoryCurve, memory_curve
@@ -13,6 +13,9 @@ from planner.program_path import Path, program_path
 from planner.replay import Replay, Shares, replay
 from planner.sensitivity import Sensitivity, sensitivities
 from simulator.timeline import resource_use, union
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Analysis", "ResourceUse", "analyse", "resource_uses"]
 
@@ -46,7 +49,7 @@ class Analysis:
     memory: MemoryCurve
 
     @property
-    def alive_at_peak(self) -> pd.DataFrame:
+    def alive_at_peak(self) -> "pd.DataFrame":
         """What the fullest device holds when it holds most."""
         return self.memory.alive(self.memory.fullest, self.memory.peak_time_s(self.memory.fullest))
 

@@ -1,10 +1,13 @@
 """What a comparison of strategies found: the data behind the table and the page."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Comparison", "LayerResult", "LinkUse", "StrategyResult"]
 
@@ -13,6 +16,12 @@ _NUMBERS = (
     "name", "additive_s", "simulated_s", "images_per_s", "speedup", "moved_bytes", "compute_s",
     "exposed_communication_s", "idle_s", "lower_bound_s", "tasks",
 )  # fmt: skip
+
+
+def _empty_frame() -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.DataFrame()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +89,7 @@ class StrategyResult:
     engine_s: float
     tasks: int
     layers: tuple[LayerResult, ...]
-    timeline: pd.DataFrame
+    timeline: "pd.DataFrame"
     """One row a task of one steady iteration: id, name, kind, device, stream, layer, phase, iteration,
     sub_batch, start_s, end_s, bytes, origin."""
     link_use: LinkUse
@@ -103,12 +112,14 @@ class Comparison:
     """Name of the strategy with the shortest simulated iteration; ``layerwise`` where it ties."""
     rank_correlation: float = float("nan")
     """Spearman's, additive against simulated cost over every strategy tried."""
-    tried: pd.DataFrame = field(default_factory=pd.DataFrame)
+    tried: "pd.DataFrame" = field(default_factory=_empty_frame)
     """Every strategy tried, also random ones: name, additive_s, simulated_s."""
     notes: tuple[str, ...] = ()
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> "pd.DataFrame":
         """One row a strategy: times, bytes and memory, without timelines; the ladder as columns ``ladder.NAME_s``."""
+        import pandas as pd
+
         rows = []
         for strategy in self.strategies:
             row = {each: getattr(strategy, each) for each in _NUMBERS}

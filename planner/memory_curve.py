@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from planner.buffers import BUFFERS, Buffers
@@ -13,6 +13,9 @@ from planner.lives import Lives
 from planner.memory import check_memory, held_over_time
 from planner.program import Program
 from planner.replay import Replay, replay
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["MemoryCurve", "buffers", "memory_curve", "replay_that_fits"]
 
@@ -60,8 +63,10 @@ class MemoryCurve:
         times, held = self.of(device)
         return float(times[held.argmax()]) if len(held) else 0.0
 
-    def alive(self, device: int, at_s: float) -> pd.DataFrame:
+    def alive(self, device: int, at_s: float) -> "pd.DataFrame":
         """What a device holds at a moment: layer, kind, count, size_bytes, the largest first."""
+        import pandas as pd
+
         known = self.buffers
         here = (known.device == device) & (known.birth_s <= at_s) & (at_s < known.death_s)
         rows = pd.DataFrame(

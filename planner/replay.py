@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
@@ -17,6 +17,9 @@ from simulator.chrome_trace import write_trace
 from simulator.engine import simulate
 from simulator.task_graph import Schedule
 from simulator.timeline import resource_use, union
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Replay", "Shares", "replay", "timeline_rows"]
 
@@ -120,14 +123,14 @@ class Replay:
         row = max(len(self.ends_s) - 2, 0)
         return row, float(self.schedule.start_s[self.reading.task_of[row]].min())
 
-    def timeline(self) -> pd.DataFrame:
+    def timeline(self) -> "pd.DataFrame":
         """One row a task of the steady iteration; times from the start of its first task, seconds."""
         row, origin_s = self.shown
         engine_task = self.reading.task_of[row]
         start_s, end_s = self.schedule.start_s[engine_task] - origin_s, self.schedule.end_s[engine_task] - origin_s
         return timeline_rows(self.program, start_s, end_s, iteration=row, origin="simulated")
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> "pd.DataFrame":
         """The same as ``timeline``: the name that all results have."""
         return self.timeline()
 
@@ -164,7 +167,7 @@ class Replay:
         write_trace(path, rows, dependencies=np.column_stack([program.after, waits]), counters=counters)
 
 
-def timeline_rows(program: Program, start_s: Floats, end_s: Floats, *, iteration: int, origin: str) -> pd.DataFrame:
+def timeline_rows(program: Program, start_s: Floats, end_s: Floats, *, iteration: int, origin: str) -> "pd.DataFrame":
     """One row a task, in the form that simulated and measured timelines share.
 
     Args:
@@ -173,6 +176,8 @@ def timeline_rows(program: Program, start_s: Floats, end_s: Floats, *, iteration
         iteration: Which one it was.
         origin: ``simulated`` or ``measured``.
     """
+    import pandas as pd  # a third of a second to load, and a replay does without
+
     names = [layer.name for layer in program.graph.layers]
     kinds = np.array(KINDS)[program.kind]
     return pd.DataFrame(

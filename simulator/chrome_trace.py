@@ -12,15 +12,17 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from simulator.files import whole_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["check_trace", "write_trace"]
 
@@ -34,7 +36,7 @@ _NS_PER_S, _NS_PER_US = 1e9, 1e3
 
 def write_trace(
     path: Path,
-    rows: pd.DataFrame,
+    rows: "pd.DataFrame",
     *,
     dependencies: Sequence[tuple[int, int]] | Ints = (),
     counters: Mapping[tuple[str, str], Counter] | None = None,
@@ -59,7 +61,7 @@ def write_trace(
         at = int(np.argmax(end_ns < start_ns))
         raise ConfigError(f"row {at} of a trace must end after it starts, got {start_ns[at]} to {end_ns[at]} ns")
     counters = counters or {}
-    processes = pd.unique(np.array([*rows["process"], *(process for process, _ in counters)], dtype=object))
+    processes = dict.fromkeys([*rows["process"], *(process for process, _ in counters)])
     number = {process: at for at, process in enumerate(processes)}
     pid = rows["process"].map(number).to_numpy(np.int64)
     lane, threads = _lanes(pid, rows["stream"].tolist(), start_ns, end_ns)
@@ -113,7 +115,7 @@ def _names(number: Mapping[str, int], threads: Mapping[tuple[int, int], str]) ->
         yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}}
 
 
-def _tasks(rows: pd.DataFrame, pid: Ints, lane: Ints, start_ns: Ints, end_ns: Ints) -> Iterator[Event]:
+def _tasks(rows: "pd.DataFrame", pid: Ints, lane: Ints, start_ns: Ints, end_ns: Ints) -> Iterator[Event]:
     extra = [column for column in rows if column not in _COLUMNS]
     values = [rows[column].tolist() for column in extra]
     for at, (name, kind) in enumerate(zip(rows["name"], rows["kind"], strict=True)):
