@@ -12,11 +12,11 @@ import torch.distributed as dist
 
 from executor.devices import Device
 from executor.places import Place, place
-from executor.status import BOARD_VARIABLE, RankState, RankStatus, own_status
+from executor.status import BOARD_VARIABLE, RankState, RankStatus, own_status, read_row
 from executor.watch import end_with_parent
 from hwprofiles.errors import OrreryError
 
-__all__ = ["group_timeout", "process_group", "serve"]
+__all__ = ["failed", "group_timeout", "process_group", "serve"]
 
 _WATCHED, _ALONE = timedelta(days=7), timedelta(minutes=30)
 """Time-outs of the back end: a supervisor sees what hangs long before; without one the back end must."""
@@ -56,11 +56,17 @@ def serve(work: Callable[[Place, RankStatus], None]) -> NoReturn:
         sys.stderr.flush()
         status.at(-1, RankState.FINISHED)
     except Exception as error:
-        reason, consequence = _reason(error)
-        status.fail(reason, consequence=consequence, refused=isinstance(error, OrreryError))
-        print(f"rank {where.rank}: {reason}", file=sys.stderr, flush=True)
-        os._exit(2 if isinstance(error, OrreryError) else 1)
+        code = failed(status, error)
+        print(f"rank {where.rank}: {read_row(status.row()).reason}", file=sys.stderr, flush=True)
+        os._exit(code)
     os._exit(0)
+
+
+def failed(status: RankStatus, error: Exception) -> int:
+    """Write why a rank ends into its row; returns the exit code."""
+    reason, consequence = _reason(error)
+    status.fail(reason, consequence=consequence, refused=isinstance(error, OrreryError))
+    return 2 if isinstance(error, OrreryError) else 1
 
 
 def _reason(error: Exception) -> tuple[str, bool]:

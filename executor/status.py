@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["BOARD_VARIABLE", "RankRow", "RankState", "RankStatus", "StatusBoard", "own_status"]
+__all__ = ["BOARD_VARIABLE", "NEW_ROW", "RankRow", "RankState", "RankStatus", "StatusBoard", "own_status", "read_row"]
 
 BOARD_VARIABLE = "ORRERY_STATUS_BOARD"
 """Environment variable with the board's path, set by the supervisor for its ranks."""
@@ -119,6 +119,10 @@ class RankStatus:
         # Last, so that whoever sees the state finds the reason.
         words[_STATE] = RankState.FAILED
 
+    def row(self) -> bytes:
+        """A copy of the row as it lies in memory, for ``read_row``; cut after the reason, so mostly 128 bytes."""
+        return bytes(self._words) + bytes(self._text[: self._words[_REASON_LENGTH]])
+
 
 class StatusBoard:
     """A file of one row a rank, mapped into memory.  It lies best where nothing writes it to a disk (``/dev/shm``)."""
@@ -173,32 +177,35 @@ class StatusBoard:
 
     def rows(self) -> list[RankRow]:
         """Read every row.  Fields of a row that is being written may come from two moments."""
-        return [self._read(rank) for rank in range(self.ranks)]
+        return [read_row(self._row(rank)) for rank in range(self.ranks)]
 
     def _row(self, rank: int) -> memoryview:
         first = _HEADER_BYTES + rank * _ROW_BYTES
         return self._memory[first : first + _ROW_BYTES]
 
-    def _read(self, rank: int) -> RankRow:
-        row = self._row(rank)
-        words, numbers = row[: _REASON * _WORD_BYTES].cast("q"), row[: _REASON * _WORD_BYTES].cast("d")
-        text = row[_REASON * _WORD_BYTES :][: words[_REASON_LENGTH]]
-        return RankRow(
-            state=RankState(words[_STATE]),
-            step=words[_STEP],
-            task=words[_TASK],
-            peer=words[_PEER],
-            progress=words[_PROGRESS],
-            pid=words[_PID],
-            started_s=numbers[_STARTED_S],
-            failed_s=numbers[_FAILED_S],
-            loss=numbers[_LOSS],
-            images_per_s=numbers[_IMAGES_PER_S],
-            # The cut may have split the last character.
-            reason=bytes(text).decode(errors="ignore"),
-            consequence=bool(words[_CONSEQUENCE]),
-            refused=bool(words[_REFUSED]),
-        )
+
+def read_row(row: bytes | bytearray | memoryview) -> RankRow:
+    """Read a row: one of the board, or what ``RankStatus.row`` gave."""
+    whole = memoryview(row)
+    head = whole[: _REASON * _WORD_BYTES]
+    words, numbers = head.cast("q"), head.cast("d")
+    text = whole[_REASON * _WORD_BYTES :][: words[_REASON_LENGTH]]
+    return RankRow(
+        state=RankState(words[_STATE]),
+        step=words[_STEP],
+        task=words[_TASK],
+        peer=words[_PEER],
+        progress=words[_PROGRESS],
+        pid=words[_PID],
+        started_s=numbers[_STARTED_S],
+        failed_s=numbers[_FAILED_S],
+        loss=numbers[_LOSS],
+        images_per_s=numbers[_IMAGES_PER_S],
+        # The cut may have split the last character.
+        reason=bytes(text).decode(errors="ignore"),
+        consequence=bool(words[_CONSEQUENCE]),
+        refused=bool(words[_REFUSED]),
+    )
 
 
 def _empty_row() -> bytearray:
@@ -209,8 +216,12 @@ def _empty_row() -> bytearray:
     return row
 
 
+NEW_ROW = read_row(_empty_row())
+"""Of a rank that has not started."""
+
+
 def own_status(rank: int, environment: Mapping[str, str] = os.environ) -> RankStatus:
-    """Return the writer of this process's row: on the supervisor's board, else on one that nobody reads.
+    """Return the writer of this process's row: on the supervisor's board, else on one that only its forks can read.
 
     Args:
         rank: This process's rank.
@@ -222,4 +233,6 @@ def own_status(rank: int, environment: Mapping[str, str] = os.environ) -> RankSt
     """
     if path := environment.get(BOARD_VARIABLE):
         return StatusBoard.open(Path(path)).writer(rank)
-    return RankStatus(memoryview(_empty_row()))
+    memory = mmap.mmap(-1, _ROW_BYTES)
+    memory[:] = bytes(_empty_row())
+    return RankStatus(memoryview(memory))

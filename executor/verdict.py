@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from executor.status import RankRow, RankState
 from hwprofiles.errors import ConfigError
 
-__all__ = ["Ending", "Judge", "Patience", "Verdict", "ending"]
+__all__ = ["HANG_LOOKS", "Ending", "Judge", "Patience", "Verdict", "ending"]
 
 SETTLE_S = 0.3
 """Time in which an earlier or a plainer failure may still show itself."""
@@ -19,6 +19,7 @@ LOOK_S = 1.0
 HANG_LOOKS = 20
 """Looks for hangs in the time allowed for silence: they ask the system about every process."""
 
+_STOPPED = "a signal has stopped it"
 _OUT_OF_MEMORY = "out of memory"
 _MEMORY_WORDS = (_OUT_OF_MEMORY, "memoryerror", "allocate memory", "bad_alloc", "outofmemory", "enomem")
 
@@ -29,9 +30,9 @@ class Patience:
 
     stall_s: float
     """In a task, or waiting while nobody else does anything."""
-    start_s: float
+    start_s: float = 120.0
     """Before its first task."""
-    save_s: float
+    save_s: float = 300.0
     """In one checkpoint."""
 
     def __post_init__(self) -> None:
@@ -80,15 +81,18 @@ class Judge:
     been silent for too long in a task, or if all are silent and the others wait for it.
     """
 
-    def __init__(self, ranks: int, patience: Patience, *, is_stopped: Callable[[int], bool]) -> None:
+    def __init__(
+        self, ranks: int, patience: Patience, *, is_stopped: Callable[[int], bool], stopped: str = _STOPPED
+    ) -> None:
         """Begin to watch.
 
         Args:
             ranks: How many there are.
             patience: How long they may be silent.
             is_stopped: Whether a signal has stopped a rank's process; asked rarely.
+            stopped: What that means, where it is not a signal; words before "for 20 s".
         """
-        self._patience, self._is_stopped = patience, is_stopped
+        self._patience, self._is_stopped, self._stopped = patience, is_stopped, stopped
         self._failures: dict[int, _Failure] = {}
         self._shown: list[object] = [None] * ranks
         self._moved_s = [0.0] * ranks
@@ -131,7 +135,7 @@ class Judge:
         longest_first = sorted(alive, key=lambda rank: -silent_s[rank])
         for rank in longest_first:
             if silent_s[rank] >= stall_s and self._is_stopped(rank):
-                return Verdict(rank=rank, reason=f"hangs: a signal has stopped it for {silent_s[rank]:.0f} s")
+                return Verdict(rank=rank, reason=f"hangs: {self._stopped} for {silent_s[rank]:.0f} s")
         over = [rank for rank in longest_first if silent_s[rank] >= self._patience.of(rows[rank].state)]
         for rank in over:
             if rows[rank].state not in (RankState.WAITING, RankState.FINISHED):

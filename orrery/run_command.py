@@ -106,31 +106,38 @@ def _run_here(options: "RunOptions", report: "_Report", *, processes: int | None
 
 def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None) -> NoReturn:
     """Be the rank that the environment says; rank 0 writes and prints.  Ends the process."""
+    from executor.guard import guarded
     from executor.lowered import check_program, program_of
     from executor.rank import run_rank
     from executor.rank_process import serve
     from executor.run import Run, default_stall_s
+    from executor.status import RankState
+    from executor.verdict import Patience
     from planner.plan_file import load_plan
 
     def work(where: "Place", status: "RankStatus") -> None:
         plan = load_plan(Path(options.plan))
         program = program_of(plan)
         check_program(program, where.ranks)
-        timed = replace(options, timeout_s=default_stall_s(program) if stall_s is None else stall_s)
+        patience = Patience(stall_s=default_stall_s(program) if stall_s is None else stall_s)
+        # The guards see a silent rank first, and who is to blame.
+        timed = replace(options, timeout_s=max(options.timeout_s, 2 * patience.stall_s))
         reduced = plan.batch_norm == "reduced"
-        if where.rank > 0:
-            run_rank(where, program, timed, status, reduced=reduced)
-            return
-        with report.files() as files, progress_bar("starting") as bar:
+        with guarded(where, status, patience, program.name):
+            if where.rank > 0:
+                run_rank(where, program, timed, status, reduced=reduced)
+                return
+            with report.files() as files, progress_bar("starting") as bar:
 
-            def show(images_per_s: float, done: int) -> None:
-                if bar:
-                    bar(f"{images_per_s:.4g} images/s", done, options.steps)
+                def show(images_per_s: float, done: int) -> None:
+                    if bar:
+                        bar(f"{images_per_s:.4g} images/s", done, options.steps)
 
-            measurement = run_rank(where, program, timed, status, reduced=reduced, progress=show)
-            assert measurement is not None
-            values = report.write(Run(plan=plan, program=program, measurement=measurement), options, files)
-        report.show(values)
+                measurement = run_rank(where, program, timed, status, reduced=reduced, progress=show)
+                assert measurement is not None
+                status.at(-1, RankState.SAVING)
+                values = report.write(Run(plan=plan, program=program, measurement=measurement), options, files)
+            report.show(values)
 
     serve(work)
 

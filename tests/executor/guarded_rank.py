@@ -1,0 +1,71 @@
+"""``orrery run`` as a rank that comes to grief in its third step, as its environment says; for the tests of guards."""
+
+import ctypes
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from executor.checkpoint import _Writer
+from executor.optimizers import _Sgd
+from executor.reduction import Reducer
+from executor.status import RankState
+from executor.verdict import Patience
+from executor.worker import Worker
+from orrery.cli import app
+from orrery.errors import run
+
+FOREVER_S, SAVE_S, FROM_STEP, GUILTY = 600, 3.0, 3, 1
+now = {"step": 0}
+
+
+def deed(name):
+    """What the guilty rank does instead of its work."""
+    if name == "starve":
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**28,) * 2)
+        torch.ones(2**31)
+    elif name == "hang":
+        ctypes.PyDLL(None).sleep(FOREVER_S)  # with the interpreter's lock
+    else:
+        time.sleep(FOREVER_S)
+
+
+def replace(owner, method, name):
+    """Let a method do the deed, from the third step on."""
+    before = getattr(owner, method)
+
+    def changed(*arguments, **options):
+        if now["step"] >= FROM_STEP:
+            deed(name)
+        return before(*arguments, **options)
+
+    setattr(owner, method, changed)
+
+
+def step(self, number, before=Worker.step):
+    now["step"] = number
+    return before(self, number)
+
+
+def of(self, state, before=Patience.of):
+    """Less patience with checkpoints."""
+    return SAVE_S if state == RankState.SAVING else before(self, state)
+
+
+PLACES = {
+    "starve": (_Sgd, "_update"),
+    "hang": (_Sgd, "_update"),
+    "hang in statistics": (Reducer, "sum"),
+    "hang in a checkpoint": (_Writer, "write_data"),
+}
+
+if __name__ == "__main__":
+    Worker.step = step
+    Patience.of = of
+    if int(os.environ["RANK"]) == GUILTY:
+        replace(*PLACES[sys.argv[1]], sys.argv[1])
+    sys.exit(run(app, sys.argv[2:]))

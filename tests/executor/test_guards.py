@@ -1,0 +1,212 @@
+"""Failures under torchrun, each by really doing it: the run ends in time, one line tells, no process is left.
+
+The cases run side by side, for most of their time is spent on starting and on waiting.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from executor.guarded import launcher_of
+from executor.lowered import program_of
+from executor.options import RunOptions
+from executor.places import free_port
+from executor.resume import Checkpoints
+from hwprofiles.catalogue import load_cluster
+from planner.models import load_model
+from planner.plan import make_plan
+from planner.plan_file import load_plan, save_plan
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
+]
+CLUSTER, STALL_S, FOREVER = "titanx-4", 3.0, "1000000"
+MARK = "ORRERY_TEST_RUN"
+TOLD_S = 30
+"""Within which a failure must have ended the run."""
+WAIT_S = 100
+"""For what must come, on a busy machine."""
+
+
+@dataclass
+class Outcome:
+    """How a run ended, and how long after the deed, where there was one."""
+
+    codes: list[int]
+    errors: list[str]
+    told_s: float
+    left: list[int]
+    folder: Path
+
+    @property
+    def lines(self):
+        """What the ranks said, on each machine; torchrun says more."""
+        return [[line for line in text.splitlines() if line.startswith("orrery: ")] for text in self.errors]
+
+
+def marked(mark):
+    """Processes with a word in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def pid_of(mark, rank):
+    """The process of a rank: torchrun's child, which has a guard as its own child."""
+    all_pids = marked(mark)
+    for pid in all_pids:
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        parent = launcher_of(pid)
+        if f"RANK={rank}".encode() in environment and b"RANK=" not in Path(f"/proc/{parent}/environ").read_bytes():
+            return pid
+    raise AssertionError(f"rank {rank} is not among {all_pids}")
+
+
+def plan_of(folder, model, **options):
+    """A plan for two replicas."""
+    graph, machines = load_model(model, batch=4), load_cluster(CLUSTER).take(2)
+    plan = replace(make_plan(graph, machines, strategy="data", **options), cluster=CLUSTER)
+    save_plan(plan, folder / "plan.json")
+
+
+def undo(folder, program=(), deed=None, *, machines=1, model="lenet5", **options):
+    """Run until the deed, done after two steps, has its consequence."""
+    folder.mkdir()
+    plan_of(folder, model, **options)
+    checkpoint, mark = folder / "checkpoint", f"orrery-{folder}"
+    words = ["run", str(folder / "plan.json"), "--steps", FOREVER, "--stall-timeout", str(STALL_S), "--device", "cpu"]
+    words += ["--threads", "1", "--checkpoint", str(checkpoint), "--checkpoint-every", "1"]
+    start = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(machines)]
+    start += ["--nproc-per-node", str(2 // machines), "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+    environment = {**os.environ, MARK: mark, "PYTHONPATH": str(Path(__file__).parents[2])}
+    starts = [
+        subprocess.Popen(
+            [*start, "--node-rank", str(machine), *(program or ["-m", "orrery"]), *words],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for machine in range(machines)
+    ]
+    done_s = 0.0
+    if deed:
+        wait_for_step(checkpoint, 2, starts)
+        deed(mark)
+        done_s = time.monotonic()
+    with ThreadPoolExecutor(len(starts)) as pool:
+        errors = list(pool.map(lambda one: one.communicate(timeout=WAIT_S)[1], starts))
+    told_s = time.monotonic() - done_s if done_s else 0.0
+    return Outcome([one.returncode for one in starts], errors, told_s, marked(mark), folder)
+
+
+def wait_for_step(checkpoint, step, starts):
+    """Until so many steps have been saved."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not (checkpoint / "latest").exists() or saved_step(checkpoint) < step:
+        assert all(one.poll() is None for one in starts)
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def saved_step(checkpoint):
+    return int((checkpoint / "latest").read_text().split()[0].split("-")[1])
+
+
+def stop_rank_1(mark):
+    os.kill(pid_of(mark, 1), signal.SIGSTOP)
+
+
+def stop_rank_0_and_its_guard(mark):
+    os.killpg(pid_of(mark, 0), signal.SIGSTOP)
+
+
+def kill_rank_1(mark):
+    os.kill(pid_of(mark, 1), signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """All runs, by name."""
+    base = tmp_path_factory.mktemp("guards")
+    program = str(Path(__file__).with_name("guarded_rank.py"))
+    cases = {
+        "stopped": partial(undo, deed=stop_rank_1, machines=2),
+        "unheard": partial(undo, deed=stop_rank_0_and_its_guard),
+        "killed": partial(undo, deed=kill_rank_1),
+        "hang": partial(undo, program=[program, "hang"]),
+        "starve": partial(undo, program=[program, "starve"]),
+        "statistics": partial(undo, program=[program, "hang in statistics"], model="resnet-cifar:depth=8",
+                              batch_norm="reduced"),
+        "checkpoint": partial(undo, program=[program, "hang in a checkpoint"]),
+    }  # fmt: skip
+    with ThreadPoolExecutor(3) as pool:
+        runs = {name: pool.submit(case, base / name) for name, case in cases.items()}
+    return {name: future.result() for name, future in runs.items()}
+
+
+def check(outcome, pattern):
+    """One line on each machine, exit code 1, in time, nothing left, and a checkpoint that can be read."""
+    assert all(code == 1 for code in outcome.codes), outcome.errors
+    for lines, error in zip(outcome.lines, outcome.errors, strict=True):
+        assert len(lines) == 1, error
+        assert re.fullmatch(f"orrery: {pattern}", lines[0]), lines
+    assert outcome.told_s < TOLD_S
+    assert outcome.left == []
+    plan = load_plan(outcome.folder / "plan.json")
+    options = RunOptions(plan="", checkpoint=str(outcome.folder / "checkpoint"))
+    assert Checkpoints(options, program_of(plan).graph).latest_step() >= 2
+
+
+TASK = r"step \d+, task \d+ \(.+\)"
+
+
+def test_a_stopped_rank_that_is_alone_on_its_machine(outcomes):
+    """Nobody else there could kill it, and torchrun's request to end does not reach it."""
+    check(outcomes["stopped"], r"rank 1, step \d+.*: hangs: a signal has stopped it for \d+ s")
+
+
+def test_a_first_rank_that_is_stopped_with_its_guard(outcomes):
+    """Who judges the others is judged by them."""
+    check(outcomes["unheard"], r"rank 0, step \d+.*: hangs: its process and its guard have been silent for \d+ s")
+
+
+def test_a_killed_rank(outcomes):
+    check(outcomes["killed"], r"rank 1, step \d+.*: killed by signal 9, which the system also sends when memory .*")
+
+
+def test_a_task_that_hangs_with_the_interpreters_lock(outcomes):
+    check(outcomes["hang"], r"rank 1, step 3, task \d+ \(.* update.*\): hangs: no progress for \d+ s while computing")
+
+
+def test_a_rank_out_of_memory(outcomes):
+    check(outcomes["starve"], rf"rank 1, {TASK}: out of memory: .*")
+
+
+def test_a_wait_for_statistics(outcomes):
+    """All wait: one of them is named, and what for."""
+    check(outcomes["statistics"], rf"rank [01], {TASK}: hangs: has waited \d+ s for a message or a collective")
+
+
+def test_a_checkpoint_that_is_never_whole(outcomes):
+    """The one before it stays."""
+    check(outcomes["checkpoint"], r"rank [01], step \d+: hangs: no progress for \d+ s while saving")
+    assert saved_step(outcomes["checkpoint"].folder / "checkpoint") == 3
