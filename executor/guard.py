@@ -80,8 +80,8 @@ def _obey(heard: int, where: Place) -> None:
     os._exit(1)
 
 
-def _say(line: str) -> None:
-    os.write(2, f"orrery: {line}\n".encode(errors="replace"))
+def _say(line: str, descriptor: int = 2) -> None:
+    os.write(descriptor, f"orrery: {line}\n".encode(errors="replace"))
 
 
 class _Guard:
@@ -104,7 +104,7 @@ class _Guard:
         self._meeting: Meeting | None = None
         self._bench = Bench(where.ranks, patience, task_name)
         self._first_beats = Heartbeats(1, patience)
-        self._issued = False
+        self._issued, self._told = False, os.dup(2)
 
     def serve(self) -> NoReturn:
         """Watch until the rank or the run has ended; ends this process."""
@@ -114,6 +114,7 @@ class _Guard:
             if found:
                 self._close(found)
         except BaseException:
+            os.dup2(self._told, 2)
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(0)
@@ -122,8 +123,10 @@ class _Guard:
         for number in _TOLD:
             signal.signal(number, self._ask)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        # so that the rank's output ends with the rank
-        os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+        # The rank's output ends with the rank; torch would trace the end of the store.
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
         with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
             file.write("orrery-guard")
 
@@ -205,7 +208,7 @@ class _Guard:
     def _apart(self, reason: str) -> Judgement | None:
         """Without the meeting: let the rank end by itself, as all do in some order at the end; else end it."""
         self._meeting = None
-        if self._round(_PARTING_S):
+        if self._rank.ended or self._round(_PARTING_S):
             return self._own()
         self._issued = True
         where = self._where
@@ -216,7 +219,7 @@ class _Guard:
         """Tell how the run ends, once on a machine, and end the rank."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         if found.line and (self._issued or self._where.local_rank == 0):
-            _say(found.line)
+            _say(found.line, self._told)
         with contextlib.suppress(LOST):
             if self._meeting:
                 self._meeting.part(found)

@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
 ]
 CLUSTER, STALL_S, FOREVER = "titanx-4", 3.0, "1000000"
-MARK = "ORRERY_TEST_RUN"
+MARK, DEED = "ORRERY_TEST_RUN", "ORRERY_TEST_DEED"
 TOLD_S = 30
 """Within which a failure must have ended the run."""
 WAIT_S = 100
@@ -40,7 +40,7 @@ WAIT_S = 100
 
 @dataclass
 class Outcome:
-    """How a run ended, and how long after the deed, where there was one."""
+    """How a run ended, and how long after the deed."""
 
     codes: list[int]
     errors: list[str]
@@ -96,7 +96,8 @@ def undo(folder, program=(), deed=None, *, machines=1, model="lenet5", **options
     words += ["--threads", "1", "--checkpoint", str(checkpoint), "--checkpoint-every", "1"]
     start = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(machines)]
     start += ["--nproc-per-node", str(2 // machines), "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-    environment = {**os.environ, MARK: mark, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = folder / "done"
+    environment = {**os.environ, MARK: mark, DEED: str(done), "PYTHONPATH": str(Path(__file__).parents[2])}
     starts = [
         subprocess.Popen(
             [*start, "--node-rank", str(machine), *(program or ["-m", "orrery"]), *words],
@@ -107,14 +108,13 @@ def undo(folder, program=(), deed=None, *, machines=1, model="lenet5", **options
         )
         for machine in range(machines)
     ]
-    done_s = 0.0
     if deed:
         wait_for_step(checkpoint, 2, starts)
         deed(mark)
-        done_s = time.monotonic()
+        done.write_text(str(time.monotonic()))
     with ThreadPoolExecutor(len(starts)) as pool:
         errors = list(pool.map(lambda one: one.communicate(timeout=WAIT_S)[1], starts))
-    told_s = time.monotonic() - done_s if done_s else 0.0
+    told_s = time.monotonic() - float(done.read_text())
     return Outcome([one.returncode for one in starts], errors, told_s, marked(mark), folder)
 
 
