@@ -36,6 +36,8 @@ _ASKED_S = 2.0
 """Time for a rank to end that torchrun has asked to."""
 _PARTING_S = 5.0
 """Time in which the others' judgement must come, and in which ranks may end after the meeting."""
+_YIELD_S, _VOICE_S = 0.5, 1.0
+"""How long a guard lets others tell whose ranks may be the cause; and how long it keeps them from telling again."""
 _TOLD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -104,7 +106,8 @@ class _Guard:
         self._meeting: Meeting | None = None
         self._bench = Bench(where.ranks, patience, task_name)
         self._first_beats = Heartbeats(1, patience)
-        self._issued, self._told = False, os.dup(2)
+        self._told, self._voice = os.dup(2), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._home = f"{launcher} on {socket.gethostname()}"
 
     def serve(self) -> NoReturn:
         """Watch until the rank or the run has ended; ends this process."""
@@ -155,7 +158,6 @@ class _Guard:
             if found := meeting.judgement():
                 return found
             if found := self._judged(meeting):
-                self._issued = True
                 return meeting.decide(found)
             if seen.ended_well and (self._where.rank > 0 or self._all_ended_well(meeting)):
                 return None
@@ -184,7 +186,7 @@ class _Guard:
             memory_kill=self._rank.ended and out_of_memory_kills() > self._kills,
             asked=self._asked_s > 0,
             pids=(self._rank.pid, os.getpid()),
-            launcher=f"{self._launcher} on {socket.gethostname()}",
+            launcher=self._home,
         )
 
     def _judged(self, meeting: Meeting) -> Judgement | None:
@@ -202,15 +204,16 @@ class _Guard:
 
     def _own(self) -> Judgement | None:
         """What can be said of the own rank alone, which has ended."""
-        self._issued = True
-        return own_failure(self._where.rank, self._sighting(), self._patience, self._task_name)
+        seen = self._sighting()
+        if read_row(seen.row).consequence:
+            time.sleep(_YIELD_S)
+        return own_failure(self._where.rank, seen, self._patience, self._task_name)
 
     def _apart(self, reason: str) -> Judgement | None:
         """Without the meeting: let the rank end by itself, as all do in some order at the end; else end it."""
         self._meeting = None
         if self._rank.ended or self._round(_PARTING_S):
             return self._own()
-        self._issued = True
         where = self._where
         verdict = Verdict(rank=where.rank, reason=f"{reason}: {where.address}:{where.port}, where the ranks meet")
         return judgement(verdict, read_row(self._status.row()), self._task_name)
@@ -218,7 +221,8 @@ class _Guard:
     def _close(self, found: Judgement) -> None:
         """Tell how the run ends, once on a machine, and end the rank."""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if found.line and (self._issued or self._where.local_rank == 0):
+        speaks = bool(found.line) and self._speaks()
+        if speaks:
             _say(found.line, self._told)
         with contextlib.suppress(LOST):
             if self._meeting:
@@ -226,11 +230,21 @@ class _Guard:
                 if found.unheard:
                     self._end_unheard(self._meeting, found.rank)
         self._rank.end(_END_S)
+        if speaks:
+            time.sleep(_VOICE_S)
+
+    def _speaks(self) -> bool:
+        """Whether no other guard of this machine has told; the store may be gone, so it cannot say."""
+        try:
+            self._voice.bind(f"\0orrery-guard {self._home} {self._where.port}")
+        except OSError:
+            return False
+        return True
 
     def _end_unheard(self, meeting: Meeting, rank: int) -> None:
         """Kill the rank to blame where its own guard cannot, and we can: a signal may have stopped both."""
         seen = meeting.sightings(range(rank, rank + 1)).get(rank)
-        if seen is None or seen.ended or rank == self._where.rank or seen.launcher != self._sighting().launcher:
+        if seen is None or seen.ended or rank == self._where.rank or seen.launcher != self._home:
             return
         for pid, parent in zip(seen.pids, (self._launcher, seen.pids[0]), strict=True):
             if launcher_of(pid) == parent:
