@@ -25,17 +25,17 @@ class _Schedule:
     """Tasks under construction, in the order in which streams run them."""
 
     cluster: DeviceGraph
-    rows: list[tuple[int, int, float, int, list[int]]] = field(default_factory=list)
+    rows: list[tuple[int, int, float, int, Sequence[int]]] = field(default_factory=list)
     """Source and target, bytes or seconds, stream, and what it waits for; arithmetic has no source (-1)."""
 
     def message(self, source: int, target: int, size_bytes: float, stream: int, after: Sequence[int] = ()) -> int:
         """Add a message between two devices; returns its task."""
-        self.rows.append((source, target, size_bytes, stream, list(after)))
+        self.rows.append((source, target, size_bytes, stream, after))
         return len(self.rows) - 1
 
     def arithmetic(self, seconds: float, stream: int, after: Sequence[int] = ()) -> int:
         """Add arithmetic; returns its task."""
-        self.rows.append((-1, -1, seconds, stream, list(after)))
+        self.rows.append((-1, -1, seconds, stream, after))
         return len(self.rows) - 1
 
     def makespan_s(self) -> float:
