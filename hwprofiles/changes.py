@@ -9,10 +9,10 @@ from typing import Any
 
 from hwprofiles.device_graph import DeviceGraph, Latency, Link
 from hwprofiles.errors import ConfigError
+from hwprofiles.units import GIB
 
 __all__ = ["Change", "changed_classes", "changed_graph", "read_change"]
 
-GIB = 2.0**30
 _EXCLUDES = {
     "bandwidth_gbyte_per_s": "bandwidth_gbit_per_s",
     "bandwidth_gbit_per_s": "bandwidth_gbyte_per_s",

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from hwprofiles.errors import ConfigError
 from hwprofiles.latency import Latency
 from hwprofiles.message_overhead import MessageOverhead
+from hwprofiles.units import BITS_PER_BYTE, GIB, GIGA, MICRO, NANO
 
 __all__ = [
     "ClusterFile",
@@ -29,11 +30,6 @@ __all__ = [
     "read_parameters",
     "read_tree",
 ]
-
-GIGA = 1e9
-GIB = 2.0**30
-MICRO, NANO = 1e-6, 1e-9
-BITS_PER_BYTE = 8
 
 PARAMETRIC = frozenset(
     {"count", "at_most", "each", "bandwidth_gbyte_per_s", "bandwidth_gbit_per_s", "latency_us", "memory_gib"}

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from hwprofiles.compute import PHASES, CodingSpeed, ComputeProfile, Efficiency, MeasuredParts, MeasuredRow
 from hwprofiles.errors import ConfigError
 from hwprofiles.launch import Launch
+from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
 
 __all__ = ["ProfileFile", "catalogue", "find_profile"]
 
 FOLDER = Path(__file__).parent / "profiles"
-TERA, GIGA, GIB, MICRO, MILLI = 1e12, 1e9, 2.0**30, 1e-6, 1e-3
 
 # Strict: a boolean or a quoted number is a slip.  The bound keeps the conversion to SI finite.
 Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False, strict=True)]

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import ClassVar
 
+from hwprofiles.units import GIB
+
 __all__ = ["ConfigError", "DeviceMemoryError", "InfeasiblePlanError", "OrreryError", "UnreachableError"]
 
 
@@ -47,8 +49,8 @@ class DeviceMemoryError(InfeasiblePlanError):
     def brief(self) -> str:
         """The message without what would fit."""
         return (
-            f"plan does not fit on {self.device}: needs {self.needed_bytes / 2**30:.2f} GiB, the device has "
-            f"{self.capacity_bytes / 2**30:.2f} GiB"
+            f"plan does not fit on {self.device}: needs {self.needed_bytes / GIB:.2f} GiB, the device has "
+            f"{self.capacity_bytes / GIB:.2f} GiB"
         )
 
     @property

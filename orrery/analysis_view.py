@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hwprofiles.units import GIB
 from orrery.views import print_pairs, print_table
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> Non
     _section("Busiest links", uses)
     peak = max(memory["peak_bytes"].values())
     share = memory["peak_bytes"][memory["fullest"]] / memory["capacity_bytes"]
-    title = f"Memory: at most {peak / 2**30:.3g} GiB; {memory['fullest']} is fullest, {share:.1%}, when it holds"
+    title = f"Memory: at most {peak / GIB:.3g} GiB; {memory['fullest']} is fullest, {share:.1%}, when it holds"
     _section(title, memory["alive_at_peak"][:top])
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
+from hwprofiles.units import GIB
 from planner.configurations import ConfigSpace, Configuration, space_of
 from planner.costs import CostModel
 from planner.edge_prices import edge_prices
@@ -247,6 +248,6 @@ def _refuse(tables: _Tables, stages: int, count: int) -> None:
     layers, device = tables.model.graph.layers, tables.model.cluster.devices[tables._devices(stage)[0]]
     where = f"stage {stage + 1} of {stages}, {layers[bounds[stage]].name} to {layers[bounds[stage + 1] - 1].name},"
     raise InfeasiblePlanError(
-        f"{where} does not fit on {device.name}: needs {need_bytes / 2**30:.2f} GiB, the device has "
-        f"{tables.capacity_bytes(stage) / 2**30:.2f} GiB; use more stages or smaller micro-batches"
+        f"{where} does not fit on {device.name}: needs {need_bytes / GIB:.2f} GiB, the device has "
+        f"{tables.capacity_bytes(stage) / GIB:.2f} GiB; use more stages or smaller micro-batches"
     )

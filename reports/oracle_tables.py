@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from hwprofiles.units import HOUR_S
 from planner.oracle import OracleRow, OracleTable
 from reports.summary import Column
 from reports.units import Unit, memory_unit, plain_unit, time_unit
@@ -45,7 +46,7 @@ def _spoken(row: OracleRow) -> str:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds / 3600:.3g} h" if seconds >= 3600 else time_unit([seconds]).full(seconds)
+    return f"{seconds / HOUR_S:.3g} h" if seconds >= HOUR_S else time_unit([seconds]).full(seconds)
 
 
 def booking_line(table: OracleTable) -> str:

@@ -8,6 +8,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from hwprofiles.errors import ConfigError
+from hwprofiles.units import HOUR_S
 from reports.packing import pack_json
 from reports.page_file import write_page
 from reports.page_template import Links, rendered
@@ -41,7 +42,7 @@ def with_costs(frame: pd.DataFrame) -> pd.DataFrame:
     with_time = frame.assign(time_per_image_s=image_s)
     if "devices" not in frame:  # nothing but refusals has been stored
         return with_time
-    return with_time.assign(device_hours_per_million_images=frame["devices"] * image_s * 1e6 / 3600)
+    return with_time.assign(device_hours_per_million_images=frame["devices"] * image_s * 1e6 / HOUR_S)
 
 
 def sweep_headline(frame: pd.DataFrame) -> str:

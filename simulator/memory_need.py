@@ -5,10 +5,10 @@ import resource
 from pathlib import Path
 
 from hwprofiles.errors import InfeasiblePlanError
+from hwprofiles.units import GIB
 
 __all__ = ["available_bytes", "check_memory", "engine_bytes", "graph_bytes"]
 
-_GIB = 2**30
 _GRAPH = (80, 16, 8)  # bytes a task, a use, a dependency: the arrays of ``TaskGraph``
 # Beside the graph, measured as the growth of the resident memory of whole runs, rounded up.
 _ENGINES = {"compiled": (200, 40, 16), "simpy": (1_500, 60, 300)}
@@ -41,7 +41,7 @@ def check_memory(needed_bytes: int, what: str) -> None:
     free_bytes = available_bytes()
     if needed_bytes > free_bytes:
         raise InfeasiblePlanError(
-            f"{what} would take about {needed_bytes / _GIB:.3g} GiB of memory, and {free_bytes / _GIB:.3g} GiB are free"
+            f"{what} would take about {needed_bytes / GIB:.3g} GiB of memory, and {free_bytes / GIB:.3g} GiB are free"
         )
 
 

@@ -13,10 +13,9 @@ from executor.probe.profile import write_yaml
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.latency import Latency
 from hwprofiles.topology import read_topo
+from hwprofiles.units import GIB, GIGA, KILO, MICRO, NANO
 
 __all__ = ["LinkFit", "cluster_content", "fitted", "gpu_topology", "topology_content", "write_cluster"]
-
-GIGA, GIB, KILO, MICRO, NANO = 1e9, 2.0**30, 1e3, 1e-6, 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

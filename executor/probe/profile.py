@@ -13,11 +13,11 @@ from executor.probe.device import DeviceFacts
 from executor.probe.rows import ProbeRow
 from hwprofiles.compute import PHASES
 from hwprofiles.compute_file import catalogue
+from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
 
 __all__ = ["write_profile", "write_with_coding", "write_yaml"]
 
 _PRODUCT_PHASES = PHASES[:3]
-TERA, GIGA, GIB, MILLI, MICRO = 1e12, 1e9, 2.0**30, 1e-3, 1e-6
 
 
 def write_profile(

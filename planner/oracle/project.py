@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
+from hwprofiles.units import HOUR_S
 from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.graph import ComputationGraph
@@ -30,7 +31,6 @@ from planner.strategies import spaces_of
 __all__ = ["memory_reuse", "oracle", "question_of"]
 
 Floats = NDArray[np.float64]
-HOUR_S = 3600.0
 LEVEL_BYTES = 2**20
 """Message whose alpha the levels print."""
 

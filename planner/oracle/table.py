@@ -6,6 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from hwprofiles.units import HOUR_S
+
 __all__ = ["Booking", "Limit", "OracleRow", "OracleTable", "Simulated", "WireRow"]
 
 
@@ -116,7 +118,7 @@ class Booking:
             return None
         time_s = epochs * (known.epoch_s if known else row.epoch_s)
         return cls(
-            strategy=row.strategy, devices=row.devices, time_s=time_s, gpu_hours=row.devices * time_s / 3600,
+            strategy=row.strategy, devices=row.devices, time_s=time_s, gpu_hours=row.devices * time_s / HOUR_S,
             simulated=known is not None,
         )  # fmt: skip
 

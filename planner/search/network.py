@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import InfeasiblePlanError
+from hwprofiles.units import GIGA
 from planner.search.minplus import product
 from planner.search.problem import Floats, Ints, SearchProblem, TensorCost
 
@@ -25,7 +26,6 @@ Slot = tuple[int, Floats, Ints]
 """One consuming edge of a tensor: node, cost table, layout."""
 ALL = slice(None)
 ENTRY_BYTES = 8
-GB = 1e9
 
 
 class Factor(Protocol):
@@ -190,8 +190,8 @@ class Network:
         """
         if entries * ENTRY_BYTES > self.limit_bytes:
             raise InfeasiblePlanError(
-                f"exact search needs a table of {entries * ENTRY_BYTES / GB:.2g} GB, above the limit of "
-                f"{self.limit_bytes / GB:.2g} GB; offer fewer configurations per layer"
+                f"exact search needs a table of {entries * ENTRY_BYTES / GIGA:.2g} GB, above the limit of "
+                f"{self.limit_bytes / GIGA:.2g} GB; offer fewer configurations per layer"
             )
 
     def remove(self, node: int, *, joined: int) -> None:

@@ -1,0 +1,8 @@
+"""Factors between the units of files, data sheets and readers and the SI units inside."""
+
+__all__ = ["BITS_PER_BYTE", "GIB", "GIGA", "HOUR_S", "KILO", "MICRO", "MILLI", "NANO", "TERA"]
+
+TERA, GIGA, KILO, MILLI, MICRO, NANO = 1e12, 1e9, 1e3, 1e-3, 1e-6, 1e-9
+GIB = 2.0**30
+BITS_PER_BYTE = 8
+HOUR_S = 3600.0
