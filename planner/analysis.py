@@ -10,6 +10,7 @@ from planner.memory_curve import MemoryCurve, memory_curve
 from planner.plan import Progress
 from planner.program import Program
 from planner.program_path import Path, program_path
+from planner.readings import ITERATIONS
 from planner.replay import Replay, Shares, replay
 from planner.sensitivity import Sensitivity, sensitivities
 from simulator.timeline import resource_use, union
@@ -54,7 +55,7 @@ class Analysis:
         return self.memory.alive(self.memory.fullest, self.memory.peak_time_s(self.memory.fullest))
 
 
-def analyse(program: Program, *, iterations: int = 4, progress: Progress = None) -> Analysis:
+def analyse(program: Program, *, iterations: int = ITERATIONS, progress: Progress = None) -> Analysis:
     """Replay a program and say what its iteration waits for.
 
     Args:

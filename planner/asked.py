@@ -7,14 +7,11 @@ from hwprofiles.errors import ConfigError
 from planner.compressed import Compressed
 from planner.cut import Cut
 from planner.exchange_order import check_exchange_order
-from planner.hybrid_search import HYBRID
 from planner.keeping import Keeping
 from planner.pipeline import Pipeline, has_stages
+from planner.strategies import SEARCHED
 
-__all__ = ["SEARCHED", "Asked"]
-
-SEARCHED = ("layerwise", HYBRID)
-"""Strategies that are searched."""
+__all__ = ["Asked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

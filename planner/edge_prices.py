@@ -11,6 +11,7 @@ from planner.compression import Compression
 from planner.configurations import ConfigSpace
 from planner.costs import CostModel, EdgeTable
 from planner.graph import Edge
+from planner.readings import ITERATIONS
 from planner.regions import needed, pieces_of
 from simulator.memory_need import check_memory, engine_bytes, graph_bytes
 
@@ -18,8 +19,6 @@ __all__ = ["check_messages", "edge_prices"]
 
 Floats = NDArray[np.float64]
 
-_ITERATIONS = 4
-"""Iterations of a replay."""
 _USES = 2
 """Links of a route, at the least."""
 _LOWERED_BYTES = 400
@@ -79,7 +78,7 @@ def check_messages(model: CostModel, spaces: Sequence[ConfigSpace]) -> None:
     most = sum(int(spaces[edge.producer].parts[0] * spaces[edge.consumer].parts[0]) for edge in model.graph.edges)
     if most > _FEW:
         messages = sum(_messages(model, spaces, u) for u in range(len(spaces)))
-        counts = {"tasks": messages * _ITERATIONS, "uses": messages * _ITERATIONS * _USES, "dependencies": 0}
+        counts = {"tasks": messages * ITERATIONS, "uses": messages * ITERATIONS * _USES, "dependencies": 0}
         replay_bytes = graph_bytes(**counts) + engine_bytes(**counts, engine="compiled")
         check_memory(messages * _LOWERED_BYTES + replay_bytes, f"simulating {messages:,} transfers an iteration")
 

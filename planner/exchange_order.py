@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from planner.program import KINDS, Collective, Program
-from planner.readings import Reading, read
+from planner.readings import ITERATIONS, Reading, read
 from planner.replay import replay
 from planner.streams.paths import dependency_distances
 from simulator.engine import simulate
@@ -38,7 +38,6 @@ SLICE_BYTES = (float("inf"), 2.0**22, 2.0**20)
 up."""
 _LATENCY_SHARE = 0.05
 """Of a slice's time that its latency may take; slices are larger where it would take more."""
-_ITERATIONS = 4
 _TRIES = 2
 """Orders by reuse that are simulated, each from the times under the one before."""
 _UPDATE = KINDS.index("update")
@@ -237,7 +236,7 @@ def _by_reuse(program: Program) -> list[int]:
     Args:
         program: With some order, whose steady iteration says when gradients are there.
     """
-    reading = read(program, iterations=_ITERATIONS)
+    reading = read(program, iterations=ITERATIONS)
     made_s = _made_s(program, reading)
     taken_s = (alone_s(reading.graph) + reading.graph.latency_s)[: program.size]
     distance = dependency_distances(program.graph)
@@ -261,7 +260,7 @@ def _by_reuse(program: Program) -> list[int]:
 
 def _made_s(program: Program, reading: Reading) -> Floats:
     """When the gradients of each sum are there, in a steady iteration; 0 for other tasks."""
-    ends_s = simulate(reading.graph).end_s[reading.task_of[_ITERATIONS - 2]]
+    ends_s = simulate(reading.graph).end_s[reading.task_of[ITERATIONS - 2]]
     late = np.repeat(np.arange(program.size), np.diff(program.after_start))
     made_s = np.zeros(program.size)
     computed = program.is_compute[program.after]

@@ -19,10 +19,13 @@ from planner.network import Network, network_of
 from planner.program import Collective, Program
 from simulator.task_graph import TaskGraph
 
-__all__ = ["Reading", "read"]
+__all__ = ["ITERATIONS", "Reading", "read"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+ITERATIONS = 4
+"""Replayed in a row, for the steady state."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,6 +22,7 @@ from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.moves import Change, Moves, Spaces
 from planner.program import Program
+from planner.search.bounds import SLACK
 from planner.strategies import Strategy
 
 __all__ = ["Refined", "refine"]
@@ -31,8 +32,6 @@ WAVE = 4
 PATIENCE = 80
 """Plans without an improvement after which a walk gives way to the next; the last goes on.  40 left AlexNet on 16
 GPUs at a gap of 18 %, 80 at 9 %, in the same 200 plans."""
-SLACK = 1e-9
-"""Relative room for rounding between a bound and a simulated time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

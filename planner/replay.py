@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hwprofiles.errors import ConfigError
 from planner.comparison import LinkUse
 from planner.program import KINDS, Program
-from planner.readings import Reading, read
+from planner.readings import ITERATIONS, Reading, read
 from simulator.chrome_trace import write_trace
 from simulator.engine import simulate
 from simulator.task_graph import Schedule
@@ -207,7 +207,12 @@ def _covered_s(start_s: Floats, end_s: Floats) -> float:
 
 
 def replay(
-    program: Program, *, overlap: bool = True, contention: bool = True, iterations: int = 4, engine: str = "auto"
+    program: Program,
+    *,
+    overlap: bool = True,
+    contention: bool = True,
+    iterations: int = ITERATIONS,
+    engine: str = "auto",
 ) -> Replay:
     """Replay several iterations of a program.
 

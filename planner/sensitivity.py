@@ -7,7 +7,7 @@ import numpy as np
 
 from hwprofiles.device_graph import DeviceGraph, Latency, Link
 from planner.program import Program
-from planner.readings import read
+from planner.readings import ITERATIONS, read
 from planner.replay import Replay, replay
 from simulator.engine import simulate
 from simulator.task_graph import TaskGraph
@@ -45,7 +45,7 @@ class Sensitivity:
 
 
 def sensitivities(
-    program: Program, *, iterations: int = 4, progress: Callable[[str, int, int], None] | None = None
+    program: Program, *, iterations: int = ITERATIONS, progress: Callable[[str, int, int], None] | None = None
 ) -> tuple[Sensitivity, ...]:
     """Replay the program with every link class's bandwidth and latency, and every device kind's speed, changed.
 

@@ -37,12 +37,12 @@ from executor.validation.variants import Variant, variants_of
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.asked import SEARCHED
 from planner.graph import ComputationGraph
 from planner.hybrid_search import HYBRID
 from planner.models import load_model
 from planner.plan import Plan, lower_plan, make_plan
 from planner.program import Program
+from planner.strategies import SEARCHED
 
 __all__ = ["validate"]
 

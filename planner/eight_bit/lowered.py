@@ -12,7 +12,7 @@ from hwprofiles.device_graph import DeviceGraph
 from planner.compressed import PLAIN, Compressed
 from planner.costs import CostModel
 from planner.cut import cut_of
-from planner.eight_bit.tables import BASELINES_S, linear_layers, read_table
+from planner.eight_bit.tables import BASELINES_S, SAMPLES, linear_layers, read_table
 from planner.models import load_model
 from planner.plan import lowered
 from planner.program import KINDS, Program
@@ -23,8 +23,6 @@ __all__ = ["machine_iteration_s"]
 
 _COLUMNS = {"forward": "fprop", "activation_gradient": "bprop", "weight_gradient": "update"}
 """Of Table 4, by kind of task."""
-_SAMPLES = 128
-"""Of a GPU, and of a sub-batch."""
 
 
 def machine_iteration_s(cluster: DeviceGraph, *, bits: int, kernels: str = "nervana") -> float:
@@ -39,7 +37,7 @@ def machine_iteration_s(cluster: DeviceGraph, *, bits: int, kernels: str = "nerv
         kernels: ``nervana`` or ``convnet2``.
     """
     devices = len(cluster.devices)
-    graph = load_model("alexnet-3072", batch=_SAMPLES * devices)
+    graph = load_model("alexnet-3072", batch=SAMPLES * devices)
     program = lowered(
         CostModel(graph, cluster, "ps-spread"),
         named_strategy("owt", graph, devices),

@@ -37,7 +37,7 @@ BITS = (32, 8)
 MACHINES, DEVICES_PER_MACHINE = 32, 3
 """Of the cluster of Appendix A.2."""
 SAMPLES = 128
-"""Of a device."""
+"""Of a device, and of a sub-batch."""
 BASELINES_S = {"nervana": 0.1041, "convnet2": 17.0 / 96}
 """One iteration of one device with either kernels: Table 4's total, and the baseline of Table 7 over its 96 devices."""
 GRADIENT_S = 1.9e-3

@@ -16,7 +16,7 @@ from planner.search.problem import Bools, Floats, SearchProblem
 __all__ = ["Relaxation", "edge_bounds", "keep_within", "prune", "relax", "tree_bounds"]
 
 SLACK = 1e-9
-"""Relative room for rounding: a configuration is dropped only where its bound is above by more than this."""
+"""Relative room for rounding: what a bound is to rule out, it must be above by more than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

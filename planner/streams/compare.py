@@ -15,6 +15,7 @@ from planner.costs import CostModel
 from planner.graph import ComputationGraph
 from planner.lowering import lower
 from planner.program import KINDS, Program
+from planner.readings import ITERATIONS
 from planner.replay import Replay
 from planner.strategies import named_strategy, spaces_of
 from planner.streams.decompose import Decomposed, decompose
@@ -36,7 +37,6 @@ __all__ = [
 Floats = NDArray[np.float64]
 BINS = 400
 """Of the curve of occupancy over an iteration."""
-ITERATIONS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

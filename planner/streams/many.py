@@ -23,20 +23,20 @@ from planner.costs import CostModel
 from planner.graph import ComputationGraph
 from planner.lowering import lower
 from planner.program import KINDS, Program
+from planner.readings import ITERATIONS
 from planner.strategies import named_strategy, spaces_of
 from planner.streams.decompose import Decomposed, decompose
 from planner.streams.paths import dependency_distances
 from planner.streams.plan import StreamPlan, pairs_of, replay_streams
 from planner.streams.schedules import check_streams, schedule
 
-__all__ = ["EXCHANGE_ORDERS", "PLACES", "Arrangement", "ManyDevices", "arrange", "arranged"]
+__all__ = ["PLACES", "SHARING_ORDERS", "Arrangement", "ManyDevices", "arrange", "arranged"]
 
 Ints = NDArray[np.int64]
 PLACES = ("delayed", "even", "hurried")
 """Of a layer's weight gradient beside the activation gradients."""
-EXCHANGE_ORDERS = ("ready", "reuse")
+SHARING_ORDERS = ("ready", "reuse")
 """Exchanges share links as they become ready, or go by their reuse distance, the first layers first."""
-ITERATIONS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Arrangement:
 
     name: str
     exchange: str
-    """One of ``EXCHANGE_ORDERS``."""
+    """One of ``SHARING_ORDERS``."""
     places: Mapping[str, str]
     """By trained layer, one of ``PLACES``; empty where all gradients are on one stream."""
     iteration_s: float
@@ -104,10 +104,10 @@ def arrange(
     streams = schedule(work, "asynchronous", launch_of(model.profiles[0]))
     for profile in model.profiles:
         check_streams(streams, launch_of(profile))
-    total = 2 + len(PLACES) * len(EXCHANGE_ORDERS) + 2 * min(tries, len(trained))
+    total = 2 + len(PLACES) * len(SHARING_ORDERS) + 2 * min(tries, len(trained))
     seen = _Counted(progress, total)
-    found = [_one_stream(work, order, seen) for order in EXCHANGE_ORDERS]
-    for place, order in product(PLACES, EXCHANGE_ORDERS):
+    found = [_one_stream(work, order, seen) for order in SHARING_ORDERS]
+    for place, order in product(PLACES, SHARING_ORDERS):
         found.append(_simulated(work, streams, dict.fromkeys(trained, place), order, f"all {place}", seen))
     best = min(found, key=lambda row: row.iteration_s)
     if best.places:
@@ -176,7 +176,7 @@ def arranged(program: Program, streams: StreamPlan, places: Mapping[str, str], o
         program: Decomposed.
         streams: The streams of its tasks.
         places: By layer with parameters, one of ``PLACES``.
-        order: One of ``EXCHANGE_ORDERS``.
+        order: One of ``SHARING_ORDERS``.
 
     Raises:
         ConfigError: An unknown place or order.
@@ -195,8 +195,8 @@ def arranged(program: Program, streams: StreamPlan, places: Mapping[str, str], o
 
 def _exchange_priority(program: Program, order: str) -> Ints:
     """Of collectives, higher the sooner their parameters are used again."""
-    if order not in EXCHANGE_ORDERS:
-        raise ConfigError(f"order of exchanges must be one of {', '.join(EXCHANGE_ORDERS)}, got {order!r}")
+    if order not in SHARING_ORDERS:
+        raise ConfigError(f"order of exchanges must be one of {', '.join(SHARING_ORDERS)}, got {order!r}")
     if order == "ready":
         return np.zeros(program.size, dtype=np.int64)
     distance = np.array(dependency_distances(program.graph))

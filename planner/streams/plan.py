@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.message_overheads import message_overheads_of
-from planner.readings import Reading, read
+from planner.readings import ITERATIONS, Reading, read
 from planner.replay import Replay
 from planner.streams.decompose import Decomposed
 from simulator.engine import simulate
@@ -92,7 +92,7 @@ def _with_order(start: Ints, after: Ints, size: int, plan: StreamPlan, iteration
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=total))]), values
 
 
-def replay_streams(work: Decomposed, plan: StreamPlan, *, iterations: int = 4, engine: str = "auto") -> Replay:
+def replay_streams(work: Decomposed, plan: StreamPlan, *, iterations: int = ITERATIONS, engine: str = "auto") -> Replay:
     """Replay several iterations; times are read off as of any replay.
 
     Raises:

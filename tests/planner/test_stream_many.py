@@ -13,7 +13,7 @@ from planner.models import ModelBuilder, load_model
 from planner.program import KINDS
 from planner.strategies import named_strategy, spaces_of
 from planner.streams.decompose import decompose
-from planner.streams.many import EXCHANGE_ORDERS, PLACES, arrange, arranged
+from planner.streams.many import PLACES, SHARING_ORDERS, arrange, arranged
 from planner.streams.plan import replay_streams
 from planner.streams.schedules import schedule
 
@@ -81,7 +81,7 @@ def test_the_choice_is_near_that_of_every_combination():
     trained = [layer.name for layer in graph.layers if layer.parameter_count]
     times = [
         replay_streams(work, arranged(work.program, plan, dict(zip(trained, places, strict=True)), order)).iteration_s
-        for places in product(PLACES, repeat=len(trained)) for order in EXCHANGE_ORDERS
+        for places in product(PLACES, repeat=len(trained)) for order in SHARING_ORDERS
     ]  # fmt: skip
     found = arrange(graph, cluster_of("p100-4x4", 2))
     assert min(times) * (1 - 1e-9) <= found.chosen.iteration_s <= min(times) * 1.02
