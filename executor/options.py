@@ -8,7 +8,10 @@ import msgspec
 from executor.optimizer_spec import OptimizerSpec
 from hwprofiles.errors import ConfigError
 
-__all__ = ["RunOptions", "read_options", "write_options"]
+__all__ = ["JOIN_BYTES", "RunOptions", "read_options", "write_options"]
+
+JOIN_BYTES = 4 * 1024.0 * 1024.0
+"""Gradients of several layers that have two replicas are summed as one buffer up to this size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +37,8 @@ class RunOptions:
     """``auto``, ``cpu`` or ``cuda``."""
     threads: int = 0
     """Threads that a rank computes with; 0: the machine's cores, shared equally."""
-    join_bytes: float = 4 * 1024.0 * 1024.0
-    """Gradients of several layers are summed as one buffer up to this size; see ``reduction.longest_bytes``."""
+    join_bytes: float = JOIN_BYTES
+    """Gradients of several layers are summed as one buffer up to this size; see ``executor.sums.longest_bytes``."""
     memory: bool = False
     """Count what the first iterations allocate, exactly; on a processor this slows them down."""
     checkpoint: str = ""

@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 from itertools import groupby
 
+from executor.options import JOIN_BYTES
 from executor.rank_program import RankProgram
 from planner.compression import Compression
 
 __all__ = ["JOIN_BYTES", "MOST_JOIN_BYTES", "Chain", "chains_of", "joined_sums", "longest_bytes"]
 
-JOIN_BYTES = 4 * 1024 * 1024
-"""Gradients of several layers that have two replicas are summed as one buffer up to this size."""
 MOST_JOIN_BYTES = 25 * 1024 * 1024
-"""And up to this size however many they have."""
+"""Gradients are summed as one buffer up to this size however many replicas they have."""
 
 
 @dataclass(frozen=True, slots=True)
