@@ -15,11 +15,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from torch.distributed import TCPStore
 
 from executor.guarded import launcher_of
 from executor.lowered import program_of
 from executor.options import RunOptions
-from executor.places import free_port
+from executor.places import free_port, local_environment
 from executor.resume import Checkpoints
 from hwprofiles.catalogue import load_cluster
 from planner.models import load_model
@@ -210,3 +211,63 @@ def test_a_checkpoint_that_is_never_whole(outcomes):
     """The one before it stays."""
     check(outcomes["checkpoint"], r"rank [01], step \d+: hangs: no progress for \d+ s while saving")
     assert saved_step(outcomes["checkpoint"].folder / "checkpoint") == 3
+
+
+LONELY = """
+import time
+from executor.guard import guarded
+from executor.rank_process import serve
+from executor.status import RankState
+from executor.verdict import Patience
+
+def work(where, status):
+    with guarded(where, status, Patience(stall_s=30.0), str):
+        status.step(3)
+        while True:
+            status.at(7, RankState.COMPUTING)
+            time.sleep(0.01)
+
+serve(work)
+"""
+
+
+def guard_of(pid):
+    """The only child of a rank."""
+    found = [int(path.name) for path in Path("/proc").glob("[0-9]*") if launcher_of(int(path.name)) == pid]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("deed", "line"),
+    [
+        ("kill the guard", "orrery: rank 0: its guard has ended, or had no answer from 127.0.0.1:{port}, where .*"),
+        (
+            "close the store",
+            "orrery: rank 0, step 3, .*: has lost the store, .*: 127.0.0.1:{port}, where .*",
+        ),
+    ],
+    ids=["guard", "store"],
+)
+def test_a_rank_outlives_neither_its_guard_nor_the_store(tmp_path, deed, line):
+    """Nobody would watch it any more."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    environment = local_environment(0, 1, store.port, 1) | {MARK: f"orrery-{tmp_path}"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONELY], env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True
+    )
+    deadline_s = time.monotonic() + WAIT_S
+    while not store.check(["orrery/guards/0/rank-0"]):
+        assert process.poll() is None
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    port = store.port
+    if deed == "kill the guard":
+        os.kill(guard_of(process.pid), signal.SIGKILL)
+    else:
+        del store
+    _, error = process.communicate(timeout=TOLD_S)
+
+    assert process.returncode == 1
+    assert re.fullmatch(line.format(port=port), error.strip())
+    assert marked(environment[MARK]) == []
