@@ -1,5 +1,6 @@
-"""What all tests share: one hypothesis profile, and compiled modules for the processes that they start."""
+"""What all tests share: one hypothesis profile, compiled modules for the processes that they start, few collections."""
 
+import gc
 import os
 import sys
 
@@ -12,3 +13,6 @@ sys.dont_write_bytecode = False
 # The machine may be shared: no test depends on how long an example takes, and failures repeat.
 settings.register_profile("orrery", deadline=None, derandomize=True)
 settings.load_profile("orrery")
+
+# Looking for cycles after every 700 new objects, as Python does, is a tenth of the time of tests of the planner.
+gc.set_threshold(50_000, 10, 10)
