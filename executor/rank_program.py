@@ -17,7 +17,7 @@ from executor.samples import Samples
 from planner.compression import Compression
 from planner.configurations import ConfigSpace
 from planner.cut import interleaved
-from planner.departures import JOIN_BYTES, phases
+from planner.departures import MESSAGE_JOIN_BYTES, phases
 from planner.graph import ComputationGraph, Edge
 from planner.program import KINDS, Program
 from planner.regions import Boxes, held, needed
@@ -88,7 +88,7 @@ def _box_of(boxes: Boxes, part: int) -> Box:
     return Box(tuple(boxes.low[part].tolist()), tuple(boxes.high[part].tolist()))
 
 
-def messages_of(program: Program, *, join_bytes: int = JOIN_BYTES) -> list[Message]:
+def messages_of(program: Program, *, join_bytes: int = MESSAGE_JOIN_BYTES) -> list[Message]:
     """All messages of an iteration, in the order in which ranks send them.
 
     Those of different sub-batches stay apart: none waits for another's.

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from planner.program import KINDS, Program
 
-__all__ = ["JOIN_BYTES", "PAIR_BYTES", "Departures", "phases", "program_order"]
+__all__ = ["MESSAGE_JOIN_BYTES", "PAIR_BYTES", "Departures", "phases", "program_order"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-JOIN_BYTES = 64 * 1024
+MESSAGE_JOIN_BYTES = 64 * 1024
 """Regions of one tensor for one device, ready at once, travel as one message up to this size: a message costs gloo
 about 0.4 ms, which is 64 KB at the 150 MB/s that it moves in messages of that size."""
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.departures import JOIN_BYTES, phases
+from planner.departures import MESSAGE_JOIN_BYTES, phases
 from planner.keeping import PartMemory
 from planner.program import Program
 from planner.regions import held, needed
@@ -77,13 +77,13 @@ def _joined(program: Program, transfers: Ints) -> Bools:
     key = np.column_stack([*names, program.device[transfers], program.peer[transfers]])
     order = np.lexsort((transfers, *key.T))
     same = (key[order[1:]] == key[order[:-1]]).all(axis=1)
-    if not (same & (size[order[1:]] + size[order[:-1]] <= JOIN_BYTES)).any():
+    if not (same & (size[order[1:]] + size[order[:-1]] <= MESSAGE_JOIN_BYTES)).any():
         return together
     filled, last = 0.0, -1
     for n in (np.flatnonzero(same) + 1).tolist():
         if n - 1 != last:  # the first of several
             filled = size[order[n - 1]]
-        if filled + size[order[n]] <= JOIN_BYTES:
+        if filled + size[order[n]] <= MESSAGE_JOIN_BYTES:
             filled += size[order[n]]
             together[order[n - 1 : n + 1]] = True
         else:

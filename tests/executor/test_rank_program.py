@@ -11,7 +11,7 @@ from plans import program_of, questions
 
 from executor.boxes import Box
 from executor.rank_program import RankProgram, messages_of
-from planner.departures import JOIN_BYTES
+from planner.departures import MESSAGE_JOIN_BYTES
 from planner.program import KINDS
 
 pytestmark = pytest.mark.timeout(120)
@@ -27,7 +27,7 @@ def transfers_of(program):
     return np.flatnonzero(program.kind == KINDS.index("transfer")).tolist()
 
 
-@given(program=programs(), join_bytes=st.sampled_from([0, 1000, JOIN_BYTES, 2**40]))
+@given(program=programs(), join_bytes=st.sampled_from([0, 1000, MESSAGE_JOIN_BYTES, 2**40]))
 def test_every_transfer_travels_once_as_the_program_says(program, join_bytes):
     messages = messages_of(program, join_bytes=join_bytes)
     assert Counter(task for message in messages for task in message.tasks) == Counter(transfers_of(program))
@@ -40,7 +40,7 @@ def test_every_transfer_travels_once_as_the_program_says(program, join_bytes):
         assert message.elements * program.graph.element_bytes == program.size_bytes[list(message.tasks)].sum()
 
 
-@given(program=programs(), join_bytes=st.sampled_from([0, 1000, JOIN_BYTES, 2**40]))
+@given(program=programs(), join_bytes=st.sampled_from([0, 1000, MESSAGE_JOIN_BYTES, 2**40]))
 def test_regions_of_one_tensor_and_phase_are_joined_up_to_the_size(program, join_bytes):
     rows = {}
     for message in messages_of(program, join_bytes=join_bytes):
