@@ -223,14 +223,6 @@ def test_convolution(data):
         check(graph, degrees_of(draw, layer), numbers(sizes, 0), weights_first=draw(st.booleans()))
 
 
-@pytest.mark.parametrize(("dtype", "relative"), [(torch.float64, RELATIVE), (torch.float32, 1e-4)])
-def test_many_weights_over_few_windows_are_one_product(dtype, relative):
-    operation = Convolution(channels=160, kernel=(3, 3), stride=(2, 1), pad=(1, 1), dilation=(1, 1))
-    graph = graph_of((2, 160, 3, 4), (operation, "input"))
-    assert keeping.as_product(operation, 160 * 160, 2 * 2 * 4)
-    check(graph, (1, 1, 1, 1), numbers((2, 160, 3, 4), 0, dtype=dtype), relative=relative)
-
-
 @settings(max_examples=400)
 @given(st.data())
 def test_pooling(data):
