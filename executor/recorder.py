@@ -87,8 +87,8 @@ class Recorder:
 
     def timed(self, task: int, work: Callable[[], None], *, least_s: float = 0.0) -> None:
         """Run a task of this iteration; wait until at least so many seconds are over."""
-        begin = time.perf_counter()
         self._starts[task] = self._device.mark()  # without the lock: nobody else is at this task
+        begin = time.perf_counter()  # read second: a rank that is put aside between the two lasts longer, not shorter
         work()
         if least_s and (left := begin + least_s - time.perf_counter()) > 0:
             time.sleep(left)

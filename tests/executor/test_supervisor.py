@@ -196,6 +196,11 @@ def supervised(tmp_path, deed, wrapper):
     return board, process
 
 
+def state(thread):
+    """The state of a thread, as a letter of ``ps``."""
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 def wait_until_gone(board):
     """Fail if a process is left after 2 s."""
     deadline_s = time.monotonic() + 2
@@ -237,7 +242,7 @@ def test_a_stopped_rank_does_not_outlive_a_killed_supervisor(tmp_path):
     board, process = supervised(tmp_path, "work", ())
     stopped = board.rows()[0].pid
     os.kill(stopped, signal.SIGSTOP)
-    while Path(f"/proc/{stopped}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+    while any(state(thread) != "T" for thread in Path(f"/proc/{stopped}/task").iterdir()):  # the last one counts
         time.sleep(0.01)
 
     process.kill()
