@@ -3,7 +3,9 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from executor.boxes import Box
@@ -15,26 +17,16 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = 2**64 - 1
 _BITS = 53
 _CHUNK, _DEVICE_CHUNK = 2**14, 2**24
-"""Numbers made at once: what stays in a core's cache (and torch does not split over threads), and what keeps an
-accelerator busy."""
+"""Numbers made at once: what stays in a core's cache, and what keeps an accelerator busy."""
+_STEPS = np.arange(_CHUNK, dtype=np.uint64) * _GOLDEN
+
+Words = NDArray[np.uint64]
 
 
 def _signed(value: int) -> int:
     """An unsigned 64-bit number as the two's complement that tensors hold."""
     value &= _MASK
     return value - 2**64 if value >= 2**63 else value
-
-
-def _shift(value: Tensor, by: int, out: Tensor) -> Tensor:
-    """Logical shift to the right."""
-    return torch.bitwise_right_shift(value, by, out=out).bitwise_and_((1 << (64 - by)) - 1)
-
-
-def _mix(value: Tensor, scratch: Tensor) -> Tensor:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), modulo 2^64, in place."""
-    value.bitwise_xor_(_shift(value, 30, scratch)).mul_(_signed(_FIRST))
-    value.bitwise_xor_(_shift(value, 27, scratch)).mul_(_signed(_SECOND))
-    return value.bitwise_xor_(_shift(value, 31, scratch))
 
 
 def key_of(*words: int) -> int:
@@ -61,24 +53,18 @@ def uniform(key: int, box: Box, whole: Sequence[int], *, dtype: torch.dtype, dev
     Returns:
         Shape of the box.
     """
-    rows, run = _runs(box, whole, device)
-    out = torch.empty(len(rows), run, dtype=dtype, device=device)
-    bits = 24 if dtype == torch.float32 else _BITS
-    chunk = _CHUNK if out.device.type == "cpu" else _DEVICE_CHUNK
-    width, height = max(min(run, chunk), 1), max(chunk // max(run, 1), 1)
-    steps = torch.arange(width, device=device).mul_(_signed(_GOLDEN))
-    buffers = torch.empty(2, min(height, len(rows)) * width, dtype=torch.int64, device=device)
-    for top in range(0, len(rows), height):
-        for left in range(0, run, width):
-            part = out[top : top + height, left : left + width]
-            value, scratch = buffers[:, : part.numel()].view(2, *part.shape)
-            first = (rows[top : top + height] + left).mul_(_signed(_GOLDEN)).add_(key)
-            torch.add(first, steps[: part.shape[1]], out=value)
-            part.copy_(_shift(_mix(value, scratch), 64 - bits, scratch)).mul_(2.0**-bits)
-    return out.view(box.shape)
+    out = torch.empty(box.shape, dtype=dtype, device=device)
+    starts, run = _runs(box, whole)
+    rows, bits = out.view(len(starts), run), 24 if dtype == torch.float32 else _BITS
+    if out.device.type == "cpu":
+        _fill_array(rows.numpy(), starts * _GOLDEN + (key & _MASK), bits)
+    else:
+        first = torch.from_numpy(starts.view(np.int64)).to(device).mul_(_signed(_GOLDEN)).add_(key)
+        _fill_tensor(rows, first, bits)
+    return out
 
 
-def _runs(box: Box, whole: Sequence[int], device: torch.device | str) -> tuple[Tensor, int]:
+def _runs(box: Box, whole: Sequence[int]) -> tuple[Words, int]:
     """A box as runs of neighbouring positions: where each starts, shape (R, 1), and how long they all are."""
     split, run = len(whole), 1
     while split:
@@ -86,9 +72,56 @@ def _runs(box: Box, whole: Sequence[int], device: torch.device | str) -> tuple[T
         run *= box.shape[split]
         if box.shape[split] < whole[split]:
             break
-    index = torch.zeros((), dtype=torch.int64, device=device)
+    index: Words = np.zeros((), dtype=np.uint64)
     for d in range(split):
-        index = index[..., None] * whole[d] + torch.arange(box.low[d], box.high[d], device=device)
+        index = index[..., None] * whole[d] + np.arange(box.low[d], box.high[d], dtype=np.uint64)
     if whole:
         index = (index * whole[split] + box.low[split]) * math.prod(whole[split + 1 :])
-    return index.view(-1, 1), run
+    return index.reshape(-1, 1), run
+
+
+def _fill_array(out: NDArray[np.floating], first: Words, bits: int) -> None:
+    """Fill rows with the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), modulo 2^64.
+
+    Args:
+        out: Shape (rows, run).
+        first: What the first number of each row is made of, shape (rows, 1).
+        bits: Random ones of a number.
+    """
+    rows, run = out.shape
+    width, height = max(min(run, _CHUNK), 1), max(_CHUNK // max(run, 1), 1)
+    buffers = np.empty((2, min(height, rows) * width), dtype=np.uint64)
+    for top in range(0, rows, height):
+        for left in range(0, run, width):
+            part = out[top : top + height, left : left + width]
+            value, scratch = buffers[:, : part.size].reshape(2, *part.shape)
+            np.add(first[top : top + height] + left * _GOLDEN % 2**64, _STEPS[: part.shape[1]], out=value)
+            for shift, factor in ((30, _FIRST), (27, _SECOND)):
+                np.bitwise_xor(value, np.right_shift(value, shift, out=scratch), out=value)
+                np.multiply(value, factor, out=value)
+            np.bitwise_xor(value, np.right_shift(value, 31, out=scratch), out=value)
+            np.right_shift(value, 64 - bits, out=value)
+            np.copyto(part, value.view(np.int64), casting="unsafe")  # exact, and quicker than from unsigned ones
+            np.multiply(part, 2.0**-bits, out=part)
+
+
+def _fill_tensor(out: Tensor, first: Tensor, bits: int) -> None:
+    """As ``_fill_array``, on any device, in the two's complement."""
+    rows, run = out.shape
+    width, height = max(min(run, _DEVICE_CHUNK), 1), max(_DEVICE_CHUNK // max(run, 1), 1)
+    steps = torch.arange(width, device=out.device).mul_(_signed(_GOLDEN))
+    buffers = torch.empty(2, min(height, rows) * width, dtype=torch.int64, device=out.device)
+    for top in range(0, rows, height):
+        for left in range(0, run, width):
+            part = out[top : top + height, left : left + width]
+            value, scratch = buffers[:, : part.numel()].view(2, *part.shape)
+            torch.add(first[top : top + height] + _signed(left * _GOLDEN), steps[: part.shape[1]], out=value)
+            for shift, factor in ((30, _FIRST), (27, _SECOND)):
+                value.bitwise_xor_(_shifted(value, shift, scratch)).mul_(_signed(factor))
+            value.bitwise_xor_(_shifted(value, 31, scratch))
+            part.copy_(_shifted(value, 64 - bits, scratch)).mul_(2.0**-bits)
+
+
+def _shifted(value: Tensor, by: int, out: Tensor) -> Tensor:
+    """Logical shift to the right."""
+    return torch.bitwise_right_shift(value, by, out=out).bitwise_and_((1 << (64 - by)) - 1)

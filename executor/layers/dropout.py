@@ -30,7 +30,8 @@ class Dropout:
         whole = (place.samples.batch, *place.layer.output.sizes[1:])
         boxes = place.samples.boxes(place.held)
         rows = [uniform(key, box, whole, dtype=output.dtype, device=output.device) for box in boxes]
-        self._factor = (torch.cat(rows) >= self._share).to(output.dtype).mul_(1 / (1 - self._share))
+        random = torch.cat(rows) if len(rows) > 1 else rows[0]
+        self._factor = random.ge_(self._share).mul_(1 / (1 - self._share))
         return output * self._factor
 
     def backward(self, gradient: Tensor) -> Tensor:

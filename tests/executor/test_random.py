@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import executor.random
 from executor.boxes import Box, whole_box
-from executor.random import key_of, uniform
+from executor.random import _fill_tensor, _runs, _signed, key_of, uniform
 
 GOLDEN = 0x9E3779B97F4A7C15
 
@@ -37,10 +37,15 @@ def test_every_box_holds_the_numbers_of_its_positions(dtype, bits, chunk, data):
     key = key_of(data.draw(st.integers(0, 2**64 - 1)), 3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executor.random, "_CHUNK", chunk)
+        patch.setattr(executor.random, "_DEVICE_CHUNK", chunk)
         got = uniform(key, box, whole, dtype=dtype, device="cpu")
+        starts, run = _runs(box, whole)
+        of_tensors = torch.empty(len(starts), run, dtype=dtype)
+        _fill_tensor(of_tensors, torch.from_numpy(starts.view(np.int64)).mul(_signed(GOLDEN)).add(key), bits)
     expected = reference(key, whole, bits)[box.within(whole_box(whole))]
     assert got.dtype == dtype
     assert np.array_equal(got.double().numpy(), expected)
+    assert np.array_equal(of_tensors.view(box.shape).double().numpy(), expected)  # as on other devices
 
 
 @given(words=st.lists(st.integers(-(2**63), 2**64 - 1), max_size=4))
