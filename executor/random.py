@@ -57,14 +57,14 @@ def uniform(key: int, box: Box, whole: Sequence[int], *, dtype: torch.dtype, dev
     starts, run = _runs(box, whole)
     rows, bits = out.view(len(starts), run), 24 if dtype == torch.float32 else _BITS
     if out.device.type == "cpu":
-        _fill_array(rows.numpy(), starts * _GOLDEN + (key & _MASK), bits)
+        _fill_array(rows.numpy(), starts.view(np.uint64) * _GOLDEN + (key & _MASK), bits)
     else:
-        first = torch.from_numpy(starts.view(np.int64)).to(device).mul_(_signed(_GOLDEN)).add_(key)
+        first = torch.from_numpy(starts).to(device).mul_(_signed(_GOLDEN)).add_(key)
         _fill_tensor(rows, first, bits)
     return out
 
 
-def _runs(box: Box, whole: Sequence[int]) -> tuple[Words, int]:
+def _runs(box: Box, whole: Sequence[int]) -> tuple[NDArray[np.int64], int]:
     """A box as runs of neighbouring positions: where each starts, shape (R, 1), and how long they all are."""
     split, run = len(whole), 1
     while split:
@@ -72,9 +72,9 @@ def _runs(box: Box, whole: Sequence[int]) -> tuple[Words, int]:
         run *= box.shape[split]
         if box.shape[split] < whole[split]:
             break
-    index: Words = np.zeros((), dtype=np.uint64)
+    index: NDArray[np.int64] = np.zeros((), dtype=np.int64)
     for d in range(split):
-        index = index[..., None] * whole[d] + np.arange(box.low[d], box.high[d], dtype=np.uint64)
+        index = index[..., None] * whole[d] + np.arange(box.low[d], box.high[d])
     if whole:
         index = (index * whole[split] + box.low[split]) * math.prod(whole[split + 1 :])
     return index.reshape(-1, 1), run
