@@ -13,16 +13,15 @@ from planner.graph import ComputationGraph, Layer, Operation
 from planner.operations import Convolution, Linear, PartialProduct, Pooling
 from planner.operations.base import Part
 from planner.program import Program
-from planner.regions import held, needed
+from planner.regions import Boxes, held, needed
+from planner.weight_gradients import GradientForm, Taps, gradient_forms, scratch_numbers
 
 __all__ = [
     "CHANNELS_LAST_POSITIONS",
     "MOMENTUM",
     "OPTIMIZERS",
-    "WEIGHTS_A_WINDOW",
     "Keeping",
     "PartMemory",
-    "as_product",
     "part_memories",
 ]
 
@@ -34,9 +33,6 @@ OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 CHANNELS_LAST_POSITIONS = 144
 """Positions of a region from which the executor convolves with the channels last on a processor: measured on two
 cores, that saves a fifth to a half of the time at 12 x 12 positions and above, and costs up to a half at 8 x 8."""
-WEIGHTS_A_WINDOW = 4096
-"""Weights for each of a part's windows from which the executor computes their gradient as one matrix product on a
-processor: 1.05 to 3 times as fast as a convolution that brings it into order, measured on one core."""
 _BLOCK = 16
 """Channels that oneDNN keeps together where processors have AVX-512; it fills the last block up."""
 _FEW = 4
@@ -129,7 +125,7 @@ class _Layouts:
         operation, last = layer.operation, bool(self._layout_of(i, layer, space, 0)) if layer.inputs else False
         given_last, placed = last, np.full(len(nothing), _is_linear(operation))
         if isinstance(operation, Convolution):
-            given, windows = _windows(layer, space)
+            given, windows, pad = _windows(layer, space)
             wants = self._wants(layer, given)
             copied = (windows != given).any(axis=1) | (last != wants) | self._is_slice(i, layer, space)
             copies = np.where(copied, windows.prod(axis=1) * size, 0.0)
@@ -137,10 +133,8 @@ class _Layouts:
             if self.quick:
                 work = _convolution_work(layer, operation, windows, part, wants)
             if self.keeping.host:
-                placed = as_product(operation, part.channels * layer.input_shapes[0].size("channel"), part.columns)
-                work["weight_gradient"] = np.where(
-                    placed, _product_numbers(layer, operation, part) * size, work["weight_gradient"]
-                )
+                placed, scratch = _products(operation, part, _taps(operation, boxes, windows, pad))
+                work["weight_gradient"] = np.where(placed, scratch * size, work["weight_gradient"])
         elif isinstance(operation, Pooling) and self.quick and self._gradient_last(i, last) != last:
             work = {**work, "activation_gradient": output}  # it is copied into the layout of the input
         elif isinstance(operation, Linear):
@@ -199,18 +193,6 @@ class _Layouts:
         return self.last[u] and _is_local(producer, space, boxes.low, boxes.high)
 
 
-def as_product(operation: Convolution, filters: Floats | float, windows: Floats | float) -> Bools:
-    """Whether parts on a processor compute the gradient of their weights as one matrix product.
-
-    Args:
-        operation: The convolution.
-        filters: Pairs of an input and an output channel of each part.
-        windows: Samples x output positions of each part.
-    """
-    several = operation.groups == 1 and math.prod(operation.kernel) * np.asarray(filters) >= WEIGHTS_A_WINDOW * windows
-    return np.asarray(several, dtype=bool)
-
-
 _PHASES = ("forward", "activation_gradient", "weight_gradient")
 
 
@@ -224,13 +206,13 @@ def _is_local(producer: ConfigSpace, space: ConfigSpace, low: NDArray[np.int64],
     return bool((own.low[rows] <= low).all() and (high <= own.high[rows]).all())
 
 
-def _windows(layer: Layer, space: ConfigSpace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _windows(layer: Layer, space: ConfigSpace) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Sizes of the region that each part of a convolution reads, and of what it convolves: with the padding that the
-    library cannot add by itself.  Shape (parts, D) each."""
+    library cannot add by itself, shape (parts, D) each; and what it adds on both sides, (parts, D - 2)."""
     needs, shape, outputs = layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0], held(space)
     boxes = needed(space, needs, shape)
     given = boxes.high - boxes.low
-    found = given.copy()
+    found, pad = given.copy(), np.zeros_like(given[:, 2:])
     for d in range(2, given.shape[1]):
         need = needs[d]
         start = outputs.low[:, d] * need.stride - need.pad
@@ -238,7 +220,8 @@ def _windows(layer: Layer, space: ConfigSpace) -> tuple[NDArray[np.int64], NDArr
         left, right = boxes.low[:, d] - start, stop - boxes.high[:, d]
         symmetric = (left >= right) & (left - right < need.stride)
         found[:, d] += np.where(symmetric, 0, left + right)
-    return given, found
+        pad[:, d - 2] = np.where(symmetric, left, 0)
+    return given, found, pad
 
 
 def _filled(channels: Floats | float) -> Floats:
@@ -267,17 +250,20 @@ def _convolution_work(
     }
 
 
-def _product_numbers(layer: Layer, operation: Convolution, part: Part) -> Floats:
-    """Numbers beside a gradient that is one matrix product: gradients of outputs in another order, the padded input in
-    another order, and all windows, or before these the padded input."""
-    channels, several = layer.input_shapes[0].size("channel"), part.samples > 1
-    padded = part.samples * channels
-    for dim, kernel, stride, dilation in zip(
-        layer.output.dims[2:], operation.kernel, operation.stride, operation.dilation, strict=True
-    ):
-        padded = padded * ((part.sizes[dim] - 1) * stride + dilation * (kernel - 1) + 1)
-    windows = part.columns * channels * math.prod(operation.kernel)
-    return np.asarray(several * (part.outputs + padded) + np.maximum(any(operation.pad) * padded, windows))
+def _taps(operation: Convolution, outputs: Boxes, windows: NDArray[np.int64], pad: NDArray[np.int64]) -> Taps:
+    """Parts of a convolution along their positions."""
+    return Taps(
+        kernel=operation.kernel, stride=operation.stride, dilation=operation.dilation,
+        outputs=(outputs.high - outputs.low)[:, 2:], inputs=windows[:, 2:], pad=pad,
+    )  # fmt: skip
+
+
+def _products(operation: Convolution, part: Part, taps: Taps) -> tuple[Bools, Floats]:
+    """Which parts compute the gradient of their weights by matrix products, and numbers that these take beside it."""
+    channels = part.inputs[0].size("channel")
+    forms = gradient_forms(taps, filters=part.channels * channels, samples=part.samples, groups=operation.groups)
+    scratch = scratch_numbers(taps, forms, channels=channels, output_channels=part.channels, samples=part.samples)
+    return forms != GradientForm.LIBRARY, scratch
 
 
 def _is_linear(operation: Operation) -> bool:

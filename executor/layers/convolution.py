@@ -1,10 +1,10 @@
 """Convolutions of a part: its windows, and the channel groups that it holds whole or in part."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,10 +12,10 @@ from executor.layers.base import NOWHERE, Place, Step
 from executor.layers.epilogue import EpiloguePart
 from executor.layers.layout import channels_last, laid_out
 from executor.layers.normaliser import Normaliser
-from executor.layers.products import Product
+from executor.layers.products import Product, product_of
 from executor.layers.windows import cropped, padded, windows_of
-from planner.keeping import as_product
 from planner.operations import Convolution
+from planner.weight_gradients import Taps, gradient_forms
 
 __all__ = ["ConvolutionPart"]
 
@@ -49,17 +49,23 @@ class ConvolutionPart(EpiloguePart):
             channels = self._segments[-1].inputs.stop
             self._in_padding = (place.held.shape[0], channels, *(window.left for window in windows))
             native = [0] * len(windows)
-        self._product = self._as_product(native)
         self._copied = tuple(replace(window, left=0, right=0) if window.symmetric else window for window in windows)
+        self._product = self._product_of(native)
         self._form = (operation.stride, native, operation.dilation, False, [0] * len(windows))
 
-    def _as_product(self, pad: list[int]) -> Product | None:
-        """What computes the gradient of the weights on a processor, where a product does that quickest."""
-        operation, (samples, channels, *positions) = self._operation, self.held.shape
-        filters, windows = channels * self.inputs[0].shape[1], samples * math.prod(positions)
-        if self._in_padding or not as_product(operation, filters, windows):
+    def _product_of(self, pad: list[int]) -> Product | None:
+        """What computes the gradient of the weights on a processor, where products do that quickest."""
+        if self._in_padding is not None:
             return None
-        return Product(operation.kernel, operation.stride, pad, operation.dilation)
+        operation, (samples, channels, *positions) = self._operation, self.held.shape
+        taps = Taps(
+            kernel=operation.kernel, stride=operation.stride, dilation=operation.dilation,
+            outputs=np.array([positions]), pad=np.array([pad]),
+            inputs=np.array([[window.left + window.size + window.right for window in self._copied]]),
+        )  # fmt: skip
+        filters = np.array([float(channels * self.inputs[0].shape[1])])
+        forms = gradient_forms(taps, filters=filters, samples=np.array([float(samples)]), groups=operation.groups)
+        return product_of(taps, int(forms[0]))
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
         """Convolve the region with the held filters, then normalise and activate."""

@@ -1,59 +1,100 @@
-"""Gradients of many weights over few windows: one matrix product.
+"""Gradients of many weights over few windows: matrix products of a convolution's input and its output's gradient."""
 
-A library's convolution brings its weights into an order of its own, and their gradient back from it, in more time than
-the product itself takes where a rank has few windows.
-"""
-
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-__all__ = ["Product"]
+from planner.weight_gradients import GradientForm, Taps
+
+__all__ = ["Product", "TapProduct", "WindowProduct", "product_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A convolution of one group as a product of its weights with columns, the windows of its input."""
+class Product(ABC):
+    """The gradient of the weights of a part's convolution of one group.
 
-    kernel: Sequence[int]
-    stride: Sequence[int]
-    pad: Sequence[int]
-    """On both sides."""
-    dilation: Sequence[int]
+    Args:
+        taps: The only part.
+    """
 
-    def columns(self, values: Tensor) -> Tensor:
-        """All windows.
+    def __init__(self, taps: Taps) -> None:
+        self._taps, self._pad = taps, taps.pad[0].tolist()
 
-        Args:
-            values: Shape (samples, channels, *positions).
-
-        Returns:
-            Shape (channels x numbers of a kernel, output positions x samples).
-        """
-        if any(self.pad):
-            values = torch.nn.functional.pad(values, [side for pad in reversed(self.pad) for side in (pad, pad)])
-        values = values.movedim(0, -1).contiguous()  # samples last: neighbouring windows are copied as one run
-        (channels, *sizes, samples), (channel, *steps, sample) = values.shape, values.stride()
-        inside = [step * dilation for step, dilation in zip(steps, self.dilation, strict=True)]
-        between = [step * stride for step, stride in zip(steps, self.stride, strict=True)]
-        counts = [
-            (size - dilation * (kernel - 1) - 1) // stride + 1
-            for size, kernel, stride, dilation in zip(sizes, self.kernel, self.stride, self.dilation, strict=True)
-        ]
-        windows = values.as_strided((channels, *self.kernel, *counts, samples), (channel, *inside, *between, sample))
-        return windows.reshape(channels * math.prod(self.kernel), math.prod(counts) * samples)
-
+    @abstractmethod
     def weight_gradient(self, gradient: Tensor, values: Tensor, place: Tensor) -> Tensor:
         """Write the gradient of the weights into its place.
 
         Args:
             gradient: Of the output, shape (samples, output channels, *output positions).
-            values: The input.
+            values: The input, shape (samples, channels, *positions).
             place: Of the weights' shape, contiguous.
         """
+
+
+class WindowProduct(Product):
+    """One product of the output's gradient with columns, the windows of the input."""
+
+    @override
+    def weight_gradient(self, gradient: Tensor, values: Tensor, place: Tensor) -> Tensor:
         rows = gradient.movedim(0, -1).reshape(len(place), -1)
-        torch.mm(rows, self.columns(values).t(), out=place.view(len(place), -1))
+        torch.mm(rows, self._columns(values).t(), out=place.view(len(place), -1))
         return place
+
+    def _columns(self, values: Tensor) -> Tensor:
+        """All windows, shape (channels x numbers of a kernel, output positions x samples)."""
+        taps = self._taps
+        if any(self._pad):
+            values = torch.nn.functional.pad(values, [side for pad in reversed(self._pad) for side in (pad, pad)])
+        values = values.movedim(0, -1).contiguous()  # samples last: neighbouring windows are copied as one run
+        (channels, *_, samples), (channel, *steps, sample) = values.shape, values.stride()
+        inside = [step * dilation for step, dilation in zip(steps, taps.dilation, strict=True)]
+        between = [step * stride for step, stride in zip(steps, taps.stride, strict=True)]
+        counts = taps.outputs[0].tolist()
+        windows = values.as_strided((channels, *taps.kernel, *counts, samples), (channel, *inside, *between, sample))
+        return windows.reshape(channels * taps.count, -1)
+
+
+class TapProduct(Product):
+    """A product for each tap, of what lies inside the tensor."""
+
+    def __init__(self, taps: Taps) -> None:
+        super().__init__(taps)
+        self._slices = [self._read_by(tap) for tap in itertools.product(*map(range, taps.kernel))]
+        """By tap, the outputs whose windows have it inside, and the inputs that it reads for them."""
+
+    def _read_by(self, tap: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        outputs, inputs = list[slice](), list[slice]()
+        for dim, place in enumerate(tap):
+            low, high, first = (int(row[0]) for row in self._taps.ranges(dim, place))
+            stride = self._taps.stride[dim]
+            outputs.append(slice(low, high))
+            inputs.append(slice(first, first + (high - low - 1) * stride + 1, stride) if low < high else slice(0))
+        return tuple(outputs), tuple(inputs)
+
+    @override
+    def weight_gradient(self, gradient: Tensor, values: Tensor, place: Tensor) -> Tensor:
+        gradient, values = _channels_behind(gradient), _channels_behind(values)
+        by_taps = values.new_empty(self._taps.count, *place.shape[:2])
+        for found, (outputs, inputs) in zip(by_taps, self._slices, strict=True):
+            _product(gradient[outputs], values[inputs], found)
+        place.view(*place.shape[:2], -1).copy_(by_taps.movedim(0, -1))
+        return place
+
+
+def product_of(taps: Taps, form: int) -> Product | None:
+    """What computes a gradient of some form; None where the library does."""
+    kinds = {GradientForm.WINDOWS: WindowProduct, GradientForm.TAPS: TapProduct}
+    return kinds[GradientForm(form)](taps) if form != GradientForm.LIBRARY else None
+
+
+def _channels_behind(values: Tensor) -> Tensor:
+    """Positions, samples, channels: rows of a matrix that lie side by side for neighbouring positions."""
+    return values.permute(*range(2, values.dim()), 0, 1).contiguous()
+
+
+def _product(gradient: Tensor, values: Tensor, out: Tensor) -> None:
+    """Sum over all positions and samples; zero where there are none."""
+    rows = gradient.reshape(-1, gradient.shape[-1])
+    torch.mm(rows.t(), values.reshape(-1, values.shape[-1]), out=out)

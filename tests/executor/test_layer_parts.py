@@ -13,7 +13,7 @@ from undivided import Undivided, random_parameters
 from executor.boxes import whole_box
 from executor.layers import Step, parameter_box, part_layer
 from hwprofiles.errors import ConfigError
-from planner import keeping
+from planner import weight_gradients
 from planner.configurations import ConfigSpace, Configuration, space_of
 from planner.graph import ComputationGraph, Layer
 from planner.operations import (
@@ -30,6 +30,14 @@ from planner.operations import (
 )
 from planner.operations.checks import ACTIVATIONS, position_dims
 from planner.shapes import Shape
+
+NEVER = 10**9
+PRODUCTS = (
+    {"WEIGHTS_A_WINDOW": weight_gradients.WEIGHTS_A_WINDOW},
+    {"WEIGHTS_A_WINDOW": 0, "TAP_WINDOWS": NEVER},
+    {"TAP_WEIGHTS_A_WINDOW": 0, "TAP_WINDOWS": 0, "TAP_SHARE": 1.0, "MOST_TAPS": NEVER},
+)
+"""Gradients of weights as the rule says, always by products with all windows, and always by taps."""
 
 RELATIVE = 1e-10
 activations = st.sampled_from((None, *ACTIVATIONS))
@@ -219,7 +227,7 @@ def test_convolution(data):
     graph = graph_of(sizes, (operation, "input"))
     layer = graph.layers[0]
     assume(not operation.batch_norm or layer.output.elements > layer.output.size("channel"))
-    with patch.object(keeping, "WEIGHTS_A_WINDOW", draw(st.sampled_from((0, keeping.WEIGHTS_A_WINDOW)))):
+    with patch.multiple(weight_gradients, **draw(st.sampled_from(PRODUCTS))):
         check(graph, degrees_of(draw, layer), numbers(sizes, 0), weights_first=draw(st.booleans()))
 
 
