@@ -1,6 +1,7 @@
 """What a rank keeps of the backward pass: gradients of the tensors it reads, until they are summed or sent."""
 
 from collections import defaultdict
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +12,18 @@ from executor.rank_program import Delivered, Message, RankProgram, Unit
 from executor.readers import Readers
 
 __all__ = ["ActivationGradients"]
+
+
+class _Said(NamedTuple):
+    """What readers on the rank say of its part of a tensor."""
+
+    key: Delivered
+    piece: tuple[slice, ...] | None
+    """The part in what they read; None: it is all that they read."""
+    place: tuple[slice, ...]
+    """What they read in the part."""
+    covers: bool
+    """Whether that is all of it."""
 
 
 class ActivationGradients:
@@ -26,10 +39,24 @@ class ActivationGradients:
     def __init__(
         self, view: RankProgram, readers: Readers, arrivals: Arrivals, *, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self._view, self._readers, self._arrivals = view, readers, arrivals
+        self._view, self._arrivals, self._inputs = view, arrivals, readers.inputs
         self._dtype, self._device = dtype, device
         graph = view.program.graph
         self._trained = [graph.has_gradient(i) for i in range(len(graph.layers))]
+        self._said: dict[Unit, list[_Said]] = defaultdict(list)
+        """Those that cover the part first."""
+        for unit, rows in readers.taken_by.items():
+            said = [
+                _Said(
+                    key=row.key,
+                    piece=None if row.own == row.box else row.own.within(row.box),
+                    place=row.own.within(row.frame),
+                    covers=row.own == row.frame,
+                )
+                for row in rows
+                if row.own.elements
+            ]
+            self._said[unit] = sorted(said, key=lambda row: not row.covers)
         self._arriving: dict[Unit, list[Message]] = defaultdict(list)
         for phase in sorted(view.incoming):
             for message in view.incoming[phase]:
@@ -48,33 +75,31 @@ class ActivationGradients:
 
     def add(self, unit: Unit, slot: int, gradient: Tensor) -> None:
         """What a unit says of one of its inputs, beside what other readers have said."""
-        row = self._readers.inputs[unit][slot]
+        row = self._inputs[unit][slot]
         if row is not None and self._trained[row.edge.producer]:
             before = self._gradients.get(row.key)
             self._gradients[row.key] = gradient if before is None else before + gradient
 
     def take(self, unit: Unit) -> Tensor:
         """Gradient of the rank's part of an output: what all its readers here and elsewhere say of it, summed."""
-        held, messages = self._view.held(unit[0]), self._arriving[unit]
-        local = sorted(
-            (row for row in self._readers.taken_by[unit] if row.own.elements), key=lambda row: row.own != row.frame
-        )
-        gradients = [self._gradients.pop(row.key) for row in local]
+        said, messages = self._said[unit], self._arriving[unit]
+        gradients = [self._gradients.pop(row.key) for row in said]
         pieces = [
-            gradient if row.own == row.box else gradient[row.own.within(row.box)]
-            for row, gradient in zip(local, gradients, strict=True)
+            gradient if row.piece is None else gradient[row.piece]
+            for row, gradient in zip(said, gradients, strict=True)
         ]
-        covering = sum(row.own == row.frame for row in local)
-        if covering == 1 and len(local) == 1 and not messages:
+        covering = sum(row.covers for row in said)
+        if covering == 1 and len(said) == 1 and not messages:
             return pieces[0]
         if covering > 1:
             whole, added = pieces[0] + pieces[1], 2
         elif covering:
             whole, added = pieces[0].clone(), 1
         else:
-            whole, added = torch.zeros(held.shape, dtype=self._dtype, device=self._device), 0
-        for row, piece in zip(local[added:], pieces[added:], strict=True):
-            whole[row.own.within(row.frame)] += piece
+            shape = self._view.held(unit[0]).shape
+            whole, added = torch.zeros(shape, dtype=self._dtype, device=self._device), 0
+        for row, piece in zip(said[added:], pieces[added:], strict=True):
+            whole[row.place] += piece
         for message in messages:
             for task, box in zip(message.tasks, message.boxes, strict=True):
                 whole[box.within(self._view.frame(self._view.edge_of[task]))] += self._arrivals.region(task)

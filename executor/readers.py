@@ -35,6 +35,12 @@ class Readers:
             for again in (False, True)
         }
 
+        self._counts = {
+            (row.key, again): sum(not again or self.inside(edge.consumer, row) for edge in row.readers)
+            for row in view.inputs.values()
+            for again in (False, True)
+        }
+
     def inside(self, layer: int, row: Input) -> bool:
         """Whether a layer is recomputed together with what it reads."""
         return self._segments[layer] >= 0 and self._segments[layer] == self._segments[row.edge.producer]
@@ -45,4 +51,4 @@ class Readers:
 
     def count(self, row: Input, again: bool) -> int:
         """How many read a tensor the first time, or when its segment is computed again."""
-        return sum(not again or self.inside(edge.consumer, row) for edge in row.readers)
+        return self._counts[row.key, again]

@@ -1,5 +1,6 @@
 """One rank at work: runs its tasks of the program, iteration by iteration."""
 
+import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -378,7 +379,7 @@ class Worker:
         self._timed(task, work)
 
     def _check(self, layer: int, loss: Tensor) -> None:
-        if not bool(torch.isfinite(loss)):
+        if not math.isfinite(loss):
             raise FloatingPointError(self._fault(layer))
 
     def _fault(self, layer: int) -> str:

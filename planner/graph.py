@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,8 +152,7 @@ class Layer:
         return float(self.kernels("forward", whole).flop[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """Layer ``consumer`` reads, in its input ``slot``, the output of ``producer`` (layer indices)."""
 
     producer: int
