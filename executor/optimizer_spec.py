@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["OPTIMIZERS", "OptimizerSpec"]
+__all__ = ["OPTIMIZER_NAMES", "OptimizerSpec"]
 
-OPTIMIZERS = ("sgd", "adam")
+OPTIMIZER_NAMES = ("sgd", "adam")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class OptimizerSpec:
     """
 
     name: str = "sgd"
-    """One of ``OPTIMIZERS``."""
+    """One of ``OPTIMIZER_NAMES``."""
     learning_rate: float = 0.01
     momentum: float = 0.9
     """Share of the last step that the next one keeps, in [0, 1)."""
@@ -26,8 +26,8 @@ class OptimizerSpec:
     """What times the parameter is added to its gradient, >= 0."""
 
     def __post_init__(self) -> None:
-        if self.name not in OPTIMIZERS:
-            raise ConfigError(f"optimizer.name must be one of {', '.join(OPTIMIZERS)}, got {self.name!r}")
+        if self.name not in OPTIMIZER_NAMES:
+            raise ConfigError(f"optimizer.name must be one of {', '.join(OPTIMIZER_NAMES)}, got {self.name!r}")
         if not 0 < self.learning_rate < math.inf:  # also rejects NaN
             raise ConfigError(f"optimizer.learning_rate must be finite and > 0, got {self.learning_rate!r}")
         if not 0 <= self.momentum < 1:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from executor.optimizer_spec import OPTIMIZERS, OptimizerSpec
+from executor.optimizer_spec import OptimizerSpec
 
-__all__ = ["OPTIMIZERS", "Optimizer", "OptimizerSpec", "make_optimizer"]
+__all__ = ["Optimizer", "OptimizerSpec", "make_optimizer"]
 
 
 class Optimizer(ABC):

@@ -28,7 +28,7 @@ from planner.strategies import applied, named_strategy
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4
 TRANSFER = KINDS.index("transfer")
-OPTIMIZERS = [OptimizerSpec(momentum=0.9, weight_decay=1e-3), OptimizerSpec(name="adam", learning_rate=1e-3)]
+SPECS = [OptimizerSpec(momentum=0.9, weight_decay=1e-3), OptimizerSpec(name="adam", learning_rate=1e-3)]
 
 
 ranks = pool_of(MOST_RANKS)
@@ -102,7 +102,7 @@ def check(ranks, graph, program, chosen, *, rtol=1e-10):
     count=st.sampled_from([2, 4]),
     exchange=st.sampled_from(["ring", "ps", "ps-spread", "halving"]),
     seed=st.integers(0, 2**32),
-    optimizer=st.sampled_from(OPTIMIZERS),
+    optimizer=st.sampled_from(SPECS),
     overlap=st.booleans(),
 )
 def test_partial_sums_train_the_undivided_network(ranks, name, count, exchange, seed, optimizer, overlap):
@@ -144,7 +144,7 @@ def test_whole_models_by_channel(ranks, name, batch, count):
     strategy = named_strategy("channel", graph, count)
     assert len(slices_of(strategy)) >= 3
     program = lowered(graph, strategy, count)
-    check(ranks, graph, program, options(seed=4, optimizer=OPTIMIZERS[0]), rtol=1e-9)
+    check(ranks, graph, program, options(seed=4, optimizer=SPECS[0]), rtol=1e-9)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -216,7 +216,7 @@ def steps_between(rank, program, options, first, last):
     return losses
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", SPECS, ids=["sgd", "adam"])
 def test_checkpoints_go_from_plan_to_plan(ranks, tmp_path, optimizer):
     """Slices of one number, then of another, then none: the training without interruption."""
     graph = wide(plane())

@@ -72,13 +72,13 @@ def joined(statistics, channels):
     return found
 
 
-OPTIMIZERS = [
+SPECS = [
     OptimizerSpec(learning_rate=0.05, momentum=0.9, weight_decay=1e-3),
     OptimizerSpec(name="adam", learning_rate=1e-2),
 ]
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("optimizer", SPECS, ids=lambda spec: spec.name)
 @pytest.mark.parametrize("after", [1, 2], ids=["same plan", "another plan"])
 def test_goes_on_as_if_nothing_had_happened(ranks, tmp_path, optimizer, after):
     """Losses, parameters and running statistics of six steps, with a break and a new partition after three."""
@@ -108,7 +108,7 @@ def test_goes_on_as_if_nothing_had_happened(ranks, tmp_path, optimizer, after):
 
 def test_the_state_of_the_optimizer_matters(ranks, tmp_path):
     """What the test above could not see if it were lost: without its momentum the training is another."""
-    graph, spec = network(), OPTIMIZERS[0]
+    graph, spec = network(), SPECS[0]
     common = {"optimizer": spec, "seed": 5}
     only, plain = (
         options(steps=STEPS, **common),
@@ -148,14 +148,14 @@ def test_numbers_that_are_not_finite_are_not_saved(ranks, tmp_path):
     ("graph", "changes", "field"),
     [
         (network(channels=8), {}, "model"),
-        (network(), {"optimizer": OPTIMIZERS[1]}, "optimizer"),
+        (network(), {"optimizer": SPECS[1]}, "optimizer"),
         (network(batch=24), {}, None),
     ],
     ids=["another model", "another optimizer", "another batch"],
 )
 def test_says_what_a_checkpoint_was_saved_with(ranks, tmp_path, graph, changes, field):
     """Another model or optimizer is refused; another batch is none of the checkpoint's business."""
-    saved = {"optimizer": OPTIMIZERS[0], "checkpoint": str(tmp_path)}
+    saved = {"optimizer": SPECS[0], "checkpoint": str(tmp_path)}
     ranks.run(part, program(network(), 1), options(**saved), 0, 1)
     checkpoints = Checkpoints(RunOptions(plan="", **{**saved, **changes}), graph)
 

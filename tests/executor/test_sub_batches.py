@@ -28,7 +28,7 @@ from planner.strategies import spaces_of
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS, BATCH = 4, 12
 TRANSFER = KINDS.index("transfer")
-OPTIMIZERS = [OptimizerSpec(momentum=0.9, weight_decay=1e-3), OptimizerSpec(name="adam", learning_rate=1e-3)]
+SPECS = [OptimizerSpec(momentum=0.9, weight_decay=1e-3), OptimizerSpec(name="adam", learning_rate=1e-3)]
 
 
 ranks = pool_of(MOST_RANKS)
@@ -105,7 +105,7 @@ def first_cut(graph, where, seed):
     order=st.sampled_from(["each", "all"]),
     exchange=st.sampled_from(["ring", "ps", "ps-spread", "halving"]),
     seed=st.integers(0, 2**32),
-    optimizer=st.sampled_from(OPTIMIZERS),
+    optimizer=st.sampled_from(SPECS),
     overlap=st.booleans(),
 )
 def test_one_update_of_sub_batches_is_that_of_the_batch(
@@ -164,7 +164,7 @@ def update_each_run(graph, cut, pieces, chosen):
     parts=st.sampled_from([2, 3, 4]),
     exchange=st.sampled_from(["ring", "ps", "ps-spread"]),
     seed=st.integers(0, 2**32),
-    optimizer=st.sampled_from(OPTIMIZERS),
+    optimizer=st.sampled_from(SPECS),
     overlap=st.booleans(),
 )
 def test_updates_after_each_sub_batch(ranks, count, parts, exchange, seed, optimizer, overlap):
