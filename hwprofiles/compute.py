@@ -13,7 +13,7 @@ from hwprofiles.launch import Launch
 __all__ = [
     "CODING_PLACES",
     "CODING_TASKS",
-    "PHASES",
+    "PROFILE_PHASES",
     "CodingSpeed",
     "ComputeProfile",
     "Efficiency",
@@ -23,7 +23,7 @@ __all__ = [
     "profile_names",
 ]
 
-PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gradient", "update")
+PROFILE_PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gradient", "update")
 CODING_PLACES = ("gradients", "activations")
 """What is encoded: buffers of gradients, or regions of tensors."""
 CODING_TASKS = ("compress", "decompress", "sum")
@@ -66,7 +66,7 @@ class Efficiency:
     """What keeps a device from its peak.  A half size is where its term alone doubles the time."""
 
     ceiling: tuple[float, ...]
-    """Largest fraction of the peak, by phase in the order of `PHASES`; at most 1."""
+    """Largest fraction of the peak, by phase in the order of `PROFILE_PHASES`; at most 1."""
     winograd_speedup: float
     """Direct FLOP a unit of arithmetic yields in a 3 x 3, stride-1 convolution (Winograd's algorithm), >= 1; edges
     cost the same as without it."""
@@ -126,7 +126,7 @@ class ComputeProfile:
 
         Args:
             kernels: Sizes, arrays of one shape; a product's rows, columns, depth and samples are >= 1.
-            phase: One of `PHASES`: gradients have ceilings of their own.
+            phase: One of `PROFILE_PHASES`: gradients have ceilings of their own.
             winograd: Which are 3 x 3, stride-1, undilated, ungrouped convolutions, for which libraries
                 use Winograd's algorithm (Lavin and Gray, CVPR 2016): fewer multiplications than ``flop`` says.
 
@@ -134,10 +134,10 @@ class ComputeProfile:
             Seconds, shape of the input; 0 where both FLOP and bytes are 0.
 
         Raises:
-            ConfigError: ``phase`` is not one of `PHASES`.
+            ConfigError: ``phase`` is not one of `PROFILE_PHASES`.
         """
-        if phase not in PHASES:
-            raise ConfigError(f"phase must be one of {', '.join(PHASES)}, got {phase!r}")
+        if phase not in PROFILE_PHASES:
+            raise ConfigError(f"phase must be one of {', '.join(PROFILE_PHASES)}, got {phase!r}")
         e, flop, moved = self.efficiency, kernels.flop, kernels.memory_bytes
         rows, columns, depth = kernels.rows, kernels.columns, kernels.depth
         output = rows * columns
@@ -149,7 +149,7 @@ class ComputeProfile:
         edges *= output * depth > 0  # streaming kernels have no tiles
         edges += 1.0 if winograd is False else np.where(winograd, 1.0 / e.winograd_speedup, 1.0)
         edges *= flop
-        edges /= self.peak_flop_per_s * e.ceiling[PHASES.index(phase)]
+        edges /= self.peak_flop_per_s * e.ceiling[PROFILE_PHASES.index(phase)]
         memory_s_per_byte = 1.0 / (self.memory_bytes_per_s * e.memory)
         seconds = np.maximum(edges, moved * memory_s_per_byte)
         seconds += kernels.streamed_bytes * memory_s_per_byte + self.launch_overhead_s

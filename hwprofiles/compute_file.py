@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hwprofiles.compute import PHASES, CodingSpeed, ComputeProfile, Efficiency, MeasuredParts, MeasuredRow
+from hwprofiles.compute import PROFILE_PHASES, CodingSpeed, ComputeProfile, Efficiency, MeasuredParts, MeasuredRow
 from hwprofiles.errors import ConfigError
 from hwprofiles.launch import Launch
 from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
@@ -153,7 +153,7 @@ class ProfileFile(_Section):
 def _efficiency(section: _Efficiency) -> Efficiency:
     half, ceiling = section.half_sizes, section.ceiling
     return Efficiency(
-        ceiling=tuple(getattr(ceiling, phase, 1.0) for phase in PHASES),  # reductions and updates only stream
+        ceiling=tuple(getattr(ceiling, phase, 1.0) for phase in PROFILE_PHASES),  # reductions and updates only stream
         winograd_speedup=section.winograd_speedup,
         half_rows=half.rows,
         half_columns=half.columns,
@@ -167,7 +167,7 @@ def _efficiency(section: _Efficiency) -> Efficiency:
 
 def _times(row: _Row) -> dict[str, float]:
     """Seconds by phase."""
-    times = {phase: getattr(row, f"{phase}_ms", None) for phase in PHASES}
+    times = {phase: getattr(row, f"{phase}_ms", None) for phase in PROFILE_PHASES}
     return {phase: time_ms * MILLI for phase, time_ms in times.items() if time_ms is not None}
 
 
@@ -184,7 +184,7 @@ def _occupancies(rows: list[_Row]) -> dict[tuple[str, str, str], float]:
     return {
         (row.model, row.layer, phase): share
         for row in rows
-        for phase in PHASES
+        for phase in PROFILE_PHASES
         if (share := getattr(row, f"{phase}_occupancy")) is not None
     }
 

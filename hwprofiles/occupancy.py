@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.compute import PHASES, ComputeProfile
+from hwprofiles.compute import PROFILE_PHASES, ComputeProfile
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Floats, Kernels
 from hwprofiles.launch import Launch
@@ -88,7 +88,7 @@ def _speed(
 ) -> Floats:
     """Share of the device that a product's speed asks for: of its arithmetic or of its memory, whichever is more."""
     e = profile.efficiency
-    ceiling = 1.0 if of_peak else e.ceiling[PHASES.index(phase)]
+    ceiling = 1.0 if of_peak else e.ceiling[PROFILE_PHASES.index(phase)]
     flop = kernels.flop * np.where(winograd, 1.0 / e.winograd_speedup, 1.0)
     arithmetic = flop / (profile.peak_flop_per_s * ceiling) / product_s
     memory = kernels.memory_bytes / (profile.memory_bytes_per_s * e.memory) / product_s

@@ -22,7 +22,7 @@ from hwprofiles.kernels import Kernels
 from planner.compression import check_coding
 from planner.configurations import ConfigSpace, offered
 from planner.exchange import exchange_s
-from planner.graph import PHASES, ComputationGraph, Edge, Layer
+from planner.graph import LAYER_PHASES, ComputationGraph, Edge, Layer
 from planner.network import Network, network_of
 from planner.operations.base import ELEMENT_BYTES
 from planner.operations.partial import undivided
@@ -54,7 +54,7 @@ class NodeCosts:
     """Costs of one layer under every configuration of a space, shape (C,) each, seconds."""
 
     phase_s: dict[str, Floats]
-    """Time of the slowest part in each of ``PHASES``."""
+    """Time of the slowest part in each of ``LAYER_PHASES``."""
     compute_s: Floats
     """t_c: forward and both gradients."""
     exchange_s: Floats
@@ -81,7 +81,7 @@ def kernel_s(
         profile: The device's compute profile.
         model: Name of the model with its parameters.
         layer: The layer.
-        phase: One of ``PHASES``.
+        phase: One of ``LAYER_PHASES``.
         part: Sizes of the parts by dimension, shape (C,) each.
         element_bytes: Size of a number.
 
@@ -131,7 +131,7 @@ def part_times(model: "CostModel", index: int, space: ConfigSpace) -> dict[str, 
     """Time of every part of a layer on its own device, for a space of one configuration.
 
     Returns:
-        For each of ``PHASES`` that the layer has, seconds, shape (parts,).
+        For each of ``LAYER_PHASES`` that the layer has, seconds, shape (parts,).
     """
     graph, boxes = model.graph, held(space)
     layer = graph.layers[index]
@@ -139,7 +139,7 @@ def part_times(model: "CostModel", index: int, space: ConfigSpace) -> dict[str, 
     part = {dim: sizes[:, d] for d, dim in enumerate(layer.output.dims)}
     which = model.profile_of[space.devices]
     times = {}
-    for phase in PHASES:
+    for phase in LAYER_PHASES:
         if graph.has_phase(index, phase):
             rows = [kernel_s(p, graph.name, layer, phase, part, graph.element_bytes) for p in model.profiles]
             times[phase] = np.column_stack(rows)[np.arange(len(which)), which]
@@ -269,7 +269,7 @@ class CostModel:
     def node_costs(self, index: int, space: ConfigSpace) -> NodeCosts:
         """Compute and exchange costs of layer ``index``."""
         layer = self.graph.layers[index]
-        known = (_measured(p, self.graph.name, layer, phase)[1] for p in self.profiles for phase in PHASES)
+        known = (_measured(p, self.graph.name, layer, phase)[1] for p in self.profiles for phase in LAYER_PHASES)
         measured = any(parts is not None for parts in known)
         inner = self.graph.has_phase(index, "activation_gradient")
         key = (layer.operation, layer.input_shapes, inner, space, layer.name if measured else "")
@@ -281,7 +281,7 @@ class CostModel:
         layer, part, graph = self.graph.layers[index], space.largest_part(), self.graph
         used = self._profiles_used(space)
         phase_s = {}
-        for phase in PHASES:
+        for phase in LAYER_PHASES:
             if not graph.has_phase(index, phase):
                 phase_s[phase] = np.zeros(space.size)
                 continue

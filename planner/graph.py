@@ -13,9 +13,9 @@ from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
 from planner.shapes import Need, Shape
 
-__all__ = ["PHASES", "ComputationGraph", "Edge", "Kept", "Layer", "Operation", "Parameter"]
+__all__ = ["LAYER_PHASES", "ComputationGraph", "Edge", "Kept", "Layer", "Operation", "Parameter"]
 
-PHASES = ("forward", "activation_gradient", "weight_gradient", "update")
+LAYER_PHASES = ("forward", "activation_gradient", "weight_gradient", "update")
 """The compute phases of a layer in one iteration, in order."""
 
 
@@ -95,10 +95,10 @@ class Operation(Protocol):
     def kernels(
         self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, NDArray[np.float64]]
     ) -> Kernels:
-        """Work of one part in one of ``PHASES``.
+        """Work of one part in one of ``LAYER_PHASES``.
 
         Args:
-            phase: One of ``PHASES``.
+            phase: One of ``LAYER_PHASES``.
             inputs, output: Whole shapes.
             part: For every dimension of the output, the sizes of the parts, shape (C,) each.
 

@@ -15,7 +15,7 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
 from planner.costs import CostModel, kernel_s
 from planner.cut import Cut
-from planner.graph import PHASES
+from planner.graph import LAYER_PHASES
 from planner.hybrids import Hybrid, check_hybrid, split_layer
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
@@ -193,7 +193,7 @@ class _Bounds:
                 )
                 if graph.has_phase(i, phase)
                 else 0.0
-                for phase in PHASES
+                for phase in LAYER_PHASES
             }
             held = sum(p.elements / (split.get("channel", 1) if p.split else 1) for p in layer.parameters)
             size = (math.prod(part.values()) + _ALWAYS_KEPT * held) * graph.element_bytes

@@ -16,7 +16,7 @@ from executor.optimizers import OptimizerSpec, make_optimizer
 from executor.probe.parts import ProbePart, added_slots, rounds_of
 from executor.probe.rows import ProbeRow, Samples
 from hwprofiles.errors import ConfigError
-from planner.graph import ComputationGraph
+from planner.graph import LAYER_PHASES, ComputationGraph
 from planner.operations import Loss
 
 __all__ = ["LayerProbe"]
@@ -194,8 +194,7 @@ class _Case:
             values = initial_parameters(graph, part.index, boxes, seed=0, **make)
             store[shapes] = values, make_optimizer(optimizer, list(values.values()))
         self._parameters, self._optimizer = store[shapes]
-        order = ("forward", "activation_gradient", "weight_gradient", "update")
-        self.phases = tuple(phase for phase in order if graph.has_phase(part.index, phase))
+        self.phases = tuple(phase for phase in LAYER_PHASES if graph.has_phase(part.index, phase))
 
     def flop(self, phase: str) -> float:
         """FLOP of the part in a phase, where they are those of a matrix product."""

@@ -11,13 +11,13 @@ import yaml
 from executor.probe.coding import CodingRow, speeds_of
 from executor.probe.device import DeviceFacts
 from executor.probe.rows import ProbeRow
-from hwprofiles.compute import PHASES
+from hwprofiles.compute import PROFILE_PHASES
 from hwprofiles.compute_file import catalogue
 from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
 
 __all__ = ["write_profile", "write_with_coding", "write_yaml"]
 
-_PRODUCT_PHASES = PHASES[:3]
+_PRODUCT_PHASES = PROFILE_PHASES[:3]
 
 
 def write_profile(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
-from planner.graph import PHASES, Kept, Parameter
+from planner.graph import LAYER_PHASES, Kept, Parameter
 from planner.shapes import Need, Shape
 
 __all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "INDEX_BYTES", "OperationBase", "Part", "identity_needs"]
@@ -135,10 +135,10 @@ class OperationBase(ABC):
         return Kept()
 
     def kernels(self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats]) -> Kernels:
-        """Work of parts of the given sizes, shape (C,), in one of ``PHASES``.
+        """Work of parts of the given sizes, shape (C,), in one of ``LAYER_PHASES``.
 
         Raises:
-            ConfigError: ``phase`` is none of ``PHASES``.
+            ConfigError: ``phase`` is none of ``LAYER_PHASES``.
         """
         work = Part(tuple(inputs), output, part)
         if phase == "forward":
@@ -149,7 +149,7 @@ class OperationBase(ABC):
             return self._weight_gradient(work)
         if phase == "update":
             return self._update(work)
-        raise ConfigError(f"phase must be one of {', '.join(PHASES)}, got {phase!r}")
+        raise ConfigError(f"phase must be one of {', '.join(LAYER_PHASES)}, got {phase!r}")
 
     @abstractmethod
     def _forward(self, part: Part) -> Kernels:

@@ -81,7 +81,7 @@ class PartialProduct:
         return Kept(inputs=True)
 
     def kernels(self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats]) -> Kernels:
-        """Work of parts of the given sizes, shape (C,), in one of ``PHASES``."""
+        """Work of parts of the given sizes, shape (C,), in one of ``LAYER_PHASES``."""
         slices, sliced = part[IN_CHANNEL], self.sliced(inputs)
         rest = {dim: size for dim, size in part.items() if dim != IN_CHANNEL}
         work = self.product.kernels(phase, sliced, self.product.output(sliced), rest)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.costs import CostModel, kernel_s
-from planner.graph import PHASES, Layer
+from planner.graph import LAYER_PHASES, Layer
 from planner.hybrids import largest_divisor
 from planner.oracle.sizes import Sizes
 from planner.partial_sums import reducing
@@ -49,14 +49,14 @@ def layer_times(model: CostModel, sizes: Sizes, splits: Sequence[Split]) -> dict
         splits: C cases.
 
     Returns:
-        For each of ``PHASES``, seconds, shape (C, G).
+        For each of ``LAYER_PHASES``, seconds, shape (C, G).
     """
     used = np.array([np.isin(np.arange(len(model.profiles)), model.profile_of[: s.devices]) for s in splits])
-    times = {phase: np.zeros((len(splits), len(sizes.y))) for phase in PHASES}
+    times = {phase: np.zeros((len(splits), len(sizes.y))) for phase in LAYER_PHASES}
     for i, layer in enumerate(model.graph.layers):
         sums = reducing(layer) is not None and "input" not in layer.inputs
         part = _parts(layer, bool(sizes.flat[i]), sums, splits)
-        for phase in PHASES:
+        for phase in LAYER_PHASES:
             if model.graph.has_phase(i, phase):
                 columns = [_seconds(model, k, layer, phase, part) for k in range(len(model.profiles))]
                 times[phase][:, i] = np.where(used, np.column_stack(columns), 0.0).max(axis=1)
@@ -98,7 +98,7 @@ def _reduced(model: CostModel, i: int, cases: Sequence[int], splits: Sequence[Sp
         used = np.unique(model.profile_of[: splits[c].devices]).tolist()
         if len(pieces) == 1:  # the degree divides no better than whole
             continue
-        for phase in PHASES:
+        for phase in LAYER_PHASES:
             times[phase][c, i] = 0.0
             for k in pieces:
                 if graph.has_phase(k, phase):

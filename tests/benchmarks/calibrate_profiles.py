@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from hwprofiles.compute import PHASES, ComputeProfile, load_profile
+from hwprofiles.compute import PROFILE_PHASES, ComputeProfile, load_profile
 from hwprofiles.kernels import Floats, Kernels
 
 DEEPBENCH = {"p100": "P100", "titanx": "TitanX", "v100-16gb": "V100"}
@@ -99,7 +99,7 @@ def deepbench(folder: Path, gpu: str) -> dict[str, tuple[Kernels, Floats, Floats
     winograd = ((volume == 9) & (conv.stride_h == 1)).to_numpy()
     sizes = gemm_sizes(c=c, k=k, volume=volume, samples=samples, out=out, into=into)
     found = {}
-    for phase, column in zip(PHASES, ("fwd_ms", "bwd_data_ms", "bwd_weight_ms"), strict=False):
+    for phase, column in zip(PROFILE_PHASES, ("fwd_ms", "bwd_data_ms", "bwd_weight_ms"), strict=False):
         known = conv[column].notna().to_numpy()
         arrays = dict(zip(("rows", "columns", "depth"), sizes[phase], strict=True))
         arrays |= {"flop": flop, "memory_bytes": moved, "samples": samples}

@@ -16,7 +16,7 @@ from executor.probe.parts import added_slots, divided_parts, portions, rounds_of
 from hwprofiles.compute import load_profile
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel, part_times
-from planner.graph import PHASES
+from planner.graph import LAYER_PHASES
 from planner.models import ModelBuilder, load_model
 from planner.regions import held
 from planner.strategies import named_strategy, spaces_of
@@ -156,7 +156,7 @@ def test_phases_are_those_that_the_model_has():
     found = {(row.layers[0], row.phase) for row in probe.rows()}
 
     assert found == {
-        (part.layers[0], phase) for part in parts for phase in PHASES if graph.has_phase(part.index, phase)
+        (part.layers[0], phase) for part in parts for phase in LAYER_PHASES if graph.has_phase(part.index, phase)
     }
     assert ("one", "activation_gradient") not in found
 

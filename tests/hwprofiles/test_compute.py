@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwprofiles.compute import PHASES, ComputeProfile, load_profile, profile_names
+from hwprofiles.compute import PROFILE_PHASES, ComputeProfile, load_profile, profile_names
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
 
@@ -32,7 +32,7 @@ def test_a_huge_product_approaches_the_ceiling(name):
     profile = load_profile(name)
     kernels = products(1e6, 1e6, 1e6, 1e6)
 
-    for phase, ceiling in zip(PHASES, profile.efficiency.ceiling, strict=True):
+    for phase, ceiling in zip(PROFILE_PHASES, profile.efficiency.ceiling, strict=True):
         rate = kernels.flop / profile.time_s(kernels, phase=phase)
         assert rate == pytest.approx(ceiling * profile.peak_flop_per_s, rel=1e-3)
 
@@ -47,7 +47,7 @@ def test_streaming_runs_at_the_sustained_bandwidth_and_nothing_takes_no_time(nam
     assert profile.time_s(streaming(0, 1)) == pytest.approx(profile.launch_overhead_s, rel=1e-3)
 
 
-@given(name=st.sampled_from(ALL), phase=st.sampled_from(PHASES), m=size, n=size, k=size, b=size)
+@given(name=st.sampled_from(ALL), phase=st.sampled_from(PROFILE_PHASES), m=size, n=size, k=size, b=size)
 def test_time_respects_the_roofline(name, phase, m, n, k, b):
     profile, kernels = load_profile(name), products(m, n, k, b)
     time_s = profile.time_s(kernels, phase=phase)
@@ -59,7 +59,7 @@ def test_time_respects_the_roofline(name, phase, m, n, k, b):
 
 @given(
     name=st.sampled_from(ALL),
-    phase=st.sampled_from(PHASES[:3]),
+    phase=st.sampled_from(PROFILE_PHASES[:3]),
     sizes=st.tuples(*[st.integers(1, 5000).map(lambda x: 2.0 * x)] * 3),
     positions=st.integers(1, 3000),
     axis=st.sampled_from(["rows", "columns", "depth", "samples"]),
@@ -115,7 +115,7 @@ def test_splitting_late_convolutions_in_space_beats_splitting_samples(name):
     """DeePa Table 3 and layer-wise Table 5: equal work, 14 x 14 x a quarter of the samples against 7 x 7 x all."""
     for samples in (128, 512):
         kernels = products(512, samples * 49, 512 * 9, [samples / 4, samples])
-        for phase in PHASES[:3]:
+        for phase in PROFILE_PHASES[:3]:
             by_sample, in_space = load_profile(name).time_s(kernels, phase=phase, winograd=True)
             assert in_space < by_sample
 

@@ -13,7 +13,7 @@ from hwprofiles.compute import MeasuredParts, MeasuredRow, load_profile
 from hwprofiles.compute_file import catalogue
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel, kernel_s, part_times
-from planner.graph import PHASES
+from planner.graph import LAYER_PHASES
 from planner.models import load_model
 from planner.strategies import named_strategy, spaces_of
 
@@ -37,7 +37,7 @@ def roofline(*rows, phase="forward"):
     return kernel_s(P100, "lenet5", CONV, phase, sized(*rows))
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", LAYER_PHASES)
 def test_a_measured_part_takes_exactly_its_time(phase):
     times = {(64, 50, 8, 8): 3e-3, (32, 50, 8, 8): 2e-3, (64, 25, 8, 8): 1.7e-3, (64, 50, 4, 8): 1.1e-3}
     found = kernel_s(with_parts(times, phase), "lenet5", CONV, phase, sized(*times))

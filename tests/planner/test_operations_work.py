@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles.errors import ConfigError
-from planner.graph import PHASES
+from planner.graph import LAYER_PHASES
 from planner.operations import (
     Add,
     BatchNorm,
@@ -76,7 +76,7 @@ def test_equal_parts_add_up_to_the_whole(operation, count, data):
         dim: data.draw(st.sampled_from([d for d in (1, 2, 3, 4) if output.size(dim) % d == 0]))
         for dim in operation.parallel_dims(output)
     }
-    for phase in PHASES:
+    for phase in LAYER_PHASES:
         # Only a split of the channels splits the parameters, and with them the update.
         parts = degrees.get("channel", 1) if phase == "update" else math.prod(degrees.values())
         whole, part = work(operation, phase, inputs), work(operation, phase, inputs, degrees)
@@ -86,7 +86,7 @@ def test_equal_parts_add_up_to_the_whole(operation, count, data):
 
 @cases
 def test_matrix_products_do_the_flops_they_say(operation, count):
-    for phase in PHASES:
+    for phase in LAYER_PHASES:
         kernels = work(operation, phase, [shape(*IMAGE)] * count)
         product = 2 * kernels.rows * kernels.columns * kernels.depth
         assert kernels.matrix[0] == (phase != "update" and operation.kind in ("convolution", "linear"))
@@ -105,7 +105,7 @@ def test_layers_without_parameters_have_nothing_to_update(operation, count):
 @pytest.mark.parametrize("name", ["convolution", "strided", "grouped", "linear"])
 def test_gradients_take_the_flops_of_the_forward_pass(name):
     operation, _ = CASES[name]
-    flops = {phase: work(operation, phase, [shape(*IMAGE)]).flop[0] for phase in PHASES[:3]}
+    flops = {phase: work(operation, phase, [shape(*IMAGE)]).flop[0] for phase in LAYER_PHASES[:3]}
     assert len(set(flops.values())) == 1
 
 
@@ -138,7 +138,7 @@ def test_convolution_bytes_by_hand():
     inputs = [shape(8, 16, 12, 24)]
     read, weights, written = 8 * 16 * 8 * 24, 32 * 16 * 9, 8 * 32 * 6 * 24
     operation = convolution(batch_norm=True)
-    kernels = {phase: work(operation, phase, inputs, {"height": 2}) for phase in PHASES}
+    kernels = {phase: work(operation, phase, inputs, {"height": 2}) for phase in LAYER_PHASES}
     assert {phase: k.memory_bytes[0] / 4 for phase, k in kernels.items()} == {
         "forward": read + weights + written,
         "activation_gradient": read + weights + written,
@@ -184,7 +184,7 @@ def test_many_parts_at_once_equal_one_by_one(operation, count):
     output = operation.output(inputs)
     sizes = dict(zip(output.dims, output.sizes, strict=True))
     both = {dim: np.array([float(size), size / 2 if dim == "sample" else float(size)]) for dim, size in sizes.items()}
-    for phase in PHASES:
+    for phase in LAYER_PHASES:
         bulk = operation.kernels(phase, inputs, output, both)
         alone = [work(operation, phase, inputs), work(operation, phase, inputs, {"sample": 2})]
         for field in ("flop", "memory_bytes", "rows", "columns", "depth", "samples"):

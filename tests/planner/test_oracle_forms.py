@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import ALPHA_S, BYTES_PER_S, cluster_of, star
 
-from planner.graph import PHASES
+from planner.graph import LAYER_PHASES
 from planner.models import ModelBuilder, load_model
 from planner.network import network_of
 from planner.oracle import OracleOptions, forms, oracle, project, wires
@@ -39,7 +39,7 @@ def given_times(_model, sizes, splits):
     samples = np.array([[split.samples] for split in splits])
     backward = samples * BACKWARD_S
     rows = (samples * FORWARD_S, backward / 4, backward * 3 / 4, np.ones_like(samples) * UPDATE_S)
-    return dict(zip(PHASES, rows, strict=True))
+    return dict(zip(LAYER_PHASES, rows, strict=True))
 
 
 @pytest.fixture

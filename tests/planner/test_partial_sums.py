@@ -16,7 +16,7 @@ from planner.compressed import Compressed
 from planner.configurations import Configuration
 from planner.costs import CostModel, kernel_s
 from planner.cut import Cut
-from planner.graph import PHASES
+from planner.graph import LAYER_PHASES
 from planner.models import load_model
 from planner.operations import PartialProduct
 from planner.oracle import OracleOptions, oracle
@@ -67,7 +67,7 @@ def test_pieces_have_the_parameters_and_the_products_of_the_layer():
                 sizes[row.name, len(row.output.dims)] = {
                     dim: np.array([float(size)]) for dim, size in zip(row.output.dims, row.output.sizes, strict=True)
                 }
-            for phase in PHASES[:3]:
+            for phase in LAYER_PHASES[:3]:
                 ours = layer.kernels(phase, sizes[layer.name, len(layer.output.dims)])
                 theirs = whole.kernels(phase, sizes[whole.name, len(whole.output.dims)])
                 assert ours.flop == theirs.flop

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 
 from planner.comparison import Comparison, LayerResult, LinkUse, StrategyResult
+from planner.graph import LAYER_PHASES
 
 GIB = 2.0**30
 NAMES = ("data", "model", "owt", "spatial", "layerwise")
 SLOWNESS = {"data": 2.31, "model": 3.9, "owt": 1.45, "spatial": 1.82, "layerwise": 1.0}
-PHASES = ("forward", "activation_gradient", "weight_gradient", "update")
 
 
 def make_comparison(
@@ -108,7 +108,7 @@ def make_timeline(rng: np.random.Generator, devices: tuple[str, ...], *, tasks: 
     per_row = tasks // (2 * len(devices) + 2)
     frames = []
     for i in range(len(devices)):
-        frames.append(_row(rng, i, "compute", per_row, end_s, PHASES, busy=0.9))
+        frames.append(_row(rng, i, "compute", per_row, end_s, LAYER_PHASES, busy=0.9))
         frames.append(_row(rng, i, "gradients", per_row, end_s, ("collective",), busy=0.5))
     rest = tasks - sum(map(len, frames))
     transfers = _row(rng, -1, "transfers", rest, end_s, ("transfer",), busy=0.5)
