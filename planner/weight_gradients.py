@@ -120,6 +120,8 @@ def scratch_numbers(
     several = (taps.count > 1) | ((taps.outputs > 1) & (np.array(taps.stride) > 1)).any(axis=1)  # else: the input
     windows = ordered + np.maximum((taps.pad > 0).any(axis=1) * padded, several * outputs * channels * taps.count)
     turned = outputs * output_channels + inputs * channels + taps.count * channels * output_channels
-    copies = [samples * (made * output_channels + read * channels) for made, read in taps.copies()]
-    by_taps = turned + np.max(copies, axis=0)
-    return np.where(forms == GradientForm.TAPS, by_taps, np.where(forms == GradientForm.WINDOWS, windows, 0.0))
+    found = np.where(forms == GradientForm.WINDOWS, windows, 0.0)
+    if (forms == GradientForm.TAPS).any():
+        copies = [samples * (made * output_channels + read * channels) for made, read in taps.copies()]
+        found = np.where(forms == GradientForm.TAPS, turned + np.max(copies, axis=0), found)
+    return found
