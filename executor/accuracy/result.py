@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from executor.accuracy.question import FLOAT32, Question
+from executor.confidence import CONFIDENCE
 from hwprofiles.errors import ConfigError
 
-__all__ = ["CONFIDENCE", "Compared", "Interval", "Result", "Training", "mean_interval"]
-
-CONFIDENCE = 0.95
+__all__ = ["Compared", "Interval", "Result", "Training", "mean_interval"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

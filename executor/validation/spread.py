@@ -11,18 +11,19 @@ from math import comb, pi, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from executor.confidence import CONFIDENCE
+
 __all__ = ["median_interval", "median_spread"]
 
-_CONFIDENCE = 0.95
 _QUANTILES = {3: 4.3027, 4: 3.1824, 5: 2.7764}
-"""By turns, of Student's distribution with one degree of freedom less, at 97.5 %."""
+"""By turns, of Student's distribution with one degree of freedom less, at 97.5 %, for ``CONFIDENCE``."""
 
 
 @cache
 def _outside(count: int) -> int:
     """How many of so many sorted values to leave out at each end, so that the rest holds the median."""
     left, below = -1, 0.0
-    while left + 1 < count / 2 and 2 * (below + comb(count, left + 1) / 2**count) <= 1 - _CONFIDENCE:
+    while left + 1 < count / 2 and 2 * (below + comb(count, left + 1) / 2**count) <= 1 - CONFIDENCE:
         left += 1
         below += comb(count, left) / 2**count
     return left
