@@ -11,10 +11,11 @@ from executor.accuracy.result import Result
 from reports.accuracy_tables import MODES, difference_text, headline, interval_text, remarks
 from reports.page_file import write_page
 from reports.page_template import rendered
+from reports.palette import PLAIN, SERIES
 
 __all__ = ["accuracy_html", "write_accuracy_page"]
 
-_COLOURS = ("#7a8591", "#1f83c4", "#d9640f", "#15a077", "#8a4f9e", "#b58900", "#c4316e", "#4a63c9", "#6b8e23")
+_COLOURS = (PLAIN, *SERIES)
 """Of the types; float32 comes first.  More begin again, dashed."""
 
 

@@ -7,19 +7,13 @@ from planner.eight_bit.whatif import Sweep
 from reports.eight_bit_tables import crossing_words, headline, shown_crossings, speed_text
 from reports.page_file import write_page
 from reports.page_template import rendered
+from reports.palette import PLAIN, SERIES, SYMBOLS
 from reports.units import time_unit
 
 __all__ = ["eight_bit_html", "write_eight_bit_page"]
 
-_LOOKS = (
-    ("#7a8591", "circle", "dot"),
-    ("#1f83c4", "square", "solid"),
-    ("#d9640f", "diamond", "solid"),
-    ("#15a077", "triangle-up", "solid"),
-    ("#8a4f9e", "x", "solid"),
-    ("#b58900", "cross", "solid"),
-)
-"""Colour, marker and dash of the types; float32 comes first.  More types than looks begin again, dashed."""
+_LOOKS = tuple(zip((PLAIN, *SERIES), SYMBOLS, strict=False))
+"""Colour and marker of the types; float32 comes first, dotted.  More types than looks begin again, dashed."""
 
 
 def write_eight_bit_page(sweep: Sweep, path: Path) -> None:
@@ -50,8 +44,9 @@ def _data(sweep: Sweep) -> dict[str, Any]:
     """What the page draws from: points that were had, thresholds of all crossings, and the look of each type."""
     looks = {}
     for place, kind in enumerate(sweep.types):
-        colour, symbol, dash = _LOOKS[place % len(_LOOKS)]
-        looks[kind] = {"colour": colour, "symbol": symbol, "dash": dash if place < len(_LOOKS) else "dash"}
+        colour, symbol = _LOOKS[place % len(_LOOKS)]
+        dash = "dot" if place == 0 else "solid" if place < len(_LOOKS) else "dash"
+        looks[kind] = {"colour": colour, "symbol": symbol, "dash": dash}
     points = [point for point in sweep.points if not point.reason]
     return {
         "axes": {"link_speed": sweep.link_speeds, "sub_batches": sweep.sub_batches, "devices": sweep.devices},

@@ -10,18 +10,19 @@ from planner.reproduce.answers import Found
 from planner.reproduce.eight_bit import eight_bit_answers
 from reports.page_file import write_page
 from reports.page_template import rendered
+from reports.palette import BLUE, GREEN, ORANGE, PLAIN, PURPLE
 
 __all__ = ["INCONSISTENCIES", "paper_answers", "paper_headline", "paper_html", "write_paper_page"]
 
 Progress = Callable[[str, int, int], None] | None
 PRINTED = "printed"
 _LOOKS = {
-    PRINTED: {"colour": "#7a8591", "symbol": "circle-open", "dash": "dot"},
-    "closed form": {"colour": "#1f83c4", "symbol": "square", "dash": "solid"},
-    "simulation": {"colour": "#d9640f", "symbol": "diamond", "dash": "solid"},
-    "simulation of Sec. 2.4": {"colour": "#8a4f9e", "symbol": "triangle-up", "dash": "dash"},
-    "as published": {"colour": "#1f83c4", "symbol": "square", "dash": "solid"},
-    "our types": {"colour": "#15a077", "symbol": "diamond", "dash": "solid"},
+    PRINTED: {"colour": PLAIN, "symbol": "circle-open", "dash": "dot"},
+    "closed form": {"colour": BLUE, "symbol": "square", "dash": "solid"},
+    "simulation": {"colour": ORANGE, "symbol": "diamond", "dash": "solid"},
+    "simulation of Sec. 2.4": {"colour": PURPLE, "symbol": "triangle-up", "dash": "dash"},
+    "as published": {"colour": BLUE, "symbol": "square", "dash": "solid"},
+    "our types": {"colour": GREEN, "symbol": "diamond", "dash": "solid"},
 }
 """Colour, marker and dash of each answer."""
 

@@ -8,6 +8,8 @@ import jinja2
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from reports import palette
+
 __all__ = ["Links", "plain_figure", "rendered"]
 
 Links = tuple[tuple[str, str], ...]
@@ -34,6 +36,7 @@ def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (),
         headline=headline,
         links=links,
         plotly=get_plotlyjs() if draws else "",
+        palette=palette,
         **(usual | values),
     )
 

@@ -1,34 +1,66 @@
 """One set of colours for every picture, on light and on dark ground.
 
-The kinds that one timeline shows, and the parts of one bar, differ by at least 18 (CIE 1976) for
-normal, protan, deutan and tritan vision; a test computes it.  The hues start from Okabe and Ito,
-"Color Universal Design", 2008.
+The kinds that one timeline shows, the parts of one bar, and the first five series with what they are
+measured against differ by at least 18 (CIE 1976) for normal, protan, deutan and tritan vision; a test
+computes it.  The hues start from Okabe and Ito, "Color Universal Design", 2008.
 """
 
 from collections.abc import Iterable
 
-__all__ = ["COMMUNICATION", "COMPUTE", "IDLE", "MARK", "RUNGS", "kind_colours"]
+__all__ = [
+    "BLUE",
+    "COMMUNICATION",
+    "COMPUTE",
+    "CONFIGURATIONS",
+    "EXCHANGE",
+    "GREEN",
+    "IDLE",
+    "MARK",
+    "MOVED",
+    "OLIVE",
+    "ORANGE",
+    "PLAIN",
+    "PURPLE",
+    "RUNGS",
+    "SERIES",
+    "SYMBOLS",
+    "kind_colours",
+]
 
-COMPUTE = "#1f83c4"
-COMMUNICATION = "#e2711d"
+BLUE, ORANGE, GREEN, PURPLE, OLIVE = "#1f83c4", "#e2711d", "#17b25c", "#8744d6", "#6c651e"
+SERIES = (BLUE, ORANGE, GREEN, PURPLE, OLIVE, "#c4316e", "#4a63c9", "#b58900")
+"""Lines, points and bars without a meaning of their own, in order; more begin again, dashed where they are lines."""
+PLAIN = "#7a8591"
+"""What series are measured against: float32, printed values, a single device."""
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "pentagon")
+"""Markers of the series, for whoever cannot tell their colours apart."""
+COMPUTE = BLUE
+COMMUNICATION = ORANGE
+EXCHANGE = "#d78bb5"
+MOVED = GREEN
+"""Bytes, in bars of their own."""
 IDLE = "#9aa3ad"
 MARK = "#b3246a"
 """What the eye must find: the winner, a bound, a capacity."""
-RUNGS = ("#a9cbe4", "#5aa5d6", "#1f83c4", "#14608f", "#0c3f5f")
+RUNGS = ("#a9cbe4", "#5aa5d6", BLUE, "#14608f", "#0c3f5f")
 """Readings of the ladder, from the plainest to the fullest."""
+CONFIGURATIONS = (
+    "#5b6fd6", "#0a6b45", "#e8c63a", "#873cff", "#8bc6a4", "#74c7f2", "#aa4466", "#7788aa", "#667755",
+)  # fmt: skip
+"""How layers are split, the most frequent first; none is a colour of the bars in their boxes."""
 
 _KINDS = {
-    "forward": "#1f83c4",
+    "forward": BLUE,
     "activation_gradient": "#74c7f2",
     "weight_gradient": "#0a6b45",
     "bias_gradient": "#8bc6a4",
     "epilogue_gradient": "#5b6fd6",
     "update": "#e8c63a",
     "transfer": "#d9640f",
-    "send": "#e2711d",
+    "send": ORANGE,
     "receive": "#f0a868",
-    "collective": "#d78bb5",
-    "exchange": "#d78bb5",
+    "collective": EXCHANGE,
+    "exchange": EXCHANGE,
     "compress": "#873cff",
     "decompress": "#b4d287",
 }

@@ -1,18 +1,18 @@
 """The network as a graph: layers from top to bottom, each coloured by how it is split."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 from planner.comparison import LayerResult
 from planner.graph import ComputationGraph
+from reports.palette import CONFIGURATIONS
 from reports.units import byte_unit, time_unit
 
 __all__ = ["COLUMN", "ROW", "layer_places", "strategy_drawing"]
 
 COLUMN, ROW, WIDTH, HEIGHT = 176, 58, 160, 38
 """Distances between boxes, and their size, in pixels of the drawing."""
-_LOOKS = ("#5b6fd6", "#0a6b45", "#e8c63a", "#873cff", "#8bc6a4", "#74c7f2", "#aa4466", "#7788aa", "#667755")
-"""Colours of configurations, the most frequent first; more begin again, and the words in the boxes tell them apart."""
 _SWEEPS = 8
 
 
@@ -58,14 +58,14 @@ def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> 
     at = [(round((place - left) * COLUMN) + 8, row * ROW + 8) for row, place in places]
     how = [_words(layer) for layer in layers]
     frequent = sorted(set(how), key=lambda words: (-how.count(words), words))
-    looks = {words: _LOOKS[i % len(_LOOKS)] for i, words in enumerate(frequent)}
+    colours = dict(zip(frequent, cycle(CONFIGURATIONS), strict=False))
     times = [layer.compute_s + layer.exchange_s + layer.transfer_s for layer in layers]
     longest_s = max(times, default=0.0) or 1.0
     unit, moved = time_unit(times), byte_unit([layer.moved_bytes for layer in layers])
     boxes = [
         {
             "x": x, "y": y, "name": layer.name, "short": _short(layer.name, 22), "words": _short(words, 27),
-            "colour": looks[words], "bars": _bars(layer, longest_s), "number": i,
+            "colour": colours[words], "bars": _bars(layer, longest_s), "number": i,
             "title": f"{layer.name}: {layer.kind}, {layer.output}; {words} on {len(layer.devices)} devices; "
             f"{unit.full(seconds)}, {moved.full(layer.moved_bytes)} moved",
         }
@@ -82,7 +82,7 @@ def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> 
         "box": (WIDTH, HEIGHT),
         "boxes": boxes,
         "lines": lines,
-        "key": [(looks[words], words, how.count(words)) for words in frequent],
+        "key": [(colours[words], words, how.count(words)) for words in frequent],
     }
 
 

@@ -12,6 +12,7 @@ from hwprofiles.units import HOUR_S
 from reports.packing import pack_json
 from reports.page_file import write_page
 from reports.page_template import Links, rendered
+from reports.palette import MARK, SERIES, SYMBOLS
 from reports.sweep_table import column_label, column_unit
 from reports.units import time_unit
 
@@ -82,7 +83,11 @@ def sweep_html(frame: pd.DataFrame, *, name: str, links: Links = ()) -> str:
         links=links,
         store=name,
         fixed=[(each["label"], each["values"][0]) for each in columns if each["role"] == "fixed"],
-        data={"columns": [_packed(each) for each in columns if each["role"] != "fixed"], "count": len(rows)},
+        data={
+            "columns": [_packed(each) for each in columns if each["role"] != "fixed"],
+            "count": len(rows),
+            "looks": {"colours": SERIES, "symbols": SYMBOLS, "mark": MARK},
+        },
     )
 
 

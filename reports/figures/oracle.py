@@ -7,7 +7,7 @@ from plotly.subplots import make_subplots
 
 from planner.oracle import STRATEGIES, OracleRow, OracleTable
 from reports.figures.look import log_ticks, styled
-from reports.palette import MARK, kind_colours
+from reports.palette import BLUE, GREEN, MARK, OLIVE, ORANGE, PLAIN, PURPLE, kind_colours
 from reports.units import Unit, memory_unit, time_unit
 
 __all__ = ["epoch_figure", "iteration_figure", "oracle_memory_figure"]
@@ -25,14 +25,14 @@ _LINES = dict(
     zip(
         STRATEGIES,
         (
-            ("#7a8591", "diamond", "dot"),
-            ("#1f83c4", "circle", "solid"),
-            ("#15a077", "square", "solid"),
-            ("#8a4f9e", "triangle-up", "solid"),
-            ("#e2711d", "x", "solid"),
-            ("#b58900", "cross", "solid"),
-            ("#e2711d", "x", "dash"),
-            ("#15a077", "square", "dash"),
+            (PLAIN, "diamond", "dot"),
+            (BLUE, "circle", "solid"),
+            (GREEN, "square", "solid"),
+            (PURPLE, "triangle-up", "solid"),
+            (ORANGE, "x", "solid"),
+            (OLIVE, "cross", "solid"),
+            (ORANGE, "x", "dash"),
+            (GREEN, "square", "dash"),
         ),
         strict=True,
     )

@@ -5,12 +5,10 @@ import plotly.graph_objects as go
 
 from hwprofiles.errors import ConfigError
 from reports.figures.look import spread_out, styled
+from reports.palette import SERIES, SYMBOLS
 from reports.sweep_table import column_label, column_unit
 
 __all__ = ["sweep_figure"]
-
-_COLOURS = ("#1f83c4", "#e2711d", "#15a077", "#8a4f9e", "#b58900", "#7a8591", "#c4316e", "#4a63c9")
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "pentagon")
 
 
 def sweep_figure(
@@ -36,8 +34,8 @@ def sweep_figure(
             y=rows[y] / unit.factor,
             name=str(value),
             mode="lines+markers",
-            line={"color": _COLOURS[i % len(_COLOURS)], "dash": "solid" if i < len(_COLOURS) else "dash"},
-            marker={"symbol": _SYMBOLS[i % len(_SYMBOLS)], "size": 8},
+            line={"color": SERIES[i % len(SERIES)], "dash": "solid" if i < len(SERIES) else "dash"},
+            marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8},
             hovertemplate=f"{value}: %{{y:.4~g}} {unit.name} at %{{x}}<extra></extra>",
         )
     kind = "log" if spread_out((best[y] / unit.factor).tolist()) else "linear"

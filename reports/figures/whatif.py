@@ -4,11 +4,9 @@ import plotly.graph_objects as go
 
 from planner.whatif import WhatIf
 from reports.figures.look import styled
-from reports.palette import MARK
+from reports.palette import MARK, SERIES
 
 __all__ = ["whatif_figure"]
-
-_COLOURS = ("#1f83c4", "#e2711d", "#15a077", "#8a4f9e", "#b58900", "#7a8591")
 
 
 def whatif_figure(found: WhatIf) -> go.Figure:
@@ -22,7 +20,7 @@ def whatif_figure(found: WhatIf) -> go.Figure:
             x=[100 * (row.against_today - 1) for row in rows],
             orientation="h",
             name=strategy,
-            marker={"color": _COLOURS[i % len(_COLOURS)]},
+            marker={"color": SERIES[i % len(SERIES)]},
             hovertemplate=f"%{{y}}: {strategy} %{{x:+.1f}} %<extra></extra>",
         )
     figure.add_vline(x=0, line={"color": MARK, "width": 1.5})

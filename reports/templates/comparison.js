@@ -19,7 +19,7 @@ function drawLinks() {
       colorscale: [[0, "rgba(226,113,29,0.04)"], [1, "rgba(226,113,29,1)"]],
       showscale: !narrow, colorbar: { title: { text: "in use" }, ticksuffix: " %", thickness: 10, len: Math.min(1, 220 / height), y: 1, yanchor: "top" },
       hovertemplate: `%{text}<br>%{x:.4~g} ${unit}: %{z:.1f} % in use<extra></extra>` },
-    { type: "bar", orientation: "h", xaxis: "x2", y: at, x: shown.map((i) => moved_bytes[i] / byteSize), marker: { color: "#15a077" },
+    { type: "bar", orientation: "h", xaxis: "x2", y: at, x: shown.map((i) => moved_bytes[i] / byteSize), marker: { color: "{{ palette.MOVED }}" },
       customdata: shown.map((i) => `${names[i]}<br>moves ${bytes(moved_bytes[i])}`), hovertemplate: "%{customdata}<extra></extra>" },
   ], layout({
     height, bargap: 0.3, margin: { l: 8, r: 12, t: 6, b: 44 },

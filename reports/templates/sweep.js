@@ -1,6 +1,6 @@
 // ---- columns and rows -----------------------------------------------------------------------------------
 const columns = data.columns, byName = new Map(), form = $("controls"), PAGE = 100, MOST_PANELS = 12;
-const COLOURS = ["#1f83c4", "#e2711d", "#15a077", "#8a4f9e", "#b58900", "#7a8591", "#c4316e", "#4a63c9"], SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "cross", "star", "pentagon"], DASHES = ["solid", "dash", "dot", "dashdot"];
+const { colours: COLOURS, symbols: SYMBOLS, mark: MARK } = data.looks, DASHES = ["solid", "dash", "dot", "dashdot"];
 let filters = {}, sorted = { name: "", falling: false }, first = 0, kept = [];
 const titled = (column) => (column.unit ? `${column.label} [${column.unit}]` : column.label);
 const shownValue = (column, i) => {
@@ -73,7 +73,7 @@ function traces(kind, rows, x, y, colour, axes, legend, tone) {
   if (kind === "front") {
     const front = frontOf(rows, x, y);
     out.push({ ...common, type: "scatter", mode: "lines+markers", x: front.map(at(x)), y: front.map(at(y)), customdata: front.map(about), name: "Pareto front", legendgroup: "front", showlegend: !legend.has("front") && Boolean(legend.add("front")),
-      line: { color: "#b3246a", width: 2.5, shape: "hv" }, marker: { color: "#b3246a", symbol: "diamond-open", size: 13, line: { width: 2 } } });
+      line: { color: MARK, width: 2.5, shape: "hv" }, marker: { color: MARK, symbol: "diamond-open", size: 13, line: { width: 2 } } });
   }
   return out;
 }

@@ -1,11 +1,13 @@
 """Colours stay apart for the common kinds of colour vision."""
 
+import re
+from importlib.resources import files
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from reports.palette import COMMUNICATION, COMPUTE, IDLE, MARK, kind_colours
+from reports.palette import COMMUNICATION, COMPUTE, CONFIGURATIONS, EXCHANGE, IDLE, MARK, PLAIN, SERIES, kind_colours
 
 # Machado, Oliveira and Fernandes, IEEE TVCG 15(6), 2009: severity 1.0, on linear RGB.
 VISION = {
@@ -15,6 +17,7 @@ VISION = {
     "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
 }
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+SOURCES = (".py", ".js", ".css", ".html")
 WHITE = np.array([0.9505, 1.0, 1.089])
 KINDS = (
     "forward", "activation_gradient", "weight_gradient", "update", "compress", "decompress", "transfer", "collective",
@@ -31,10 +34,26 @@ def lab(colour, vision):
 
 
 @pytest.mark.parametrize("vision", VISION)
-@pytest.mark.parametrize("colours", [list(kind_colours(KINDS).values()), [COMPUTE, COMMUNICATION, IDLE, MARK]])
+@pytest.mark.parametrize(
+    "colours", [list(kind_colours(KINDS).values()), [COMPUTE, COMMUNICATION, IDLE, MARK], [PLAIN, *SERIES[:5]]]
+)
 def test_colours_of_one_picture_stay_apart(vision, colours):
     seen = [lab(colour, VISION[vision]) for colour in colours]
     assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) >= 18
+
+
+def test_no_series_or_configuration_looks_like_another():
+    assert len({PLAIN, *SERIES}) == 1 + len(SERIES)
+    assert len({COMPUTE, COMMUNICATION, EXCHANGE, *CONFIGURATIONS}) == 3 + len(CONFIGURATIONS)
+
+
+def test_colours_stand_in_the_palette_alone():
+    """Beside it, only the style sheet has colours: grounds, inks and lines, which differ by theme."""
+    folder = files("reports")
+    texts = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.suffix in SOURCES}
+    assert folder / "palette.py" in texts
+    found = {path.name for path, text in texts.items() if re.search(r"#[0-9a-fA-F]{6}\b", text)}
+    assert found == {"palette.py", "page.css"}
 
 
 def test_unknown_kinds_get_colours_of_their_own():
