@@ -140,6 +140,7 @@ function writeName(context, i, left, up, wide, lane) {
   context.clip();
   context.fillStyle = inkOn(m.colours[m.kinds[m.kind[i]]]);
   context.font = `${Math.min(12, lane - 1)}px system-ui, sans-serif`;
+  context.textAlign = "left"; // the labels of rows, drawn before, are to the right
   context.textBaseline = "middle";
   context.fillText(m.names[m.name[i]], Math.max(left, GUTTER) + 3, up + lane / 2);
   context.restore();

@@ -126,3 +126,24 @@ def test_a_task_picked_on_the_timeline_says_what_it_waited_for(browser, tmp_path
     assert "126 of 126 tasks" in page.inner_text("#status")
     assert page.problems == []
     page.close()
+
+
+def test_names_of_tasks_begin_where_their_bars_do_however_often_they_are_drawn(browser, tmp_path):
+    """The words of rows and axes lie to the right of their places; names of tasks never do."""
+    page = opened_in(browser, page_of("timeline", tmp_path), viewport={"width": 1400, "height": 900})
+    page.evaluate("""() => {
+        window.written = [];
+        const write = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+            window.written.push([text, this.textAlign]);
+            return write.call(this, text, ...place);
+        };
+    }""")
+    page.focus("#stage")
+    for key in ("+", "+", "-"):
+        page.keyboard.press(key)
+    page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    written = page.evaluate("window.written")
+    assert {align for text, align in written if text.startswith(("conv", "fc"))} == {"left"}
+    assert {align for text, align in written if text.endswith(" compute")} == {"right"}
+    page.close()
