@@ -132,7 +132,8 @@ def plan(
     from planner.plan import make_plan
     from planner.plan_file import save_plan
 
-    with whole_file(out) as file, progress_bar("planning") as progress:
+    files_read = [word for word in (strategy, cluster.partition(":")[0]) if Path(word).suffix]  # names have none
+    with whole_file(out, *files_read) as file, progress_bar("planning") as progress:
         graph = load_model(model, batch=batch, element_bytes=int(dtype.removeprefix("float")) // 8)
         cut = asked_cut(graph, sub_batches, first=sub_batch_from, order=sub_batch_order, update_each=update_each)
         types = {"gradients": compress_gradients, "activations": compress_activations}
@@ -177,7 +178,7 @@ def simulate(
     from orrery.stored_plan import open_plan
     from planner.replay import replay
 
-    traced, written = (whole_file(path) if path else nullcontext() for path in (trace, graph))
+    traced, written = (whole_file(path, plan_file) if path else nullcontext() for path in (trace, graph))
     with traced as file, written as graph_file, progress_bar("simulating"):
         plan = open_plan(plan_file, collectives="steps" if expand_collectives else "activity")
         result = replay(plan.program, overlap=overlap, contention=contention, iterations=iterations, engine=engine)
@@ -209,7 +210,7 @@ def replay(
     from simulator.engine import simulate as run_engine
     from simulator.graph_file import read_graph, write_schedule
 
-    with whole_file(out) if out else nullcontext() as file, progress_bar("replaying"):
+    with whole_file(out, graph_file) if out else nullcontext() as file, progress_bar("replaying"):
         chosen, times_s = prepare(engine), [perf_counter()]
         source = read_graph(graph_file)
         times_s.append(perf_counter())

@@ -12,22 +12,35 @@ from hwprofiles.errors import ConfigError
 __all__ = ["page_files", "print_json", "to_json", "whole_file"]
 
 
+_open: set[Path] = set()
+"""What is being written: two outputs of one name would each take the other's place."""
+
+
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def whole_file(path: Path, *inputs: Path | str | None) -> Iterator[Path]:
     """Yield a path to write to, which takes the name ``path`` only when the block ends well.
 
     Opened before long work, so that a place that cannot be written is known at once.  Missing folders
     are made, and removed again after an error or Ctrl-C; what was at ``path`` stays until then.
 
+    Args:
+        path: Where to write.
+        inputs: Files that the command reads, which the output must not replace; names of other things do no harm.
+
     Raises:
-        ConfigError: ``path`` is a folder, or nothing can be written there.
+        ConfigError: ``path`` is a folder, one of the inputs or written already, or nothing can be written there.
     """
     target = path.resolve()
     if target.exists() and not (target.is_file() or target.is_dir()):
         yield target  # a device such as /dev/null is written to, never replaced
         return
+    if target in _open:
+        raise ConfigError(f"output paths must differ, got {str(path)!r} twice")
+    if target.is_file() and target in {Path(each).resolve() for each in inputs if each}:
+        raise ConfigError(f"output path must not be a file that is read, got {str(path)!r}")
     partial = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     missing_folders = [folder for folder in target.parents if not folder.exists()]
+    _open.add(target)
     try:
         _create(partial, target=target)
         yield partial
@@ -38,6 +51,8 @@ def whole_file(path: Path) -> Iterator[Path]:
             for folder in missing_folders:
                 folder.rmdir()
         raise
+    finally:
+        _open.discard(target)
 
 
 @contextmanager

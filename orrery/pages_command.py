@@ -32,7 +32,7 @@ def timeline(
     """Draw every task of an iteration on every device and link, and what each waited for: one page."""
     from reports.timeline_page import write_timeline_page
 
-    with whole_file(out) as file, progress_bar("simulating"):
+    with whole_file(out, plan_file, measured) as file, progress_bar("simulating"):
         view = _view(plan_file, measured)
         write_timeline_page(view, file)
         size_bytes = file.stat().st_size
@@ -52,7 +52,7 @@ def show(
     from reports.plan_page import PAGES, write_plan_pages
 
     with ExitStack() as stack, progress_bar("simulating"), TemporaryDirectory() as folder:
-        files = {file: stack.enter_context(whole_file(out / file)) for _, file in PAGES}
+        files = {file: stack.enter_context(whole_file(out / file, plan_file, measured)) for _, file in PAGES}
         view = _view(plan_file, measured)
         for page in write_plan_pages(view, Path(folder)):
             files[page.name].write_bytes(page.read_bytes())

@@ -88,7 +88,7 @@ def run(
         stand_in=stand_in_compute, device=device, threads=threads, memory=memory, checkpoint=str(checkpoint or ""),
         checkpoint_every=checkpoint_every, resume=resume, out=str(out or ""),
     )  # fmt: skip
-    report = _Report(out=out, trace=trace, json=json)
+    report = _Report(plan_file=plan_file, out=out, trace=trace, json=json)
     if processes is None and {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         _take_place(options, report, stall_timeout)
     _run_here(options, report, processes=processes, stall_s=stall_timeout)
@@ -146,6 +146,8 @@ def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None)
 class _Report:
     """What a run leaves behind and prints."""
 
+    plan_file: Path
+    """What must not be replaced."""
     out: Path | None
     trace: Path | None
     json: bool
@@ -159,7 +161,7 @@ class _Report:
         if self.out:
             wanted |= {name: self.out / name for name in ("timeline.csv", "losses.csv", "run.json", MEASUREMENT)}
         with ExitStack() as stack:
-            yield {name: stack.enter_context(whole_file(path)) for name, path in wanted.items()}
+            yield {name: stack.enter_context(whole_file(path, self.plan_file)) for name, path in wanted.items()}
 
     def write(self, run: "Run", options: "RunOptions", files: Mapping[str, Path]) -> dict[str, Any]:
         """Write the files; returns what ``show`` prints."""

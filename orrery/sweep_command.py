@@ -73,12 +73,12 @@ def results(
     for path, suffix in ((csv, ".csv"), (parquet, ".parquet")):
         if path:
             check_suffix(path, suffix)
-            with whole_file(path) as partial:
+            with whole_file(path, store) as partial:
                 exported(frame, partial)
     if html:
         from reports.sweep_page import write_sweep_page
 
-        with whole_file(html) as partial:
+        with whole_file(html, store) as partial:
             write_sweep_page(frame, partial, name=store.name)
     if json:
         return print_json({"rows": frame.to_dict(orient="records")})

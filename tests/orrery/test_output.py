@@ -52,6 +52,36 @@ def test_places_that_cannot_be_written(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_two_outputs_of_one_name_are_refused_and_leave_nothing(tmp_path):
+    """Whatever the second would write, the first must not be lost, nor be half of one and half of the other."""
+    with (
+        pytest.raises(ConfigError, match="output paths must differ, got .*both.json' twice"),
+        whole_file(tmp_path / "both.json"),
+        whole_file(tmp_path / "." / "both.json"),
+    ):
+        pytest.fail("entered")
+
+    assert list(tmp_path.iterdir()) == []
+    with whole_file(tmp_path / "both.json") as partial:
+        partial.write_text("free again")
+
+
+def test_an_input_is_never_replaced(tmp_path):
+    """A link to it counts as the file; names of what is no file do no harm."""
+    (tmp_path / "plan.json").write_text("hours of search")
+    (tmp_path / "link.json").symlink_to("plan.json")
+    for name in ("plan.json", "link.json"):
+        with (
+            pytest.raises(ConfigError, match=f"output path must not be a file that is read, got .*{name}"),
+            whole_file(tmp_path / name, None, tmp_path / "plan.json"),
+        ):
+            pytest.fail("entered")
+    with whole_file(tmp_path / "new.json", tmp_path / "new.json", tmp_path / "plan.json") as partial:
+        partial.write_text("new")
+
+    assert (tmp_path / "plan.json").read_text() == "hours of search"
+
+
 def test_json_is_standard():
     """NumPy numbers are numbers, and what JSON cannot say is null."""
     value = {"a": np.float64(0.5), "b": (np.int64(3),), "c": math.nan, "d": np.arange(2)}
