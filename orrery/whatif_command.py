@@ -52,6 +52,8 @@ def by_hand(
 ) -> None:
     """Today against changed hardware, for each strategy; with no --set, against what usually goes wrong."""
     from hwprofiles.catalogue import load_cluster
+    from hwprofiles.errors import ConfigError
+    from planner.hybrids import split_list
     from planner.whatif import Scenario, standard_scenarios
     from planner.whatif import whatif as ask
     from reports.whatif_tables import reason_lines, sensitivity_table, whatif_table
@@ -59,9 +61,12 @@ def by_hand(
     with progress_bar(model) as progress:
         given = (Scenario(name=", ".join(changes), changes=tuple(changes)),) if changes else ()
         found = ask(
-            model, cluster, batch=batch, strategies=[name.strip() for name in strategies.split(",")],
+            model, cluster, batch=batch, strategies=split_list(strategies),
             scenarios=given or standard_scenarios(load_cluster(cluster)), exchange=exchange, progress=progress,
         )  # fmt: skip
+    if all(row.reason for row in found.rows):  # nothing was answered: the question is at fault
+        today = found.rows[: len(found.rows) // len(found.scenarios)]
+        raise ConfigError("; ".join(f"{row.strategy}: {row.reason}" for row in today))
     if json:
         return print_json(found)
     print_rich(whatif_table(found))

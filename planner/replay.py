@@ -26,6 +26,8 @@ __all__ = ["Replay", "Shares", "replay", "timeline_rows"]
 Floats = NDArray[np.float64]
 
 _TRACED_LINKS = 16
+_MOST_TASKS = 20_000_000
+"""Of all iterations together: some gigabytes.  As many iterations as are usual may have more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,10 +226,14 @@ def replay(
         engine: ``auto``, ``compiled`` or ``simpy``.
 
     Raises:
-        ConfigError: ``iterations`` < 1 or an unknown engine.
+        ConfigError: ``iterations`` < 1, more than memory should be spent on, or an unknown engine.
     """
     if iterations < 1:
         raise ConfigError(f"iterations must be >= 1, got {iterations}")
+    most = max(ITERATIONS, _MOST_TASKS // max(1, program.size))
+    if iterations > most:
+        rule = f"at most {most:,} for a program of {program.size:,} tasks"
+        raise ConfigError(f"iterations must be {rule}, got {iterations}")
     reading = read(program, overlap=overlap, contention=contention, iterations=iterations)
     begin = perf_counter()
     schedule = simulate(reading.graph, engine=engine)

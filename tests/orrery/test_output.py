@@ -55,7 +55,7 @@ def test_places_that_cannot_be_written(tmp_path, name):
 def test_two_outputs_of_one_name_are_refused_and_leave_nothing(tmp_path):
     """Whatever the second would write, the first must not be lost, nor be half of one and half of the other."""
     with (
-        pytest.raises(ConfigError, match="output paths must differ, got .*both.json' twice"),
+        pytest.raises(ConfigError, match=r"output paths must differ, got .*both\.json. twice"),
         whole_file(tmp_path / "both.json"),
         whole_file(tmp_path / "." / "both.json"),
     ):

@@ -227,3 +227,13 @@ def test_two_replays_are_equal_to_the_last_bit():
 
     assert first.start_s.tobytes() == second.start_s.tobytes()
     assert first.end_s.tobytes() == second.end_s.tobytes()
+
+
+def test_more_iterations_than_memory_should_hold_are_refused():
+    """Said with the rule and the number, before anything is made."""
+    model = CostModel(load_model("lenet5", batch=8), cluster_of("titanx-4", 4))
+    program = program_of(model, named_strategy("data", model.graph, 4))
+    most = 20_000_000 // program.size
+    message = f"iterations must be at most {most:,} for a program of {program.size:,} tasks, got 99999999999"
+    with pytest.raises(ConfigError, match=message):
+        replay(program, iterations=99_999_999_999)

@@ -74,3 +74,11 @@ def test_a_bad_change_is_an_error_and_no_row(change, rule):
         ask(Scenario(name="bad", changes=(change,)))
     with pytest.raises(ConfigError, match="at least one"):
         ask(strategies=())
+
+
+def test_what_only_the_change_makes_possible_is_an_answer():
+    short = f"{CLUSTER},device.*.memory_gib=0.001"
+    more = Scenario(name="more memory", changes=("device.*.memory_gib=16",))
+    today, then = whatif("lenet5", short, batch=64, strategies=("data",), scenarios=(more,)).rows
+    assert "does not fit" in today.reason
+    assert then.iteration_s > 0
