@@ -19,8 +19,6 @@ __all__ = [
     "Efficiency",
     "MeasuredParts",
     "MeasuredRow",
-    "load_profile",
-    "profile_names",
 ]
 
 PROFILE_PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gradient", "update")
@@ -198,25 +196,3 @@ class ComputeProfile:
                 for key, row in self.coding.items()
             },
         )
-
-
-def load_profile(name: str) -> ComputeProfile:
-    """Return a profile of the catalogue, or the one in a YAML file.
-
-    Args:
-        name: A catalogue entry (`profile_names`) or the path of a file that ends in .yaml or .yml.
-
-    Raises:
-        ConfigError: No such entry (the nearest is named) or file, or the file breaks a rule; every
-            broken rule is listed with its path.
-    """
-    from hwprofiles.compute_file import find_profile  # the reader builds the classes above
-
-    return find_profile(name)
-
-
-def profile_names() -> list[str]:
-    """Return the names of the catalogue's profiles, sorted."""
-    from hwprofiles.compute_file import catalogue
-
-    return sorted(catalogue())

@@ -13,7 +13,7 @@ from hwprofiles.errors import ConfigError
 from hwprofiles.launch import Launch
 from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
 
-__all__ = ["ProfileFile", "catalogue", "find_profile"]
+__all__ = ["ProfileFile", "catalogue", "load_profile", "profile_names"]
 
 FOLDER = Path(__file__).parent / "profiles"
 
@@ -216,14 +216,27 @@ def _shipped(name: str) -> ComputeProfile:
     return _read(catalogue()[name])
 
 
-def find_profile(name: str) -> ComputeProfile:
-    """Return a profile by catalogue name or path; see `hwprofiles.compute.load_profile`."""
+def profile_names() -> list[str]:
+    """Return the names of the catalogue's profiles, sorted."""
+    return sorted(catalogue())
+
+
+def load_profile(name: str) -> ComputeProfile:
+    """Return a profile of the catalogue, or the one in a YAML file.
+
+    Args:
+        name: A catalogue entry (`profile_names`) or the path of a file that ends in .yaml or .yml.
+
+    Raises:
+        ConfigError: No such entry (the nearest is named) or file, or the file breaks a rule; every
+            broken rule is listed with its path.
+    """
     if name in catalogue():
         return _shipped(name)
     if Path(name).suffix in (".yaml", ".yml"):
         return _read(Path(name))
     near = difflib.get_close_matches(name, catalogue(), n=1, cutoff=0.3)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(catalogue()))}"
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(profile_names())}"
     raise ConfigError(f"unknown compute profile {name!r}; {hint}")
 
 

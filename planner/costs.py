@@ -15,7 +15,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.compute import ComputeProfile, MeasuredParts, load_profile
+from hwprofiles.compute import ComputeProfile, MeasuredParts
+from hwprofiles.compute_file import load_profile
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels

@@ -1,4 +1,4 @@
-"""Writes what was measured as a compute profile that ``hwprofiles.compute.load_profile`` reads."""
+"""Writes what was measured as a compute profile that ``hwprofiles.compute_file.load_profile`` reads."""
 
 from collections.abc import Sequence
 from pathlib import Path

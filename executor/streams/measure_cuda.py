@@ -14,7 +14,7 @@ from executor.streams.measure import CPU_SCHEDULES, MeasuredSchedule, MeasuredSt
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
 from executor.streams.turns import in_turns
-from hwprofiles.compute import load_profile
+from hwprofiles.compute_file import load_profile
 from hwprofiles.errors import ConfigError
 from hwprofiles.occupancy import launch_of
 from planner.graph import ComputationGraph

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hwprofiles.compute import ComputeProfile, load_profile
+from hwprofiles.compute import ComputeProfile
+from hwprofiles.compute_file import load_profile
 from hwprofiles.device_graph import Device, DeviceGraph
 from hwprofiles.errors import ConfigError
 from hwprofiles.occupancy import launch_of

@@ -24,7 +24,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from hwprofiles.compute import PROFILE_PHASES, ComputeProfile, load_profile
+from hwprofiles.compute import PROFILE_PHASES, ComputeProfile
+from hwprofiles.compute_file import load_profile
 from hwprofiles.kernels import Floats, Kernels
 
 DEEPBENCH = {"p100": "P100", "titanx": "TitanX", "v100-16gb": "V100"}

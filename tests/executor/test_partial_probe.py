@@ -10,7 +10,7 @@ from executor.status import own_status
 from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples
 from hwprofiles.catalogue import load_cluster
-from hwprofiles.compute import load_profile
+from hwprofiles.compute_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel
 from planner.models import load_model

@@ -13,7 +13,7 @@ from executor.layers.convolution import ConvolutionPart
 from executor.probe import LayerProbe, ProbeRow, Samples, over_ranks, parts_of, strategy_parts, write_profile
 from executor.probe.device import DeviceFacts
 from executor.probe.parts import added_slots, divided_parts, portions, rounds_of
-from hwprofiles.compute import load_profile
+from hwprofiles.compute_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel, part_times
 from planner.graph import LAYER_PHASES

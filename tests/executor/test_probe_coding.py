@@ -11,7 +11,8 @@ from executor.devices import CpuDevice
 from executor.probe import CODED_TYPES, CodingProbe, CodingRow, Samples, over_ranks, probe, write_profile
 from executor.probe.coding import speed_of
 from hwprofiles.catalogue import load_cluster
-from hwprofiles.compute import CodingSpeed, load_profile
+from hwprofiles.compute import CodingSpeed
+from hwprofiles.compute_file import load_profile
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run

@@ -11,7 +11,7 @@ from executor.probe import Links, Samples, probe
 from executor.probe.cluster import cluster_content, fitted, topology_content, write_cluster
 from executor.probe.links import MESSAGE_BYTES, MessageRow, OverheadRow
 from hwprofiles.catalogue import load_cluster
-from hwprofiles.compute import load_profile
+from hwprofiles.compute_file import load_profile
 from hwprofiles.errors import ConfigError
 from hwprofiles.topology import read_topo
 from planner.costs import CostModel

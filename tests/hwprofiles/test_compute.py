@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwprofiles.compute import PROFILE_PHASES, ComputeProfile, load_profile, profile_names
+from hwprofiles.compute import PROFILE_PHASES, ComputeProfile
+from hwprofiles.compute_file import load_profile, profile_names
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles.catalogue import load_cluster
-from hwprofiles.compute import MeasuredParts, MeasuredRow, load_profile
-from hwprofiles.compute_file import catalogue
+from hwprofiles.compute import MeasuredParts, MeasuredRow
+from hwprofiles.compute_file import catalogue, load_profile
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel, kernel_s, part_times
 from planner.graph import LAYER_PHASES

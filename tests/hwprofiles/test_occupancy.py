@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hwprofiles.compute import load_profile
+from hwprofiles.compute_file import load_profile
 from hwprofiles.errors import ConfigError
 from hwprofiles.kernels import Kernels
 from hwprofiles.occupancy import launch_of, occupancy

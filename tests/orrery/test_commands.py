@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from hwprofiles.catalogue import load_cluster
-from hwprofiles.compute import MeasuredRow, load_profile
+from hwprofiles.compute import MeasuredRow
+from hwprofiles.compute_file import load_profile
 from orrery.cli import app
 from orrery.errors import run
 from planner.compressed import Compressed

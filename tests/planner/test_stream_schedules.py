@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from plans import cluster_of
 
-from hwprofiles.compute import load_profile
+from hwprofiles.compute_file import load_profile
 from hwprofiles.errors import ConfigError
 from hwprofiles.launch import Launch
 from planner.costs import CostModel
