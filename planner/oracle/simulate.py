@@ -19,7 +19,7 @@ from planner.pipeline import Pipeline, strategy_and_cut
 from planner.program import Program
 from planner.replay import replay
 from planner.strategies import applied
-from planner.sweep.local import begin_process
+from planner.sweep.workers import begin_process
 
 __all__ = ["plan_text", "program_of_case", "simulate_cases"]
 
