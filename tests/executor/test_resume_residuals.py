@@ -97,7 +97,7 @@ def test_the_same_plan_goes_on_to_the_last_bit(ranks, tmp_path, kind, exchange):
         for key, values in whole[1].items():
             np.testing.assert_array_equal(second[1][key], values, err_msg=str(key))
     sizes = [np.abs(values).max() for row in ended for _, values in row[2].values()]
-    assert min(sizes) >= 0
+    assert np.isfinite(sizes).all()
     assert max(sizes) > 1e-4, "there was nothing to lose"
 
 

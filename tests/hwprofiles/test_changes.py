@@ -23,6 +23,7 @@ def test_a_class_of_links_takes_another_bandwidth_in_either_unit():
 def test_latency_replaces_the_table_of_its_class():
     cluster = load_cluster("fdr-32x3:nodes=2,link.fdr.latency_us=7")
     links = [link for link in cluster.links if link.link_class == "fdr"]
+    assert links
     assert all(link.latency.at(size) == 7e-6 for link in links for size in (1.0, 1e9))
 
 

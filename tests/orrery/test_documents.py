@@ -28,6 +28,16 @@ def run_shell(text, folder):
     assert ended.returncode == 0, f"{text}\n{ended.stderr}"
 
 
+def test_every_example_is_found():
+    """Whatever opens a block with a language runs, is written or is shown; none is overlooked."""
+    assert len(PAGES) > 10
+    for page in PAGES:
+        text = page.read_text()
+        opened = re.findall(r"^```(\w+)", text, re.MULTILINE)
+        assert [block["language"] for block in BLOCK.finditer(text)] == opened, page.name
+        assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(opened), page.name
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_examples_run(page, tmp_path, monkeypatch):
     """Examples neither fail nor depend on anything outside their page."""

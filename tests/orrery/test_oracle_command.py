@@ -43,6 +43,7 @@ def test_the_second_answer_stands_beside_the_first(capsys, tmp_path):
     assert printed.count("sim.") == 4  # the columns' heads
     assert "To book for 2 epochs, by simulation: 4 devices for" in printed
     values = json.loads((tmp_path / "o" / "oracle.json").read_text())
+    assert [row["strategy"] for row in values["rows"]] == ["data", "filter"]
     assert all(row["simulated"]["iteration_s"] > 0 for row in values["rows"])
     assert values["booking"]["simulated"]
     assert set(values["simulated_winners"]) == {"4"}

@@ -157,7 +157,9 @@ def test_a_device_sends_nothing_on_before_its_own_gradient_is_there():
     spaces = spaces_of(graph, named_strategy("data", graph, 4), 4)
     program = lower(CostModel(graph, star(4), "ring"), spaces, collectives="steps")
     gradient = {int(program.device[t]): int(t) for t in np.flatnonzero(program.kind == WEIGHT).tolist()}
-    for task in np.flatnonzero(program.kind == COLLECTIVE)[: 3 * 4].tolist():  # the steps that add, of the first buffer
+    adding = np.flatnonzero(program.kind == COLLECTIVE)[: 3 * 4].tolist()  # the steps that add, of the first buffer
+    assert len(adding) == 3 * 4
+    for task in adding:
         row = program.after[program.after_start[task] : program.after_start[task + 1]].tolist()
         assert gradient[int(program.device[task])] in row
 

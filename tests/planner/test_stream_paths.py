@@ -103,7 +103,9 @@ def test_paths_are_those_that_enumeration_finds(case):
 def test_paths_cover_every_layer_once_and_follow_edges(model):
     graph = load_model(model, batch=2)
     times = np.random.default_rng(3).uniform(0.1, 1, len(graph.layers))
-    for block in layer_blocks(graph, times):
+    blocks = layer_blocks(graph, times)
+    assert sorted(i for block in blocks for i in block.layers) == list(range(len(graph.layers)))
+    for block in blocks:
         assert sorted(i for path in block.paths for i in path.layers) == sorted(block.layers)
         assert [path.time_s for path in block.paths] == sorted((path.time_s for path in block.paths), reverse=True)
 

@@ -96,7 +96,9 @@ def test_a_damaged_store_stays_as_it_is_and_gives_what_can_be_read(tmp_path):
     kept = Store.copy(path, tmp_path / "new.sqlite")
     assert 0 < kept < len(POINTS)
     with Store.reading(tmp_path / "new.sqlite") as store:
-        assert all(point in POINTS and result == long for point, result in store.rows())
+        rows = list(store.rows())
+    assert len(rows) == kept
+    assert all(point in POINTS and result == long for point, result in rows)
 
 
 @pytest.mark.parametrize(

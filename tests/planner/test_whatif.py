@@ -55,7 +55,9 @@ def test_standard_scenarios_name_every_class_in_use_and_never_speed_up():
     assert sum("at a tenth" in scenario.name for scenario in scenarios) == len(classes)
     assert scenarios[-1].changes == ("node.1.failed=1",)
     rows = ask(*scenarios).rows
-    assert all(row.against_today <= 1 + 1e-9 for row in rows if not row.reason)
+    answered = [row for row in rows if not row.reason]
+    assert len(answered) > len(rows) / 2
+    assert all(row.against_today <= 1 + 1e-9 for row in answered)
 
 
 def test_sensitivities_are_those_of_today():

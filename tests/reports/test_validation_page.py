@@ -120,8 +120,10 @@ def test_the_ladder_draws_the_measurement_with_its_quartiles(validation, html):
     assert measured["error_x"]["arrayminus"] == pytest.approx([5.2, 3.9])
 
 
-def test_every_task_of_both_timelines_is_on_the_page(html):
-    for strategy in json.loads(parse(html).texts["data"])["strategies"]:
+def test_every_task_of_both_timelines_is_on_the_page(validation, html):
+    strategies = json.loads(parse(html).texts["data"])["strategies"]
+    assert len(strategies) == len(validation.strategies) == 2
+    for strategy in strategies:
         assert strategy["timeline"]["count"] == 8
         points = [trace for trace in strategy["tasks_figure"]["data"] if trace.get("mode") == "markers"]
         assert sum(len(trace["text"]) for trace in points) == 4
