@@ -46,8 +46,9 @@ def iteration_figure(table: OracleTable) -> go.Figure:
     names = [name for name in STRATEGIES if any(row.strategy == name for row in table.rows)]
     columns = min(_COLUMNS, len(names))
     lines = -(-len(names) // columns)
+    titles = [name.replace("+", "+<br>") for name in names]  # panels are narrow on a phone
     figure = make_subplots(
-        rows=lines, cols=columns, subplot_titles=names, vertical_spacing=0.28 / lines, horizontal_spacing=0.05
+        rows=lines, cols=columns, subplot_titles=titles, vertical_spacing=0.36 / lines, horizontal_spacing=0.05
     )
     unit = time_unit([row.iteration_s for row in table.rows])
     shown = [part for part in _PARTS if any(getattr(row, part[0]) > 0 for row in table.rows)]
@@ -60,6 +61,7 @@ def iteration_figure(table: OracleTable) -> go.Figure:
             _add_simulated(figure, rows, unit, legend=panel == 0, place=place)
         figure.update_yaxes(title=f"[{unit.name}]" if place["col"] == 1 else None, automargin=True, **place)
     figure.update_xaxes(type="category", tickangle=-45, automargin=True)
+    figure.update_annotations(font_size=12)
     return styled(figure, height=90 + 250 * lines, barmode="stack", bargap=0.2, legend={"y": 1.1 if lines > 1 else 1.2})
 
 

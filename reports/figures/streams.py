@@ -27,7 +27,7 @@ def ladder_of_streams(found: StreamComparison) -> go.Figure:
         x=[row.iteration_s / unit.factor for row in found.results],
         orientation="h",
         marker={"color": colours},
-        text=[f"{unit.full(row.iteration_s)}, {found.gain(row):.2f}×" for row in found.results],
+        text=[f"{unit.full(row.iteration_s)}<br>{found.gain(row):.2f}×" for row in found.results],
         textposition="outside",
         cliponaxis=False,
         showlegend=False,
@@ -45,7 +45,7 @@ def ladder_of_streams(found: StreamComparison) -> go.Figure:
         figure,
         height=70 + 44 * len(names),
         yaxis={"autorange": "reversed", "automargin": True},
-        xaxis={"title": f"iteration [{unit.name}]", "range": [0, 1.18 * longest], "automargin": True},
+        xaxis={"title": f"iteration [{unit.name}]", "range": [0, 1.45 * longest], "automargin": True},
     )
 
 
@@ -85,6 +85,7 @@ def timelines_figure(found: StreamComparison) -> go.Figure:
     height = 130 + sum(heights)
     margin = {"l": 8, "r": 16, "t": 8, "b": 48}
     legend = {"y": 1.0 + 40 / sum(heights)}
+    figure.update_annotations(font_size=12)
     return styled(figure, height=height, margin=margin, barmode="overlay", bargap=0.25, legend=legend)
 
 

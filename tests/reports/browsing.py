@@ -11,6 +11,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
 PHONE = {"width": 420, "height": 900}
+CUT_WORDS = """() => [...document.querySelectorAll("svg.main-svg text")].filter((words) => {
+    const a = words.getBoundingClientRect(), b = words.closest(".main-svg").getBoundingClientRect();
+    return a.width && (a.left < b.left - 2 || a.right > b.right + 2);
+}).map((words) => words.textContent)"""
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome found")
 
 
@@ -43,7 +47,7 @@ def asked_for(page):
 
 @contextmanager
 def on_a_phone(path):
-    """The page of a file on a narrow screen: at the end it fits, nothing failed, and nothing but it was asked for."""
+    """The page of a file on a narrow screen: at the end it fits, no words are cut, nothing failed or was asked for."""
     with chromium() as browser:
         page = opened_in(browser, path, viewport=PHONE)
         yield page
@@ -51,3 +55,4 @@ def on_a_phone(path):
         assert width == PHONE["width"], f"{width} px wide"
         assert page.problems == [], page.problems
         assert page.requests == [page.address], page.requests
+        assert page.evaluate(CUT_WORDS) == []
