@@ -147,7 +147,7 @@ class Judge:
         waiting = [rank for rank in over if rows[rank].state == RankState.WAITING]
         if not waiting:
             return Verdict(rank=over[0], reason="hangs: has finished but does not end")
-        return _end_of_chain(rows, waiting[0], silent_s[waiting[0]])
+        return _end_of_chain(rows, waiting[0], [now_s - moved_s for moved_s in self._moved_s])
 
 
 def _failure(rank: int, row: RankRow, ending: Ending | None, now_s: float) -> _Failure | None:
@@ -163,7 +163,7 @@ def _failure(rank: int, row: RankRow, ending: Ending | None, now_s: float) -> _F
     )
 
 
-def _end_of_chain(rows: Sequence[RankRow], first: int, silent_s: float) -> Verdict:
+def _end_of_chain(rows: Sequence[RankRow], first: int, silent_s: Sequence[float]) -> Verdict:
     """Follow who waits for whom, to the rank that the others wait for."""
     chain = [first]
     while (
@@ -171,13 +171,12 @@ def _end_of_chain(rows: Sequence[RankRow], first: int, silent_s: float) -> Verdi
     ) and peer not in chain:
         chain.append(peer)
     last = chain[-1]
-    waited = f"hangs: has waited {silent_s:.0f} s for"
-    if rows[last].state == RankState.FINISHED:
-        # It will send no more, so the one before it waits for what nobody sends.
-        return Verdict(rank=chain[-2], reason=f"{waited} rank {last}, which has finished")
     peer = rows[last].peer
     whom = f"rank {peer}, which waits for it in turn" if peer in chain else "a message or a collective"
-    return Verdict(rank=last, reason=f"{waited} {whom}")
+    if rows[last].state == RankState.FINISHED:
+        # It will send no more, so the one before it waits for what nobody sends.
+        last, whom = chain[-2], f"rank {last}, which has finished"
+    return Verdict(rank=last, reason=f"hangs: has waited {silent_s[last]:.0f} s for {whom}")
 
 
 def ending(code: int, error_lines: Sequence[str], *, memory_kill: bool) -> Ending:

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,6 +80,24 @@ def test_the_end_of_a_chain_of_waiting_ranks_is_blamed(tmp_path_factory, generat
     verdict, _ = judged(board, until_s=30, endings=[None] * ranks)
 
     assert verdict.rank == order[0]
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        ((RankState.WAITING, -1), "hangs: has waited 20 s for a message or a collective"),
+        ((RankState.FINISHED, -1), "hangs: has waited 25 s for rank 2, which has finished"),
+    ],
+)
+def test_a_wait_is_told_with_the_time_of_who_is_blamed(board, last, reason):
+    """Each rank began to wait at a moment of its own: the first seconds before the last."""
+    judge, found = Judge(3, DEFAULT, is_stopped=lambda rank: False), None
+    begins = {0.0: (RankState.WAITING, 1), 5.0: (RankState.WAITING, 2), 10.0: last}
+    for now_s in np.arange(0.0, 40.0, 0.5):
+        if now_s in begins:
+            board.ranks_at_work[list(begins).index(now_s)].at(7, *begins[now_s])
+        found = found or judge.look(board.rows(), [None] * 3, now_s)
+    assert found.reason == reason
 
 
 def test_a_killed_rank_comes_before_those_that_merely_failed(board):
