@@ -6,12 +6,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
-from executor.status import RankState, own_status
+from executor.status import BOARD_VARIABLE, RankRow, RankState, StatusBoard, own_status
 from executor.watch import end_with_parent
 
 FOREVER_S = 600.0
 TASK = 7
+AT_WORK = 2
+"""More than this shows a rank that does what it was told."""
+
+
+def until_all(met: Callable[[RankRow], bool]) -> None:
+    """Wait for the other ranks, whose start takes as long as the machine is busy."""
+    board = StatusBoard.open(Path(os.environ[BOARD_VARIABLE]))
+    while not all(met(row) for rank, row in enumerate(board.rows()) if rank != int(os.environ["RANK"])):
+        time.sleep(0.01)
 
 
 def main(deed: str, *arguments: str) -> None:
@@ -21,9 +32,14 @@ def main(deed: str, *arguments: str) -> None:
     status = own_status(int(os.environ["RANK"]))
     status.step(3, loss=0.5, images_per_s=8.0)
     status.at(TASK, RankState.COMPUTING)
-    match deed:
+    if deed.startswith("then-"):
+        until_all(lambda row: row.state == RankState.FAILED or row.progress > AT_WORK)
+    match deed.removeprefix("then-"):
         case "finish":
-            print("printed")
+            print("printed", flush=True)
+            status.at(-1, RankState.FINISHED)
+            os._exit(0)  # at once, as the ranks of a run
+        case "finish-as-interpreters-do":
             status.at(-1, RankState.FINISHED)
         case "leave":
             pass
@@ -40,8 +56,9 @@ def main(deed: str, *arguments: str) -> None:
         case "signal":
             os.kill(os.getpid(), int(arguments[0]))
         case "fail" | "follow":
+            until_all(lambda row: row.state != RankState.STARTING)
             time.sleep(float(arguments[0]))
-            status.fail(f"ValueError: {deed}", consequence=deed == "follow")
+            status.fail("ValueError: fail", consequence=deed == "follow")
             time.sleep(FOREVER_S)
         case "loop":
             while True:

@@ -94,7 +94,7 @@ def test_ranks_of_probes_and_validations_end_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     board = StatusBoard.create(tmp_path / "board", 1)
     with pytest.raises(RankFailure, match="has finished but does not end"):  # so the hook is really there
-        supervise([[*SMALL_RANK, "finish"]], environments=[{"RANK": "0"}], board=board, stall_s=0.5)
+        supervise([[*SMALL_RANK, "finish-as-interpreters-do"]], environments=[{"RANK": "0"}], board=board, stall_s=0.5)
 
     probed = probe(
         ["lenet5"], batch=4, processes=1, out=tmp_path, strategies=("data",), device="cpu", repetitions=1, codings=(),

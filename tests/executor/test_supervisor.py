@@ -1,6 +1,7 @@
 """The promise that a run never hangs and never leaves a process: every case by really doing it."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,12 @@ from hwprofiles.errors import ConfigError
 
 HERE = Path(__file__).parent
 RANK = [sys.executable, str(HERE / "small_rank.py")]
-STALL_S = 0.6
+STALL_S, LONG_S = 1.0, 20.0
+"""The silence after which a rank hangs, where one does; where none does, no busy machine makes it look so."""
+TOLD_S = 30
+"""Within which a failure must have ended the run; how soon it is seen, ``test_verdict`` checks on a made-up clock."""
+WAIT_S = 40.0
+"""For what must come, on a busy machine."""
 
 pytestmark = [
     pytest.mark.timeout(60),
@@ -48,7 +54,7 @@ def run(tmp_path):
                 [[*wrapper, *RANK, *deed.split()] for deed in deeds],
                 environments=[local_environment(rank, len(deeds), 29500, 1) for rank in range(len(deeds))],
                 board=board,
-                **{"stall_s": STALL_S, "task_name": lambda task: f"name of {task}", **options},
+                **{"stall_s": LONG_S, "task_name": lambda task: f"name of {task}", **options},
             )
         finally:
             assert survivors(board) == []
@@ -72,43 +78,43 @@ def test_returns_when_all_ranks_have_finished(run, tmp_path):
 @pytest.mark.parametrize(
     ("deeds", "rank", "reason"),
     [
-        (("work", "exit"), 1, "ended with exit code 3; its last words: no such layer"),
+        (("work", "then-exit"), 1, "ended with exit code 3; its last words: no such layer"),
         (("work", "leave"), 1, "ended while computing, with exit code 0"),
         (("signal 9", "work"), 0, "killed by signal 9, which the system also sends when memory runs out"),
-        (("signal 11", "work"), 0, "killed by signal 11 (Segmentation fault)"),
+        (("signal 11", "work"), 0, r"killed by signal 11 \(Segmentation fault\)"),
         (("work", "fail 0"), 1, "ValueError: fail"),
-        (("follow 0", "work", "fail 0.3"), 2, "ValueError: fail"),
-        (("follow 0", "signal 9"), 1, "killed by signal 9, which the system also sends when memory runs out"),
-        (("fail 0.5", "fail 0", "work"), 1, "ValueError: fail"),
+        (("follow 0", "work", "then-fail 0.3"), 2, "ValueError: fail"),
+        (("follow 0", "then-signal 9"), 1, "killed by signal 9, which the system also sends when memory runs out"),
+        (("then-fail 0", "fail 0", "work"), 1, "ValueError: fail"),
         (("work", "allocate"), 1, "out of memory: ended with exit code 1; its last words: MemoryError"),
-        (("allocate-and-say", "work"), 0, "out of memory: MemoryError()"),
-        (("work", "loop"), 1, "hangs: no progress for 1 s while computing"),
-        (("finish", "loop"), 1, "hangs: no progress for 1 s while computing"),
-        (("wait 1", "wait 2", "loop"), 2, "hangs: no progress for 1 s while computing"),
-        (("work", "signal 19"), 1, "hangs: a signal has stopped it for 1 s"),
-        (("wait 1", "wait 0"), None, "which waits for it in turn"),
-        (("wait 1", "wait -1"), 1, "hangs: has waited 1 s for a message or a collective"),
-        (("finish", "wait 0"), 1, "hangs: has waited 1 s for rank 0, which has finished"),
+        (("allocate-and-say", "work"), 0, r"out of memory: MemoryError\(\)"),
+        (("work", "loop"), 1, r"hangs: no progress for (\d+) s while computing"),
+        (("finish", "loop"), 1, r"hangs: no progress for (\d+) s while computing"),
+        (("wait 1", "wait 2", "loop"), 2, r"hangs: no progress for (\d+) s while computing"),
+        (("work", "signal 19"), 1, r"hangs: a signal has stopped it for (\d+) s"),
+        (("wait 1", "wait 0"), None, r"hangs: has waited (\d+) s for rank [01], which waits for it in turn"),
+        (("wait 1", "wait -1"), 1, r"hangs: has waited (\d+) s for a message or a collective"),
+        (("finish", "wait 0"), 1, r"hangs: has waited (\d+) s for rank 0, which has finished"),
         (("finish", "finish-and-stay"), 1, "hangs: has finished but does not end"),
     ],
     ids=str,
 )
-def test_names_the_rank_to_blame(run, deeds, rank, reason):
+def test_names_the_rank_to_blame(run, tmp_path, deeds, rank, reason):
     """The run ends in time, with rank, step, task and reason on one line, and with nothing left."""
-    begun_s = time.monotonic()
-
     with pytest.raises(RankFailure) as caught:
-        run(*deeds)
+        run(*deeds, stall_s=STALL_S if "hangs" in reason else LONG_S)
 
-    failure = caught.value
+    ended_s, failure = time.monotonic(), caught.value
+    begun_s = max(row.started_s for row in StatusBoard.open(tmp_path / "board").rows())
     task = ", task 7 (name of 7)" if failure.task == 7 else ""
     assert rank in (failure.rank, None)
-    assert reason in failure.reason
+    assert (found := re.search(reason, failure.reason))
+    assert all(int(silent_s) >= STALL_S for silent_s in found.groups())
     assert (failure.step, failure.exit_code) == (3, 1)
     assert (failure.task == 7) is ("finish-and-stay" not in deeds)
     assert str(failure) == f"rank {failure.rank}, step 3{task}: {failure.reason}"
     assert "\n" not in str(failure)
-    assert time.monotonic() - begun_s < STALL_S + 5
+    assert ended_s - begun_s < TOLD_S
 
 
 def test_names_a_rank_that_does_not_start(run):
@@ -116,21 +122,20 @@ def test_names_a_rank_that_does_not_start(run):
     begun_s = time.monotonic()
 
     with pytest.raises(
-        RankFailure, match=r"^rank 1, before the first step: hangs: no progress for 1 s while starting$"
+        RankFailure, match=r"^rank 0, before the first step: hangs: no progress for \d+ s while starting$"
     ):
-        run("wait 1", "never-start", stall_s=0.2, start_s=1.2)
+        run("never-start", "wait 0", stall_s=0.2, start_s=1.2)  # of two equals the first is named
 
     assert time.monotonic() - begun_s >= 1.2
 
 
-def test_kills_what_does_not_listen_and_what_it_started(run):
+def test_kills_what_does_not_listen_and_what_it_started(run, tmp_path):
     """A rank that ignores the request to end, and its child process, are gone after 2 s."""
-    begun_s = time.monotonic()
-
     with pytest.raises(RankFailure, match="rank 1"):
-        run("stubborn", "exit")
+        run("stubborn", "then-exit")
 
-    assert 2 <= time.monotonic() - begun_s < 5
+    ended_s = time.monotonic()
+    assert 2 <= ended_s - max(row.started_s for row in StatusBoard.open(tmp_path / "board").rows()) < TOLD_S
 
 
 def test_a_wrapper_does_not_hide_its_rank(run):
@@ -138,7 +143,7 @@ def test_a_wrapper_does_not_hide_its_rank(run):
     shell = ("sh", "-c", '"$@"; exit $?', "sh")
 
     with pytest.raises(RankFailure, match="hangs: a signal has stopped it"):
-        run("signal 19", "work", wrapper=shell)
+        run("signal 19", "work", wrapper=shell, stall_s=STALL_S)
     with pytest.raises(RankFailure, match="killed by signal 9"):
         run("signal 9", "work", wrapper=shell)
 
@@ -164,8 +169,10 @@ def test_says_what_does_not_fit(tmp_path):
 
 
 SUPERVISOR = """
-import sys
+import signal, sys
 from pathlib import Path
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)  # who runs the tests may ignore them, as nohup does
 from executor.status import StatusBoard
 from executor.supervisor import supervise
 board = StatusBoard.open(Path(sys.argv[1]))
@@ -187,7 +194,7 @@ def supervised(tmp_path, deed, wrapper):
     board = StatusBoard.create(tmp_path / "board", 2)
     command = [sys.executable, "-c", SUPERVISOR, str(board.path), *wrapper, *RANK, deed]
     process = subprocess.Popen(command)
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + WAIT_S
     while any(row.state == RankState.STARTING for row in board.rows()):
         assert process.poll() is None
         assert time.monotonic() < deadline_s
@@ -202,8 +209,8 @@ def state(thread):
 
 
 def wait_until_gone(board):
-    """Fail if a process is left after 2 s."""
-    deadline_s = time.monotonic() + 2
+    """Fail if a process is left when the run must have ended."""
+    deadline_s = time.monotonic() + TOLD_S
     while left := survivors(board):
         assert time.monotonic() < deadline_s, left
         time.sleep(0.01)
@@ -216,7 +223,7 @@ def test_a_signal_to_the_supervisor_ends_all(tmp_path, number):
 
     process.send_signal(number)
 
-    assert process.wait(5) == 130
+    assert process.wait(WAIT_S) == 130
     assert survivors(board) == []
 
 
@@ -226,7 +233,7 @@ def test_a_signal_to_the_supervisor_ends_all(tmp_path, number):
     ids=["work", "loop", "stubborn", "stubborn-in-namespaces", "loop-in-ip-netns"],
 )
 def test_ranks_do_not_outlive_a_killed_supervisor(tmp_path, deed, wrapper):
-    """No process is left within 2 s, whatever the rank does and whatever stands between."""
+    """No process is left, whatever the rank does and whatever stands between."""
     if wrapper and subprocess.run([*wrapper, "true"], capture_output=True).returncode:
         pytest.skip("the system refuses new namespaces to this user")
     board, process = supervised(tmp_path, deed, wrapper)
@@ -257,4 +264,4 @@ def test_ranks_behind_wrappers_are_ended_as_well(run):
         pytest.skip("the system refuses new namespaces to this user")
 
     with pytest.raises(RankFailure, match=r"^rank 1, .*: ended with exit code 3; its last words: no such layer$"):
-        run("work", "exit", wrapper=NAMESPACES)
+        run("work", "then-exit", wrapper=NAMESPACES)
