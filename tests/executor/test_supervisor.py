@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -189,18 +190,23 @@ NETWORK = (
 )
 
 
+@contextmanager
 def supervised(tmp_path, deed, wrapper):
-    """Start a supervisor of two ranks as a process of its own, and wait until both ranks are at work."""
+    """Start a supervisor of two ranks as a process of its own; once both ranks are at work it is the caller's."""
     board = StatusBoard.create(tmp_path / "board", 2)
     command = [sys.executable, "-c", SUPERVISOR, str(board.path), *wrapper, *RANK, deed]
     process = subprocess.Popen(command)
-    deadline_s = time.monotonic() + WAIT_S
-    while any(row.state == RankState.STARTING for row in board.rows()):
-        assert process.poll() is None
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-    assert len(survivors(board)) >= 2
-    return board, process
+    try:
+        deadline_s = time.monotonic() + WAIT_S
+        while any(row.state == RankState.STARTING for row in board.rows()):
+            assert process.poll() is None
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        assert len(survivors(board)) >= 2
+        yield board, process
+    finally:  # what a failed test left would keep the machine busy for ever
+        process.kill()
+        process.wait()
 
 
 def state(thread):
@@ -219,12 +225,11 @@ def wait_until_gone(board):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_supervisor_ends_all(tmp_path, number):
     """Ctrl-C, a request to end and a closed terminal: as ``KeyboardInterrupt``, with nothing left."""
-    board, process = supervised(tmp_path, "work", ())
+    with supervised(tmp_path, "work", ()) as (board, process):
+        process.send_signal(number)
 
-    process.send_signal(number)
-
-    assert process.wait(WAIT_S) == 130
-    assert survivors(board) == []
+        assert process.wait(WAIT_S) == 130
+        assert survivors(board) == []
 
 
 @pytest.mark.parametrize(
@@ -236,24 +241,23 @@ def test_ranks_do_not_outlive_a_killed_supervisor(tmp_path, deed, wrapper):
     """No process is left, whatever the rank does and whatever stands between."""
     if wrapper and subprocess.run([*wrapper, "true"], capture_output=True).returncode:
         pytest.skip("the system refuses new namespaces to this user")
-    board, process = supervised(tmp_path, deed, wrapper)
-
-    process.kill()
-    process.wait()
+    with supervised(tmp_path, deed, wrapper) as (board, process):
+        process.kill()
+        process.wait()
 
     wait_until_gone(board)
 
 
 def test_a_stopped_rank_does_not_outlive_a_killed_supervisor(tmp_path):
     """The system wakes it, because its group has lost its last tie to the session."""
-    board, process = supervised(tmp_path, "work", ())
-    stopped = board.rows()[0].pid
-    os.kill(stopped, signal.SIGSTOP)
-    while any(state(thread) != "T" for thread in Path(f"/proc/{stopped}/task").iterdir()):  # the last one counts
-        time.sleep(0.01)
+    with supervised(tmp_path, "work", ()) as (board, process):
+        stopped = board.rows()[0].pid
+        os.kill(stopped, signal.SIGSTOP)
+        while any(state(thread) != "T" for thread in Path(f"/proc/{stopped}/task").iterdir()):  # the last one counts
+            time.sleep(0.01)
 
-    process.kill()
-    process.wait()
+        process.kill()
+        process.wait()
 
     wait_until_gone(board)
 
