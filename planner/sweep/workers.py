@@ -9,6 +9,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -97,18 +98,19 @@ class Workers:
 
 
 def _serve(pipe: Connection, evaluate: Evaluate) -> None:
-    """Of a process: answer point after point until nobody asks."""
+    """Of a process: answer point after point until nobody asks, or hears."""
     begin_process()
-    while True:
-        try:
-            point = pipe.recv()
-        except EOFError:
-            return
-        try:
-            pipe.send(evaluate(point))
-        except Exception as error:
-            error.add_note(format_exc())
-            pipe.send(error)
+    with suppress(EOFError, OSError):
+        while True:
+            pipe.send(_answer(evaluate, pipe.recv()))
+
+
+def _answer(evaluate: Evaluate, point: Point) -> Result | Exception:
+    try:
+        return evaluate(point)
+    except Exception as error:
+        error.add_note(format_exc())
+        return error
 
 
 def begin_process() -> None:

@@ -98,13 +98,15 @@ def stored_in(path):
 
 
 @pytest.mark.timeout(300)
-def test_a_sweep_killed_four_times_ends_as_an_undisturbed_one(tmp_path):
+def test_a_sweep_killed_and_stopped_ends_as_an_undisturbed_one(tmp_path):
     """And says nothing when it is killed: it leaves nothing that the system would have to take away."""
+    ends = [(signal.SIGKILL, -9, b"")] * 3
+    ends += [(signal.SIGTERM, -15, b""), (signal.SIGINT, 130, b"orrery: interrupted\n")]
     file, store = tmp_path / "sweep.yaml", tmp_path / "killed.sqlite"
     file.write_text(SWEEP)
     command = [sys.executable, "-m", "orrery", "sweep", str(file), "--processes", "2", "--json", "--store"]
     chance, seen = random.Random(1), 0
-    for kill in (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
+    for number, code, words in ends:
         process = subprocess.Popen(
             [*command, str(store)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )
@@ -112,11 +114,10 @@ def test_a_sweep_killed_four_times_ends_as_an_undisturbed_one(tmp_path):
         while seen < enough and process.poll() is None:
             time.sleep(0.02)
             seen = stored_in(store)
-        process.send_signal(kill)
+        process.send_signal(number)
         said = process.communicate()[1]
-        assert process.returncode == -kill
+        assert (process.returncode, said) == (code, words)
         _wait_until_gone(process.pid)
-        assert said == b""
         seen = stored_in(store)
     assert 0 < seen < 72
     last = subprocess.run([*command, str(store)], check=True, capture_output=True, text=True)
