@@ -1,5 +1,6 @@
 """``orrery sweep`` and ``orrery results``: many what-if points, and what became of them."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,13 +74,16 @@ def results(
     for path, suffix in ((csv, ".csv"), (parquet, ".parquet")):
         if path:
             check_suffix(path, suffix)
-            with whole_file(path, store) as partial:
-                exported(frame, partial)
-    if html:
-        from reports.sweep_page import write_sweep_page
+    with ExitStack() as stack:  # all of them or none
+        csv_file, parquet_file, page = (
+            path and stack.enter_context(whole_file(path, store)) for path in (csv, parquet, html)
+        )
+        for file in filter(None, (csv_file, parquet_file)):
+            exported(frame, file)
+        if page:
+            from reports.sweep_page import write_sweep_page
 
-        with whole_file(html, store) as partial:
-            write_sweep_page(frame, partial, name=store.name)
+            write_sweep_page(frame, page, name=store.name)
     if json:
         return print_json({"rows": frame.to_dict(orient="records")})
     _show(frame, limit, chosen=bool(columns))

@@ -114,3 +114,13 @@ def test_results_become_a_page_of_the_rows_that_are_left(stored, capsys):
     assert run(app, ["results", "r.sqlite", "--where", "batch > 99", "--html", "none.html"]) == 2
     assert "needs points" in capsys.readouterr().err
     assert not (stored / "none.html").exists()
+
+
+@pytest.mark.parametrize("other", [["--parquet", "r.txt"], ["--html", "r.sqlite"], ["--html", "new.csv"]])
+def test_exports_are_written_all_or_none(stored, capsys, other):
+    before = sorted(path.name for path in stored.iterdir())
+    assert run(app, ["results", "r.sqlite", "--csv", "new.csv", *other]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert sorted(path.name for path in stored.iterdir()) == before
