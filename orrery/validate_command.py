@@ -87,6 +87,7 @@ def validate(
             hosts=hosts, run=options, rounds=rounds, spread=spread, budget_s=budget, exchange=exchange,
             compress_gradients=type_list(compress_gradients) if compress_gradients else (),
             compress_activations=type_list(compress_activations) if compress_activations else (),
+            exchange_orders=[order.strip() for order in exchange_order.split(",")] if exchange_order else (),
             out=out, progress=progress,
         )  # fmt: skip
         values = validation_values(found)

@@ -147,6 +147,7 @@ def test_rank_correlation_is_spearmans(times):
         (["--processes", "2", "--cluster", CLUSTER, "--compress-gradients", "dynamic"], "did you mean 'dynamic-tree'"),
         (["--cluster", CLUSTER, "--lab", CLUSTER], "cluster must be left out with a lab"),
         (["--processes", "2", "--cluster", CLUSTER, "--strategies", "dat"], "did you mean 'data'"),
+        (["--processes", "2", "--cluster", CLUSTER, "--exchange-order", "first"], "got 'first'"),
     ],
 )
 def test_bad_questions_are_refused_on_one_line(capsys, words, reason):
@@ -204,7 +205,9 @@ def test_the_command_writes_the_page_and_its_numbers(capsys, tmp_path, monkeypat
 
     monkeypatch.setattr("executor.validation.validate.validate", answer)
     words = ["lenet5", "--processes", "2", "--batch", "8", "--cluster", CLUSTER, "--strategies", "data, model,data"]
+    words += ["--exchange-order", "ready, reuse"]
     assert run(app, ["validate", *words, "--rounds", "4", "--out", str(tmp_path), "--json", "--threads", "1"]) == 0
+    assert asked["exchange_orders"] == ["ready", "reuse"]
     assert (asked["model"], asked["processes"], asked["batch"], asked["cluster"]) == ("lenet5", 2, 8, CLUSTER)
     assert (asked["strategies"], asked["rounds"], asked["hosts"]) == (["data", "model"], 4, None)
     assert (asked["run"].stand_in, asked["run"].threads) == (False, 1)

@@ -1,8 +1,11 @@
 """Help is quick because a command's imports are inside it."""
 
+import ast
+import inspect
 import json
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -40,6 +43,25 @@ def test_help_lists_every_command(capsys):
     assert tuple(listed) == COMMANDS
     assert not any(line.endswith("...") for line in lines)
     assert "Others:" not in lines
+
+
+def test_no_option_is_passed_over():
+    """Whatever a command takes, it reads."""
+    from typer import Typer
+
+    from orrery.cli import app
+
+    def commands(group: Typer):
+        yield from (command.callback for command in group.registered_commands)
+        for inner in group.registered_groups:
+            yield from commands(inner.typer_instance)
+
+    found = list(commands(app))
+    assert len(found) > len(COMMANDS)
+    for command in found:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(command))).body
+        read = {node.id for each in tree.body for node in ast.walk(each) if isinstance(node, ast.Name)}
+        assert set(inspect.signature(command).parameters) - read == set(), command.__name__
 
 
 def test_public_names_load_on_first_use():
