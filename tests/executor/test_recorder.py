@@ -1,8 +1,10 @@
 """What a rank records: shares of a joined task, and bytes that add up."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from executor.devices import CpuDevice
 from executor.recorder import Recorder
@@ -37,3 +39,29 @@ def test_a_rank_put_aside_between_two_readings_still_lasts_long_enough():
     recorder.timed(0, lambda: None, least_s=0.005)
     measured = recorder.finish()
     assert measured.end_s[0] - measured.start_s[0] >= 0.005 + 0.01  # the end's mark is put aside as well
+
+
+class MadeUpClock(CpuDevice):
+    """Moves by sleeping and by working alone."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def mark(self):
+        return self.now_s
+
+    def pass_by(self, seconds):
+        self.now_s += seconds
+
+
+@pytest.mark.parametrize(("work_s", "least_s"), [(0.0, 0.25), (0.125, 0.25), (0.5, 0.25), (0.125, 0.0)])
+def test_a_task_lasts_no_longer_than_it_should(monkeypatch, work_s, least_s):
+    """As long as its work, or as the least that was asked for where that is more: by all that the rank itself does."""
+    clock = MadeUpClock()
+    monkeypatch.setattr("executor.recorder.time", SimpleNamespace(perf_counter=clock.mark, sleep=clock.pass_by))
+    recorder = Recorder(2, clock)
+    for task in range(2):
+        recorder.timed(task, lambda: clock.pass_by(work_s), least_s=least_s)
+    measured, lasts_s = recorder.finish(), max(work_s, least_s)
+    np.testing.assert_array_equal(measured.end_s - measured.start_s, [lasts_s] * 2)
+    assert clock.now_s == 100.0 + 2 * lasts_s

@@ -91,12 +91,11 @@ def test_two_runs_give_the_same_losses_to_the_last_bit(runs):
 
 
 def test_what_stands_in_for_arithmetic_takes_its_time(runs):
-    """Each task lasts as long as the program says, and little longer where nothing else runs; nothing is learned."""
+    """Each task lasts as long as the program says; nothing is learned.  No longer than that: see ``test_recorder``."""
     measured, program = runs.waits.measurement, runs.waits.program
     compute = program.is_compute
     lasted_s = measured.end_s[:, compute] - measured.start_s[:, compute]
     assert (lasted_s >= program.work_s[compute] - 1e-6).all()
-    assert lasted_s.sum(axis=1).min() < 2 * program.work_s[compute].sum() + 0.02
     assert not measured.loss.any()
 
 
