@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from executor.places import free_port, local_environment
+from executor.places import held_port, local_environment
 from executor.status import RankRow, StatusBoard
 from executor.supervisor import supervise
 from hwprofiles.errors import ConfigError
@@ -79,18 +79,18 @@ def launch(
         RankFailure: A rank has failed; the others have been ended.
     """
     command = [sys.executable, "-m", module, *arguments]
-    port = free_port()
-    places = [KEPT_MEMORY | local_environment(rank, processes, port, threads) for rank in range(processes)]
-    commands: list[Sequence[str]] = [command] * processes
-    if hosts is not None:
-        places = [{**row, **hosts.environment(rank)} for rank, row in enumerate(places)]
-        commands = [hosts.command(rank, command) for rank in range(processes)]
-    supervise(
-        commands,
-        environments=places,
-        board=StatusBoard.create(folder / "status", processes),
-        stall_s=stall_s,
-        progress=progress,
-        task_name=task_name,
-        log_folder=log_folder,
-    )
+    with held_port() as port:  # the ranks take seconds to come to it
+        places = [KEPT_MEMORY | local_environment(rank, processes, port, threads) for rank in range(processes)]
+        commands: list[Sequence[str]] = [command] * processes
+        if hosts is not None:
+            places = [{**row, **hosts.environment(rank)} for rank, row in enumerate(places)]
+            commands = [hosts.command(rank, command) for rank in range(processes)]
+        supervise(
+            commands,
+            environments=places,
+            board=StatusBoard.create(folder / "status", processes),
+            stall_s=stall_s,
+            progress=progress,
+            task_name=task_name,
+            log_folder=log_folder,
+        )

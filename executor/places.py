@@ -2,12 +2,13 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["Place", "free_port", "local_environment", "local_ranks", "place"]
+__all__ = ["Place", "free_port", "held_port", "local_environment", "local_ranks", "place"]
 
 LOOPBACK = "127.0.0.1"
 
@@ -83,6 +84,19 @@ def free_port() -> int:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """Yield a TCP port of the loopback interface that the system gives to nobody who lets it choose.
+
+    A rank can still listen at it: addresses may be shared with who does not listen, and ``TCPStore`` says that it
+    shares, as servers do.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((LOOPBACK, 0))
+        yield holder.getsockname()[1]
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import traceback
+from contextlib import ExitStack
 from multiprocessing import get_context
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch.distributed as dist
 
 from executor.devices import CpuDevice
 from executor.options import RunOptions
-from executor.places import free_port
+from executor.places import held_port
 from executor.session import open_session
 from executor.status import own_status
 
@@ -63,7 +64,8 @@ class Ranks:
 
     def start(self):
         count = self.count
-        context, port = get_context("forkserver"), free_port()
+        context, self.held = get_context("forkserver"), ExitStack()
+        port = self.held.enter_context(held_port())
         context.set_forkserver_preload(_LIBRARIES)
         self.pipes, self.processes = [], []
         for rank in range(count):
@@ -98,6 +100,7 @@ class Ranks:
                 pipe.send(None)
             process.join(5)
             process.kill()
+        self.held.close()
 
 
 def pool_of(count):

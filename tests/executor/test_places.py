@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from executor.places import Place, free_port, local_environment, place
+from executor.places import Place, free_port, held_port, local_environment, place
 from hwprofiles.errors import ConfigError
 
 NAMES = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"]
@@ -48,3 +48,15 @@ def test_a_free_port_can_be_used():
     """A server can listen there."""
     with socket.create_server(("127.0.0.1", free_port())):
         pass
+
+
+def test_a_held_port_is_for_the_ranks_alone():
+    """Nobody else can bind it meanwhile, but the store of rank 0 listens there."""
+    from torch.distributed import TCPStore
+
+    with held_port() as port:
+        with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+            stranger.bind(("127.0.0.1", port))
+        store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+        TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False).set("word", "heard")
+        assert store.get("word") == b"heard"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.places import free_port, local_environment
+from executor.places import held_port, local_environment
 from executor.probe import probe
 from executor.status import RankState, StatusBoard
 from executor.supervisor import RankFailure, supervise
@@ -55,14 +55,15 @@ serve({"finish": finish, "fail": fail}[sys.argv[1]])
 
 def supervised(folder, deed):
     """Run two ranks that do the deed."""
-    board, port = StatusBoard.create(folder / "board", 2), free_port()
-    supervise(
-        [[sys.executable, "-c", RANK, deed]] * 2,
-        environments=[local_environment(rank, 2, port, 1) for rank in range(2)],
-        board=board,
-        stall_s=STALL_S,
-        log_folder=folder,
-    )
+    board = StatusBoard.create(folder / "board", 2)
+    with held_port() as port:
+        supervise(
+            [[sys.executable, "-c", RANK, deed]] * 2,
+            environments=[local_environment(rank, 2, port, 1) for rank in range(2)],
+            board=board,
+            stall_s=STALL_S,
+            log_folder=folder,
+        )
     return board
 
 
