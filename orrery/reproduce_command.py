@@ -13,6 +13,8 @@ from orrery.views import print_table, row_values
 
 __all__ = ["reproduce"]
 
+_NUMBERS = 25_000_000
+
 
 def reproduce(
     paper: Annotated[Literal["deepa", "layerwise", "eight-bit", "paradl", "turbodl"], typer.Argument()],
@@ -21,8 +23,9 @@ def reproduce(
         Path | None, typer.Option(metavar="FILE", help="Page to write, with the tables drawn; of eight-bit alone.")
     ] = None,
     numbers: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Random numbers of each group of eight-bit's Table 2.")
-    ] = 25_000_000,
+        int | None,
+        typer.Option(min=1, metavar="N", help="Random numbers of each group of eight-bit's Table 2; else 25,000,000."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Set the printed results of a paper beside ours."""
@@ -30,11 +33,13 @@ def reproduce(
 
     if html and paper != "eight-bit":
         raise ConfigError(f"html must be left out for {paper}, which has no page, got {str(html)!r}")
+    if numbers and paper != "eight-bit":
+        raise ConfigError(f"numbers must be left out for {paper}, which draws none, got {numbers}")
     with whole_file(html) if html else nullcontext() as file, progress_bar(paper) as progress:
         if paper == "eight-bit":
             from reports.eight_bit_paper_page import paper_answers, write_paper_page
 
-            found = paper_answers(numbers=numbers, progress=progress)
+            found = paper_answers(numbers=numbers or _NUMBERS, progress=progress)
             rows = row_values([each.row for each in found])
             if file:
                 write_paper_page(found, file)

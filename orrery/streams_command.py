@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["streams"]
 
+_ROUNDS = 5
+
 Schedules = Annotated[
     str, typer.Option(metavar="S,S,...", help="Schedules, separated by commas; gains are over the first.")
 ]
@@ -36,6 +38,9 @@ Method = Annotated[
 ]
 MaxStreams = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Streams that may be used; else what the device runs.")
+]
+Rounds = Annotated[
+    int | None, typer.Option(min=1, metavar="R", help="With --run: measured steps of each schedule; else 5.")
 ]
 HoldMib = Annotated[float | None, typer.Option(metavar="MIB", help="Most that delayed weight gradients may hold.")]
 ManyCluster = Annotated[
@@ -70,11 +75,12 @@ def streams(
     ] = False,
     cores: Cores = None,
     critical_cores: CriticalCores = None,
-    rounds: Annotated[int, typer.Option(min=1, metavar="R", help="With --run: measured steps of each schedule.")] = 5,
+    rounds: Rounds = None,
     html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Page to write.")] = None,
     json: Json = False,
 ) -> None:
     """Compare schedules of the backward pass: one stream, barriers between layers, asynchronous, critical paths."""
+    from hwprofiles.errors import ConfigError
     from planner.models import load_model
     from planner.streams.schedules import PathOptions
 
@@ -84,7 +90,9 @@ def streams(
     elif run:
         _left_out("with --run, whose streams are threads", max_streams=max_streams)
     else:
-        _left_out("without --run", cores=cores, critical_cores=critical_cores)
+        _left_out("without --run", cores=cores, critical_cores=critical_cores, rounds=rounds)
+    if hold_mib is not None and not hold_mib >= 0:  # NaN neither
+        raise ConfigError(f"hold_mib must be >= 0, got {hold_mib:g}")
     asked: dict[str, Any] = {
         "schedules": tuple(name.strip() for name in schedules.split(",")),
         "options": PathOptions(alpha=alpha, beta=beta, method=method),
@@ -95,7 +103,7 @@ def streams(
         if cluster:
             answer = _many(graph, cluster, exchange=exchange, reading=occupancy, tries=tries, progress=progress)
         elif run:
-            asked |= {"cores": cores, "critical_cores": critical_cores, "rounds": rounds}
+            asked |= {"cores": cores, "critical_cores": critical_cores, "rounds": rounds or _ROUNDS}
             answer = _measured(graph, page, progress=progress, **asked)
         else:
             asked |= {"device": device, "reading": occupancy, "max_streams": max_streams}

@@ -30,7 +30,7 @@ def test_values_are_one_json_value(tmp_path):
         (["--max-streams", "2"], "streams of layers must be <= 2"),
         (["--device", "h100-80gb"], "'h100-80gb' must have a section 'launch'"),
         (["--schedules", "fastest"], "schedules must be of one-stream"),
-        (["--hold-mib", "-1"], "hold_bytes must be >= 0"),
+        (["--hold-mib", "-1"], "hold_mib must be >= 0, got -1"),
         (["--cores", "2"], "cores must be left out without --run, got '2'"),
         (["--run", "--max-streams", "2"], "max_streams must be left out with --run, whose streams are threads"),
         (["--cluster", "p100-4x4", "--html", "page.html"], "html must be left out with --cluster, got 'page.html'"),
