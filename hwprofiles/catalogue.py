@@ -111,6 +111,8 @@ def _locate(spec: str) -> tuple[Path, str]:
     path, _, after = spec.rpartition(":")
     if path and Path(path).is_file():
         return Path(path), after
+    if name and Path(name).is_dir():
+        raise ConfigError(f"cluster must be a known name or a file, got the folder {name!r}")
     if "/" in name or name.endswith((".yaml", ".yml")):
         raise ConfigError(f"cluster file {name} does not exist")
     near = difflib.get_close_matches(name, cluster_names(), n=1)

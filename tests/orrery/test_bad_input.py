@@ -13,6 +13,7 @@ EIGHT_BIT = "whatif eight-bit --model alexnet --cluster titanx-4"
 CASES = {
     "plan nonet --cluster titanx-4 --batch 8 --out p.json": "got 'nonet'",
     "plan lenet5 --cluster nowhere --batch 8 --out p.json": "cluster must be a known name or a file, got 'nowhere'",
+    "plan lenet5 --cluster . --batch 8 --out p.json": "cluster must be a known name or a file, got the folder '.'",
     "plan lenet5 --cluster titanx-4:nodes=-1 --batch 8 --out p.json": "nodes must be a whole number in 1 .. 64",
     f"{PLAN} --strategy hybri": "did you mean 'hybrid'?",
     f"{PLAN} --strategy data=3": "batch must be a multiple of data=3 for equal parts of the samples, got 8",
