@@ -13,6 +13,9 @@ __all__ = ["JOIN_BYTES", "RunOptions", "read_options", "write_options"]
 JOIN_BYTES = 4 * 1024.0 * 1024.0
 """Gradients of several layers that have two replicas are summed as one buffer up to this size."""
 
+MOST_THREADS = 1024
+"""Of one rank: a slip beyond that ends in the middle of a run, when the system has no more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
@@ -56,6 +59,8 @@ class RunOptions:
         for name, low in (("steps", 1), ("threads", 0), ("checkpoint_every", 0), ("join_bytes", 0)):
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} must be >= {low}, got {getattr(self, name)}")
+        if self.threads > MOST_THREADS:
+            raise ConfigError(f"threads must be <= {MOST_THREADS}, got {self.threads}")
         if not self.timeout_s > 0:
             raise ConfigError(f"timeout_s must be > 0, got {self.timeout_s}")
         if (self.resume or self.checkpoint_every) and not self.checkpoint:

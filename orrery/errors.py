@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import typer
 
-from hwprofiles.errors import OrreryError
+from hwprofiles.errors import ConfigError, OrreryError
 
-__all__ = ["run"]
+__all__ = ["left_out", "run"]
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
@@ -47,3 +47,14 @@ def _message(error: Exception) -> str:
     # What was got, where the parser's message does not say it.
     got = [repr(each["input"]) for each in getattr(error.__cause__, "errors", list)()]
     return text if not got or got[0] in text else f"{text.rstrip('.')}, got {got[0]}"
+
+
+def left_out(where: str, **options: object) -> None:
+    """Refuse options that would be passed over in silence: all that are not None.
+
+    Raises:
+        ConfigError: One is given.
+    """
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(f"{name} must be left out {where}, got {str(value)!r}")

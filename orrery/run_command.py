@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
+from orrery.errors import left_out
 from orrery.options import Device, Json, PlanFile, Seed, StandInCompute, Threads, Trace
 from orrery.output import print_json, to_json, whole_file
 from orrery.progress import progress_bar
@@ -57,7 +58,7 @@ def run(
     data: Data = "generated",
     optimizer: Rule = "sgd",
     learning_rate: Annotated[float, typer.Option(metavar="R", help="Of the update.")] = 0.01,
-    momentum: Annotated[float, typer.Option(metavar="M", help="Of sgd, in [0, 1).")] = 0.9,
+    momentum: Annotated[float | None, typer.Option(metavar="M", help="Of sgd, in [0, 1); else 0.9.")] = None,
     weight_decay: Annotated[float, typer.Option(metavar="W", help="Share of each parameter in its gradient.")] = 0.0,
     seed: Seed = 0,
     overlap: Overlap = True,
@@ -82,7 +83,10 @@ def run(
     from executor.options import RunOptions
 
     check_torch("run")
-    rule = OptimizerSpec(name=optimizer, learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay)
+    if optimizer != "sgd":
+        left_out(f"with --optimizer {optimizer}", momentum=momentum)
+    of_sgd = {} if momentum is None else {"momentum": momentum}
+    rule = OptimizerSpec(name=optimizer, learning_rate=learning_rate, weight_decay=weight_decay, **of_sgd)
     options = RunOptions(
         plan=str(plan_file), steps=steps, seed=seed, data=data, optimizer=rule, overlap=overlap,
         stand_in=stand_in_compute, device=device, threads=threads, memory=memory, checkpoint=str(checkpoint or ""),

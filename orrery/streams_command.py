@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from orrery.errors import left_out
 from orrery.options import Batch, Exchange, Json, Model
 from orrery.output import print_json, whole_file
 from orrery.progress import Progress, progress_bar
@@ -86,11 +87,11 @@ def streams(
 
     of_device = {"max_streams": max_streams, "cores": cores, "critical_cores": critical_cores}
     if cluster:
-        _left_out("with --cluster", run=run or None, html=html, alpha=alpha, beta=beta, hold_mib=hold_mib, **of_device)
+        left_out("with --cluster", run=run or None, html=html, alpha=alpha, beta=beta, hold_mib=hold_mib, **of_device)
     elif run:
-        _left_out("with --run, whose streams are threads", max_streams=max_streams)
+        left_out("with --run, whose streams are threads", max_streams=max_streams)
     else:
-        _left_out("without --run", cores=cores, critical_cores=critical_cores, rounds=rounds)
+        left_out("without --run", cores=cores, critical_cores=critical_cores, rounds=rounds)
     if hold_mib is not None and not hold_mib >= 0:  # NaN neither
         raise ConfigError(f"hold_mib must be >= 0, got {hold_mib:g}")
     asked: dict[str, Any] = {
@@ -121,15 +122,6 @@ class _Answer:
 
     values: dict[str, Any]
     show: Callable[[], None]
-
-
-def _left_out(where: str, **options: object) -> None:
-    """Refuse options that would be passed over in silence."""
-    from hwprofiles.errors import ConfigError
-
-    for name, value in options.items():
-        if value is not None:
-            raise ConfigError(f"{name} must be left out {where}, got {str(value)!r}")
 
 
 def _many(graph: "ComputationGraph", cluster: str, **asked: Any) -> _Answer:

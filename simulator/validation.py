@@ -72,7 +72,7 @@ def _check(
 
 
 def _check_durations(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
-    """Raise where a task is so long, or so short, that its time is no number."""
+    """Raise where a task is so long, or so short, that its time is no number, or all one after another."""
     owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
     with np.errstate(over="ignore", divide="ignore"):
         rate = alone_rates(
@@ -83,8 +83,11 @@ def _check_durations(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
             rate_limit=graph.rate_limit,
         )
         alone_s = graph.work / rate
+        all_s = graph.start_s.max(initial=0.0) + graph.latency_s.sum() + alone_s.sum()
     good = (rate > 0) & np.isfinite(rate) & np.isfinite(alone_s)
     _check(good, "seconds of work of task", alone_s, "a number, alone on its resources", name=task_name)
+    if not np.isfinite(all_s):
+        raise ConfigError(f"start_s, latency_s and work must add up to a finite time, got {all_s}")
 
 
 def _check_uses(graph: TaskGraph, task_name: Callable[[int], str]) -> None:

@@ -5,6 +5,7 @@ keeps the other cores busy; the simulation then says what the schedules take.  S
 what else the machine does falls on all alike.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -119,11 +120,13 @@ def measure_streams(
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
-        ConfigError: Fewer than two cores, no round, or an unknown schedule.
+        ConfigError: Fewer than two cores or more than the machine has, no round, or an unknown schedule.
     """
     cores = cores or torch.get_num_threads()
     if cores < 2:
         raise ConfigError(f"cores must be >= 2 for streams side by side, got {cores}")
+    if cores > (most := os.cpu_count() or 1):
+        raise ConfigError(f"cores must be at most the machine's {most}, got {cores}")
     critical = cores // 2 if critical_cores is None else critical_cores
     if not 1 <= critical < cores:
         raise ConfigError(f"critical_cores must be from 1 to {cores - 1}, got {critical}")

@@ -187,6 +187,7 @@ def test_refuses(plan_file, changes, words):
     [
         ({"steps": 0}, "steps must be >= 1, got 0"),
         ({"threads": -1}, "threads must be >= 0, got -1"),
+        ({"threads": 100_000}, "threads must be <= 1024, got 100000"),
         ({"resume": True}, "checkpoint must name a folder"),
         ({"checkpoint_every": 2}, "checkpoint must name a folder"),
         ({"stand_in": True, "checkpoint": "x"}, "checkpoint must be left out with stand_in"),

@@ -1,5 +1,6 @@
 """Sub-tasks on threads: the plain backward to rounding, the order that was asked for, and what ends a step."""
 
+import os
 import time
 from dataclasses import replace
 
@@ -155,6 +156,7 @@ def test_measured_schedules_come_with_predictions():
     ("given", "message"),
     [
         ({"cores": 1}, "cores must be >= 2"),
+        ({"cores": 10**6}, f"cores must be at most the machine's {os.cpu_count()}, got 1000000"),
         ({"cores": 2, "critical_cores": 2}, "critical_cores must be from 1 to 1, got 2"),
         ({"cores": 2, "rounds": 0}, "rounds must be >= 1, got 0"),
         ({"cores": 2, "hold_bytes": -1.0}, "hold_bytes must be >= 0"),

@@ -45,6 +45,7 @@ CASES = {
     f"{WHATIF} --set link.nolink.bandwidth_factor=2": "must name a class of links or pattern of their names",
     f"{EIGHT_BIT} --devices 64": "devices must be at most the 4 of titanx-4",
     f"{EIGHT_BIT} --link-speeds x": "link_speeds must be numbers, separated by commas, got 'x'",
+    "run none.json --optimizer adam --momentum 0.5": "momentum must be left out with --optimizer adam, got '0.5'",
     "sweep none.yaml --store n.sqlite": "none.yaml cannot be read: No such file or directory",
     "results none.sqlite": "store none.sqlite does not exist",
     "timeline none.json --out t.html": "plan file none.json cannot be read",

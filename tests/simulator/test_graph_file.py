@@ -181,6 +181,10 @@ BAD_JSON = {
         "rate_limit of task 7 must be > 0, or the task can never run",
     ),
     "endless": ({"tasks": [{"id": 7, "work": 1e300, "rate_limit": 1e-300}]}, "seconds of work of task 7 .* got inf"),
+    "beyond all time": (
+        {"tasks": [{**TASK, "start_s": 1e308, "latency_s": 1e308}]},
+        "start_s, latency_s and work must add up to a finite time, got inf",
+    ),
     "sharing": ({"resources": [{**LINK, "sharing": "first"}]}, r"'first' - at `\$.resources\[0\].sharing`"),
     "version": ({"version": 2, "new": 1}, "version must be 1, the only one that this program reads, got 2"),
     "no version": ({"version": None}, "got `null`"),
