@@ -46,8 +46,11 @@ def headline(comparison: Comparison) -> str:
         return f"No strategy can run {question}."
     time = time_unit([winner.simulated_s]).full(winner.simulated_s)
     rate = plain_unit([winner.images_per_s]).text(winner.images_per_s)
-    answer = f"{winner.name} is the fastest way to train {question}: {time} an iteration, {rate} images/s"
-    others = [(s.simulated_s / winner.simulated_s, s.name) for s in comparison.strategies if s is not winner]
+    equal = [s.name for s in comparison.strategies if s.simulated_s == winner.simulated_s and s is not winner]
+    best = [winner.name, *equal]  # the optimum may be another's plan
+    what = f"{_listed(best)} are the fastest ways" if len(best) > 1 else f"{winner.name} is the fastest way"
+    answer = f"{what} to train {question}: {time} an iteration, {rate} images/s"
+    others = [(s.simulated_s / winner.simulated_s, s.name) for s in comparison.strategies if s.name not in best]
     parts = [f"{ratio:.2f}× {'' if i else 'as fast as '}{name}" for i, (ratio, name) in enumerate(others)]
     return f"{answer} – {_listed(parts)}." if others else f"{answer}."
 

@@ -30,6 +30,15 @@ def test_the_headline_answers_with_time_and_ratios():
     )
 
 
+def test_strategies_that_are_as_fast_are_named_together():
+    comparison = make_comparison()
+    fastest = next(s.simulated_s for s in comparison.strategies if s.name == "layerwise")
+    rows = [dataclasses.replace(s, simulated_s=fastest) if s.name == "data" else s for s in comparison.strategies]
+    found = headline(dataclasses.replace(comparison, strategies=tuple(rows)))
+    assert found.startswith("layerwise and data are the fastest ways to train vgg16 on p100-4x4 (16 devices)")
+    assert found.endswith("images/s – 3.90× as fast as model, 1.45× owt and 1.82× spatial.")
+
+
 @pytest.mark.parametrize(
     ("names", "ending"),
     [((), "No strategy can run vgg16 on p100-4x4 (16 devices), batch 512."), (("data",), "images/s.")],
