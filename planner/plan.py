@@ -137,7 +137,7 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
     """The program of a plan on its model and cluster; ``collectives`` as for ``lower``.
 
     Raises:
-        ConfigError: The plan was made for another model, or its compression is not for this one.
+        ConfigError: The plan was made for another model, or its layers or compression are not of this one.
         InfeasiblePlanError: It does not fit in memory.
     """
     if plan.model_digest != graph.digest:
@@ -145,6 +145,8 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
             f"plan was made for another {plan.model} with batch {plan.batch}: "
             f"its model_digest is {plan.model_digest}, this model has {graph.digest}; make the plan again"
         )
+    if unknown := [name for name in plan.configurations if name not in graph.index]:
+        raise ConfigError(f"configurations must be of layers of {plan.model}, got {unknown[0]!r}")
     model = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
     compressed = compressed_of(graph, plan.exchange, **asdict(plan.compressed))
     return lowered(

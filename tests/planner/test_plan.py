@@ -1,5 +1,7 @@
 """Plans: made, priced, lowered again; and the choice among the layer-wise optimum and the usual strategies."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given, settings
 from plans import cluster_of, inception_module, program_of, questions, residual_block
@@ -88,6 +90,15 @@ def test_a_plan_for_another_model_is_refused():
     for other in (load_model("lenet5", batch=16), load_model("lenet5:classes=11", batch=8), inception_module()):
         with pytest.raises(ConfigError, match=f"made for another lenet5 with batch 8: .*{plan.model_digest}"):
             lower_plan(plan, other, cluster)
+
+
+def test_a_plan_of_layers_that_are_not_there_is_refused():
+    cluster = cluster_of("titanx-4", 2)
+    plan = make_plan(lenet5(), cluster, strategy="data")
+    known = dict(plan.configurations)
+    changed = dataclasses.replace(plan, configurations={**known, "conv99": known["conv1"]})
+    with pytest.raises(ConfigError, match="configurations must be of layers of lenet5, got 'conv99'"):
+        lower_plan(changed, lenet5(), cluster)
 
 
 def test_a_plan_for_more_devices_is_refused():
