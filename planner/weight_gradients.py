@@ -23,7 +23,7 @@ WEIGHTS_A_WINDOW = 4096
 time, measured on one core."""
 TAP_WEIGHTS_A_WINDOW, TAP_WINDOWS, TAP_SHARE, MOST_TAPS = 512, 128, 0.72, 9
 """From how many weights a window and windows, up to which share of windows' numbers that lie inside, and up to how many
-taps a product for each tap takes 0.3 to 1.0 of the library's time, 0.85 in the median, measured on one core."""
+taps a product for each tap takes 0.3 to 1.0 of the library's time, 0.8 in the median, measured on one core."""
 
 
 class GradientForm(IntEnum):
