@@ -180,31 +180,23 @@ def check(outcome, pattern):
 TASK = r"step \d+, task \d+ \(.+\)"
 
 
-def test_a_stopped_rank_that_is_alone_on_its_machine(outcomes):
-    """Nobody else there could kill it, and torchrun's request to end does not reach it."""
-    check(outcomes["stopped"], r"rank 1, step \d+.*: hangs: a signal has stopped it for \d+ s")
+LINES = {
+    # nobody else there could kill it, and torchrun's request to end does not reach it
+    "stopped": r"rank 1, step \d+.*: hangs: a signal has stopped it for \d+ s",
+    # who judges the others is judged by them
+    "unheard": r"rank 0, step \d+.*: hangs: its process and its guard have been silent for \d+ s",
+    "killed": r"rank 1, step \d+.*: killed by signal 9, which the system also sends when memory .*",
+    # with the interpreter's lock
+    "hang": r"rank 1, step 3, task \d+ \(.* update.*\): hangs: no progress for \d+ s while computing",
+    "starve": rf"rank 1, {TASK}: out of memory: .*",
+    # all wait: one of them is named, and what for
+    "statistics": rf"rank [01], {TASK}: hangs: has waited \d+ s for a message or a collective",
+}
 
 
-def test_a_first_rank_that_is_stopped_with_its_guard(outcomes):
-    """Who judges the others is judged by them."""
-    check(outcomes["unheard"], r"rank 0, step \d+.*: hangs: its process and its guard have been silent for \d+ s")
-
-
-def test_a_killed_rank(outcomes):
-    check(outcomes["killed"], r"rank 1, step \d+.*: killed by signal 9, which the system also sends when memory .*")
-
-
-def test_a_task_that_hangs_with_the_interpreters_lock(outcomes):
-    check(outcomes["hang"], r"rank 1, step 3, task \d+ \(.* update.*\): hangs: no progress for \d+ s while computing")
-
-
-def test_a_rank_out_of_memory(outcomes):
-    check(outcomes["starve"], rf"rank 1, {TASK}: out of memory: .*")
-
-
-def test_a_wait_for_statistics(outcomes):
-    """All wait: one of them is named, and what for."""
-    check(outcomes["statistics"], rf"rank [01], {TASK}: hangs: has waited \d+ s for a message or a collective")
+@pytest.mark.parametrize("name", LINES)
+def test_the_line_says_who_and_why(outcomes, name):
+    check(outcomes[name], LINES[name])
 
 
 def test_a_checkpoint_that_is_never_whole(outcomes):

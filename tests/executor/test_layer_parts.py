@@ -8,14 +8,13 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from undivided import Undivided, random_parameters
+from undivided import Undivided, graph_of, random_parameters
 
 from executor.boxes import whole_box
 from executor.layers import Step, parameter_box, part_layer
 from hwprofiles.errors import ConfigError
 from planner import weight_gradients
 from planner.configurations import ConfigSpace, Configuration, space_of
-from planner.graph import ComputationGraph, Layer
 from planner.operations import (
     Add,
     BatchNorm,
@@ -28,8 +27,7 @@ from planner.operations import (
     Loss,
     Pooling,
 )
-from planner.operations.checks import ACTIVATIONS, position_dims
-from planner.shapes import Shape
+from planner.operations.checks import ACTIVATIONS
 
 NEVER = 10**9
 PRODUCTS = (
@@ -51,17 +49,6 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def graph_of(sizes, *nodes):
-    """A network of (operation, *sources) over data of these sizes; layers are called 0, 1, ..."""
-    shapes = {"input": Shape(("sample", "channel", *position_dims(len(sizes) - 2)), sizes)}
-    layers = []
-    for number, (operation, *sources) in enumerate(nodes):
-        inputs = tuple(shapes[source] for source in sources)
-        output = shapes[str(number)] = operation.output(inputs)
-        layers.append(Layer(str(number), operation, tuple(sources), inputs, output))
-    return ComputationGraph("tested", sizes[0], layers)
 
 
 def pointwise(rank, channels):

@@ -26,8 +26,10 @@ from planner.operations import (
     Loss,
     Pooling,
 )
+from planner.operations.checks import position_dims
+from planner.shapes import Shape
 
-__all__ = ["Pass", "Undivided", "first_parameters", "random_parameters", "undivided_run", "wide"]
+__all__ = ["Pass", "Undivided", "first_parameters", "graph_of", "random_parameters", "undivided_run", "wide"]
 
 Named = dict[tuple[str, str], Tensor]
 ACTIVATIONS = {
@@ -46,6 +48,17 @@ GLOBAL_POOLINGS = {
     "max": (functional.adaptive_max_pool1d, functional.adaptive_max_pool2d, functional.adaptive_max_pool3d),
     "average": (functional.adaptive_avg_pool1d, functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d),
 }
+
+
+def graph_of(sizes, *nodes):
+    """A network of (operation, *sources) over data of these sizes; layers are called 0, 1, ..."""
+    shapes = {"input": Shape(("sample", "channel", *position_dims(len(sizes) - 2)), sizes)}
+    layers = []
+    for number, (operation, *sources) in enumerate(nodes):
+        inputs = tuple(shapes[source] for source in sources)
+        output = shapes[str(number)] = operation.output(inputs)
+        layers.append(Layer(str(number), operation, tuple(sources), inputs, output))
+    return ComputationGraph("tested", sizes[0], layers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
