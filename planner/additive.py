@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.applied import applied
 from planner.coded_exchange import coded_choices
 from planner.compressed import PLAIN, Compressed
 from planner.costs import CostModel
@@ -14,7 +15,7 @@ from planner.lowering import lower
 from planner.recompute import KEEP, Recompute
 from planner.replay import replay
 from planner.search.problem import evaluate
-from planner.strategies import Strategy, applied
+from planner.strategies import Strategy
 
 __all__ = ["Terms", "additive_s", "additive_terms"]
 

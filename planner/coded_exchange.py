@@ -18,13 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.applied import applied
 from planner.coding import GRADIENTS, Coding, coding_s
-from planner.compressed import PLAIN, Compressed, check_exchange, takes
+from planner.compressed import AUTO, PLAIN, Compressed, check_exchange, takes
 from planner.compression import Compression
 from planner.configurations import ConfigSpace
 from planner.costs import CostModel
-from planner.exchange import AUTO, Choice, considered, exchange_s, layer_choice, replica_groups
-from planner.strategies import Strategy, applied
+from planner.exchange import Choice, considered, exchange_s, layer_choice, replica_groups
+from planner.strategies import Strategy
 
 __all__ = ["CodedSum", "coded_choice", "coded_choices", "coded_sum", "exchange_choices", "groups_of"]
 

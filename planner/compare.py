@@ -8,6 +8,7 @@ import pandas as pd
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s, additive_terms
+from planner.applied import applied
 from planner.comparison import Comparison, LayerResult, StrategyResult
 from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
@@ -23,7 +24,7 @@ from planner.pipeline import strategy_and_cut
 from planner.plan import Progress, layerwise, lowered, refined
 from planner.program import KINDS, Program
 from planner.replay import Replay, replay
-from planner.strategies import Strategy, applied
+from planner.strategies import Strategy
 
 __all__ = ["compare", "layer_results"]
 

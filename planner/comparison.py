@@ -3,13 +3,12 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from planner.link_use import LinkUse
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "LayerResult", "LinkUse", "StrategyResult"]
+__all__ = ["Comparison", "LayerResult", "StrategyResult"]
 
 
 _NUMBERS = (
@@ -42,20 +41,6 @@ class LayerResult:
     moved_bytes: float
     exchange: str = ""
     """Scheme of the gradient exchange; with ``auto`` also what the next best would take."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkUse:
-    """Share of each link's bandwidth in use, over time, in one steady iteration."""
-
-    links: tuple[str, ...]
-    edges_s: NDArray[np.float64]
-    """Bin edges, shape (B + 1,), seconds from the start of the timeline: one iteration's time, from the end of
-    the iteration before."""
-    share: NDArray[np.float64]
-    """Shape (links, B), 0 to 1."""
-    moved_bytes: NDArray[np.float64]
-    """Shape (links,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

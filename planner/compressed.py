@@ -8,8 +8,10 @@ from hwprofiles.errors import ConfigError
 from planner.compression import Compression, compression
 from planner.graph import ComputationGraph
 
-__all__ = ["CODED", "PLAIN", "Compressed", "check_exchange", "compressed_of", "takes"]
+__all__ = ["AUTO", "CODED", "PLAIN", "Compressed", "check_exchange", "compressed_of", "takes"]
 
+AUTO = "auto"
+"""For every buffer the scheme that is cheapest where it is exchanged."""
 CODED = ("direct", "ps", "ps-spread")
 """Schemes of gradient exchange in which whoever sums receives all that is summed: it decodes and sums floats."""
 _CASTS = ("float16", "bfloat16", "float32")
@@ -112,8 +114,6 @@ def check_exchange(kind: Compression, exchange: str) -> None:
     Raises:
         ConfigError: The scheme is neither ``auto`` nor one of ``CODED``, and the type is no plain float.
     """
-    from planner.exchange import AUTO  # not loaded by the processes of a run, whose start it would delay
-
     if exchange != AUTO and not takes(kind, exchange):
         raise ConfigError(
             f"exchange must be {', '.join(CODED)} or {AUTO} with gradients compressed as {kind.name}, "

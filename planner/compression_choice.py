@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from hwprofiles.errors import InfeasiblePlanError
+from planner.applied import applied
 from planner.compressed import Compressed
 from planner.costs import CostModel
 from planner.cut import WHOLE, Cut
@@ -16,7 +17,7 @@ from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.program import KINDS, Program
 from planner.recompute import KEEP, Recompute
-from planner.strategies import Strategy, applied
+from planner.strategies import Strategy
 
 __all__ = ["pays"]
 

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
+from planner.compressed import AUTO
 from planner.configurations import ConfigSpace
 from planner.graph import Layer
 from planner.network import Network
 from simulator.collectives import ALL_REDUCES, Round, rank_rounds
 
 __all__ = [
-    "AUTO",
     "EXCHANGES",
     "Choice",
     "chosen",
@@ -28,8 +28,6 @@ __all__ = [
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-AUTO = "auto"
-"""For every buffer the scheme that is cheapest where it is exchanged."""
 EXCHANGES = (*ALL_REDUCES, AUTO)
 """What an exchange may be called."""
 _EQUAL = 1e-12

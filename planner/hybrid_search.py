@@ -13,6 +13,7 @@ import numpy as np
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
+from planner.applied import applied
 from planner.costs import CostModel, kernel_s
 from planner.cut import Cut
 from planner.graph import LAYER_PHASES
@@ -21,7 +22,7 @@ from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.pipeline import Pipeline, strategy_and_cut
-from planner.strategies import Strategy, applied
+from planner.strategies import Strategy
 
 __all__ = ["HYBRID", "Candidate", "FoundHybrid", "candidates_of", "search_hybrids"]
 

@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from planner.applied import applied
 from planner.costs import CostModel, part_times
 from planner.program import KINDS, Program
 from planner.readings import read
-from planner.strategies import Strategy, applied
+from planner.strategies import Strategy
 from simulator.task_graph import TaskGraph
 from simulator.timeline import alone_s, busiest_resource
 

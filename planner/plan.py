@@ -7,6 +7,7 @@ from typing import Any
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
+from planner.applied import applied
 from planner.asked import Asked
 from planner.coded_exchange import exchange_choices
 from planner.compressed import PLAIN, Compressed, compressed_of
@@ -31,7 +32,7 @@ from planner.pipeline import Pipeline, strategy_and_cut
 from planner.program import Program
 from planner.recompute import KEEP, Recompute, recompute_of
 from planner.refine import Refined, refine
-from planner.strategies import NAMED, Strategy, applied, named_strategy
+from planner.strategies import NAMED, Strategy, named_strategy
 
 __all__ = [
     "Plan",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
-from planner.comparison import LinkUse
+from planner.link_use import LinkUse
 from planner.program import KINDS, Program
 from planner.readings import ITERATIONS, Reading, read
 from simulator.chrome_trace import write_trace

@@ -3,25 +3,18 @@
 import difflib
 import json
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace, Configuration, placed
-from planner.cut import WHOLE, Cut
 from planner.graph import ComputationGraph, Layer
 from planner.hybrids import grid_of, hybrid_of, hybrid_strategy, is_hybrid, largest_divisor
-from planner.partial_sums import check_configuration, in_order, reducing, slices_of, space_in
+from planner.partial_sums import check_configuration, in_order, reducing, space_in
 from planner.shapes import IN_CHANNEL
-
-if TYPE_CHECKING:
-    from planner.costs import CostModel
 
 __all__ = [
     "ALIASES",
@@ -30,9 +23,7 @@ __all__ = [
     "REDUCING",
     "SEARCHED",
     "SUFFIXES",
-    "Applied",
     "Strategy",
-    "applied",
     "check_strategy",
     "named_strategy",
     "spaces_of",
@@ -277,40 +268,3 @@ def spaces_of(graph: ComputationGraph, strategy: Strategy, device_count: int) ->
         if layer.name not in strategy:
             raise ConfigError(f"strategy must give every layer a configuration, {layer.name} has none")
     return [space_in(layer, strategy, device_count, graph.model_layer(i).name) for i, layer in enumerate(graph.layers)]
-
-
-class Applied(NamedTuple):
-    """A strategy as what prices, lowering and runs read."""
-
-    model: "CostModel"
-    """Of the model's graph, or of one in which layers are partial sums."""
-    spaces: list[ConfigSpace]
-    """For every layer of that graph the space that holds its one configuration."""
-    cut: Cut
-    """By the layers of that graph."""
-
-
-def applied(model: "CostModel", strategy: Strategy, cut: Cut = WHOLE) -> Applied:
-    """Turn a strategy into the graph that it asks for, with a configuration for every layer of it.
-
-    Where no input channels are split, that is the model's own graph.
-
-    Args:
-        model: Prices of the model.
-        strategy: A configuration for every layer of the model.
-        cut: Which layers of the model take the mini-batch in sub-batches.
-
-    Raises:
-        ConfigError: A layer has no configuration, or one that does not fit it.
-    """
-    graph, count = model.graph.undivided, len(model.cluster.devices)
-    slices = slices_of(strategy)
-    if not slices:
-        return Applied(model, spaces_of(graph, strategy, count), cut)
-    for layer in graph.layers:
-        if layer.name in slices:
-            check_configuration(layer, strategy[layer.name], count)
-    model = model.with_slices({layer.name: slices[layer.name] for layer in graph.layers if layer.name in slices})
-    first, *stages = (bisect_left(model.graph.origin, layer) for layer in (cut.first, *cut.stages))
-    cut = replace(cut, first=first, stages=tuple(stages))
-    return Applied(model, spaces_of(model.graph, strategy, count), cut)

@@ -1,9 +1,13 @@
 """Models by name, with parameters after a colon: ``vgg16:classes=21841``."""
 
 import difflib
+import importlib
+import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from hwprofiles.errors import ConfigError
 from planner.graph import ComputationGraph
@@ -52,6 +56,15 @@ class Model:
 
 
 MODELS: dict[str, Model] = {}
+"""Those of the files that have been loaded; ``known_models`` loads all."""
+
+
+@cache
+def known_models() -> dict[str, Model]:
+    """Load every file of this folder once, and return the models that they registered, by name."""
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"{__package__}.{module.name}")
+    return MODELS
 
 
 def classes(default: int = 1000) -> Field:
@@ -80,7 +93,7 @@ def register(
 
 def model_names() -> list[str]:
     """Names of all models, numbers in them in order of size."""
-    return sorted(MODELS, key=lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(9), name))
+    return sorted(known_models(), key=lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(9), name))
 
 
 MOST_SAMPLES = 10**8
@@ -106,9 +119,11 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
     if batch > MOST_SAMPLES:
         raise ConfigError(f"batch must be at most {MOST_SAMPLES:,}, got {batch:,}")
     name, colon, text = spec.partition(":")
-    model = MODELS.get(name)
+    model = known_models().get(name)
     if model is None:
-        raise ConfigError(f"model must be one of {', '.join(model_names())}, got {name!r}{_nearest(name, MODELS)}")
+        raise ConfigError(
+            f"model must be one of {', '.join(model_names())}, got {name!r}{_nearest(name, known_models())}"
+        )
     values = _values(name, model.fields, text.split(",") if colon else [])
     net = ModelBuilder(spec, batch=batch, image=model.image(**values), element_bytes=element_bytes)
     model.write(net, **values)

@@ -9,6 +9,7 @@ from multiprocessing import get_context
 
 from hwprofiles.device_graph import DeviceGraph
 from hwprofiles.errors import OrreryError
+from planner.applied import applied
 from planner.costs import CostModel
 from planner.graph import ComputationGraph
 from planner.lowering import lower
@@ -18,7 +19,6 @@ from planner.oracle.table import Simulated
 from planner.pipeline import Pipeline, strategy_and_cut
 from planner.program import Program
 from planner.replay import replay
-from planner.strategies import applied
 from planner.sweep.workers import begin_process
 
 __all__ = ["plan_text", "program_of_case", "simulate_cases"]

@@ -14,6 +14,7 @@ from executor.optimizers import OptimizerSpec
 from executor.resume import Checkpoints
 from executor.session import open_session
 from executor.status import own_status
+from planner.applied import applied
 from planner.compressed import PLAIN, Compressed
 from planner.configurations import Configuration
 from planner.costs import CostModel
@@ -23,7 +24,7 @@ from planner.models import ModelBuilder, load_model
 from planner.operations import PartialProduct
 from planner.partial_sums import slices_of
 from planner.program import KINDS
-from planner.strategies import applied, named_strategy
+from planner.strategies import named_strategy
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4

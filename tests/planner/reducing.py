@@ -2,13 +2,13 @@
 
 import math
 
+from planner.applied import applied
 from planner.compressed import PLAIN
 from planner.configurations import Configuration, offered
 from planner.cut import WHOLE
 from planner.lowering import lower
 from planner.models import ModelBuilder
 from planner.partial_sums import in_order, reducing
-from planner.strategies import applied
 
 
 def choices(layer, count):

@@ -10,6 +10,7 @@ from plans import cluster_of, star
 from hwprofiles.catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
+from planner.applied import applied
 from planner.costs import CostModel
 from planner.groups import grouped_devices
 from planner.hybrids import Hybrid, hybrid_of, split_list
@@ -19,7 +20,7 @@ from planner.network import network_of
 from planner.pipeline import Pipeline, strategy_and_cut
 from planner.plan import make_plan
 from planner.replay import replay
-from planner.strategies import applied, named_strategy, spaces_of
+from planner.strategies import named_strategy, spaces_of
 
 
 @pytest.fixture(scope="module")

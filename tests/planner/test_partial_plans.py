@@ -6,6 +6,7 @@ from reducing import choices, network
 
 from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
+from planner.applied import applied
 from planner.coded_exchange import exchange_choices
 from planner.compare import compare
 from planner.compressed import Compressed
@@ -17,7 +18,7 @@ from planner.operations import PartialSum
 from planner.plan import lower_plan, lowered, make_plan
 from planner.plan_file import load_plan, save_plan
 from planner.replay import replay
-from planner.strategies import applied, named_strategy, spaces_of
+from planner.strategies import named_strategy, spaces_of
 
 # Plans
 

@@ -12,6 +12,7 @@ from reducing import network, program_of, random_reducing_strategy
 from hwprofiles.catalogue import cluster_names, load_cluster
 from hwprofiles.compute import MeasuredParts
 from planner.additive import additive_s
+from planner.applied import applied
 from planner.compressed import Compressed
 from planner.configurations import Configuration
 from planner.costs import CostModel, kernel_s
@@ -24,7 +25,7 @@ from planner.oracle.forms import activation_exchange_s
 from planner.partial_sums import expanded, slices_of
 from planner.program import KINDS
 from planner.replay import replay
-from planner.strategies import ALIASES, NAMED, applied, named_strategy, strategy_names
+from planner.strategies import ALIASES, NAMED, named_strategy, strategy_names
 from simulator.collectives import ALL_REDUCES
 
 SAME = 1e-9

@@ -3,8 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from planner.comparison import Comparison, LayerResult, LinkUse, StrategyResult
+from planner.comparison import Comparison, LayerResult, StrategyResult
 from planner.graph import LAYER_PHASES
+from planner.link_use import LinkUse
 
 GIB = 2.0**30
 NAMES = ("data", "model", "owt", "spatial", "layerwise")

@@ -1,0 +1,50 @@
+"""A strategy applied to a model: the graph that it asks for, with a configuration for every layer of that graph."""
+
+from bisect import bisect_left
+from dataclasses import replace
+from typing import NamedTuple
+
+from planner.configurations import ConfigSpace
+from planner.costs import CostModel
+from planner.cut import WHOLE, Cut
+from planner.partial_sums import check_configuration, slices_of
+from planner.strategies import Strategy, spaces_of
+
+__all__ = ["Applied", "applied"]
+
+
+class Applied(NamedTuple):
+    """A strategy as what prices, lowering and runs read."""
+
+    model: CostModel
+    """Of the model's graph, or of one in which layers are partial sums."""
+    spaces: list[ConfigSpace]
+    """For every layer of that graph the space that holds its one configuration."""
+    cut: Cut
+    """By the layers of that graph."""
+
+
+def applied(model: CostModel, strategy: Strategy, cut: Cut = WHOLE) -> Applied:
+    """Turn a strategy into the graph that it asks for, with a configuration for every layer of it.
+
+    Where no input channels are split, that is the model's own graph.
+
+    Args:
+        model: Prices of the model.
+        strategy: A configuration for every layer of the model.
+        cut: Which layers of the model take the mini-batch in sub-batches.
+
+    Raises:
+        ConfigError: A layer has no configuration, or one that does not fit it.
+    """
+    graph, count = model.graph.undivided, len(model.cluster.devices)
+    slices = slices_of(strategy)
+    if not slices:
+        return Applied(model, spaces_of(graph, strategy, count), cut)
+    for layer in graph.layers:
+        if layer.name in slices:
+            check_configuration(layer, strategy[layer.name], count)
+    model = model.with_slices({layer.name: slices[layer.name] for layer in graph.layers if layer.name in slices})
+    first, *stages = (bisect_left(model.graph.origin, layer) for layer in (cut.first, *cut.stages))
+    cut = replace(cut, first=first, stages=tuple(stages))
+    return Applied(model, spaces_of(model.graph, strategy, count), cut)
