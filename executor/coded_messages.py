@@ -8,7 +8,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.boxes import Box
-from executor.compression import DataType, data_type
+from executor.compression.base import DataType
+from executor.compression.registry import data_type
 from executor.rank_program import Message, RankProgram
 from planner.compression import Compression
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from executor.devices import DTYPES, Device, Handle, Lane
-from executor.layers import parameter_box
 from executor.layers.base import NOWHERE
+from executor.layers.factory import parameter_box
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
 from executor.reduction import Reducer

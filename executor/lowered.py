@@ -1,9 +1,9 @@
 """Plans lowered as they are run, and which of them can be run."""
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.models import load_model
-from planner.operations import Loss
+from planner.models.registry import load_model
+from planner.operations.loss import Loss
 from planner.plan import Plan, lower_plan
 from planner.program import Program
 

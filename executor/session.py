@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from executor.boxes import Box
-from executor.data import Dataset, load_data
+from executor.data.base import Dataset
+from executor.data.load import load_data
 from executor.devices import DTYPES, Device
 from executor.gradient_exchange import GradientExchange
 from executor.initial import initial_parameters
 from executor.joined_exchange import JoinedExchange
-from executor.layers import PartLayer, parameter_box, part_layer
-from executor.layers.base import Place
+from executor.layers.base import PartLayer, Place
+from executor.layers.factory import parameter_box, part_layer
 from executor.optimizers import Optimizer, make_optimizer
 from executor.options import RunOptions
 from executor.ordered_exchange import OrderedExchange
@@ -24,7 +25,7 @@ from executor.sums import chains_of
 from executor.transport import transport_of
 from executor.worker import Worker
 from planner.graph import ComputationGraph
-from planner.operations import Loss
+from planner.operations.loss import Loss
 from planner.program import Program
 
 __all__ = ["Session", "open_session"]

@@ -13,12 +13,11 @@ from executor.activation_gradients import ActivationGradients
 from executor.activations import Activations
 from executor.arrivals import Arrivals
 from executor.boxes import Box
-from executor.data import Dataset
+from executor.data.base import Dataset
 from executor.departures import Departures
 from executor.devices import DTYPES, Device
 from executor.gradient_exchange import GradientExchange
-from executor.layers import PartLayer, Step
-from executor.layers.base import NOWHERE
+from executor.layers.base import NOWHERE, PartLayer, Step
 from executor.optimizers import Optimizer
 from executor.rank_program import RankProgram, Unit
 from executor.readers import Readers
@@ -29,7 +28,7 @@ from executor.status import RankState, RankStatus
 from executor.sums import Chain, chains_of
 from executor.transport import Transport
 from hwprofiles.errors import ConfigError
-from planner.operations import Loss
+from planner.operations.loss import Loss
 from planner.program import KINDS
 
 if TYPE_CHECKING:

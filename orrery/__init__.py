@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from hwprofiles.errors import ConfigError, InfeasiblePlanError, OrreryError, UnreachableError
     from planner.compare import compare
-    from planner.models import load_model
+    from planner.models.registry import load_model
     from planner.plan import Plan, lower_plan, make_plan
     from planner.plan_file import load_plan, save_plan
     from planner.replay import Replay, replay
-    from planner.sweep import Store
+    from planner.sweep.store import Store
     from reports.comparison_page import write_comparison_page
     from reports.figure import figure
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "hwprofiles.catalogue": ("load_cluster",),
+    "hwprofiles.catalogue.cluster_catalogue": ("load_cluster",),
     "hwprofiles.errors": ("ConfigError", "InfeasiblePlanError", "OrreryError", "UnreachableError"),
     "planner.compare": ("compare",),
     "planner.models": ("load_model",),

@@ -79,7 +79,7 @@ app = typer.Typer(
 @app.command()
 def models(*, json: Json = False) -> None:
     """List the built-in models with their sizes."""
-    from planner.models import model_names
+    from planner.models.registry import model_names
 
     with progress_bar("building models"):
         rows = model_values(model_names())
@@ -89,7 +89,7 @@ def models(*, json: Json = False) -> None:
 @app.command()
 def clusters(*, json: Json = False) -> None:
     """List the clusters of the catalogue."""
-    from hwprofiles.catalogue import cluster_names, describe
+    from hwprofiles.catalogue.cluster_catalogue import cluster_names, describe
 
     summaries = [describe(name) for name in cluster_names()]
     print_json(summaries) if json else print_table([cluster_row(summary) for summary in summaries])
@@ -124,10 +124,10 @@ def plan(
     json: Json = False,
 ) -> None:
     """Find how every layer is split, and write the plan."""
-    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.compressed import compressed_of
     from planner.cut import asked_cut
-    from planner.models import load_model
+    from planner.models.registry import load_model
     from planner.pipeline import asked_pipeline
     from planner.plan import make_plan
     from planner.plan_file import save_plan
@@ -259,10 +259,10 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare strategies: a table, and a page that shows why."""
-    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.compare import compare as compare_strategies
     from planner.hybrids import split_list
-    from planner.models import load_model
+    from planner.models.registry import load_model
     from reports.comparison_page import write_comparison_page
 
     names = split_list(strategies)

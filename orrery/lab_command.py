@@ -9,7 +9,7 @@ from orrery.output import print_json
 from orrery.views import print_pairs, print_table
 
 if TYPE_CHECKING:
-    from executor.lab import LabStatus
+    from executor.lab.commands import LabStatus
 
 __all__ = ["lab"]
 
@@ -23,8 +23,8 @@ def lab_up(
     json: Json = False,
 ) -> None:
     """Make the hosts, switches and links of a cluster."""
-    from executor.lab import up
-    from hwprofiles.catalogue import load_cluster
+    from executor.lab.commands import up
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
     _show(up(load_cluster(cluster)), json=json)
 
@@ -32,7 +32,7 @@ def lab_up(
 @lab.command("down")
 def lab_down(*, json: Json = False) -> None:
     """Take down what is up, with the processes in it."""
-    from executor.lab import down
+    from executor.lab.commands import down
 
     removed = down()
     print_json({"removed": removed}) if json else print("removed" if removed else "no lab is up")
@@ -41,7 +41,7 @@ def lab_down(*, json: Json = False) -> None:
 @lab.command("status")
 def lab_status(*, json: Json = False) -> None:
     """Say what is up."""
-    from executor.lab import status
+    from executor.lab.commands import status
 
     found = status()
     if found is not None:

@@ -11,7 +11,7 @@ from orrery.progress import progress_bar
 from orrery.views import print_rich
 
 if TYPE_CHECKING:
-    from planner.oracle import OracleTable
+    from planner.oracle.table import OracleTable
 
 __all__ = ["oracle"]
 
@@ -55,11 +55,11 @@ def oracle(
     json: Json = False,
 ) -> None:
     """Project every strategy from few devices to many: time, memory, limits, and the winner."""
-    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from hwprofiles.errors import ConfigError
-    from planner.models import load_model
-    from planner.oracle import OracleOptions, device_counts, strategy_list
-    from planner.oracle import oracle as project
+    from planner.models.registry import load_model
+    from planner.oracle.options import OracleOptions, device_counts, strategy_list
+    from planner.oracle.project import oracle as project
     from reports.oracle_page import write_oracle_page
 
     if batch is not None and batch_per_gpu is not None:

@@ -11,7 +11,8 @@ from orrery.progress import progress_bar
 from orrery.views import print_pairs, print_table
 
 if TYPE_CHECKING:
-    from executor.probe import Probed, Samples
+    from executor.probe.probe import Probed
+    from executor.probe.rows import Samples
 
 __all__ = ["probe"]
 
@@ -40,8 +41,8 @@ def probe(
     from executor.needs import check_torch
 
     check_torch("probe")
-    from executor.probe import CODED_TYPES
-    from executor.probe import probe as probe_machine
+    from executor.probe.coding import CODED_TYPES
+    from executor.probe.probe import probe as probe_machine
     from planner.eight_bit.lists import type_list
     from planner.hybrids import split_list
 

@@ -35,10 +35,10 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
         ConfigError: The file breaks a rule, or was made for another model.
         InfeasiblePlanError: The plan does not fit in memory.
     """
-    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.additive import additive_s
     from planner.costs import CostModel
-    from planner.models import load_model
+    from planner.models.registry import load_model
     from planner.plan import lower_plan
     from planner.plan_file import load_plan
 

@@ -82,7 +82,7 @@ def streams(
 ) -> None:
     """Compare schedules of the backward pass: one stream, barriers between layers, asynchronous, critical paths."""
     from hwprofiles.errors import ConfigError
-    from planner.models import load_model
+    from planner.models.registry import load_model
     from planner.streams.schedules import PathOptions
 
     of_device = {"max_streams": max_streams, "cores": cores, "critical_cores": critical_cores}
@@ -126,7 +126,7 @@ class _Answer:
 
 def _many(graph: "ComputationGraph", cluster: str, **asked: Any) -> _Answer:
     """Arrangements of the gradients and their exchanges on all devices of a cluster."""
-    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.streams.many import arrange
 
     rows = _many_rows(arrange(graph, load_cluster(cluster), **asked))

@@ -13,7 +13,7 @@ from orrery.progress import progress_bar
 from orrery.views import print_table
 
 if TYPE_CHECKING:
-    from executor.lab import Hosts
+    from executor.lab.network import Hosts
     from executor.options import RunOptions
     from executor.validation.result import Validation
 
@@ -103,7 +103,7 @@ def validate(
 
 def _ranks(processes: int | None, *, lab: str | None, cluster: str | None) -> int:
     """How many processes run; a lab that is not there yet gets the same command, inside, and ends this one."""
-    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from hwprofiles.errors import ConfigError
 
     if lab and cluster:
@@ -113,7 +113,7 @@ def _ranks(processes: int | None, *, lab: str | None, cluster: str | None) -> in
             raise ConfigError("processes must be given where there is no lab, got none")
         return processes
     hosts = len(load_cluster(lab).devices)
-    from executor.lab import is_inside, run_inside
+    from executor.lab.inside import is_inside, run_inside
 
     if not is_inside():
         raise typer.Exit(run_inside([sys.executable, "-m", "orrery", *sys.argv[1:]]))
@@ -122,8 +122,8 @@ def _ranks(processes: int | None, *, lab: str | None, cluster: str | None) -> in
 
 def _hosts(lab: str | None) -> "AbstractContextManager[Hosts | None]":
     """The hosts of a lab while the block lasts, or None."""
-    from executor.lab import lab_hosts
-    from hwprofiles.catalogue import load_cluster
+    from executor.lab.inside import lab_hosts
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
     return lab_hosts(load_cluster(lab)) if lab else nullcontext()
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hwprofiles.catalogue import ClusterSummary
+    from hwprofiles.catalogue.cluster_catalogue import ClusterSummary
     from orrery.stored_plan import StoredPlan
     from planner.comparison import Comparison
     from planner.compressed import Compressed
     from planner.plan import Plan
     from planner.replay import Replay
-    from planner.reproduce import Row
+    from planner.reproduce.rows import Row
 
 __all__ = [
     "cluster_row",
@@ -47,7 +47,7 @@ STRATEGY_FIELDS = (
 
 def model_values(names: Iterable[str]) -> list[dict[str, Any]]:
     """Size of every named model: layers, trained numbers, operations forward per sample."""
-    from planner.models import load_model
+    from planner.models.registry import load_model
 
     graphs = [load_model(name, batch=1) for name in names]
     return [

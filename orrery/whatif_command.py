@@ -51,7 +51,7 @@ def by_hand(
     json: Json = False,
 ) -> None:
     """Today against changed hardware, for each strategy; with no --set, against what usually goes wrong."""
-    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from hwprofiles.errors import ConfigError
     from planner.hybrids import split_list
     from planner.whatif import Scenario, standard_scenarios
@@ -108,10 +108,10 @@ def eight_bit(
 
     Every point is a plan of ours (samples in the first part, channels in the fully connected one), simulated.
     """
-    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.eight_bit.lists import factors, type_list, whole_numbers
     from planner.eight_bit.whatif import Question, sweep
-    from planner.models import load_model
+    from planner.models.registry import load_model
     from reports.eight_bit_page import write_eight_bit_page
 
     with page_files(out, "whatif.json") as files, progress_bar(model) as progress:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.compute import CODING_PLACES, CODING_TASKS, ComputeProfile
-from hwprofiles.kernels import Kernels
+from hwprofiles.compute.compute_profile import CODING_PLACES, CODING_TASKS, ComputeProfile
+from hwprofiles.compute.kernels import Kernels
 from planner.compression import Compression
 from planner.costs import CostModel
 from planner.regions import Pieces

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.compute import ComputeProfile
+from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.errors import ConfigError
 
 __all__ = ["COMPRESSIONS", "Compression", "check_coding", "compression", "compression_names"]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.network import Network, network_of
 
 __all__ = ["CopyEngineUses", "EngineUses", "copy_engines_of"]

@@ -15,11 +15,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.compute import ComputeProfile, MeasuredParts
-from hwprofiles.compute_file import load_profile
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.compute.compute_profile import ComputeProfile, MeasuredParts
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.compute.profile_file import load_profile
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
-from hwprofiles.kernels import Kernels
 from planner.compression import check_coding
 from planner.configurations import ConfigSpace, offered
 from planner.exchange import exchange_s

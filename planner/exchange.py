@@ -12,7 +12,8 @@ from planner.compressed import AUTO
 from planner.configurations import ConfigSpace
 from planner.graph import Layer
 from planner.network import Network
-from simulator.collectives import ALL_REDUCES, Round, rank_rounds
+from simulator.collectives.rounds import Round
+from simulator.collectives.schemes import ALL_REDUCES, rank_rounds
 
 __all__ = [
     "EXCHANGES",

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.configurations import Configuration
 from planner.graph import ComputationGraph, Layer

@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace
 from planner.graph import ComputationGraph, Layer, Operation
-from planner.operations import Convolution, Linear, PartialProduct, Pooling
 from planner.operations.base import Part
+from planner.operations.convolution import Convolution
+from planner.operations.linear import Linear
+from planner.operations.partial import PartialProduct
+from planner.operations.pooling import Pooling
 from planner.program import Program
 from planner.regions import Boxes, held, needed
 from planner.weight_gradients import GradientForm, Taps, gradient_forms, scratch_numbers

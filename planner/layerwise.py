@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
 from planner.graph import Edge
-from planner.search import SearchProblem, Solution, TensorCost, eliminate, evaluate, restrict
 from planner.search.bounds import edge_bounds, keep_within, relax
+from planner.search.elimination import eliminate
+from planner.search.problem import SearchProblem, Solution, TensorCost, evaluate, restrict
 from planner.strategies import Strategy
 
 __all__ = ["SAMPLES", "Found", "find", "sharpened"]

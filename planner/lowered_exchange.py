@@ -15,7 +15,9 @@ from planner.costs import CostModel
 from planner.exchange import chosen, group_rounds
 from planner.program import Collective
 from planner.tasks import Pairs, Rows, Tasks
-from simulator.collectives import ALL_REDUCES, Messages, Round, messages_of
+from simulator.collectives.messages import Messages, messages_of
+from simulator.collectives.rounds import Round
+from simulator.collectives.schemes import ALL_REDUCES
 from simulator.memory_need import check_memory
 
 __all__ = ["Exchanges"]

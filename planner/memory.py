@@ -9,7 +9,8 @@ from hwprofiles.errors import DeviceMemoryError
 from planner.buffers import BUFFERS, Buffers
 from planner.departures import program_order
 from planner.keeping import MOMENTUM, Keeping
-from planner.lives import Lives, parameter_bytes, residuals
+from planner.lives import Lives
+from planner.lives.account import parameter_bytes, residuals
 from planner.program import Program
 
 __all__ = [

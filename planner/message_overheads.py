@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.program import Collective
 
 __all__ = ["ArithmeticUses", "MessageOverheads", "message_overheads_of"]
@@ -25,7 +25,7 @@ class ArithmeticUses(NamedTuple):
 
 
 class MessageOverheads:
-    """The overheads of a cluster's devices; see ``hwprofiles.message_overhead``.
+    """The overheads of a cluster's devices; see ``hwprofiles.devices.message_overhead``.
 
     Args:
         cluster: The device graph.

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.device_graph import DeviceGraph, Latency
+from hwprofiles.devices.device_graph import DeviceGraph, Latency
 from planner.route_levels import RouteLevels, levels_of
 
 __all__ = ["Network", "network_of"]

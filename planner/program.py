@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compressed import Compressed
 from planner.configurations import ConfigSpace
 from planner.cut import Cut
 from planner.graph import ComputationGraph, Edge
-from simulator.collectives import Round
+from simulator.collectives.rounds import Round
 
 __all__ = ["KINDS", "Collective", "Program"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cut import schedule_of
-from planner.lives import parameter_bytes, residuals
+from planner.lives.account import parameter_bytes, residuals
 from planner.memory import COPIES_OF_PARAMETERS
 from planner.program import KINDS, Program
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace, Configuration, placed
 from planner.graph import ComputationGraph, Layer

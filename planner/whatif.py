@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pandas as pd
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.device_graph import DeviceGraph, Link
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph, Link
 from hwprofiles.errors import ConfigError, OrreryError
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import Plan, lower_plan, make_plan
 from planner.sensitivity import Sensitivity, sensitivities
 from planner.strategies import check_strategy
@@ -26,7 +26,7 @@ class Scenario:
 
     name: str
     changes: tuple[str, ...] = ()
-    """Assignments as ``hwprofiles.changes`` reads them; they may also give parameters of the cluster."""
+    """Assignments as ``hwprofiles.catalogue.changes`` reads them; they may also give parameters of the cluster."""
 
     def spec(self, cluster: str) -> str:
         """The changed cluster, as ``load_cluster`` takes it."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from planner.oracle import OracleRow, OracleTable
+from planner.oracle.table import OracleRow, OracleTable
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
 from reports.oracle_tables import booking_line, headline, oracle_columns, ordered, refused_lines
 from reports.page_file import write_page

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hwprofiles.units import HOUR_S
-from planner.oracle import OracleRow, OracleTable
+from planner.oracle.table import OracleRow, OracleTable
 from reports.summary import Column
 from reports.units import Unit, memory_unit, plain_unit, time_unit
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import orrery
-from planner.sweep import read_sweep, run_sweep
+from planner.sweep.run import run_sweep
+from planner.sweep.spec import read_sweep
 
 SWEEP = """
 version: 1

@@ -7,11 +7,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.boxes import Box, whole_box
-from executor.data import load_data
-from executor.layers import PartLayer, Step, part_layer
+from executor.data.load import load_data
+from executor.layers.base import PartLayer, Step
+from executor.layers.factory import part_layer
 from executor.session import Session
 from planner.graph import ComputationGraph, Layer
-from planner.operations import Dropout, Linear
+from planner.operations.dropout import Dropout
+from planner.operations.linear import Linear
 from planner.strategies import named_strategy, spaces_of
 
 __all__ = ["HeldOut", "whole_parameters"]

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from executor.accuracy.question import FLOAT32, Case, Question
 from executor.lowered import check_program
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.compressed import compressed_of
 from planner.graph import ComputationGraph
-from planner.models import load_model
-from planner.operations import BatchNorm
+from planner.models.registry import load_model
+from planner.operations.normalisation import BatchNorm
 from planner.plan import lower_plan, make_plan
 from planner.program import Program
 

@@ -11,7 +11,7 @@ from executor.accuracy.samples import read_samples
 from executor.data.base import Expected
 from executor.launch import launch, scratch_folder, threads_of
 from executor.progress import Progress, loss_of, reporter
-from planner.models import load_model
+from planner.models.registry import load_model
 
 __all__ = ["accuracy_study"]
 

@@ -14,7 +14,7 @@ from executor.boxes import Box, whole_box
 from executor.random import key_of, uniform
 from hwprofiles.errors import ConfigError
 from planner.graph import ComputationGraph
-from planner.operations import Loss
+from planner.operations.loss import Loss
 
 __all__ = ["PURPOSE", "Dataset", "Expected", "Shuffled", "Source"]
 

@@ -12,7 +12,7 @@ import msgspec
 
 from executor.lab.network import Hosts, make_network, members, processes, remove_network
 from executor.lab.wiring import wiring_of
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 
 __all__ = ["LabStatus", "down", "status", "up"]

@@ -11,7 +11,7 @@ from tempfile import NamedTemporaryFile
 from executor.lab.network import Hosts, temporary_network
 from executor.lab.tools import UNSHARE, call, require_lab, tool
 from executor.lab.wiring import wiring_of
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 
 __all__ = ["is_inside", "lab_hosts", "run_inside"]

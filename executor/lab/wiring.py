@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import networkx
 
-from hwprofiles.device_graph import DeviceGraph, Link
+from hwprofiles.devices.device_graph import DeviceGraph, Link
 from hwprofiles.errors import ConfigError
 
 __all__ = ["Port", "Wiring", "lab_cluster", "wiring_of"]

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from executor.layers.base import PartLayer, Place, Step
 from executor.layers.dropout import Dropout as Mask
-from planner.operations import Dropout
+from planner.operations.dropout import Dropout
 
 __all__ = ["DropoutPart"]
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from executor.layers.activations import activate_, activation_backward
 from executor.layers.base import NOWHERE, PartLayer, Place, Step
 from executor.layers.normaliser import Normaliser
-from planner.operations import BatchNorm
+from planner.operations.normalisation import BatchNorm
 
 __all__ = ["BatchNormPart", "EpiloguePart"]
 

@@ -20,20 +20,14 @@ from executor.samples import Samples
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace
 from planner.graph import ComputationGraph, Layer, Parameter
-from planner.operations import (
-    Add,
-    BatchNorm,
-    Concat,
-    Convolution,
-    Dropout,
-    GlobalPooling,
-    Linear,
-    LocalResponseNorm,
-    Loss,
-    PartialProduct,
-    PartialSum,
-    Pooling,
-)
+from planner.operations.convolution import Convolution
+from planner.operations.dropout import Dropout
+from planner.operations.joining import Add, Concat
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.normalisation import BatchNorm, LocalResponseNorm
+from planner.operations.partial import PartialProduct, PartialSum
+from planner.operations.pooling import GlobalPooling, Pooling
 from planner.regions import Boxes, held, needed
 from planner.shapes import IN_CHANNEL, Shape
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from executor.layers.base import PartLayer, Place, Step
 from executor.layers.epilogue import EpiloguePart
-from planner.operations import Add
+from planner.operations.joining import Add
 
 __all__ = ["AddPart", "ConcatPart"]
 

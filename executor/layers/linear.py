@@ -8,7 +8,7 @@ from torch import Tensor
 from executor.layers.base import NOWHERE, Place, Step
 from executor.layers.dropout import Dropout
 from executor.layers.epilogue import EpiloguePart
-from planner.operations import Linear
+from planner.operations.linear import Linear
 
 __all__ = ["LinearPart"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from executor.layers.base import PartLayer, Place, Step
-from planner.operations import LocalResponseNorm
+from planner.operations.normalisation import LocalResponseNorm
 
 __all__ = ["LocalResponseNormPart"]
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from executor.layers.base import PartLayer, Place, Step
 from hwprofiles.errors import ConfigError
-from planner.operations import Loss
+from planner.operations.loss import Loss
 
 __all__ = ["LossPart"]
 

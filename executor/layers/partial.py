@@ -8,7 +8,7 @@ from executor.layers.base import NOWHERE, PartLayer, Place, Step
 from executor.layers.dropout import Dropout
 from executor.layers.epilogue import EpiloguePart
 from executor.layers.normaliser import Normaliser
-from planner.operations import PartialSum
+from planner.operations.partial import PartialSum
 
 __all__ = ["SLICES", "PartialProductPart", "PartialSumPart"]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from executor.layers.base import PartLayer, Place, Step
 from executor.layers.layout import laid_out_as
 from executor.layers.windows import cropped, padded, windows_of
-from planner.operations import GlobalPooling, Pooling
+from planner.operations.pooling import GlobalPooling, Pooling
 
 __all__ = ["GlobalPoolingPart", "PoolingPart"]
 

@@ -1,4 +1,4 @@
-"""Writes what was measured as a cluster file that ``hwprofiles.catalogue.load_cluster`` reads."""
+"""Writes what was measured as a cluster file that ``hwprofiles.catalogue.cluster_catalogue.load_cluster`` reads."""
 
 import shutil
 import subprocess
@@ -10,9 +10,9 @@ from typing import Any
 from executor.probe.device import DeviceFacts
 from executor.probe.links import Links, MessageRow, OverheadRow
 from executor.probe.profile import write_yaml
-from hwprofiles.device_graph import DeviceGraph
-from hwprofiles.latency import Latency
-from hwprofiles.topology import read_topo
+from hwprofiles.catalogue.topology_table import read_topo
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.devices.latency import Latency
 from hwprofiles.units import GIB, GIGA, KILO, MICRO, NANO
 
 __all__ = ["LinkFit", "cluster_content", "fitted", "gpu_topology", "topology_content", "write_cluster"]

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from executor.compression import DataType, data_type
+from executor.compression.base import DataType
+from executor.compression.registry import data_type
 from executor.devices import Device, Mark
 from executor.probe.rows import Samples
-from hwprofiles.compute import CODING_PLACES, CODING_TASKS, CodingSpeed
+from hwprofiles.compute.compute_profile import CODING_PLACES, CODING_TASKS, CodingSpeed
 from planner.compression import compression_names
 
 __all__ = ["CODED_TYPES", "CodingProbe", "CodingRow", "speed_of", "speeds_of"]

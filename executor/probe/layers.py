@@ -10,14 +10,15 @@ from torch import Tensor
 
 from executor.devices import Device, Mark
 from executor.initial import initial_parameters
-from executor.layers import Step, parameter_box, part_layer
+from executor.layers.base import Step
+from executor.layers.factory import parameter_box, part_layer
 from executor.layers.layout import channels_last, laid_out
 from executor.optimizers import OptimizerSpec, make_optimizer
 from executor.probe.parts import ProbePart, added_slots, rounds_of
 from executor.probe.rows import ProbeRow, Samples
 from hwprofiles.errors import ConfigError
 from planner.graph import LAYER_PHASES, ComputationGraph
-from planner.operations import Loss
+from planner.operations.loss import Loss
 
 __all__ = ["LayerProbe"]
 

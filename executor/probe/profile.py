@@ -1,4 +1,4 @@
-"""Writes what was measured as a compute profile that ``hwprofiles.compute_file.load_profile`` reads."""
+"""Writes what was measured as a compute profile that ``hwprofiles.compute.profile_file.load_profile`` reads."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +11,8 @@ import yaml
 from executor.probe.coding import CodingRow, speeds_of
 from executor.probe.device import DeviceFacts
 from executor.probe.rows import ProbeRow
-from hwprofiles.compute import PROFILE_PHASES
-from hwprofiles.compute_file import catalogue
+from hwprofiles.compute.compute_profile import PROFILE_PHASES
+from hwprofiles.compute.profile_file import catalogue
 from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
 
 __all__ = ["write_profile", "write_with_coding", "write_yaml"]

@@ -19,8 +19,8 @@ from executor.optimizer_spec import OptimizerSpec
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew, StepTimes
 from executor.streams.turns import in_turns
+from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
-from hwprofiles.launch import Launch
 from planner.graph import ComputationGraph
 from planner.program import KINDS, Program
 from planner.streams.compare import whole_program

@@ -14,9 +14,9 @@ from executor.streams.measure import CPU_SCHEDULES, MeasuredSchedule, MeasuredSt
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
 from executor.streams.turns import in_turns
-from hwprofiles.compute_file import load_profile
+from hwprofiles.compute.occupancy import launch_of
+from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
-from hwprofiles.occupancy import launch_of
 from planner.graph import ComputationGraph
 from planner.program import KINDS, Program
 from planner.streams.compare import whole_program, work_of

@@ -11,14 +11,16 @@ import torch
 from torch import Tensor
 
 from executor.boxes import whole_box
-from executor.data import Dataset, load_data
+from executor.data.base import Dataset
+from executor.data.load import load_data
 from executor.devices import DTYPES
 from executor.initial import initial_parameters
-from executor.layers import PartLayer, Step, part_layer
+from executor.layers.base import PartLayer, Step
+from executor.layers.factory import part_layer
 from executor.optimizer_spec import OptimizerSpec
 from executor.optimizers import Optimizer, make_optimizer
 from planner.graph import Edge
-from planner.operations import Loss
+from planner.operations.loss import Loss
 from planner.program import KINDS, Program
 
 __all__ = ["SubTaskNetwork"]

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from executor.devices import Device
 from executor.optimizer_spec import OptimizerSpec
-from executor.probe import LayerProbe, ProbePart, ProbeRow, parts_of
-from executor.probe.parts import tensor_bytes
+from executor.probe.layers import LayerProbe
+from executor.probe.parts import ProbePart, parts_of, tensor_bytes
+from executor.probe.rows import ProbeRow
 from executor.status import RankState, RankStatus
 from planner.graph import ComputationGraph
 from planner.program import Program

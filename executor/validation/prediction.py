@@ -12,7 +12,7 @@ import torch
 from executor.probe.coding import CodingRow
 from executor.probe.profile import write_with_coding
 from executor.probe.rows import ProbeRow
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.program import KINDS, Program
 from planner.regions import held
 

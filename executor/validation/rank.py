@@ -22,8 +22,9 @@ from executor.devices import Device, device_of
 from executor.launch import threads_of
 from executor.measurement import WARM_UP, Measurement, join
 from executor.places import Place, local_ranks
-from executor.probe import CodingProbe, CodingRow, ProbeRow, over_ranks
+from executor.probe.coding import CodingProbe, CodingRow
 from executor.probe.device import device_name
+from executor.probe.rows import ProbeRow, over_ranks
 from executor.rank_process import process_group, serve
 from executor.recorder import Measured
 from executor.session import open_session

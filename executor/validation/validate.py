@@ -11,12 +11,12 @@ from typing import TypedDict
 
 import torch
 
-from executor.lab import lab_cluster
+from executor.lab.wiring import lab_cluster
 from executor.launch import Hosts, launch, scratch_folder, threads_of
 from executor.lowered import check_program
 from executor.measurement import Measurement, read_measurement
 from executor.options import RunOptions
-from executor.probe import probe
+from executor.probe.probe import probe
 from executor.progress import Progress
 from executor.run import default_stall_s
 from executor.status import RankRow
@@ -34,12 +34,12 @@ from executor.validation.spec import (
     write_spec,
 )
 from executor.validation.variants import Variant, variants_of
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.graph import ComputationGraph
 from planner.hybrid_search import HYBRID
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import Plan, lower_plan, make_plan
 from planner.program import Program
 from planner.strategies import SEARCHED

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compressed import PLAIN, Compressed
 from planner.costs import CostModel
 from planner.cut import cut_of
 from planner.eight_bit.tables import BASELINES_S, SAMPLES, linear_layers, read_table
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import lowered
 from planner.program import KINDS, Program
 from planner.replay import replay

@@ -9,8 +9,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
-from hwprofiles.latency import Latency
 from planner.eight_bit.coding import Coding
 
 __all__ = [

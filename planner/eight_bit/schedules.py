@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.network import network_of
-from simulator.collectives import ALL_GATHERS
+from simulator.collectives.schemes import ALL_GATHERS
 from simulator.engine import simulate
 from simulator.task_graph import TaskGraph, pack_rows
 

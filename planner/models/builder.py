@@ -5,19 +5,14 @@ from collections.abc import Sequence
 
 from hwprofiles.errors import ConfigError
 from planner.graph import ComputationGraph, Layer, Operation
-from planner.operations import (
-    Add,
-    BatchNorm,
-    Concat,
-    Convolution,
-    Dropout,
-    GlobalPooling,
-    Linear,
-    LocalResponseNorm,
-    Loss,
-    Pooling,
-)
 from planner.operations.checks import check_int, position_dims
+from planner.operations.convolution import Convolution
+from planner.operations.dropout import Dropout
+from planner.operations.joining import Add, Concat
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.normalisation import BatchNorm, LocalResponseNorm
+from planner.operations.pooling import GlobalPooling, Pooling
 from planner.shapes import Shape
 
 __all__ = ["ModelBuilder"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
-from hwprofiles.kernels import Kernels
 from planner.graph import LAYER_PHASES, Kept, Parameter
 from planner.shapes import Need, Shape
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
-from hwprofiles.kernels import Kernels
 from planner.graph import Kept, Parameter
 from planner.operations.base import (
     ACTIVATION_ACCESSES,

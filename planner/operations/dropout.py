@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
-from hwprofiles.kernels import Kernels
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import single
 from planner.shapes import Shape

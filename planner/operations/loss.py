@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
-from hwprofiles.kernels import Kernels
 from planner.graph import Kept
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import single

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hwprofiles.kernels import Kernels
+from hwprofiles.compute.kernels import Kernels
 from planner.graph import Kept, Layer, Parameter
 from planner.operations.base import Floats, OperationBase, Part
 from planner.operations.convolution import Convolution

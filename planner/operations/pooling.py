@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
-from hwprofiles.kernels import Kernels
 from planner.graph import Kept
 from planner.operations.base import INDEX_BYTES, OperationBase, Part
 from planner.operations.checks import check_window, describe, single, window_size

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import OrreryError
 from planner.applied import applied
 from planner.costs import CostModel

@@ -12,21 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.latency import Latency
-from planner.eight_bit import (
-    EIGHT_BIT,
-    FLOAT32,
-    Coding,
-    Reading,
-    Setting,
-    exchange_s,
-    exposed_s,
-    gradient_exchange_s,
-    machine_speedup,
-    single_pass_s,
-    sub_batch_times,
-)
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.latency import Latency
+from planner.eight_bit.coding import EIGHT_BIT, FLOAT32, Coding
+from planner.eight_bit.machine import exchange_s, machine_speedup
+from planner.eight_bit.many import Reading, Setting, exposed_s, gradient_exchange_s, single_pass_s, sub_batch_times
 from planner.eight_bit.tables import (
     BASELINES_S,
     BITS,

@@ -9,8 +9,8 @@ Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 
 from collections.abc import Callable
 from functools import cache
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.eight_bit.schedules import SubBatches, all_to_all_s, in_turn_s, scheme_s, serial_pass_s
 from planner.eight_bit.tables import (
     BASELINES_S,

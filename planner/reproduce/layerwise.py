@@ -20,7 +20,9 @@ from planner.costs import CostModel
 from planner.layerwise import find
 from planner.reproduce.bench import Bench, Case, Outcome
 from planner.reproduce.rows import Row, Value, row, spread, stored
-from planner.search import SearchProblem, depth_first, eliminate
+from planner.search.depth_first import depth_first
+from planner.search.elimination import eliminate
+from planner.search.problem import SearchProblem
 from planner.strategies import spaces_of
 
 __all__ = ["CLAIMS", "claim_row", "layerwise_rows"]

@@ -14,11 +14,12 @@ from statistics import mean
 
 import numpy as np
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.device_graph import DeviceGraph
-from planner.models import load_model
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.models.registry import load_model
 from planner.network import network_of
-from planner.oracle import OracleTable, oracle
+from planner.oracle.project import oracle
+from planner.oracle.table import OracleTable
 from planner.reproduce.rows import Row, Value, row, stored
 
 __all__ = ["CLAIMS", "claim_row", "paradl_rows"]

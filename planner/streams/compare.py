@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hwprofiles.compute import ComputeProfile
-from hwprofiles.compute_file import load_profile
-from hwprofiles.device_graph import Device, DeviceGraph
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.occupancy import launch_of
+from hwprofiles.compute.profile_file import load_profile
+from hwprofiles.devices.device_graph import Device, DeviceGraph
 from hwprofiles.errors import ConfigError
-from hwprofiles.occupancy import launch_of
 from planner.costs import CostModel
 from planner.graph import ComputationGraph
 from planner.lowering import lower

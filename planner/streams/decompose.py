@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.compute import ComputeProfile
-from hwprofiles.kernels import Kernels
-from hwprofiles.occupancy import occupancy
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.compute.occupancy import occupancy
 from planner.costs import CostModel
 from planner.graph import Layer
 from planner.operations.base import ELEMENT_BYTES

@@ -15,10 +15,10 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.compute.launch import Launch
+from hwprofiles.compute.occupancy import launch_of
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
-from hwprofiles.launch import Launch
-from hwprofiles.occupancy import launch_of
 from planner.costs import CostModel
 from planner.graph import ComputationGraph
 from planner.lowering import lower

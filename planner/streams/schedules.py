@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
-from hwprofiles.launch import Launch
 from planner.program import KINDS, Program
 from planner.streams.decompose import Decomposed
 from planner.streams.paths import Block, dependency_distances, layer_blocks

@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from time import perf_counter
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import DeviceMemoryError, OrreryError
 from planner.additive import additive_s
 from planner.compressed import compressed_of
@@ -14,7 +14,7 @@ from planner.cut import WHOLE, cut_of
 from planner.graph import ComputationGraph
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import replay_that_fits
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.pipeline import strategy_and_cut
 from planner.plan import lowered, make_plan
 from planner.strategies import SEARCHED

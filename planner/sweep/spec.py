@@ -13,11 +13,11 @@ import pandas as pd
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.compression import compression
 from planner.exchange import EXCHANGES
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.strategies import check_strategy
 from planner.sweep.point import Point, point_columns
 

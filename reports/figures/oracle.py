@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from planner.oracle import STRATEGIES, OracleRow, OracleTable
+from planner.oracle.options import STRATEGIES
+from planner.oracle.table import OracleRow, OracleTable
 from reports.figures.look import log_ticks, styled
 from reports.palette import BLUE, GREEN, MARK, OLIVE, ORANGE, PLAIN, PURPLE, kind_colours
 from reports.units import Unit, memory_unit, time_unit

@@ -13,7 +13,7 @@ Three kinds of source are read, the first and last from ``MEASURED_DIR``:
   kernel times.  Two parameters (a common factor on the ceilings, the gain of Winograd's algorithm) are
   fitted; the rest is taken from the nearest GPU with kernel times.
 
-The model is `hwprofiles.compute`'s own: the script builds profiles and calls ``time_s``.
+The model is `hwprofiles.compute.compute_profile`'s own: the script builds profiles and calls ``time_s``.
 """
 
 import sys
@@ -24,9 +24,9 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from hwprofiles.compute import PROFILE_PHASES, ComputeProfile
-from hwprofiles.compute_file import load_profile
-from hwprofiles.kernels import Floats, Kernels
+from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
+from hwprofiles.compute.kernels import Floats, Kernels
+from hwprofiles.compute.profile_file import load_profile
 
 DEEPBENCH = {"p100": "P100", "titanx": "TitanX", "v100-16gb": "V100"}
 NETWORKS = {  # profile: (its rows as (network, batch, images/s), the profile that gives the saturation sizes)

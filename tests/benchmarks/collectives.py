@@ -6,14 +6,14 @@ Run as ``python tests/benchmarks/collectives.py``; prints two tables.
 from itertools import pairwise
 from time import perf_counter
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.costs import CostModel
 from planner.lowering import lower
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.readings import read
 from planner.replay import replay
 from planner.strategies import named_strategy, spaces_of
-from simulator.collectives import ALL_REDUCES
+from simulator.collectives.schemes import ALL_REDUCES
 from simulator.engine import simulate
 
 CLUSTERS = ("titanx-4", "dgx1-p100", "p100-4x4", "fdr-32x3:nodes=4", "abci-v100", "dgx-a100", "dgx-h100:nodes=2")

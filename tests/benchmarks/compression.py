@@ -11,7 +11,7 @@ from time import perf_counter
 
 import torch
 
-from executor.compression import data_type
+from executor.compression.registry import data_type
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SPECS = (

@@ -28,7 +28,7 @@ from plans import cluster_of, program_of
 from ranks import Ranks, options
 
 from executor.boxes import Box, whole_box
-from executor.data import load_data
+from executor.data.load import load_data
 from executor.devices import CpuDevice
 from executor.initial import initial_parameters
 from executor.optimizers import OptimizerSpec
@@ -36,8 +36,14 @@ from executor.random import key_of, uniform
 from executor.session import open_session
 from executor.status import own_status
 from planner.costs import CostModel
-from planner.models import ModelBuilder, load_model
-from planner.operations import Add, BatchNorm, Concat, Convolution, GlobalPooling, Linear, Loss, Pooling
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
+from planner.operations.convolution import Convolution
+from planner.operations.joining import Add, Concat
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.normalisation import BatchNorm
+from planner.operations.pooling import GlobalPooling, Pooling
 from planner.strategies import named_strategy
 
 VARIANTS = {

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from executor.lab import is_inside, lab_hosts, run_inside
+from executor.lab.inside import is_inside, lab_hosts, run_inside
 from executor.options import RunOptions
 from executor.validation.validate import validate
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
 LAB = "lab-4"
 QUESTIONS = ("alexnet-cifar:128", "alexnet-cifar:512", "alexnet-cifar:1024", "vgg11-cifar:512", "lenet5:256")

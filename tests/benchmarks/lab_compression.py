@@ -13,10 +13,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.lab import is_inside, lab_hosts, run_inside
+from executor.lab.inside import is_inside, lab_hosts, run_inside
 from executor.options import RunOptions
 from executor.validation.validate import validate
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
 
 @dataclass(frozen=True)

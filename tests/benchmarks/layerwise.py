@@ -8,10 +8,10 @@ import resource
 import sys
 import time
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.costs import CostModel
 from planner.layerwise import find
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.strategies import NAMED
 
 BARS = [

@@ -28,7 +28,7 @@ from hwprofiles.errors import ConfigError
 from planner.costs import CostModel
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.recompute import recompute_of
 from planner.strategies import named_strategy, spaces_of
 

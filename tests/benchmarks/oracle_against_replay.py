@@ -15,12 +15,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "planner"))
 import numpy as np
 from plans import star
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, OrreryError
-from planner.models import load_model
-from planner.oracle import STRATEGIES, OracleOptions, oracle
+from planner.models.registry import load_model
 from planner.oracle.cases import HYBRIDS, case_of
-from planner.oracle.project import question_of
+from planner.oracle.options import STRATEGIES, OracleOptions
+from planner.oracle.project import oracle, question_of
 from planner.oracle.simulate import program_of_case
 from planner.replay import replay
 

@@ -10,9 +10,10 @@ import resource
 import sys
 from time import perf_counter
 
-from hwprofiles.catalogue import load_cluster
-from planner.models import load_model
-from planner.oracle import device_counts, oracle
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.models.registry import load_model
+from planner.oracle.options import device_counts
+from planner.oracle.project import oracle
 
 MODELS = ("resnet50", "vgg16")
 BATCH = 32

@@ -30,7 +30,7 @@ from plans import cluster_of
 from ranks import Ranks, options
 
 from executor.boxes import whole_box
-from executor.data import load_data
+from executor.data.load import load_data
 from executor.devices import CpuDevice
 from executor.initial import initial_parameters
 from executor.optimizers import OptimizerSpec
@@ -38,7 +38,7 @@ from executor.session import open_session
 from executor.status import own_status
 from planner.costs import CostModel
 from planner.lowering import lower
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.pipeline import Pipeline, pipeline_strategy
 from planner.strategies import spaces_of
 

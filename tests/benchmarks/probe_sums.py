@@ -20,13 +20,15 @@ from executor.devices import CpuDevice, device_of
 from executor.launch import KEPT_MEMORY
 from executor.options import RunOptions
 from executor.places import free_port
-from executor.probe import LayerProbe, Samples, parts_of
+from executor.probe.layers import LayerProbe
+from executor.probe.parts import parts_of
+from executor.probe.rows import Samples
 from executor.session import open_session
 from executor.status import own_status
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.costs import CostModel
 from planner.lowering import lower
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.strategies import named_strategy, spaces_of
 
 CASES = ("lenet5:64", "alexnet-cifar:32", "vgg11-cifar:16", "resnet-cifar:16")

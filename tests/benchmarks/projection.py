@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from executor.lab import is_inside, lab_hosts, run_inside
+from executor.lab.inside import is_inside, lab_hosts, run_inside
 from executor.options import RunOptions
-from executor.probe import probe
+from executor.probe.probe import probe
 from executor.validation.validate import validate
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
 SERIAL = "data=1"
 """Everything on the first process."""

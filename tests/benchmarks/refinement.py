@@ -8,10 +8,10 @@ for VGG-16 on 96 GPUs, on two cores.
 import sys
 import time
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.costs import CostModel
 from planner.layerwise import find
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.near_best import near_best
 from planner.refine import refine
 from planner.strategies import NAMED

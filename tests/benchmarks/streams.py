@@ -16,7 +16,7 @@ import torch
 from executor.streams.measure import CPU_SCHEDULES, UNLIMITED, measure_streams
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.streams.compare import whole_program
 from planner.streams.decompose import with_measured
 from planner.streams.schedules import schedule

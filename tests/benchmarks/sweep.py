@@ -25,7 +25,8 @@ from pathlib import Path
 import psutil
 
 from hwprofiles.errors import ConfigError
-from planner.sweep import Store, read_sweep
+from planner.sweep.spec import read_sweep
+from planner.sweep.store import Store
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "sweep-1000.yaml"
 KILLS = 3

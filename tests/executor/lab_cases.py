@@ -13,11 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from executor.lab import lab_cluster, lab_hosts, run_inside
-from hwprofiles.catalogue import load_cluster
+from executor.lab.inside import lab_hosts, run_inside
+from executor.lab.wiring import lab_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.network import network_of
-from simulator.collectives import ALL_GATHERS, messages_of
+from simulator.collectives.messages import messages_of
 from simulator.collectives.rings import all_reduce
+from simulator.collectives.schemes import ALL_GATHERS
 from simulator.engine import simulate
 from simulator.task_graph import TaskGraph, pack_rows
 

@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from executor.lab import lab_hosts
-from hwprofiles.catalogue import load_cluster
+from executor.lab.inside import lab_hosts
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
 SLEEPER = "import time; time.sleep(600)"
 

@@ -15,7 +15,7 @@ from executor.accuracy.result import Result, Training, mean_interval
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
-from planner.models import load_model
+from planner.models.registry import load_model
 
 pytestmark = pytest.mark.timeout(300)
 

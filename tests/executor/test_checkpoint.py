@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from executor.boxes import Box, whole_box
 from executor.checkpoint import Part, load_checkpoint, model_identity, save_checkpoint
 from hwprofiles.errors import ConfigError
-from planner.models import load_model
 from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.compression import cpu_kernels as compiled
-from executor.compression import data_type
 from executor.compression import torch_kernels as plain
+from executor.compression.registry import data_type
 
 
 @pytest.mark.parametrize("spec", ["dynamic-tree", "static-tree:offset=-28", "linear", "mantissa"])

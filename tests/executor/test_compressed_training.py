@@ -11,8 +11,8 @@ from torch.nn import functional
 from undivided import first_parameters
 
 from executor.boxes import whole_box
-from executor.compression import data_type
-from executor.data import load_data
+from executor.compression.registry import data_type
+from executor.data.load import load_data
 from executor.devices import CpuDevice
 from executor.joined_exchange import JoinedExchange
 from executor.measurement import join
@@ -23,7 +23,7 @@ from planner.compressed import CODED, PLAIN, Compressed
 from planner.costs import CostModel
 from planner.cut import WHOLE, cut_of
 from planner.lowering import lower
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 from planner.program import KINDS
 from planner.strategies import named_strategy, spaces_of
 

@@ -21,7 +21,9 @@ from compression_cases import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.compression import DATA_TYPES, TableType, data_type, reference
+from executor.compression import reference
+from executor.compression.registry import DATA_TYPES, data_type
+from executor.compression.table_types import TableType
 from hwprofiles.errors import ConfigError
 from planner.compression import COMPRESSIONS, compression, compression_names
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from executor.boxes import Box, whole_box
-from executor.data import load_data
+from executor.data.load import load_data
 from hwprofiles.errors import ConfigError
 from planner.models.builder import ModelBuilder
 

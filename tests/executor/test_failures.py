@@ -17,15 +17,15 @@ import pytest
 import torch
 
 from executor.boxes import whole_box
-from executor.data import load_data
+from executor.data.load import load_data
 from executor.lowered import program_of
 from executor.options import RunOptions
 from executor.resume import Checkpoints
 from executor.run import run
 from executor.supervisor import RankFailure
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, OrreryError
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan
 

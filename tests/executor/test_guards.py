@@ -22,8 +22,8 @@ from executor.lowered import program_of
 from executor.options import RunOptions
 from executor.places import free_port, local_environment
 from executor.resume import Checkpoints
-from hwprofiles.catalogue import load_cluster
-from planner.models import load_model
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.models.registry import load_model
 from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan
 

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from lab_cases import MB, Message, measured_s, predicted_s, ring
 
-from executor.lab import down, is_inside, lab_cluster, lab_hosts, require_lab, run_inside, status, up
-from executor.lab.wiring import wiring_of
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.device_graph import Device, DeviceGraph, Latency, Link
+from executor.lab.commands import down, status, up
+from executor.lab.inside import is_inside, lab_hosts, run_inside
+from executor.lab.tools import require_lab
+from executor.lab.wiring import lab_cluster, wiring_of
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
 from hwprofiles.errors import ConfigError
 
 LAB = "lab-2x2"
@@ -220,7 +222,7 @@ KILLED_UP = """
 import os, signal, sys
 from pathlib import Path
 from executor.lab import network, up
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 network._set_system = lambda name: os.kill(os.getpid(), signal.SIGKILL)
 up(load_cluster(sys.argv[1]), state_path=Path(sys.argv[2]))
 """

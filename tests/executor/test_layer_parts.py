@@ -11,23 +11,19 @@ from hypothesis import strategies as st
 from undivided import Undivided, graph_of, random_parameters
 
 from executor.boxes import whole_box
-from executor.layers import Step, parameter_box, part_layer
+from executor.layers.base import Step
+from executor.layers.factory import parameter_box, part_layer
 from hwprofiles.errors import ConfigError
 from planner import weight_gradients
 from planner.configurations import ConfigSpace, Configuration, space_of
-from planner.operations import (
-    Add,
-    BatchNorm,
-    Concat,
-    Convolution,
-    Dropout,
-    GlobalPooling,
-    Linear,
-    LocalResponseNorm,
-    Loss,
-    Pooling,
-)
 from planner.operations.checks import ACTIVATIONS
+from planner.operations.convolution import Convolution
+from planner.operations.dropout import Dropout
+from planner.operations.joining import Add, Concat
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.normalisation import BatchNorm, LocalResponseNorm
+from planner.operations.pooling import GlobalPooling, Pooling
 
 NEVER = 10**9
 PRODUCTS = (

@@ -15,7 +15,7 @@ from executor.session import open_session
 from executor.status import own_status
 from planner.costs import CostModel
 from planner.lowering import lower
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.recompute import Recompute
 from planner.strategies import named_strategy, spaces_of
 

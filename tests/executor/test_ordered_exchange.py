@@ -13,7 +13,7 @@ from executor.session import open_session
 from executor.status import own_status
 from planner.costs import CostModel
 from planner.exchange_order import in_order, ordered, sliced
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 from planner.program import KINDS
 from planner.strategies import named_strategy
 

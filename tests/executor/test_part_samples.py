@@ -8,13 +8,14 @@ import pytest
 
 from executor.devices import CpuDevice
 from executor.options import RunOptions
-from executor.probe import ProbeRow, Samples, parts_of
+from executor.probe.parts import parts_of
+from executor.probe.rows import ProbeRow, Samples
 from executor.status import RankState
 from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cut import asked_cut
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import lower_plan, make_plan
 
 pytestmark = pytest.mark.timeout(200)

@@ -11,10 +11,12 @@ from undivided import Undivided, random_parameters
 
 from executor.boxes import whole_box
 from executor.initial import initial_parameters
-from executor.layers import Step, parameter_box, part_layer
+from executor.layers.base import Step
+from executor.layers.factory import parameter_box, part_layer
 from planner.configurations import Configuration
-from planner.operations import Convolution, Linear
 from planner.operations.checks import ACTIVATIONS
+from planner.operations.convolution import Convolution
+from planner.operations.linear import Linear
 from planner.partial_sums import expanded
 from planner.strategies import spaces_of
 

@@ -4,16 +4,16 @@ import pytest
 
 from executor.devices import CpuDevice
 from executor.optimizers import OptimizerSpec
-from executor.probe import probe
 from executor.probe.parts import divided_parts, measured_names, strategy_parts
+from executor.probe.probe import probe
 from executor.status import own_status
 from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.compute_file import load_profile
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import lowered, make_plan
 from planner.program import KINDS
 from planner.strategies import named_strategy

@@ -20,8 +20,9 @@ from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.cut import WHOLE, cut_of
 from planner.lowering import lower
-from planner.models import ModelBuilder, load_model
-from planner.operations import PartialProduct
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
+from planner.operations.partial import PartialProduct
 from planner.partial_sums import slices_of
 from planner.program import KINDS
 from planner.strategies import named_strategy

@@ -12,14 +12,15 @@ from ranks import options, pool_of, train, trained_to
 from undivided import Undivided, first_parameters, undivided_run, wide
 
 from executor.boxes import whole_box
-from executor.data import load_data
+from executor.data.load import load_data
 from executor.measurement import join
 from executor.optimizers import OptimizerSpec
 from planner.configurations import Configuration, offered
 from planner.costs import CostModel
 from planner.cut import Cut, schedule_of
 from planner.lowering import lower
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.pipeline import Pipeline, pipeline_strategy
 from planner.program import KINDS
 from planner.schedule import BACKWARD, FORWARD

@@ -8,16 +8,19 @@ from hypothesis import strategies as st
 from plans import inception_module, random_strategy, residual_block, star
 
 from executor.devices import CpuDevice
-from executor.layers import PartLayer
+from executor.layers.base import PartLayer
 from executor.layers.convolution import ConvolutionPart
-from executor.probe import LayerProbe, ProbeRow, Samples, over_ranks, parts_of, strategy_parts, write_profile
 from executor.probe.device import DeviceFacts
-from executor.probe.parts import added_slots, divided_parts, portions, rounds_of
-from hwprofiles.compute_file import load_profile
+from executor.probe.layers import LayerProbe
+from executor.probe.parts import added_slots, divided_parts, parts_of, portions, rounds_of, strategy_parts
+from executor.probe.profile import write_profile
+from executor.probe.rows import ProbeRow, Samples, over_ranks
+from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel, part_times
 from planner.graph import LAYER_PHASES
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.regions import held
 from planner.strategies import named_strategy, spaces_of
 

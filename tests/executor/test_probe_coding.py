@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 from test_probe import FACTS, Ticking
 
 from executor.devices import CpuDevice
-from executor.probe import CODED_TYPES, CodingProbe, CodingRow, Samples, over_ranks, probe, write_profile
-from executor.probe.coding import speed_of
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.compute import CodingSpeed
-from hwprofiles.compute_file import load_profile
+from executor.probe.coding import CODED_TYPES, CodingProbe, CodingRow, speed_of
+from executor.probe.probe import probe
+from executor.probe.profile import write_profile
+from executor.probe.rows import Samples, over_ranks
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.compute.compute_profile import CodingSpeed
+from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
@@ -20,7 +22,7 @@ from planner.coded_exchange import coded_sum
 from planner.coding import ACTIVATIONS, GRADIENTS, coding_s
 from planner.compression import compression, compression_names
 from planner.costs import CostModel
-from planner.models import load_model
+from planner.models.registry import load_model
 
 FIXED_S = {"compress": 4e-5, "decompress": 2e-5, "sum": 1e-5}
 PER_S = {"compress": 1e8, "decompress": 4e8, "sum": 2e8}

@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_probe import FACTS
 
-from executor.probe import Links, Samples, probe
 from executor.probe.cluster import cluster_content, fitted, topology_content, write_cluster
-from executor.probe.links import MESSAGE_BYTES, MessageRow, OverheadRow
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.compute_file import load_profile
+from executor.probe.links import MESSAGE_BYTES, Links, MessageRow, OverheadRow
+from executor.probe.probe import probe
+from executor.probe.rows import Samples
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.catalogue.topology_table import read_topo
+from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
-from hwprofiles.topology import read_topo
 from planner.costs import CostModel
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import lowered, make_plan
 from planner.replay import replay
 

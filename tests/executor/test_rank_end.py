@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from executor.places import held_port, local_environment
-from executor.probe import probe
+from executor.probe.probe import probe
 from executor.status import RankState, StatusBoard
 from executor.supervisor import RankFailure, supervise
 from executor.validation.validate import validate

@@ -8,7 +8,7 @@ from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.cut import WHOLE, Cut
 from planner.lowering import lower
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 from planner.program import KINDS
 from planner.recompute import KEEP, Recompute
 from planner.strategies import named_strategy, spaces_of

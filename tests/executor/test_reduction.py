@@ -14,12 +14,12 @@ from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
 from executor.reduction import Reducer
 from executor.sums import chains_of
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from planner.costs import CostModel
 from planner.departures import PAIR_BYTES
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 from planner.strategies import named_strategy
-from simulator.collectives import ALL_REDUCES
+from simulator.collectives.schemes import ALL_REDUCES
 
 pytestmark = pytest.mark.timeout(120)
 MOST_RANKS = 4

@@ -14,7 +14,7 @@ from executor.session import open_session
 from executor.status import own_status
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 
 pytestmark = pytest.mark.timeout(200)
 RANKS, STEPS, BREAK = 3, 6, 3

@@ -13,7 +13,7 @@ from planner.compressed import PLAIN, Compressed
 from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.lowering import lower
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 from planner.strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(200)

@@ -20,9 +20,9 @@ from executor.options import RunOptions
 from executor.progress import reporter
 from executor.run import LEAST_STALL_S, _label, default_stall_s, run
 from executor.status import RankState
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import make_plan
 from planner.plan_file import save_plan
 from planner.program import KINDS

@@ -10,13 +10,14 @@ import torch
 from undivided import Undivided, wide
 
 from executor.boxes import whole_box
-from executor.data import load_data
+from executor.data.load import load_data
 from executor.optimizer_spec import OptimizerSpec
 from executor.streams.measure import UNLIMITED, measure_streams
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew
 from hwprofiles.errors import ConfigError
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.streams.compare import whole_program
 from planner.streams.decompose import with_measured
 from planner.streams.holding import bounded, held_bytes, needed_bytes

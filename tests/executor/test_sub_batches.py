@@ -13,7 +13,7 @@ from torch.nn import functional
 from undivided import first_parameters, undivided_run, wide
 
 from executor.boxes import whole_box
-from executor.data import load_data
+from executor.data.load import load_data
 from executor.measurement import join
 from executor.optimizers import OptimizerSpec
 from executor.random import key_of, uniform
@@ -21,7 +21,7 @@ from planner.configurations import Configuration, offered
 from planner.costs import CostModel
 from planner.cut import Cut, cut_of, interleaved
 from planner.lowering import lower
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 from planner.program import KINDS
 from planner.strategies import spaces_of
 

@@ -11,7 +11,8 @@ from undivided import undivided_run, wide
 from executor.measurement import join
 from executor.optimizers import OptimizerSpec
 from planner.costs import CostModel
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.program import KINDS
 
 pytestmark = pytest.mark.timeout(300)

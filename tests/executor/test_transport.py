@@ -13,7 +13,7 @@ from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
 from executor.transport import GlooTransport
 from planner.costs import CostModel
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.program import KINDS
 from planner.strategies import named_strategy
 

@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from executor.devices import CpuDevice
-from executor.lab import is_inside, require_lab
+from executor.lab.inside import is_inside
+from executor.lab.tools import require_lab
 from executor.options import RunOptions
 from executor.probe.device import device_name
 from executor.validation.result import Validation, relative_error
 from executor.validation.validate import validate
 from executor.validation.variants import variants_of
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
 from planner.compressed import Compressed
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import lower_plan, make_plan
 from planner.replay import replay
 

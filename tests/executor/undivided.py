@@ -10,23 +10,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from executor.boxes import whole_box
-from executor.data import load_data
+from executor.data.load import load_data
 from executor.initial import initial_parameters
 from executor.random import key_of, uniform
 from planner.graph import ComputationGraph, Layer
-from planner.operations import (
-    Add,
-    BatchNorm,
-    Concat,
-    Convolution,
-    Dropout,
-    GlobalPooling,
-    Linear,
-    LocalResponseNorm,
-    Loss,
-    Pooling,
-)
 from planner.operations.checks import position_dims
+from planner.operations.convolution import Convolution
+from planner.operations.dropout import Dropout
+from planner.operations.joining import Add, Concat
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.normalisation import BatchNorm, LocalResponseNorm
+from planner.operations.pooling import GlobalPooling, Pooling
 from planner.shapes import Shape
 
 __all__ = ["Pass", "Undivided", "first_parameters", "graph_of", "random_parameters", "undivided_run", "wide"]

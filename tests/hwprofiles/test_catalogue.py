@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hwprofiles.catalogue import cluster_names, describe, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, describe, load_cluster
 from hwprofiles.errors import ConfigError
 
 PER_NODE = {

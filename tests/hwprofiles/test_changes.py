@@ -1,9 +1,9 @@
 import pytest
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, UnreachableError
 from planner.costs import CostModel
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import make_plan
 
 

@@ -7,10 +7,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwprofiles.catalogue import CLUSTERS, cluster_names, load_cluster
-from hwprofiles.cluster_build import build_cluster
-from hwprofiles.cluster_file import parse_cluster
-from hwprofiles.copy_engines import CopyEngines
+from hwprofiles.catalogue.cluster_build import build_cluster
+from hwprofiles.catalogue.cluster_catalogue import CLUSTERS, cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_file import parse_cluster
+from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.errors import ConfigError, UnreachableError
 
 FLAT = {

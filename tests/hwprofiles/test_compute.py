@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwprofiles.compute import PROFILE_PHASES, ComputeProfile
-from hwprofiles.compute_file import load_profile, profile_names
+from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.compute.profile_file import load_profile, profile_names
 from hwprofiles.errors import ConfigError
-from hwprofiles.kernels import Kernels
 
 ALL = profile_names()
 SIZES = ("rows", "columns", "depth", "samples")

@@ -5,7 +5,7 @@ import math
 import pytest
 import yaml
 
-from hwprofiles.compute_file import catalogue, load_profile, profile_names
+from hwprofiles.compute.profile_file import catalogue, load_profile, profile_names
 from hwprofiles.errors import ConfigError
 
 # Dettmers, ICLR 2016, Table 4, baseline milliseconds: forward, activation gradient, weight gradient.

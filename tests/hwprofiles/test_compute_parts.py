@@ -8,13 +8,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.compute import MeasuredParts, MeasuredRow
-from hwprofiles.compute_file import catalogue, load_profile
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.compute.compute_profile import MeasuredParts, MeasuredRow
+from hwprofiles.compute.profile_file import catalogue, load_profile
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel, kernel_s, part_times
 from planner.graph import LAYER_PHASES
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.strategies import named_strategy, spaces_of
 
 GRAPH = load_model("lenet5", batch=64)

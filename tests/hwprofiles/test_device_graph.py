@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.copy_engines import CopyEngines
-from hwprofiles.device_graph import Device, DeviceGraph, Latency, Link
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.copy_engines import CopyEngines
+from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
+from hwprofiles.devices.message_overhead import MessageOverhead
 from hwprofiles.errors import ConfigError, UnreachableError
-from hwprofiles.message_overhead import MessageOverhead
 
 
 def device(index: int, node: int = 0) -> Device:

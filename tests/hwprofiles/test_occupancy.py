@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from hwprofiles.compute_file import load_profile
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.compute.occupancy import launch_of, occupancy
+from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
-from hwprofiles.kernels import Kernels
-from hwprofiles.occupancy import launch_of, occupancy
 
 
 def product(rows, columns, depth=10_000.0, samples=32.0):

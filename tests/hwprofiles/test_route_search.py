@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwprofiles.catalogue import cluster_names, load_cluster
-from hwprofiles.routes import Arc, Router
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
+from hwprofiles.devices.routes import Arc, Router
 
 
 @st.composite

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from hwprofiles.catalogue.topology_table import TopoRates, read_topo
 from hwprofiles.errors import ConfigError
-from hwprofiles.topology import TopoRates, read_topo
 
 TABLES = sorted((Path(__file__).parent / "data" / "topo").glob("*.txt"))
 

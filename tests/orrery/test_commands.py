@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from hwprofiles.catalogue import load_cluster
-from hwprofiles.compute import MeasuredRow
-from hwprofiles.compute_file import load_profile
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.compute.compute_profile import MeasuredRow
+from hwprofiles.compute.profile_file import load_profile
 from orrery.cli import app
 from orrery.errors import run
 from planner.compressed import Compressed
 from planner.costs import CostModel
-from planner.models import load_model
+from planner.models.registry import load_model
 
 QUESTION = ["lenet5", "--cluster", "titanx-4", "--batch", "64"]
 STRATEGY_KEYS = {

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from executor.lab import require_lab
+from executor.lab.tools import require_lab
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run

@@ -5,9 +5,9 @@ import pytest
 
 from orrery.cli import app
 from orrery.errors import run
-from planner.sweep import Store
 from planner.sweep.evaluate import Result
 from planner.sweep.point import Point
+from planner.sweep.store import Store
 
 FILE = """
 version: 1

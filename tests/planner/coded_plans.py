@@ -3,7 +3,7 @@
 from planner.compressed import PLAIN
 from planner.cut import WHOLE
 from planner.lowering import lower
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 from planner.strategies import spaces_of
 
 

@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 
-from hwprofiles.device_graph import Device, DeviceGraph, Latency, Link
+from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
 from planner.exchange import replica_groups
 from planner.network import network_of
 from planner.regions import needed
-from simulator.collectives import all_reduce
+from simulator.collectives.schemes import all_reduce
 
 
 def random_cluster(rng, *, shape):

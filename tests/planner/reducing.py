@@ -7,7 +7,7 @@ from planner.compressed import PLAIN
 from planner.configurations import Configuration, offered
 from planner.cut import WHOLE
 from planner.lowering import lower
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 from planner.partial_sums import in_order, reducing
 
 

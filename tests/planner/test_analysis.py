@@ -9,7 +9,8 @@ from plans import cluster_of, program_of, questions
 
 from planner.analysis import analyse, resource_uses
 from planner.costs import CostModel
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.program_path import program_path
 from planner.replay import replay
 from planner.strategies import named_strategy

@@ -7,14 +7,14 @@ import pytest
 from plans import cluster_of, inception_module
 from scipy.stats import spearmanr
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
 from planner.compare import compare
 from planner.costs import CostModel
 from planner.lower_bound import iteration_bound
 from planner.memory import peak_memory_bytes
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.pipeline import strategy_and_cut
 from planner.plan import lowered, make_plan
 from planner.plan_file import save_plan

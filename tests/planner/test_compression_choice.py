@@ -7,7 +7,7 @@ import pytest
 from coded_plans import lowered, pair
 from plans import cluster_of, inception_module, star
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
@@ -23,13 +23,13 @@ from planner.keeping import Keeping
 from planner.lower_bound import iteration_bound
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import lower_plan, make_plan
 from planner.plan_file import load_plan, save_plan
 from planner.recompute import recompute_of
 from planner.replay import replay
 from planner.strategies import named_strategy, spaces_of
-from simulator.collectives import ALL_REDUCES
+from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, random_strategy, star
 
-from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.additive import additive_s
 from planner.buffers import BUFFERS
 from planner.coded_exchange import coded_sum
@@ -20,7 +20,7 @@ from planner.cut import WHOLE, Cut
 from planner.exchange import EXCHANGES
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import buffers
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.program import KINDS
 from planner.replay import replay
 from planner.strategies import named_strategy

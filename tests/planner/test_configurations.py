@@ -11,7 +11,7 @@ from plans import inception_module
 
 from hwprofiles.errors import ConfigError
 from planner.configurations import Configuration, offered, part_bounds, placed, space_of
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.shapes import Shape
 
 DIMS = ("sample", "channel", "height", "width")

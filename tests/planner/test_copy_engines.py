@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import program_of, questions
 
-from hwprofiles.copy_engines import CopyEngines
-from hwprofiles.device_graph import Device, DeviceGraph, Latency, Link
+from hwprofiles.devices.copy_engines import CopyEngines
+from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
 from planner.additive import additive_s
 from planner.analysis import analyse
 from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 from planner.program import KINDS
 from planner.readings import read
 from planner.replay import replay

@@ -6,15 +6,16 @@ from cost_cases import random_cluster, slow_exchange_s, slow_transfer_s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.configurations import Configuration, offered, space_of
 from planner.costs import CostModel
 from planner.exchange import exchange_s
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.network import network_of
-from planner.search import evaluate
+from planner.search.problem import evaluate
 from planner.strategies import spaces_of
-from simulator.collectives import ALL_REDUCES
+from simulator.collectives.schemes import ALL_REDUCES
 
 SHAPES = ((2,), (4,), (3, 1), (2, 2), (2, 3), (2, 2, 2), (3, 1, 2))
 clusters = st.builds(

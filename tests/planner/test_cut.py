@@ -6,18 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import SMALL_MODELS, cluster_of, inception_module, program_of, residual_block, star
 
-from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
 from planner.configurations import Configuration, offered
 from planner.costs import CostModel
 from planner.cut import WHOLE, Cut, asked_cut, cut_of
 from planner.lowering import lower
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.program import KINDS
 from planner.replay import replay
 from planner.strategies import named_strategy, spaces_of
-from simulator.collectives import ALL_REDUCES
+from simulator.collectives.schemes import ALL_REDUCES
 
 
 def lowered(model, strategy, cut):

@@ -7,7 +7,7 @@ from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.departures import Departures, phases, program_order
 from planner.lowering import lower
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 from planner.program import KINDS
 from planner.strategies import spaces_of
 

@@ -11,7 +11,7 @@ from hwprofiles.errors import InfeasiblePlanError
 from planner import edge_prices, network
 from planner.additive import additive_s
 from planner.costs import CostModel
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import lowered
 from planner.program import KINDS
 from planner.strategies import named_strategy, spaces_of

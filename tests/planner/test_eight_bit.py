@@ -7,23 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
-from hwprofiles.latency import Latency
-from planner.eight_bit import (
-    EIGHT_BIT,
-    FLOAT32,
-    Coding,
-    LinearLayers,
-    Reading,
-    Setting,
-    exchange_s,
-    exposed_s,
-    gradient_exchange_s,
-    machine_penalty_s,
-    machine_speedup,
-    single_pass_s,
-    sub_batch_times,
-)
+from planner.eight_bit.coding import EIGHT_BIT, FLOAT32, Coding
+from planner.eight_bit.machine import LinearLayers, exchange_s, machine_penalty_s, machine_speedup
+from planner.eight_bit.many import Reading, Setting, exposed_s, gradient_exchange_s, single_pass_s, sub_batch_times
 from planner.eight_bit.tables import BITS, alexnet, linear_layers, machine_gradient_s, pass_table, read_table
 
 FREE = Latency.constant(0.0)

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
-from hwprofiles.latency import Latency
-from planner.eight_bit import EIGHT_BIT, FLOAT32, Coding, Reading, Setting, crossover, sub_batch_times
+from planner.eight_bit.coding import EIGHT_BIT, FLOAT32, Coding
+from planner.eight_bit.crossover import crossover
+from planner.eight_bit.many import Reading, Setting, sub_batch_times
 from planner.eight_bit.tables import alexnet
 
 CLUSTER = Setting(

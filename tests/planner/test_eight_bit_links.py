@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hwprofiles.catalogue import load_cluster
-from planner.eight_bit import FLOAT32, Coding, Reading, Setting, exchange_s, exposed_s, single_pass_s, sub_batch_times
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.eight_bit.coding import FLOAT32, Coding
+from planner.eight_bit.machine import exchange_s
+from planner.eight_bit.many import Reading, Setting, exposed_s, single_pass_s, sub_batch_times
 from planner.eight_bit.tables import alexnet, pass_table, read_table
 from planner.network import network_of
-from simulator.collectives import ALL_GATHERS
+from simulator.collectives.schemes import ALL_GATHERS
 from simulator.engine import simulate
 from simulator.task_graph import TaskGraph, pack_rows
 

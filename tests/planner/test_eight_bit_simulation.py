@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwprofiles.catalogue import load_cluster
-from planner.eight_bit import Reading, exposed_s
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.eight_bit.lowered import machine_iteration_s
+from planner.eight_bit.many import Reading, exposed_s
 from planner.eight_bit.schedules import SubBatches, in_turn_s, scheme_s, serial_pass_s
 from planner.eight_bit.tables import BASELINES_S, read_table
 from planner.reproduce import reproduce

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from plans import inception_module, program_of, star
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel
 from planner.exchange_order import in_order, ordered, sliced
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.plan import lower_plan, lowered, make_plan
 from planner.plan_file import load_plan, save_plan
 from planner.program import KINDS

@@ -6,7 +6,7 @@ import re
 import pytest
 from plans import cluster_of
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import DeviceMemoryError
 from planner.costs import CostModel
 from planner.cut import WHOLE, Cut
@@ -14,7 +14,7 @@ from planner.fitting import nearest_change
 from planner.keeping import MOMENTUM
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import lowered
 from planner.recompute import SEGMENTS, recompute_of
 from planner.strategies import named_strategy, spaces_of

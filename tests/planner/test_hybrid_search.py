@@ -5,11 +5,11 @@ import math
 import pytest
 from plans import cluster_of, star
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.costs import CostModel
 from planner.hybrid_search import candidates_of, search_hybrids
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.pipeline import Pipeline, strategy_and_cut
 from planner.plan import lower_plan, lowered, make_plan
 from planner.plan_file import load_plan, save_plan

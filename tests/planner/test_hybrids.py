@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from plans import cluster_of, star
 
-from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
 from planner.applied import applied
@@ -15,7 +15,7 @@ from planner.costs import CostModel
 from planner.groups import grouped_devices
 from planner.hybrids import Hybrid, hybrid_of, split_list
 from planner.lowering import lower
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.network import network_of
 from planner.pipeline import Pipeline, strategy_and_cut
 from planner.plan import make_plan

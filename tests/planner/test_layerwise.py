@@ -2,12 +2,13 @@
 
 import pytest
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner import layerwise
 from planner.costs import CostModel
 from planner.layerwise import find
-from planner.models import load_model
-from planner.search import eliminate, evaluate
+from planner.models.registry import load_model
+from planner.search.elimination import eliminate
+from planner.search.problem import evaluate
 from planner.strategies import NAMED, named_strategy, spaces_of
 
 CASES = [

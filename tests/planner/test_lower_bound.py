@@ -9,7 +9,8 @@ from plans import cluster_of, program_of, questions
 from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.lower_bound import arithmetic_s, iteration_bound
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.replay import replay
 from planner.strategies import NAMED, named_strategy
 

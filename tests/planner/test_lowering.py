@@ -12,12 +12,12 @@ from planner.additive import additive_s
 from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.graph import Parameter
-from planner.models import ModelBuilder
-from planner.operations import BatchNorm
+from planner.models.builder import ModelBuilder
+from planner.operations.normalisation import BatchNorm
 from planner.program import KINDS
 from planner.replay import replay
 from planner.strategies import named_strategy
-from simulator.collectives import ALL_REDUCES
+from simulator.collectives.schemes import ALL_REDUCES
 
 
 def held_box(layer, configuration, part):

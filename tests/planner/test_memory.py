@@ -3,7 +3,7 @@
 import pytest
 from plans import cluster_of, program_of
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.buffers import BUFFERS
 from planner.configurations import Configuration
@@ -14,7 +14,8 @@ from planner.lives import Lives
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import memory_curve
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.plan import lowered
 from planner.replay import replay
 from planner.stage_memory import surely_needed_bytes

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import cluster_of, program_of, questions, random_strategy, star
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import InfeasiblePlanError
 from planner.buffers import BUFFERS
 from planner.costs import CostModel
@@ -16,7 +16,8 @@ from planner.cut import Cut
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import memory_curve, replay_that_fits
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.replay import replay
 from planner.strategies import named_strategy, spaces_of
 

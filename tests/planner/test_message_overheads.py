@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import cluster_of, program_of
 
+from hwprofiles.devices.message_overhead import MessageOverhead
 from hwprofiles.errors import ConfigError
-from hwprofiles.message_overhead import MessageOverhead
 from planner.costs import CostModel
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.program import KINDS
 from planner.readings import read
 from planner.replay import replay

@@ -8,7 +8,8 @@ import networkx as nx
 import pytest
 
 from hwprofiles.errors import ConfigError
-from planner.models import ModelBuilder, load_model, model_names
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model, model_names
 
 # Parameters of torchvision's models without auxiliary classifiers; Caffe's lenet.prototxt and
 # bvlc_reference_caffenet; alexnet-3072 from the shapes of Table 4 of the 8-bit paper.

@@ -7,18 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.operations import (
-    Add,
-    BatchNorm,
-    Concat,
-    Convolution,
-    GlobalPooling,
-    Linear,
-    LocalResponseNorm,
-    Loss,
-    Pooling,
-)
 from planner.operations.checks import position_dims
+from planner.operations.convolution import Convolution
+from planner.operations.joining import Add, Concat
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.normalisation import BatchNorm, LocalResponseNorm
+from planner.operations.pooling import GlobalPooling, Pooling
 from planner.shapes import Shape
 
 

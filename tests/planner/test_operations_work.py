@@ -9,19 +9,14 @@ from hypothesis import strategies as st
 
 from hwprofiles.errors import ConfigError
 from planner.graph import LAYER_PHASES
-from planner.operations import (
-    Add,
-    BatchNorm,
-    Concat,
-    Convolution,
-    Dropout,
-    GlobalPooling,
-    Linear,
-    LocalResponseNorm,
-    Loss,
-    Pooling,
-)
 from planner.operations.checks import position_dims
+from planner.operations.convolution import Convolution
+from planner.operations.dropout import Dropout
+from planner.operations.joining import Add, Concat
+from planner.operations.linear import Linear
+from planner.operations.loss import Loss
+from planner.operations.normalisation import BatchNorm, LocalResponseNorm
+from planner.operations.pooling import GlobalPooling, Pooling
 from planner.shapes import Shape
 
 IMAGE = (8, 16, 12, 24)

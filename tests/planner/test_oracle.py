@@ -7,13 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import cluster_of, star
 
-from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
-from planner.models import ModelBuilder, load_model
-from planner.oracle import STRATEGIES, OracleOptions, device_counts, oracle, samples_of, strategy_list
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
+from planner.oracle.datasets import samples_of
+from planner.oracle.options import STRATEGIES, OracleOptions, device_counts, strategy_list
+from planner.oracle.project import oracle
 from planner.replay import replay
 from planner.strategies import named_strategy, spaces_of
 

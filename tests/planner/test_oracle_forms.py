@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from plans import ALPHA_S, BYTES_PER_S, cluster_of, star
 
 from planner.graph import LAYER_PHASES
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.network import network_of
-from planner.oracle import OracleOptions, forms, oracle, project, wires
+from planner.oracle import forms, project, wires
+from planner.oracle.options import OracleOptions
+from planner.oracle.project import oracle
 from planner.oracle.sizes import Sizes
 from planner.regions import held, needed
 from planner.stages import balanced

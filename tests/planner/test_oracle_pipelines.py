@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import cluster_of
 
-from planner.models import load_model
-from planner.oracle import OracleOptions, oracle
+from planner.models.registry import load_model
 from planner.oracle.cases import case_of
+from planner.oracle.options import OracleOptions
 from planner.oracle.pipelines import pipeline_makespan_s
-from planner.oracle.project import question_of
+from planner.oracle.project import oracle, question_of
 from planner.oracle.simulate import program_of_case
 from planner.replay import replay
 

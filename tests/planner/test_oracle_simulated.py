@@ -2,9 +2,9 @@
 
 import pytest
 
-from hwprofiles.catalogue import load_cluster
-from planner.models import load_model
-from planner.oracle import oracle
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.models.registry import load_model
+from planner.oracle.project import oracle
 from planner.pipeline import Pipeline
 from planner.plan import lower_plan, make_plan
 from planner.replay import replay

@@ -13,8 +13,8 @@ from planner.compressed import Compressed
 from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.cut import cut_of
-from planner.models import ModelBuilder
-from planner.operations import PartialSum
+from planner.models.builder import ModelBuilder
+from planner.operations.partial import PartialSum
 from planner.plan import lower_plan, lowered, make_plan
 from planner.plan_file import load_plan, save_plan
 from planner.replay import replay

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from plans import SMALL_MODELS, cluster_of, star
 from reducing import network, program_of, random_reducing_strategy
 
-from hwprofiles.catalogue import cluster_names, load_cluster
-from hwprofiles.compute import MeasuredParts
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
+from hwprofiles.compute.compute_profile import MeasuredParts
 from planner.additive import additive_s
 from planner.applied import applied
 from planner.compressed import Compressed
@@ -18,15 +18,16 @@ from planner.configurations import Configuration
 from planner.costs import CostModel, kernel_s
 from planner.cut import Cut
 from planner.graph import LAYER_PHASES
-from planner.models import load_model
-from planner.operations import PartialProduct
-from planner.oracle import OracleOptions, oracle
+from planner.models.registry import load_model
+from planner.operations.partial import PartialProduct
 from planner.oracle.forms import activation_exchange_s
+from planner.oracle.options import OracleOptions
+from planner.oracle.project import oracle
 from planner.partial_sums import expanded, slices_of
 from planner.program import KINDS
 from planner.replay import replay
 from planner.strategies import ALIASES, NAMED, named_strategy, strategy_names
-from simulator.collectives import ALL_REDUCES
+from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9
 TRANSFER = KINDS.index("transfer")

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import SMALL_MODELS, cluster_of, star
 
-from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.additive import additive_s, additive_terms
 from planner.configurations import Configuration, offered
 from planner.costs import CostModel
 from planner.cut import Cut
 from planner.lowering import lower
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.pipeline import Pipeline
 from planner.plan import lower_plan, make_plan
 from planner.plan_file import load_plan, save_plan

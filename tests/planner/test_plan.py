@@ -9,11 +9,11 @@ from plans import cluster_of, inception_module, program_of, questions, residual_
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
 from planner.costs import CostModel
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import layerwise, lower_plan, lowered, make_plan
 from planner.replay import replay
 from planner.strategies import NAMED, named_strategy, spaces_of
-from simulator.collectives import ALL_REDUCES
+from simulator.collectives.schemes import ALL_REDUCES
 
 
 def lenet5():

@@ -10,7 +10,7 @@ from plans import cluster_of
 
 from hwprofiles.errors import ConfigError
 from planner.cut import Cut, cut_of
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import Plan, lower_plan, make_plan
 from planner.plan_file import VERSION, load_plan, save_plan
 from planner.strategies import named_strategy

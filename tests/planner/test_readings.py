@@ -7,7 +7,7 @@ from plans import cluster_of, program_of, questions
 
 from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 from planner.readings import read
 from planner.strategies import named_strategy
 from simulator.engine import simulate

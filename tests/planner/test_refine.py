@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from plans import cluster_of, inception_module, program_of, questions, random_strategy, residual_block
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
 from planner.compare import compare
@@ -16,7 +16,8 @@ from planner.costs import CostModel
 from planner.layerwise import find
 from planner.loads import Loads
 from planner.lower_bound import iteration_bound
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.moves import Moves
 from planner.near_best import near_best
 from planner.plan import layerwise, make_plan, refined

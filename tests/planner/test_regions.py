@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from plans import inception_module, small_graphs
 
 from planner.configurations import offered
-from planner.models import ModelBuilder
+from planner.models.builder import ModelBuilder
 from planner.regions import held, layouts_of, needed
 
 WAYS = 6

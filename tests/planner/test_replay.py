@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import cluster_of, inception_module, program_of, questions, random_strategy
 
-from hwprofiles.catalogue import cluster_names
+from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
 from planner.costs import CostModel
-from planner.models import load_model, model_names
+from planner.models.registry import load_model, model_names
 from planner.replay import replay
 from planner.strategies import NAMED, named_strategy
-from simulator.collectives import ALL_REDUCES
+from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9
 

@@ -17,8 +17,9 @@ from search_cases import (
 from search_milp import milp_cost
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.search import SearchProblem, TensorCost, eliminate, evaluate, restrict
 from planner.search.depth_first import depth_first
+from planner.search.elimination import eliminate
+from planner.search.problem import SearchProblem, TensorCost, evaluate, restrict
 
 SEEDS = st.integers(0, 10**6)
 K4 = [(0, [1, 2, 3]), (1, [2, 3]), (2, [3])]

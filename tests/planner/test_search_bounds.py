@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from search_cases import all_costs, chain_edges, equal_residual_blocks, make_problem, random_problem
 
 from hwprofiles.errors import InfeasiblePlanError
-from planner.search import eliminate, evaluate, restrict
 from planner.search.bounds import edge_bounds, prune, relax, tree_bounds
+from planner.search.elimination import eliminate
+from planner.search.problem import evaluate, restrict
 from planner.search.pruned import eliminate_pruned, forest_choice
 
 SEEDS = st.integers(0, 10**6)

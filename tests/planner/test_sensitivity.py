@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from plans import cluster_of, program_of
 
 from planner.costs import CostModel
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.replay import replay
 from planner.sensitivity import faster, sensitivities
 from planner.strategies import named_strategy

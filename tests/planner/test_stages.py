@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import ALPHA_S, BYTES_PER_S, residual_block, star
 
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.cut import Cut
 from planner.lowering import lower
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.pipeline import Pipeline, pipeline_strategy
 from planner.program import KINDS
 from planner.stage_memory import surely_needed_bytes

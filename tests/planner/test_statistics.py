@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, random_strategy, star
 
-from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
@@ -22,7 +22,8 @@ from planner.loads import Loads
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import buffers
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.moves import Moves
 from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan

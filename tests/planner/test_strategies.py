@@ -7,7 +7,7 @@ import pytest
 
 from hwprofiles.errors import ConfigError
 from planner.configurations import Configuration, offered, space_of
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.strategies import NAMED, named_strategy, spaces_of, strategy_names
 
 COUNT = 4

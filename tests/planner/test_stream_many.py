@@ -9,7 +9,8 @@ from plans import cluster_of
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel
 from planner.lowering import lower
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.program import KINDS
 from planner.strategies import named_strategy, spaces_of
 from planner.streams.decompose import decompose

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwprofiles.errors import ConfigError
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.streams.paths import dependency_distances, layer_blocks
 
 

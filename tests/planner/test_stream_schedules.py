@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from plans import cluster_of
 
-from hwprofiles.compute_file import load_profile
+from hwprofiles.compute.launch import Launch
+from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
-from hwprofiles.launch import Launch
 from planner.costs import CostModel
 from planner.lowering import lower
-from planner.models import ModelBuilder, load_model
+from planner.models.builder import ModelBuilder
+from planner.models.registry import load_model
 from planner.program import KINDS
 from planner.readings import read
 from planner.strategies import named_strategy, spaces_of

@@ -59,7 +59,7 @@ def test_listed_points_come_after_the_product_and_each_once(read):
 
 
 def test_a_changed_file_changes_the_hash(tmp_path):
-    from hwprofiles.catalogue import CLUSTERS
+    from hwprofiles.catalogue.cluster_catalogue import CLUSTERS
     from planner.sweep import point as module
 
     path = tmp_path / "mine.yaml"

@@ -10,13 +10,15 @@ import pytest
 from sweep_points import POINTS, breaking, dying, plain
 
 from hwprofiles.errors import ConfigError
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import make_plan
-from planner.sweep import Store, Sweep, read_sweep, run_sweep
 from planner.sweep.evaluate import evaluate
 from planner.sweep.local import compute_locally
 from planner.sweep.on_dask import compute_on_dask
 from planner.sweep.point import Point
+from planner.sweep.run import run_sweep
+from planner.sweep.spec import Sweep, read_sweep
+from planner.sweep.store import Store
 
 SWEEP = """
 version: 1
@@ -29,7 +31,7 @@ strategies: [data, model, owt]
 
 
 def test_a_point_is_what_its_plan_says():
-    from hwprofiles.catalogue import load_cluster
+    from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
     point = Point(model="alexnet", cluster="p100-4x4", batch=512, strategy="owt", compress_gradients="float16")
     found = evaluate(point).values

@@ -4,8 +4,8 @@ import pytest
 from sweep_points import POINTS, plain
 
 from hwprofiles.errors import ConfigError
-from planner.sweep import Store
 from planner.sweep.evaluate import Result, evaluate
+from planner.sweep.store import Store
 
 OK = Result(status="ok", values={"iteration_s": 0.25, "devices": 4})
 

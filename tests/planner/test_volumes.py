@@ -2,10 +2,10 @@
 
 import pytest
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.models import load_model
-from planner.oracle import oracle
+from planner.models.registry import load_model
+from planner.oracle.project import oracle
 from planner.plan import make_plan
 
 

@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.plan import make_plan
 from planner.whatif import Scenario, standard_scenarios, whatif
 

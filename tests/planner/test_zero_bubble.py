@@ -6,7 +6,7 @@ from plans import cluster_of
 
 from planner.costs import CostModel
 from planner.lowering import lower
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.pipeline import Pipeline, pipeline_strategy
 from planner.replay import replay
 from planner.strategies import spaces_of

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from synthetic_comparison import make_comparison
 
-from hwprofiles.catalogue import load_cluster
-from planner.models import load_model
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.models.registry import load_model
 
 __all__ = ["KINDS", "page_of", "small_view", "sweep_frame"]
 
@@ -78,7 +78,7 @@ def _index(folder):
 
 
 def _oracle(folder):
-    from planner.oracle import oracle
+    from planner.oracle.project import oracle
     from reports.oracle_page import oracle_html
 
     table = oracle(

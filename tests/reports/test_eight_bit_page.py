@@ -5,9 +5,9 @@ import re
 import pytest
 from browsing import needs_chromium, on_a_phone
 
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.eight_bit.whatif import Question, sweep
-from planner.models import load_model
+from planner.models.registry import load_model
 from reports.eight_bit_page import eight_bit_html, write_eight_bit_page
 from reports.eight_bit_tables import crossing_lines, headline, sweep_table
 

@@ -9,10 +9,10 @@ from test_validation_page import DEVICES, make_strategy
 
 import orrery
 from executor.validation.result import Validation
-from hwprofiles.catalogue import load_cluster
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.models import load_model
-from planner.oracle import oracle
+from planner.models.registry import load_model
+from planner.oracle.project import oracle
 from planner.whatif import WhatIf, WhatIfRow
 
 

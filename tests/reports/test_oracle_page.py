@@ -5,9 +5,9 @@ import re
 import pytest
 from browsing import needs_chromium, on_a_phone
 
-from hwprofiles.catalogue import load_cluster
-from planner.models import load_model
-from planner.oracle import oracle
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.models.registry import load_model
+from planner.oracle.project import oracle
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
 from reports.oracle_page import oracle_html, write_oracle_page
 

@@ -9,9 +9,9 @@ import pytest
 from page_kinds import small_view, sweep_frame
 from test_timeline_page import data_of, unpacked
 
-from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
-from planner.models import load_model
+from planner.models.registry import load_model
 from reports.cluster_drawing import cluster_drawing
 from reports.index_page import found_results, index_html
 from reports.plan_page import plan_html, write_plan_pages

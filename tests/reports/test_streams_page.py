@@ -5,7 +5,7 @@ import re
 import pytest
 from browsing import needs_chromium, on_a_phone
 
-from planner.models import load_model
+from planner.models.registry import load_model
 from planner.streams.compare import Question, compare_schedules
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
 from reports.streams_page import headline, stream_rows, streams_html, write_streams_page

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simulator.collectives import rank_rounds
+from simulator.collectives.schemes import rank_rounds
 
 
 def pieces_of(rounds):

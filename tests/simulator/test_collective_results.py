@@ -8,15 +8,9 @@ from collective_buffers import carry_out, group_of, pieces_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.collectives import (
-    ALL_GATHERS,
-    ALL_REDUCES,
-    BROADCASTS,
-    REDUCE_SCATTERS,
-    all_to_all,
-    messages_of,
-    rank_rounds,
-)
+from simulator.collectives.messages import messages_of
+from simulator.collectives.schemes import ALL_GATHERS, ALL_REDUCES, BROADCASTS, REDUCE_SCATTERS, rank_rounds
+from simulator.collectives.servers import all_to_all
 
 RANKS = st.integers(1, 17)
 SEEDS = st.integers(0, 2**32)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles.errors import ConfigError
-from simulator.collectives import all_reduce
+from simulator.collectives.schemes import all_reduce
 
 RINGS = ("ring", "hierarchical")
 SCHEMES = ("ring", "ps", "ps-spread", "tree", "hierarchical")

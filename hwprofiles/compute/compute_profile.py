@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.compute.kernels import Floats, Kernels
+from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
-from hwprofiles.kernels import Floats, Kernels
-from hwprofiles.launch import Launch
 
 __all__ = [
     "CODING_PLACES",

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.compute import PROFILE_PHASES, ComputeProfile
+from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
+from hwprofiles.compute.kernels import Floats, Kernels
+from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
-from hwprofiles.kernels import Floats, Kernels
-from hwprofiles.launch import Launch
 
 __all__ = ["READINGS", "launch_of", "occupancy"]
 

@@ -13,9 +13,9 @@ from typing import Annotated, Literal, Self, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from hwprofiles.devices.latency import Latency
+from hwprofiles.devices.message_overhead import MessageOverhead
 from hwprofiles.errors import ConfigError
-from hwprofiles.latency import Latency
-from hwprofiles.message_overhead import MessageOverhead
 from hwprofiles.units import BITS_PER_BYTE, GIB, GIGA, MICRO, NANO
 
 __all__ = [

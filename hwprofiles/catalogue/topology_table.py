@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwprofiles.device_graph import Device, DeviceGraph, Latency, Link
+from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
 from hwprofiles.errors import ConfigError
 
 __all__ = ["TopoRates", "read_topo"]

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwprofiles.changes import Change, changed_classes, changed_graph, read_change
-from hwprofiles.cluster_build import build_cluster
-from hwprofiles.cluster_file import ClusterFile, Parameter, parse_cluster, read_parameters, read_tree
-from hwprofiles.device_graph import DeviceGraph
+from hwprofiles.catalogue.changes import Change, changed_classes, changed_graph, read_change
+from hwprofiles.catalogue.cluster_build import build_cluster
+from hwprofiles.catalogue.cluster_file import ClusterFile, Parameter, parse_cluster, read_parameters, read_tree
+from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 
 __all__ = ["ClusterParameter", "ClusterSummary", "cluster_names", "cluster_path", "describe", "load_cluster"]
 
-CLUSTERS = Path(__file__).parent / "clusters"
+CLUSTERS = Path(__file__).parents[1] / "clusters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def load_cluster(spec: str) -> DeviceGraph:
     Args:
         spec: A name of the catalogue or the path of a cluster file, and optionally parameters:
             ``p100-4x4``, ``p100-4x4:nodes=8``, ``mine.yaml:nodes=2,uplinks=3``; and changes, whose names have
-            points: ``p100-4x4:link.ib.bandwidth_factor=0.5,device.node0/gpu1.speed=0.8`` (``hwprofiles.changes``).
+            points: ``p100-4x4:link.ib.bandwidth_factor=0.5,device.node0/gpu1.speed=0.8`` (``hwprofiles.catalogue.changes``).
 
     Raises:
         ConfigError: The cluster, a parameter or the file breaks a rule; one line names all of them.

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.copy_engines import CopyEngines
+from hwprofiles.devices.copy_engines import CopyEngines
+from hwprofiles.devices.latency import Latency
+from hwprofiles.devices.message_overhead import MessageOverhead
+from hwprofiles.devices.routes import Arc, Router, RouteTable, unreachable_pair
 from hwprofiles.errors import ConfigError, UnreachableError
-from hwprofiles.latency import Latency
-from hwprofiles.message_overhead import MessageOverhead
-from hwprofiles.routes import Arc, Router, RouteTable, unreachable_pair
 
 __all__ = ["ROUTING_BYTES", "Device", "DeviceGraph", "Latency", "Link", "RouteTable"]
 

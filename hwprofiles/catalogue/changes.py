@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hwprofiles.device_graph import DeviceGraph, Latency, Link
+from hwprofiles.devices.device_graph import DeviceGraph, Latency, Link
 from hwprofiles.errors import ConfigError
 from hwprofiles.units import GIB
 

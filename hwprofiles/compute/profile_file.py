@@ -8,14 +8,21 @@ from typing import Annotated, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hwprofiles.compute import PROFILE_PHASES, CodingSpeed, ComputeProfile, Efficiency, MeasuredParts, MeasuredRow
+from hwprofiles.compute.compute_profile import (
+    PROFILE_PHASES,
+    CodingSpeed,
+    ComputeProfile,
+    Efficiency,
+    MeasuredParts,
+    MeasuredRow,
+)
+from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
-from hwprofiles.launch import Launch
 from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
 
 __all__ = ["ProfileFile", "catalogue", "load_profile", "profile_names"]
 
-FOLDER = Path(__file__).parent / "profiles"
+FOLDER = Path(__file__).parents[1] / "profiles"
 
 # Strict: a boolean or a quoted number is a slip.  The bound keeps the conversion to SI finite.
 Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False, strict=True)]

@@ -1,0 +1,1 @@
+"""The device graph: devices, links, their latencies, copy engines and the routes between devices."""
