@@ -101,7 +101,7 @@ class Measurement:
         Raises:
             ConfigError: The file cannot be written.
         """
-        from simulator.chrome_trace import write_trace
+        from simulator.formats.chrome_trace import write_trace
 
         rows = self.timeline(program)
         names = np.array([device.name for device in program.cluster.devices] + ["collectives"])

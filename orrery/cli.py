@@ -206,9 +206,9 @@ def replay(
     from contextlib import nullcontext
     from time import perf_counter
 
-    from simulator.engine import prepare
-    from simulator.engine import simulate as run_engine
-    from simulator.graph_file import read_graph, write_schedule
+    from simulator.engines.engine import prepare
+    from simulator.engines.engine import simulate as run_engine
+    from simulator.formats.graph_file import read_graph, write_schedule
 
     with whole_file(out, graph_file) if out else nullcontext() as file, progress_bar("replaying"):
         chosen, times_s = prepare(engine), [perf_counter()]

@@ -13,7 +13,7 @@ from planner.program_path import Path, program_path
 from planner.readings import ITERATIONS
 from planner.replay import Replay, Shares, replay
 from planner.sensitivity import Sensitivity, sensitivities
-from simulator.timeline import resource_use, union
+from simulator.timelines.timeline import resource_use, union
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from planner.costs import CostModel, EdgeTable
 from planner.graph import Edge
 from planner.readings import ITERATIONS
 from planner.regions import needed, pieces_of
-from simulator.memory_need import check_memory, engine_bytes, graph_bytes
+from simulator.graph.memory_need import check_memory, engine_bytes, graph_bytes
 
 __all__ = ["check_messages", "edge_prices"]
 

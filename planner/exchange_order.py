@@ -22,8 +22,8 @@ from planner.program import KINDS, Collective, Program
 from planner.readings import ITERATIONS, Reading, read
 from planner.replay import replay
 from planner.streams.paths import dependency_distances
-from simulator.engine import simulate
-from simulator.timeline import alone_s
+from simulator.engines.engine import simulate
+from simulator.timelines.timeline import alone_s
 
 __all__ = ["EXCHANGE_ORDERS", "SLICE_BYTES", "check_exchange_order", "in_order", "ordered", "sliced"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from planner.program import KINDS
 from planner.replay import Replay
-from simulator.graph_file import write_graph
+from simulator.formats.graph_file import write_graph
 
 __all__ = ["write_replayed_graph"]
 

@@ -7,8 +7,8 @@ from planner.costs import CostModel, part_times
 from planner.program import KINDS, Program
 from planner.readings import read
 from planner.strategies import Strategy
-from simulator.task_graph import TaskGraph
-from simulator.timeline import alone_s, busiest_resource
+from simulator.graph.task_graph import TaskGraph
+from simulator.timelines.timeline import alone_s, busiest_resource
 
 __all__ = ["arithmetic_s", "iteration_bound"]
 

@@ -18,7 +18,7 @@ from planner.tasks import Pairs, Rows, Tasks
 from simulator.collectives.messages import Messages, messages_of
 from simulator.collectives.rounds import Round
 from simulator.collectives.schemes import ALL_REDUCES
-from simulator.memory_need import check_memory
+from simulator.graph.memory_need import check_memory
 
 __all__ = ["Exchanges"]
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.program import KINDS
 from planner.replay import Replay
-from simulator.critical_path import Step, critical_path
+from simulator.timelines.critical_path import Step, critical_path
 
 __all__ = ["Exposed", "Path", "PathStep", "Stretch", "program_path"]
 

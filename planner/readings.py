@@ -17,7 +17,7 @@ from planner.copy_engines import CopyEngineUses, copy_engines_of
 from planner.message_overheads import message_overheads_of
 from planner.network import Network, network_of
 from planner.program import Collective, Program
-from simulator.task_graph import TaskGraph
+from simulator.graph.task_graph import TaskGraph
 
 __all__ = ["ITERATIONS", "Reading", "read"]
 

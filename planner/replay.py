@@ -13,10 +13,10 @@ from hwprofiles.errors import ConfigError
 from planner.link_use import LinkUse
 from planner.program import KINDS, Program
 from planner.readings import ITERATIONS, Reading, read
-from simulator.chrome_trace import write_trace
-from simulator.engine import simulate
-from simulator.task_graph import Schedule
-from simulator.timeline import resource_use, union
+from simulator.engines.engine import simulate
+from simulator.formats.chrome_trace import write_trace
+from simulator.graph.task_graph import Schedule
+from simulator.timelines.timeline import resource_use, union
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,8 @@ from hwprofiles.devices.device_graph import DeviceGraph, Latency, Link
 from planner.program import Program
 from planner.readings import ITERATIONS, read
 from planner.replay import Replay, replay
-from simulator.engine import simulate
-from simulator.task_graph import TaskGraph
+from simulator.engines.engine import simulate
+from simulator.graph.task_graph import TaskGraph
 
 __all__ = ["Sensitivity", "faster", "sensitivities"]
 

@@ -14,7 +14,7 @@ from reports.plan_view import PlanView
 from reports.strategy_drawing import strategy_drawing
 from reports.timeline_page import write_timeline_page
 from reports.units import byte_unit, memory_unit
-from simulator.timeline import resource_use
+from simulator.timelines.timeline import resource_use
 
 __all__ = ["PAGES", "plan_html", "write_plan_pages"]
 

@@ -11,7 +11,7 @@ from planner.program_path import Path
 from planner.replay import Replay
 from reports.packing import Packed, pack_array, pack_json
 from reports.timeline_rows import pack_timeline, side_by_side
-from simulator.timeline import alone_s
+from simulator.timelines.timeline import alone_s
 
 __all__ = ["timeline_data"]
 

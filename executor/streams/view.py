@@ -10,7 +10,7 @@ from planner.replay import timeline_rows
 from planner.streams.compare import BINS, ScheduleResult, StreamComparison
 from planner.streams.plan import read_streams
 from planner.streams.schedules import paths_of
-from simulator.timeline import lower_bound
+from simulator.timelines.timeline import lower_bound
 
 __all__ = ["as_comparison", "measured_values"]
 

@@ -11,7 +11,7 @@ from executor.validation.result import StrategyValidation
 from executor.validation.spread import median_interval
 from planner.program import KINDS, Program
 from planner.replay import replay, timeline_rows
-from simulator.timeline import union
+from simulator.timelines.timeline import union
 
 __all__ = ["evaluated"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.network import network_of
 from simulator.collectives.schemes import ALL_GATHERS
-from simulator.engine import simulate
-from simulator.task_graph import TaskGraph, pack_rows
+from simulator.engines.engine import simulate
+from simulator.graph.task_graph import TaskGraph, pack_rows
 
 __all__ = ["SubBatches", "all_to_all_s", "in_turn_s", "scheme_s", "serial_pass_s"]
 

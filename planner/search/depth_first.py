@@ -7,7 +7,7 @@ from numba import njit
 
 from hwprofiles.errors import InfeasiblePlanError
 from planner.search.problem import Floats, Ints, SearchProblem, Solution, evaluate
-from simulator.task_graph import pack_rows
+from simulator.graph.task_graph import pack_rows
 
 __all__ = ["depth_first"]
 

@@ -23,7 +23,7 @@ from planner.streams.decompose import Decomposed, decompose
 from planner.streams.holding import bounded, held_bytes
 from planner.streams.plan import StreamPlan, replay_streams
 from planner.streams.schedules import METHODS, SCHEDULES, PathOptions, paths_of, schedule
-from simulator.timeline import lower_bound, resource_use
+from simulator.timelines.timeline import lower_bound, resource_use
 
 __all__ = [
     "Question",

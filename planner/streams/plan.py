@@ -10,7 +10,7 @@ from planner.message_overheads import message_overheads_of
 from planner.readings import ITERATIONS, Reading, read
 from planner.replay import Replay
 from planner.streams.decompose import Decomposed
-from simulator.engine import simulate
+from simulator.engines.engine import simulate
 
 __all__ = ["StreamPlan", "pairs_of", "read_streams", "replay_streams"]
 

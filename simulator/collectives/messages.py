@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.collectives.rounds import Round
-from simulator.memory_need import check_memory
+from simulator.graph.memory_need import check_memory
 
 __all__ = ["Messages", "messages_of"]
 

@@ -21,7 +21,7 @@ from simulator.compiled.state import (
     TOUCHED,
     ReplayState,
 )
-from simulator.sharing import TOLERANCE
+from simulator.graph.sharing import TOLERANCE
 
 __all__ = ["replay_of"]
 

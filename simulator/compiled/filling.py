@@ -1,12 +1,12 @@
 """Max-min fair rates of some activities in what the others leave, by progressive filling.
 
-The compiled form of ``simulator.sharing.max_min_rates``, over the resources that bind.
+The compiled form of ``simulator.graph.sharing.max_min_rates``, over the resources that bind.
 """
 
 from simulator.compiled.heap import pop, push
 from simulator.compiled.jit import compiled
 from simulator.compiled.state import FLOWS, INSTANT, LINKS, MIXED, SOLUTION, ReplayState
-from simulator.sharing import TOLERANCE
+from simulator.graph.sharing import TOLERANCE
 
 __all__ = ["solve"]
 

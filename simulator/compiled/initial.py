@@ -4,7 +4,7 @@ import numpy as np
 
 from simulator.compiled.jit import saved
 from simulator.compiled.state import COUNTERS, ENTRY, MIXED, RESOURCE, TASK, USE, Ints, ReplayState
-from simulator.task_graph import TaskGraph
+from simulator.graph.task_graph import TaskGraph
 
 __all__ = ["initial_state"]
 

@@ -14,7 +14,7 @@ from planner.readings import read
 from planner.replay import replay
 from planner.strategies import named_strategy, spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
-from simulator.engine import simulate
+from simulator.engines.engine import simulate
 
 CLUSTERS = ("titanx-4", "dgx1-p100", "p100-4x4", "fdr-32x3:nodes=4", "abci-v100", "dgx-a100", "dgx-h100:nodes=2")
 

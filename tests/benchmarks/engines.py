@@ -35,8 +35,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from simulator import compiled_engine, simpy_engine
-from simulator.task_graph import Schedule, TaskGraph
+from simulator.engines import compiled_engine, simpy_engine
+from simulator.graph.task_graph import Schedule, TaskGraph
 
 PCIE_BYTES_PER_S, NIC_BYTES_PER_S, LATENCY_S = 16e9, 12.5e9, 5e-6
 

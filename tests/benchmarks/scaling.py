@@ -21,8 +21,8 @@ import time
 import numpy as np
 from engines import LATENCY_S, node_links, ring, timed
 
-from simulator import compiled_engine
-from simulator.task_graph import TaskGraph
+from simulator.engines import compiled_engine
+from simulator.graph.task_graph import TaskGraph
 
 PER_NODE, LAYERS, LAYER_BYTES, MOST_FLOWS = 8, 16, 15e6, 2_100_000
 FORWARD_S, BACKWARD_S, UPDATE_S = 1e-3, 2e-3, 1e-5

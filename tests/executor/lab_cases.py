@@ -20,8 +20,8 @@ from planner.network import network_of
 from simulator.collectives.messages import messages_of
 from simulator.collectives.rings import all_reduce
 from simulator.collectives.schemes import ALL_GATHERS
-from simulator.engine import simulate
-from simulator.task_graph import TaskGraph, pack_rows
+from simulator.engines.engine import simulate
+from simulator.graph.task_graph import TaskGraph, pack_rows
 
 WORKER = Path(__file__).with_name("lab_worker.py")
 MB = 1_000_000

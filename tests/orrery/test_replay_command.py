@@ -63,7 +63,7 @@ def test_plan_replays_the_same_from_its_file(tmp_path, capsys, form, options):
 
     from orrery.stored_plan import open_plan
     from planner.replay import replay
-    from simulator.graph_file import read_graph
+    from simulator.formats.graph_file import read_graph
 
     chosen = {word.removeprefix("--no-"): False for word in options}
     result = replay(open_plan(plan).program, iterations=2, **chosen)
@@ -99,7 +99,7 @@ def test_missing_graph_is_named(tmp_path, capsys):
     assert "none.json cannot be read: No such file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("step", ["simulator.engine.simulate", "simulator.graph_file.write_schedule"])
+@pytest.mark.parametrize("step", ["simulator.engines.engine.simulate", "simulator.formats.graph_file.write_schedule"])
 def test_interruption_leaves_nothing(graph_file, tmp_path, capsys, monkeypatch, step):
     """Ctrl-C while the engine runs, or while the rows are written, keeps what was there."""
 

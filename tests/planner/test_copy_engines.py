@@ -18,8 +18,8 @@ from planner.models.builder import ModelBuilder
 from planner.program import KINDS
 from planner.readings import read
 from planner.replay import replay
-from simulator.engine import simulate
-from simulator.graph_file import read_graph, write_graph
+from simulator.engines.engine import simulate
+from simulator.formats.graph_file import read_graph, write_graph
 
 ENGINES = ["compiled", "simpy"]
 GBYTE = 1e9

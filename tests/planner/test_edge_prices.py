@@ -15,7 +15,7 @@ from planner.models.registry import load_model
 from planner.plan import lowered
 from planner.program import KINDS
 from planner.strategies import named_strategy, spaces_of
-from simulator import memory_need
+from simulator.graph import memory_need
 
 
 @settings(max_examples=40)

@@ -12,8 +12,8 @@ from planner.eight_bit.many import Reading, Setting, exposed_s, single_pass_s, s
 from planner.eight_bit.tables import alexnet, pass_table, read_table
 from planner.network import network_of
 from simulator.collectives.schemes import ALL_GATHERS
-from simulator.engine import simulate
-from simulator.task_graph import TaskGraph, pack_rows
+from simulator.engines.engine import simulate
+from simulator.graph.task_graph import TaskGraph, pack_rows
 
 MIB = 2**20
 LINKS_S = 2e-6

@@ -16,7 +16,7 @@ from planner.program import KINDS
 from planner.readings import read
 from planner.replay import replay
 from planner.strategies import named_strategy
-from simulator.engine import simulate
+from simulator.engines.engine import simulate
 
 ENGINES = ["compiled", "simpy"]
 

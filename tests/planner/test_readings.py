@@ -10,8 +10,8 @@ from planner.costs import CostModel
 from planner.models.builder import ModelBuilder
 from planner.readings import read
 from planner.strategies import named_strategy
-from simulator.engine import simulate
-from simulator.timeline import alone_s
+from simulator.engines.engine import simulate
+from simulator.timelines.timeline import alone_s
 
 READINGS = [(overlap, contention) for overlap in (False, True) for contention in (False, True)]
 

@@ -23,8 +23,8 @@ from planner.streams.decompose import decompose, with_measured
 from planner.streams.holding import bounded, held_bytes, needed_bytes
 from planner.streams.plan import read_streams, replay_streams
 from planner.streams.schedules import METHODS, SCHEDULES, PathOptions, paths_of, schedule
-from simulator.engine import simulate
-from simulator.timeline import lower_bound
+from simulator.engines.engine import simulate
+from simulator.timelines.timeline import lower_bound
 
 MODELS = {"lenet5": 64, "vgg16": 16, "googlenet": 8, "resnet18": 8, "alexnet": 32}
 P100 = load_profile("p100").launch

@@ -7,7 +7,7 @@ from that text alone, so what it shares with the engines is the meaning.
 from fractions import Fraction
 from math import inf
 
-from simulator.task_graph import Schedule
+from simulator.graph.task_graph import Schedule
 
 
 def exact(number):

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from simulator.task_graph import TaskGraph, pack_rows
+from simulator.graph.task_graph import TaskGraph, pack_rows
 
 
 def task_graph(capacity, tasks, *, exclusive=()):

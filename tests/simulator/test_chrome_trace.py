@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwprofiles.errors import ConfigError
-from simulator.chrome_trace import check_trace, write_trace
+from simulator.formats.chrome_trace import check_trace, write_trace
 
 
 def rows(*tasks):

@@ -3,8 +3,8 @@
 import ast
 from pathlib import Path
 
-from simulator import compiled_engine
 from simulator.compiled import event_loop
+from simulator.engines import compiled_engine
 
 ROOT = Path(compiled_engine.__file__).parents[1]
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from task_graphs import task_graph, task_graphs
 
-from simulator.critical_path import critical_path
-from simulator.engine import simulate
+from simulator.engines.engine import simulate
+from simulator.timelines.critical_path import critical_path
 
 
 def reasons(graph):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from task_graphs import task_graph
 
-from simulator.engine import simulate
+from simulator.engines.engine import simulate
 
 TENTHS = st.integers(1, 60).map(lambda tenths: tenths / 10)
 SMALL = st.integers(1, 4).map(float)

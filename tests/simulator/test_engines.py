@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from task_graphs import task_graph, task_graphs
 
 from hwprofiles.errors import ConfigError
-from simulator.engine import pick_engine, simulate
-from simulator.timeline import alone_s, busiest_resource, longest_path_s
+from simulator.engines.engine import pick_engine, simulate
+from simulator.timelines.timeline import alone_s, busiest_resource, longest_path_s
 
 INF = np.inf
 NAMES = ("ready_s", "start_s", "end_s")
@@ -221,7 +221,7 @@ def test_engine_must_exist():
 
 
 def test_simpy_serves_without_numba(monkeypatch):
-    monkeypatch.setattr("simulator.engine.find_spec", lambda name: None)
+    monkeypatch.setattr("simulator.engines.engine.find_spec", lambda name: None)
 
     assert pick_engine("auto") == "simpy"
     with pytest.raises(ConfigError, match="numba"):

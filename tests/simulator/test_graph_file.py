@@ -14,10 +14,10 @@ from pyarrow import parquet
 from task_graphs import task_graph, task_graphs
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from simulator import memory_need
-from simulator.engine import simulate
-from simulator.graph_file import read_graph, write_graph, write_schedule
-from simulator.graph_json import json_schema
+from simulator.engines.engine import simulate
+from simulator.formats.graph_file import read_graph, write_graph, write_schedule
+from simulator.formats.graph_json import json_schema
+from simulator.graph import memory_need
 
 TIMES = ("ready_s", "start_s", "end_s")
 FORMS = ("graph.json", "graph.parquet")

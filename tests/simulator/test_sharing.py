@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from task_graphs import task_graphs
 
-from simulator.sharing import alone_rates, max_min_rates
+from simulator.graph.sharing import alone_rates, max_min_rates
 
 
 def solve(graph):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from task_graphs import task_graph, task_graphs
 
-from simulator.engine import simulate
-from simulator.timeline import busiest_resource, longest_path_s, lower_bound, resource_use, union
+from simulator.engines.engine import simulate
+from simulator.timelines.timeline import busiest_resource, longest_path_s, lower_bound, resource_use, union
 
 
 def test_use_of_a_shared_link_by_hand():

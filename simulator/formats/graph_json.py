@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from simulator.graph_columns import (
+from simulator.formats.graph_columns import (
     VERSION,
     GraphColumns,
     ResourceRow,
@@ -22,8 +22,8 @@ from simulator.graph_columns import (
     task_label,
     unknown_resource,
 )
-from simulator.memory_need import check_memory
-from simulator.task_graph import TaskGraph
+from simulator.graph.memory_need import check_memory
+from simulator.graph.task_graph import TaskGraph
 
 __all__ = ["json_schema", "read_json", "write_json"]
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
-from simulator.files import whole_file
+from simulator.formats.whole_files import whole_file
 
 if TYPE_CHECKING:
     import pandas as pd

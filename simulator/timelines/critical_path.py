@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.sharing import TOLERANCE
-from simulator.task_graph import Schedule, TaskGraph
-from simulator.timeline import alone_s
+from simulator.graph.sharing import TOLERANCE
+from simulator.graph.task_graph import Schedule, TaskGraph
+from simulator.timelines.timeline import alone_s
 
 __all__ = ["Step", "critical_path"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
-from simulator.task_graph import TaskGraph
+from simulator.graph.task_graph import TaskGraph
 
 __all__ = [
     "VERSION",

@@ -15,14 +15,14 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simulator.sharing import TOLERANCE, alone_rates, max_min_rates
-from simulator.task_graph import Schedule, TaskGraph
+from simulator.graph.sharing import TOLERANCE, alone_rates, max_min_rates
+from simulator.graph.task_graph import Schedule, TaskGraph
 
 __all__ = ["simulate"]
 
 
 def simulate(graph: TaskGraph) -> Schedule:
-    """Replay a valid task graph (see ``simulator.validation``)."""
+    """Replay a valid task graph (see ``simulator.graph.graph_checks``)."""
     replay = _Replay(graph)
     replay.run()
     return Schedule(ready_s=replay.ready_s, start_s=replay.start_s, end_s=replay.end_s)

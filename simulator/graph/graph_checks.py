@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
-from simulator.sharing import alone_rates
-from simulator.task_graph import TaskGraph
+from simulator.graph.sharing import alone_rates
+from simulator.graph.task_graph import TaskGraph
 
 __all__ = ["validate"]
 

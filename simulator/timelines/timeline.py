@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine import simulate
-from simulator.sharing import alone_rates
-from simulator.task_graph import Schedule, TaskGraph
+from simulator.engines.engine import simulate
+from simulator.graph.sharing import alone_rates
+from simulator.graph.task_graph import Schedule, TaskGraph
 
 __all__ = ["Bound", "alone_s", "busiest_resource", "longest_path_s", "lower_bound", "resource_use", "union"]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 
 from hwprofiles.errors import ConfigError
-from simulator.files import whole_file
-from simulator.graph_columns import GraphFile, number_resources, number_tasks, resource_rows
-from simulator.graph_json import read_json, write_json
-from simulator.graph_parquet import read_parquet, write_columns, write_parquet
-from simulator.task_graph import Schedule, TaskGraph
+from simulator.formats.graph_columns import GraphFile, number_resources, number_tasks, resource_rows
+from simulator.formats.graph_json import read_json, write_json
+from simulator.formats.graph_parquet import read_parquet, write_columns, write_parquet
+from simulator.formats.whole_files import whole_file
+from simulator.graph.task_graph import Schedule, TaskGraph
 
 __all__ = ["GraphFile", "read_graph", "write_graph", "write_schedule"]
 
@@ -21,7 +21,7 @@ _CHUNK = 100_000  # rows written at once
 def read_graph(path: Path) -> GraphFile:
     """Read a task graph: Parquet by its suffix, else JSON.
 
-    What the tasks say is checked where they are replayed (``simulator.validation``); here the form is.
+    What the tasks say is checked where they are replayed (``simulator.graph.graph_checks``); here the form is.
 
     Raises:
         ConfigError: The file cannot be read, is cut off, of another version, or names a key, a resource or

@@ -8,10 +8,10 @@ from types import ModuleType
 import numpy as np
 
 from hwprofiles.errors import ConfigError
-from simulator import simpy_engine
-from simulator.memory_need import check_memory, engine_bytes
-from simulator.task_graph import Schedule, TaskGraph
-from simulator.validation import validate
+from simulator.engines import simpy_engine
+from simulator.graph.graph_checks import validate
+from simulator.graph.memory_need import check_memory, engine_bytes
+from simulator.graph.task_graph import Schedule, TaskGraph
 
 __all__ = ["ENGINES", "pick_engine", "prepare", "simulate", "validate"]
 
@@ -71,7 +71,7 @@ def _nothing() -> TaskGraph:
 
 def _compiled_engine() -> ModuleType:
     """The compiled engine.  Its first use on a machine compiles it, which is said on standard error."""
-    from simulator import compiled_engine  # numba takes half a second to import
+    from simulator.engines import compiled_engine  # numba takes half a second to import
 
     if not compiled_engine.is_cached():
         print("compiling the simulation engine, once for this machine ...", file=sys.stderr, flush=True)

@@ -14,15 +14,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from simulator import sharing
 from simulator.compiled.event_loop import replay_of
 from simulator.compiled.initial import initial_state
 from simulator.compiled.state import FINISHED
-from simulator.task_graph import Schedule, TaskGraph
+from simulator.graph import sharing
+from simulator.graph.task_graph import Schedule, TaskGraph
 
 __all__ = ["COMPILED_FILES", "digest", "is_cached", "replay", "simulate"]
 
-COMPILED_FILES = (*sorted(Path(__file__).with_name("compiled").glob("*.py")), Path(sharing.__file__))
+COMPILED_FILES = (*sorted((Path(__file__).parents[1] / "compiled").glob("*.py")), Path(sharing.__file__))
 """Whatever compiled code is made of."""
 
 
@@ -35,7 +35,7 @@ replay = replay_of(digest(COMPILED_FILES))
 
 
 def simulate(graph: TaskGraph) -> Schedule:
-    """Replay a valid task graph (see ``simulator.validation``)."""
+    """Replay a valid task graph (see ``simulator.graph.graph_checks``)."""
     state = initial_state(graph)
     replay(state)
     assert state.counts[FINISHED] == graph.size, "a valid graph runs to its end"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
-from simulator.graph_columns import (
+from simulator.formats.graph_columns import (
     VERSION,
     GraphColumns,
     ResourceRow,
@@ -24,8 +24,8 @@ from simulator.graph_columns import (
     task_label,
     unknown_resource,
 )
-from simulator.memory_need import check_memory, graph_bytes
-from simulator.task_graph import TaskGraph
+from simulator.graph.memory_need import check_memory, graph_bytes
+from simulator.graph.task_graph import TaskGraph
 
 if TYPE_CHECKING:
     import pyarrow as pa

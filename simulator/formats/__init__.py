@@ -1,0 +1,1 @@
+"""Task graphs and timelines as files: JSON, Parquet, CSV and Chrome trace events."""

@@ -1,0 +1,1 @@
+"""What can be read off a replayed timeline: use of resources, bounds, the critical path."""
