@@ -49,7 +49,7 @@ from torch.futures import Future
 
 from executor.boxes import Box
 from hwprofiles.errors import ConfigError
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 
 __all__ = ["Checkpoint", "Part", "latest_step", "load_checkpoint", "model_identity", "save_checkpoint", "saved_sizes"]
 

@@ -18,7 +18,7 @@ from planner.compression import Compression
 from planner.configurations import ConfigSpace
 from planner.cut import interleaved
 from planner.departures import MESSAGE_JOIN_BYTES, phases
-from planner.graph import ComputationGraph, Edge
+from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.program import KINDS, Program
 from planner.regions import Boxes, held, needed
 

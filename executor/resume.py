@@ -13,7 +13,7 @@ from executor.boxes import Box
 from executor.checkpoint import Part, latest_step, load_checkpoint, model_identity, save_checkpoint, saved_sizes
 from executor.options import RunOptions
 from executor.session import Session
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 
 __all__ = ["Checkpoints"]
 

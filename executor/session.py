@@ -24,7 +24,7 @@ from executor.status import RankStatus
 from executor.sums import chains_of
 from executor.transport import transport_of
 from executor.worker import Worker
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.operations.loss import Loss
 from planner.program import Program
 

@@ -16,7 +16,7 @@ from orrery.views import print_rich, print_table
 
 if TYPE_CHECKING:
     from executor.streams.measure import MeasuredStreams
-    from planner.graph import ComputationGraph
+    from planner.graph.computation_graph import ComputationGraph
     from planner.streams.compare import StreamComparison
     from planner.streams.many import ManyDevices
 

@@ -14,7 +14,7 @@ from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
 from planner.cut import WHOLE, Cut
 from planner.exchange import layer_choice
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.hybrid_search import HYBRID, search_hybrids
 from planner.lower_bound import iteration_bound
 from planner.lowering import lower

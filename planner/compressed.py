@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from hwprofiles.errors import ConfigError
 from planner.compression import Compression, compression
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 
 __all__ = ["AUTO", "CODED", "PLAIN", "Compressed", "check_exchange", "compressed_of", "takes"]
 

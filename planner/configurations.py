@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
-from planner.graph import Layer
-from planner.shapes import IN_CHANNEL, Shape
+from planner.graph.computation_graph import Layer
+from planner.graph.shapes import IN_CHANNEL, Shape
 
 __all__ = ["LETTERS", "PLACEMENTS", "ConfigSpace", "Configuration", "offered", "part_bounds", "placed", "space_of"]
 

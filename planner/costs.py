@@ -23,7 +23,8 @@ from hwprofiles.errors import ConfigError
 from planner.compression import check_coding
 from planner.configurations import ConfigSpace, offered
 from planner.exchange import exchange_s
-from planner.graph import LAYER_PHASES, ComputationGraph, Edge, Layer
+from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Edge, Layer
+from planner.graph.shapes import Need, Shape
 from planner.network import Network, network_of
 from planner.operations.base import ELEMENT_BYTES
 from planner.operations.partial import undivided
@@ -32,7 +33,6 @@ from planner.partial_sums import expanded
 from planner.regions import held, layouts_of
 from planner.route_levels import RouteLevels
 from planner.search.problem import SearchProblem, TensorCost
-from planner.shapes import Need, Shape
 from planner.transfer_kernel import price_pairs
 
 __all__ = ["BATCH_NORMS", "CostModel", "NodeCosts", "kernel_s", "part_times"]

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace, space_of
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.schedule import KINDS, Schedule
 
 __all__ = ["ORDERS", "WHOLE", "Cut", "asked_cut", "cut_of", "interleaved", "schedule_of", "sub_spaces"]

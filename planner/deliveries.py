@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.graph import Edge
+from planner.graph.computation_graph import Edge
 from planner.program import Program
 from planner.regions import held, needed
 from planner.unit_times import unit_of

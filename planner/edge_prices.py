@@ -10,7 +10,7 @@ from planner.compressed import PLAIN, Compressed
 from planner.compression import Compression
 from planner.configurations import ConfigSpace
 from planner.costs import CostModel, EdgeTable
-from planner.graph import Edge
+from planner.graph.computation_graph import Edge
 from planner.readings import ITERATIONS
 from planner.regions import needed, pieces_of
 from simulator.graph.memory_need import check_memory, engine_bytes, graph_bytes

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
+from planner.graph.layer_paths import dependency_distances
 from planner.program import KINDS, Collective, Program
 from planner.readings import ITERATIONS, Reading, read
 from planner.replay import replay
-from planner.streams.paths import dependency_distances
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import alone_s
 

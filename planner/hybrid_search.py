@@ -16,7 +16,7 @@ from planner.additive import additive_s
 from planner.applied import applied
 from planner.costs import CostModel, kernel_s
 from planner.cut import Cut
-from planner.graph import LAYER_PHASES
+from planner.graph.computation_graph import LAYER_PHASES
 from planner.hybrids import Hybrid, check_hybrid, split_layer
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes

@@ -17,10 +17,10 @@ from dataclasses import dataclass, fields
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.configurations import Configuration
-from planner.graph import ComputationGraph, Layer
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.graph.shapes import IN_CHANNEL
 from planner.groups import grouped_devices
 from planner.partial_sums import in_order, reducing
-from planner.shapes import IN_CHANNEL
 
 __all__ = [
     "Hybrid",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace
-from planner.graph import ComputationGraph, Layer, Operation
+from planner.graph.computation_graph import ComputationGraph, Layer, Operation
 from planner.operations.base import Part
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear

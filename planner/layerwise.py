@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
-from planner.graph import Edge
+from planner.graph.computation_graph import Edge
 from planner.search.bounds import edge_bounds, keep_within, relax
 from planner.search.elimination import eliminate
 from planner.search.problem import SearchProblem, Solution, TensorCost, evaluate, restrict

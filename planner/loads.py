@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from planner.configurations import ConfigSpace
 from planner.costs import CostModel, part_times
 from planner.exchange import chosen, group_rounds, replica_groups
-from planner.graph import Edge
+from planner.graph.computation_graph import Edge
 from planner.regions import pieces_of
 
 __all__ = ["Loads"]

@@ -14,7 +14,7 @@ from planner.compressed import PLAIN, Compressed
 from planner.configurations import ConfigSpace
 from planner.costs import CostModel, part_times
 from planner.cut import WHOLE, Cut, schedule_of, sub_spaces
-from planner.graph import Edge
+from planner.graph.computation_graph import Edge
 from planner.lowered_exchange import Exchanges
 from planner.lowered_transfers import Transfers
 from planner.program import Program

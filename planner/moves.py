@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.configurations import PLACEMENTS, ConfigSpace, Configuration, placed, space_of
 from planner.costs import CostModel
-from planner.graph import Layer
+from planner.graph.computation_graph import Layer
 from planner.strategies import Strategy
 
 __all__ = ["Change", "Moves", "Spaces"]

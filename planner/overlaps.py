@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.configurations import ConfigSpace, part_bounds
+from planner.graph.shapes import Need, Shape
 from planner.regions import needed
-from planner.shapes import Need, Shape
 
 __all__ = ["Overlaps", "overlaps_of"]
 

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 
 from hwprofiles.errors import ConfigError
 from planner.configurations import LETTERS, ConfigSpace, Configuration, space_of
-from planner.graph import ComputationGraph, Layer
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.graph.shapes import IN_CHANNEL
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
 from planner.operations.partial import PartialProduct, PartialSum, Reducing
-from planner.shapes import IN_CHANNEL
 
 __all__ = ["check_configuration", "expanded", "in_order", "reducing", "slices_of", "space_in"]
 

@@ -9,7 +9,7 @@ from hwprofiles.errors import ConfigError
 from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.cut import WHOLE, Cut
-from planner.graph import ComputationGraph, Layer
+from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.hybrids import Hybrid, hybrid_of, is_hybrid, split_layer, stage_groups
 from planner.schedule import KINDS, Schedule
 from planner.stages import Layout, stage_bounds

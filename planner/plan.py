@@ -19,7 +19,7 @@ from planner.edge_prices import check_messages
 from planner.exchange import Choice
 from planner.exchange_order import ordered
 from planner.fitting import nearest_change
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.hybrid_search import HYBRID, search_hybrids
 from planner.keeping import MOMENTUM, Keeping
 from planner.layerwise import Found, find

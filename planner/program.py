@@ -11,7 +11,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compressed import Compressed
 from planner.configurations import ConfigSpace
 from planner.cut import Cut
-from planner.graph import ComputationGraph, Edge
+from planner.graph.computation_graph import ComputationGraph, Edge
 from simulator.collectives.rounds import Round
 
 __all__ = ["KINDS", "Collective", "Program"]

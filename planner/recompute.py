@@ -18,7 +18,7 @@ import numpy as np
 
 from hwprofiles.errors import ConfigError
 from planner.cut import Cut
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.operations.base import Part
 
 __all__ = ["KEEP", "SEGMENTS", "Recompute", "frontiers", "recompute_of", "segments_of"]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.configurations import ConfigSpace, part_bounds
-from planner.shapes import Need, Shape
+from planner.graph.shapes import Need, Shape
 
 __all__ = ["Boxes", "Pieces", "held", "layouts_of", "needed", "pieces_of"]
 

@@ -15,7 +15,7 @@ from hwprofiles.units import GIB
 from planner.configurations import ConfigSpace, Configuration, space_of
 from planner.costs import CostModel
 from planner.edge_prices import edge_prices
-from planner.graph import Edge, Layer
+from planner.graph.computation_graph import Edge, Layer
 from planner.memory import COPIES_OF_PARAMETERS
 from planner.regions import needed
 from planner.schedule import Schedule

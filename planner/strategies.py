@@ -11,10 +11,10 @@ import yaml
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace, Configuration, placed
-from planner.graph import ComputationGraph, Layer
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.graph.shapes import IN_CHANNEL
 from planner.hybrids import grid_of, hybrid_of, hybrid_strategy, is_hybrid, largest_divisor
 from planner.partial_sums import check_configuration, in_order, reducing, space_in
-from planner.shapes import IN_CHANNEL
 
 __all__ = [
     "ALIASES",

@@ -5,7 +5,7 @@ from itertools import cycle
 from typing import Any
 
 from planner.comparison import LayerResult
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from reports.palette import CONFIGURATIONS
 from reports.units import byte_unit, time_unit
 

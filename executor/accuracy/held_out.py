@@ -11,7 +11,7 @@ from executor.data.load import load_data
 from executor.layers.base import PartLayer, Step
 from executor.layers.factory import part_layer
 from executor.session import Session
-from planner.graph import ComputationGraph, Layer
+from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.operations.dropout import Dropout
 from planner.operations.linear import Linear
 from planner.strategies import named_strategy, spaces_of

@@ -8,7 +8,7 @@ from executor.lowered import check_program
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.compressed import compressed_of
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model
 from planner.operations.normalisation import BatchNorm
 from planner.plan import lower_plan, make_plan

@@ -13,7 +13,7 @@ from torch import Tensor
 from executor.boxes import Box, whole_box
 from executor.random import key_of, uniform
 from hwprofiles.errors import ConfigError
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.operations.loss import Loss
 
 __all__ = ["PURPOSE", "Dataset", "Expected", "Shuffled", "Source"]

@@ -10,7 +10,7 @@ from executor.data.base import Dataset, Expected, Shuffled, Source
 from executor.data.generated import Endless, Repeated
 from executor.data.images import ImageSource, Prefetching
 from hwprofiles.errors import ConfigError
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 
 __all__ = ["load_data"]
 

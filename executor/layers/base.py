@@ -9,7 +9,7 @@ from torch import Tensor
 
 from executor.boxes import Box
 from executor.samples import Samples
-from planner.graph import Layer
+from planner.graph.computation_graph import Layer
 
 __all__ = ["NOWHERE", "PartLayer", "Place", "Step"]
 

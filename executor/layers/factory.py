@@ -19,7 +19,8 @@ from executor.layers.pooling import GlobalPoolingPart, PoolingPart
 from executor.samples import Samples
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace
-from planner.graph import ComputationGraph, Layer, Parameter
+from planner.graph.computation_graph import ComputationGraph, Layer, Parameter
+from planner.graph.shapes import IN_CHANNEL, Shape
 from planner.operations.convolution import Convolution
 from planner.operations.dropout import Dropout
 from planner.operations.joining import Add, Concat
@@ -29,7 +30,6 @@ from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.partial import PartialProduct, PartialSum
 from planner.operations.pooling import GlobalPooling, Pooling
 from planner.regions import Boxes, held, needed
-from planner.shapes import IN_CHANNEL, Shape
 
 __all__ = ["parameter_box", "part_layer"]
 

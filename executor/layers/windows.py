@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from executor.boxes import Box
-from planner.shapes import Need
+from planner.graph.shapes import Need
 
 __all__ = ["Window", "cropped", "padded", "windows_of"]
 

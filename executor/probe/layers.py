@@ -17,7 +17,7 @@ from executor.optimizers import OptimizerSpec, make_optimizer
 from executor.probe.parts import ProbePart, added_slots, rounds_of
 from executor.probe.rows import ProbeRow, Samples
 from hwprofiles.errors import ConfigError
-from planner.graph import LAYER_PHASES, ComputationGraph
+from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph
 from planner.operations.loss import Loss
 
 __all__ = ["LayerProbe"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from hwprofiles.errors import ConfigError
 from planner.configurations import ConfigSpace, offered
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.partial_sums import expanded, slices_of
 from planner.pipeline import has_stages, micro_batch_parts
 from planner.regions import held, needed

@@ -13,7 +13,7 @@ from executor.probe.parts import ProbePart, divided_parts, portions
 from executor.probe.rows import ProbeRow
 from hwprofiles.errors import ConfigError
 from planner.compression import compression
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model
 
 __all__ = ["ANSWER", "Answer", "Portion", "Request", "portions_of", "read_answer", "read_request", "write"]

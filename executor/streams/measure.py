@@ -21,7 +21,7 @@ from executor.streams.threads import Crew, StepTimes
 from executor.streams.turns import in_turns
 from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.program import KINDS, Program
 from planner.streams.compare import whole_program
 from planner.streams.decompose import Decomposed, with_measured

@@ -17,7 +17,7 @@ from executor.streams.turns import in_turns
 from hwprofiles.compute.occupancy import launch_of
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.program import KINDS, Program
 from planner.streams.compare import whole_program, work_of
 from planner.streams.decompose import Decomposed, with_measured

@@ -19,7 +19,7 @@ from executor.layers.base import PartLayer, Step
 from executor.layers.factory import part_layer
 from executor.optimizer_spec import OptimizerSpec
 from executor.optimizers import Optimizer, make_optimizer
-from planner.graph import Edge
+from planner.graph.computation_graph import Edge
 from planner.operations.loss import Loss
 from planner.program import KINDS, Program
 

@@ -8,7 +8,7 @@ from executor.probe.layers import LayerProbe
 from executor.probe.parts import ProbePart, parts_of, tensor_bytes
 from executor.probe.rows import ProbeRow
 from executor.status import RankState, RankStatus
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.program import Program
 
 __all__ = ["PartSamples"]

@@ -37,7 +37,7 @@ from executor.validation.variants import Variant, variants_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.hybrid_search import HYBRID
 from planner.models.registry import load_model
 from planner.plan import Plan, lower_plan, make_plan

@@ -7,7 +7,7 @@ from hwprofiles.errors import ConfigError
 from planner.compressed import PLAIN, Compressed, compressed_of, takes
 from planner.compression import compression
 from planner.exchange_order import check_exchange_order
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from simulator.collectives.schemes import ALL_REDUCES
 
 __all__ = ["Variant", "variants_of"]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from planner.buffers import Buffers
 from planner.deliveries import Delivery
-from planner.graph import Edge
+from planner.graph.computation_graph import Edge
 from planner.lives.account import Account
 from planner.lives.messages import leaves
 from planner.program import KINDS

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from hwprofiles.errors import ConfigError
-from planner.graph import ComputationGraph, Layer, Operation
+from planner.graph.computation_graph import ComputationGraph, Layer, Operation
+from planner.graph.shapes import Shape
 from planner.operations.checks import check_int, position_dims
 from planner.operations.convolution import Convolution
 from planner.operations.dropout import Dropout
@@ -13,7 +14,6 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import GlobalPooling, Pooling
-from planner.shapes import Shape
 
 __all__ = ["ModelBuilder"]
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from hwprofiles.errors import ConfigError
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.models.builder import ModelBuilder
 from planner.operations.checks import check_int
 

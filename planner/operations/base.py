@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
-from planner.graph import LAYER_PHASES, Kept, Parameter
-from planner.shapes import Need, Shape
+from planner.graph.computation_graph import LAYER_PHASES, Kept, Parameter
+from planner.graph.shapes import Need, Shape
 
 __all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "INDEX_BYTES", "OperationBase", "Part", "identity_needs"]
 
@@ -98,7 +98,7 @@ class Part:
 
 
 class OperationBase(ABC):
-    """The parts of ``planner.graph.Operation`` that most kinds have in common.
+    """The parts of ``planner.graph.computation_graph.Operation`` that most kinds have in common.
 
     A kind says its forward and gradient work in ``_forward``, ``_activation_gradient`` and
     ``_weight_gradient``.  Memory traffic counts 4-byte elements, each operand once: what a kernel reads,

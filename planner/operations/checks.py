@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from hwprofiles.errors import ConfigError
-from planner.shapes import Shape
+from planner.graph.shapes import Shape
 
 __all__ = ["check_activation", "check_int", "check_window", "describe", "position_dims", "single", "window_size"]
 

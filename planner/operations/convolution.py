@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
-from planner.graph import Kept, Parameter
+from planner.graph.computation_graph import Kept, Parameter
+from planner.graph.shapes import Need, Shape
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
@@ -17,7 +18,6 @@ from planner.operations.base import (
     Part,
 )
 from planner.operations.checks import check_activation, check_int, check_window, describe, single, window_size
-from planner.shapes import Need, Shape
 
 __all__ = ["Convolution"]
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
+from planner.graph.shapes import Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import single
-from planner.shapes import Shape
 
 __all__ = ["Dropout"]
 

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
-from planner.graph import Kept
+from planner.graph.computation_graph import Kept
+from planner.graph.shapes import Need, Shape
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
@@ -15,7 +16,6 @@ from planner.operations.base import (
     identity_needs,
 )
 from planner.operations.checks import check_activation, describe
-from planner.shapes import Need, Shape
 
 __all__ = ["Add", "Concat"]
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
-from planner.graph import Kept
+from planner.graph.computation_graph import Kept
+from planner.graph.shapes import Need, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import single
-from planner.shapes import Need, Shape
 
 __all__ = ["Loss"]
 

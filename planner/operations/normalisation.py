@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
-from planner.graph import Kept, Parameter
+from planner.graph.computation_graph import Kept, Parameter
+from planner.graph.shapes import Need, Shape
 from planner.operations.base import BATCH_STATISTICS, OperationBase, Part, identity_needs
 from planner.operations.checks import check_activation, check_int, single
-from planner.shapes import Need, Shape
 
 __all__ = ["BatchNorm", "LocalResponseNorm"]
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hwprofiles.compute.kernels import Kernels
-from planner.graph import Kept, Layer, Parameter
+from planner.graph.computation_graph import Kept, Layer, Parameter
+from planner.graph.shapes import IN_CHANNEL, Need, Shape
 from planner.operations.base import Floats, OperationBase, Part
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
-from planner.shapes import IN_CHANNEL, Need, Shape
 
 __all__ = ["PartialProduct", "PartialSum", "Reducing", "undivided"]
 

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
-from planner.graph import Kept
+from planner.graph.computation_graph import Kept
+from planner.graph.shapes import Need, Shape
 from planner.operations.base import INDEX_BYTES, OperationBase, Part
 from planner.operations.checks import check_window, describe, single, window_size
-from planner.shapes import Need, Shape
 
 __all__ = ["GlobalPooling", "Pooling"]
 

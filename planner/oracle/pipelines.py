@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from hwprofiles.errors import InfeasiblePlanError
 from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.graph import Layer
+from planner.graph.computation_graph import Layer
 from planner.oracle import wires
 from planner.oracle.cases import Case
 from planner.oracle.sizes import Sizes

@@ -11,7 +11,7 @@ from hwprofiles.errors import ConfigError
 from hwprofiles.units import HOUR_S
 from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.network import Network

@@ -11,7 +11,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import OrreryError
 from planner.applied import applied
 from planner.costs import CostModel
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.lowering import lower
 from planner.memory_curve import memory_curve
 from planner.oracle.cases import HYBRIDS, Case

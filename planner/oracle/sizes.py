@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.configurations import part_bounds
-from planner.graph import ComputationGraph, Edge, Layer
-from planner.shapes import Need
+from planner.graph.computation_graph import ComputationGraph, Edge, Layer
+from planner.graph.shapes import Need
 
 __all__ = ["Sizes", "is_flat"]
 

@@ -13,7 +13,7 @@ from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.devices.device_graph import Device, DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.lowering import lower
 from planner.program import KINDS, Program
 from planner.readings import ITERATIONS

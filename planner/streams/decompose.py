@@ -17,7 +17,7 @@ from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.occupancy import occupancy
 from planner.costs import CostModel
-from planner.graph import Layer
+from planner.graph.computation_graph import Layer
 from planner.operations.base import ELEMENT_BYTES
 from planner.program import KINDS, Program
 from planner.regions import held

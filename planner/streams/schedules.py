@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
+from planner.graph.layer_paths import Block, dependency_distances, layer_blocks
 from planner.program import KINDS, Program
 from planner.streams.decompose import Decomposed
-from planner.streams.paths import Block, dependency_distances, layer_blocks
 from planner.streams.plan import StreamPlan, pairs_of
 
 __all__ = ["METHODS", "SCHEDULES", "PathOptions", "Paths", "check_streams", "paths_of", "schedule"]

@@ -11,7 +11,7 @@ from planner.additive import additive_s
 from planner.compressed import compressed_of
 from planner.costs import CostModel
 from planner.cut import WHOLE, cut_of
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.models.registry import load_model

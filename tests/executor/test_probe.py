@@ -18,7 +18,7 @@ from executor.probe.rows import ProbeRow, Samples, over_ranks
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel, part_times
-from planner.graph import LAYER_PHASES
+from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.regions import held

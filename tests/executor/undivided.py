@@ -13,7 +13,8 @@ from executor.boxes import whole_box
 from executor.data.load import load_data
 from executor.initial import initial_parameters
 from executor.random import key_of, uniform
-from planner.graph import ComputationGraph, Layer
+from planner.graph.computation_graph import ComputationGraph, Layer
+from planner.graph.shapes import Shape
 from planner.operations.checks import position_dims
 from planner.operations.convolution import Convolution
 from planner.operations.dropout import Dropout
@@ -22,7 +23,6 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import GlobalPooling, Pooling
-from planner.shapes import Shape
 
 __all__ = ["Pass", "Undivided", "first_parameters", "graph_of", "random_parameters", "undivided_run", "wide"]
 

@@ -13,7 +13,7 @@ from hwprofiles.compute.compute_profile import MeasuredParts, MeasuredRow
 from hwprofiles.compute.profile_file import catalogue, load_profile
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel, kernel_s, part_times
-from planner.graph import LAYER_PHASES
+from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.registry import load_model
 from planner.strategies import named_strategy, spaces_of
 

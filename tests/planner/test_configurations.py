@@ -11,8 +11,8 @@ from plans import inception_module
 
 from hwprofiles.errors import ConfigError
 from planner.configurations import Configuration, offered, part_bounds, placed, space_of
+from planner.graph.shapes import Shape
 from planner.models.registry import load_model
-from planner.shapes import Shape
 
 DIMS = ("sample", "channel", "height", "width")
 shapes = st.tuples(*[st.integers(1, 12)] * 4).map(lambda sizes: Shape(DIMS, sizes))

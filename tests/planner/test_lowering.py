@@ -11,7 +11,7 @@ from plans import cluster_of, inception_module, program_of, random_strategy, res
 from planner.additive import additive_s
 from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.graph import Parameter
+from planner.graph.computation_graph import Parameter
 from planner.models.builder import ModelBuilder
 from planner.operations.normalisation import BatchNorm
 from planner.program import KINDS

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.graph.shapes import Shape
 from planner.operations.checks import position_dims
 from planner.operations.convolution import Convolution
 from planner.operations.joining import Add, Concat
@@ -14,7 +15,6 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import GlobalPooling, Pooling
-from planner.shapes import Shape
 
 
 def shape(*sizes):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles.errors import ConfigError
-from planner.graph import LAYER_PHASES
+from planner.graph.computation_graph import LAYER_PHASES
+from planner.graph.shapes import Shape
 from planner.operations.checks import position_dims
 from planner.operations.convolution import Convolution
 from planner.operations.dropout import Dropout
@@ -17,7 +18,6 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import GlobalPooling, Pooling
-from planner.shapes import Shape
 
 IMAGE = (8, 16, 12, 24)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import ALPHA_S, BYTES_PER_S, cluster_of, star
 
-from planner.graph import LAYER_PHASES
+from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.network import network_of

@@ -17,7 +17,7 @@ from planner.compressed import Compressed
 from planner.configurations import Configuration
 from planner.costs import CostModel, kernel_s
 from planner.cut import Cut
-from planner.graph import LAYER_PHASES
+from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct
 from planner.oracle.forms import activation_exchange_s

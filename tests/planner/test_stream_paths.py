@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwprofiles.errors import ConfigError
+from planner.graph.layer_paths import dependency_distances, layer_blocks
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.streams.paths import dependency_distances, layer_blocks
 
 
 def inception():

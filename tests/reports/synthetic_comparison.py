@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from planner.comparison import Comparison, LayerResult, StrategyResult
-from planner.graph import LAYER_PHASES
+from planner.graph.computation_graph import LAYER_PHASES
 from planner.link_use import LinkUse
 
 GIB = 2.0**30

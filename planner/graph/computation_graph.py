@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
-from planner.shapes import Need, Shape
+from planner.graph.shapes import Need, Shape
 
 __all__ = ["LAYER_PHASES", "ComputationGraph", "Edge", "Kept", "Layer", "Operation", "Parameter"]
 

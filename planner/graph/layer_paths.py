@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
-from planner.graph import ComputationGraph
+from planner.graph.computation_graph import ComputationGraph
 
 __all__ = ["Block", "LayerPath", "dependency_distances", "layer_blocks"]
 

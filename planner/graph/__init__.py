@@ -1,0 +1,1 @@
+"""The computation graph: layers, tensors, shapes, and the paths that layers form."""
