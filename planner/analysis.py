@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.copy_engines import copy_engines_of
 from planner.memory_curve import MemoryCurve, memory_curve
 from planner.plan import Progress
 from planner.program import Program
@@ -13,6 +12,7 @@ from planner.program_path import Path, program_path
 from planner.readings import ITERATIONS
 from planner.replay import Replay, Shares, replay
 from planner.sensitivity import Sensitivity, sensitivities
+from planner.topology.copy_engine_use import copy_engines_of
 from simulator.timelines.timeline import resource_use, union
 
 if TYPE_CHECKING:

@@ -25,14 +25,14 @@ from planner.configurations import ConfigSpace, offered
 from planner.exchange import exchange_s
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Edge, Layer
 from planner.graph.shapes import Need, Shape
-from planner.network import Network, network_of
 from planner.operations.base import ELEMENT_BYTES
 from planner.operations.partial import undivided
 from planner.overlaps import Overlaps, overlaps_of
 from planner.partial_sums import expanded
 from planner.regions import held, layouts_of
-from planner.route_levels import RouteLevels
 from planner.search.problem import SearchProblem, TensorCost
+from planner.topology.network_routes import Network, network_of
+from planner.topology.route_levels import RouteLevels
 from planner.transfer_kernel import price_pairs
 
 __all__ = ["BATCH_NORMS", "CostModel", "NodeCosts", "kernel_s", "part_times"]

@@ -11,7 +11,7 @@ from hwprofiles.errors import ConfigError
 from planner.compressed import AUTO
 from planner.configurations import ConfigSpace
 from planner.graph.computation_graph import Layer
-from planner.network import Network
+from planner.topology.network_routes import Network
 from simulator.collectives.rounds import Round
 from simulator.collectives.schemes import ALL_REDUCES, rank_rounds
 

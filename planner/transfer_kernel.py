@@ -5,7 +5,7 @@ configuration of a consumer needs.  All messages of one direction start together
 busiest link and the longest latency decide.
 
 A message is the overlap of a producer's part and a box.  Only messages inside one block of devices are visited;
-what crosses between blocks is the rest, device by device (``planner.route_levels``), which is exact because
+what crosses between blocks is the rest, device by device (``planner.topology.route_levels``), which is exact because
 elements are whole numbers.  For its latency a few messages suffice: the search stops at the longest possible.
 
 Each phase works through a batch of pairs: a call, or a field of a named tuple, counts references to arrays, which

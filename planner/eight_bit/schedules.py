@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.network import network_of
+from planner.topology.network_routes import network_of
 from simulator.collectives.schemes import ALL_GATHERS
 from simulator.engines.engine import simulate
 from simulator.graph.task_graph import TaskGraph, pack_rows

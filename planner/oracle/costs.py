@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.network import Network
 from planner.oracle import forms, wires
 from planner.oracle.cases import HYBRIDS, Case
 from planner.oracle.options import OracleOptions
 from planner.oracle.sizes import Sizes
+from planner.topology.network_routes import Network
 
 __all__ = ["Communication", "communication_s", "held_bytes", "stage_costs"]
 

@@ -14,7 +14,6 @@ from planner.costs import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
-from planner.network import Network
 from planner.oracle import forms, wires
 from planner.oracle.cases import SAMPLED, Case, Question, case_of, limits_of
 from planner.oracle.costs import communication_s, held_bytes, stage_costs
@@ -27,6 +26,7 @@ from planner.oracle.splits import Split, layer_times
 from planner.oracle.table import Limit, OracleRow, OracleTable, WireRow
 from planner.stages import balanced
 from planner.strategies import spaces_of
+from planner.topology.network_routes import Network
 
 __all__ = ["memory_reuse", "oracle", "question_of"]
 

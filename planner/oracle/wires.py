@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.network import Network
+from planner.topology.network_routes import Network
 
 __all__ = ["Wire", "boundaries", "columns", "direct", "neighbours", "ring", "rows"]
 

@@ -17,10 +17,10 @@ import numpy as np
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.models.registry import load_model
-from planner.network import network_of
 from planner.oracle.project import oracle
 from planner.oracle.table import OracleTable
 from planner.reproduce.rows import Row, Value, row, stored
+from planner.topology.network_routes import network_of
 
 __all__ = ["CLAIMS", "claim_row", "paradl_rows"]
 

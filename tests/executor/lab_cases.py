@@ -16,7 +16,7 @@ import numpy as np
 from executor.lab.inside import lab_hosts, run_inside
 from executor.lab.wiring import lab_cluster
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from planner.network import network_of
+from planner.topology.network_routes import network_of
 from simulator.collectives.messages import messages_of
 from simulator.collectives.rings import all_reduce
 from simulator.collectives.schemes import ALL_GATHERS

@@ -6,8 +6,8 @@ import numpy as np
 
 from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
 from planner.exchange import replica_groups
-from planner.network import network_of
 from planner.regions import needed
+from planner.topology.network_routes import network_of
 from simulator.collectives.schemes import all_reduce
 
 

@@ -12,9 +12,9 @@ from planner.costs import CostModel
 from planner.exchange import exchange_s
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.network import network_of
 from planner.search.problem import evaluate
 from planner.strategies import spaces_of
+from planner.topology.network_routes import network_of
 from simulator.collectives.schemes import ALL_REDUCES
 
 SHAPES = ((2,), (4,), (3, 1), (2, 2), (2, 3), (2, 2, 2), (3, 1, 2))

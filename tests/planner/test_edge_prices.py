@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from plans import cluster_of, program_of, questions
 
 from hwprofiles.errors import InfeasiblePlanError
-from planner import edge_prices, network
+from planner import edge_prices
 from planner.additive import additive_s
 from planner.costs import CostModel
 from planner.models.registry import load_model
 from planner.plan import lowered
 from planner.program import KINDS
 from planner.strategies import named_strategy, spaces_of
+from planner.topology import network_routes as network
 from simulator.graph import memory_need
 
 

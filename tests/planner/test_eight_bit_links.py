@@ -10,7 +10,7 @@ from planner.eight_bit.coding import FLOAT32, Coding
 from planner.eight_bit.machine import exchange_s
 from planner.eight_bit.many import Reading, Setting, exposed_s, single_pass_s, sub_batch_times
 from planner.eight_bit.tables import alexnet, pass_table, read_table
-from planner.network import network_of
+from planner.topology.network_routes import network_of
 from simulator.collectives.schemes import ALL_GATHERS
 from simulator.engines.engine import simulate
 from simulator.graph.task_graph import TaskGraph, pack_rows

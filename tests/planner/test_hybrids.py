@@ -16,11 +16,11 @@ from planner.groups import grouped_devices
 from planner.hybrids import Hybrid, hybrid_of, split_list
 from planner.lowering import lower
 from planner.models.registry import load_model
-from planner.network import network_of
 from planner.pipeline import Pipeline, strategy_and_cut
 from planner.plan import make_plan
 from planner.replay import replay
 from planner.strategies import named_strategy, spaces_of
+from planner.topology.network_routes import network_of
 
 
 @pytest.fixture(scope="module")

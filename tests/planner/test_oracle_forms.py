@@ -11,7 +11,6 @@ from plans import ALPHA_S, BYTES_PER_S, cluster_of, star
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.network import network_of
 from planner.oracle import forms, project, wires
 from planner.oracle.options import OracleOptions
 from planner.oracle.project import oracle
@@ -19,6 +18,7 @@ from planner.oracle.sizes import Sizes
 from planner.regions import held, needed
 from planner.stages import balanced
 from planner.strategies import named_strategy, spaces_of
+from planner.topology.network_routes import network_of
 
 B, D, DELTA = 8, 80, 4
 FORWARD_S, BACKWARD_S, UPDATE_S = (1.0, 2.0, 3.0), (2.0, 5.0, 4.0), (0.5, 0.25, 1.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from planner.network import network_of
+from planner.topology.network_routes import network_of
 
 
 def ring_s_per_byte(network, order):

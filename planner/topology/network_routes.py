@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.devices.device_graph import DeviceGraph, Latency
-from planner.route_levels import RouteLevels, levels_of
+from planner.topology.route_levels import RouteLevels, levels_of
 
 __all__ = ["Network", "network_of"]
 

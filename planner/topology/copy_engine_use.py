@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.network import Network, network_of
+from planner.topology.network_routes import Network, network_of
 
 __all__ = ["CopyEngineUses", "EngineUses", "copy_engines_of"]
 

@@ -1,0 +1,1 @@
+"""The routes of a cluster as arrays, for pricing and lowering."""
