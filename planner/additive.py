@@ -11,10 +11,10 @@ from planner.compressed import PLAIN, Compressed
 from planner.costs import CostModel
 from planner.cut import WHOLE, Cut, sub_spaces
 from planner.edge_prices import edge_prices
+from planner.elimination.search_problem import evaluate
 from planner.lowering import lower
 from planner.recompute import KEEP, Recompute
 from planner.replay import replay
-from planner.search.problem import evaluate
 from planner.strategies import Strategy
 
 __all__ = ["Terms", "additive_s", "additive_terms"]

@@ -22,6 +22,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.compression import check_coding
 from planner.configurations import ConfigSpace, offered
+from planner.elimination.search_problem import SearchProblem, TensorCost
 from planner.exchange import exchange_s
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Edge, Layer
 from planner.graph.shapes import Need, Shape
@@ -30,7 +31,6 @@ from planner.operations.partial import undivided
 from planner.overlaps import Overlaps, overlaps_of
 from planner.partial_sums import expanded
 from planner.regions import held, layouts_of
-from planner.search.problem import SearchProblem, TensorCost
 from planner.topology.network_routes import Network, network_of
 from planner.topology.route_levels import RouteLevels
 from planner.transfer_kernel import price_pairs

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
+from planner.elimination.bounds import edge_bounds, keep_within, relax
+from planner.elimination.eliminate_nodes import eliminate
+from planner.elimination.search_problem import SearchProblem, Solution, TensorCost, evaluate, restrict
 from planner.graph.computation_graph import Edge
-from planner.search.bounds import edge_bounds, keep_within, relax
-from planner.search.elimination import eliminate
-from planner.search.problem import SearchProblem, Solution, TensorCost, evaluate, restrict
 from planner.strategies import Strategy
 
 __all__ = ["SAMPLES", "Found", "find", "sharpened"]

@@ -8,9 +8,9 @@ import numpy as np
 
 from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
+from planner.elimination.k_best import Ranked, k_best
+from planner.elimination.search_problem import Bools
 from planner.layerwise import SAMPLES, sharpened
-from planner.search.k_best import Ranked, k_best
-from planner.search.problem import Bools
 
 __all__ = ["near_best"]
 

@@ -15,6 +15,7 @@ import numpy as np
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.configurations import Configuration
 from planner.costs import CostModel
+from planner.elimination.bounds import SLACK
 from planner.loads import Loads
 from planner.lower_bound import iteration_bound
 from planner.lowering import lower
@@ -22,7 +23,6 @@ from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.moves import Change, Moves, Spaces
 from planner.program import Program
-from planner.search.bounds import SLACK
 from planner.strategies import Strategy
 
 __all__ = ["Refined", "refine"]

@@ -17,12 +17,12 @@ from time import perf_counter
 from planner.additive import additive_s
 from planner.configurations import Configuration
 from planner.costs import CostModel
+from planner.elimination.depth_first_search import depth_first
+from planner.elimination.eliminate_nodes import eliminate
+from planner.elimination.search_problem import SearchProblem
 from planner.layerwise import find
 from planner.reproduce.bench import Bench, Case, Outcome
 from planner.reproduce.rows import Row, Value, row, spread, stored
-from planner.search.depth_first import depth_first
-from planner.search.elimination import eliminate
-from planner.search.problem import SearchProblem
 from planner.strategies import spaces_of
 
 __all__ = ["CLAIMS", "claim_row", "layerwise_rows"]

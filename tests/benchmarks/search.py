@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from planner.search.bounds import tree_bounds
-from planner.search.depth_first import depth_first
-from planner.search.elimination import eliminate
-from planner.search.problem import SearchProblem, TensorCost
-from planner.search.pruned import eliminate_pruned
+from planner.elimination.bounds import tree_bounds
+from planner.elimination.depth_first_search import depth_first
+from planner.elimination.eliminate_nodes import eliminate
+from planner.elimination.pruned import eliminate_pruned
+from planner.elimination.search_problem import SearchProblem, TensorCost
 
 RESNET_152 = (3, 8, 36, 3)
 """Residual blocks per stage."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from planner.search.problem import SearchProblem, TensorCost, evaluate
+from planner.elimination.search_problem import SearchProblem, TensorCost, evaluate
 
 
 def make_tensor(rng, producer, consumers, counts, *, layouts, infinite=0.0):

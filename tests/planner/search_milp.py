@@ -4,7 +4,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
-from planner.search.problem import SearchProblem
+from planner.elimination.search_problem import SearchProblem
 
 
 class _Program:

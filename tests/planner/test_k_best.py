@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from search_cases import all_costs, chain_edges, inception_edges, make_problem, random_problem
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.search.elimination import eliminate
-from planner.search.k_best import k_best
-from planner.search.problem import SearchProblem, evaluate
+from planner.elimination.eliminate_nodes import eliminate
+from planner.elimination.k_best import k_best
+from planner.elimination.search_problem import SearchProblem, evaluate
 
 
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 12))

@@ -5,10 +5,10 @@ import pytest
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner import layerwise
 from planner.costs import CostModel
+from planner.elimination.eliminate_nodes import eliminate
+from planner.elimination.search_problem import evaluate
 from planner.layerwise import find
 from planner.models.registry import load_model
-from planner.search.elimination import eliminate
-from planner.search.problem import evaluate
 from planner.strategies import NAMED, named_strategy, spaces_of
 
 CASES = [

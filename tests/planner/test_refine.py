@@ -13,6 +13,7 @@ from planner.additive import additive_s
 from planner.compare import compare
 from planner.configurations import Configuration
 from planner.costs import CostModel
+from planner.elimination.k_best import k_best
 from planner.layerwise import find
 from planner.loads import Loads
 from planner.lower_bound import iteration_bound
@@ -24,7 +25,6 @@ from planner.plan import layerwise, make_plan, refined
 from planner.readings import read
 from planner.refine import refine
 from planner.replay import replay
-from planner.search.k_best import k_best
 from planner.strategies import NAMED, named_strategy
 
 

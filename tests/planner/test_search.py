@@ -17,9 +17,9 @@ from search_cases import (
 from search_milp import milp_cost
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.search.depth_first import depth_first
-from planner.search.elimination import eliminate
-from planner.search.problem import SearchProblem, TensorCost, evaluate, restrict
+from planner.elimination.depth_first_search import depth_first
+from planner.elimination.eliminate_nodes import eliminate
+from planner.elimination.search_problem import SearchProblem, TensorCost, evaluate, restrict
 
 SEEDS = st.integers(0, 10**6)
 K4 = [(0, [1, 2, 3]), (1, [2, 3]), (2, [3])]

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from search_cases import all_costs, chain_edges, equal_residual_blocks, make_problem, random_problem
 
 from hwprofiles.errors import InfeasiblePlanError
-from planner.search.bounds import edge_bounds, prune, relax, tree_bounds
-from planner.search.elimination import eliminate
-from planner.search.problem import evaluate, restrict
-from planner.search.pruned import eliminate_pruned, forest_choice
+from planner.elimination.bounds import edge_bounds, prune, relax, tree_bounds
+from planner.elimination.eliminate_nodes import eliminate
+from planner.elimination.pruned import eliminate_pruned, forest_choice
+from planner.elimination.search_problem import evaluate, restrict
 
 SEEDS = st.integers(0, 10**6)
 

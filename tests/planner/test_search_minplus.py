@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from planner.search import minplus
-from planner.search.minplus import fold_columns, fold_rows, product
+from planner.elimination import minplus
+from planner.elimination.minplus import fold_columns, fold_rows, product
 
 
 def tables(rows, depth, columns, seed=0):

@@ -4,7 +4,7 @@ The strategies that are left after the first few are split by where they first d
 these sets is a problem of its own, and only sets whose lower bound comes next are solved.
 
 Source: Lawler, "A procedure for computing the K best solutions to discrete optimization problems", Management
-Science 18, 1972; the bounds are the min-marginals of ``planner.search.bounds``.
+Science 18, 1972; the bounds are the min-marginals of ``planner.elimination.bounds``.
 """
 
 import heapq
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.search.bounds import SLACK, relax
-from planner.search.elimination import DEFAULT_LIMIT_BYTES, eliminate
-from planner.search.problem import Bools, SearchProblem, evaluate, restrict
+from planner.elimination.bounds import SLACK, relax
+from planner.elimination.eliminate_nodes import DEFAULT_LIMIT_BYTES, eliminate
+from planner.elimination.search_problem import Bools, SearchProblem, evaluate, restrict
 
 __all__ = ["Ranked", "k_best"]
 

@@ -10,10 +10,10 @@ import math
 import numpy as np
 
 from hwprofiles.errors import InfeasiblePlanError
-from planner.search.forks import common_end, reduce_fork
-from planner.search.minplus import fold_columns, fold_rows
-from planner.search.network import Dense, Factor, Fork, Network, spread
-from planner.search.problem import Floats, SearchProblem, Solution, evaluate
+from planner.elimination.elimination_state import Dense, Factor, Fork, Network, spread
+from planner.elimination.forks import common_end, reduce_fork
+from planner.elimination.minplus import fold_columns, fold_rows
+from planner.elimination.search_problem import Floats, SearchProblem, Solution, evaluate
 
 __all__ = ["DEFAULT_LIMIT_BYTES", "eliminate"]
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import InfeasiblePlanError
 from hwprofiles.units import GIGA
-from planner.search.minplus import product
-from planner.search.problem import Floats, Ints, SearchProblem, TensorCost
+from planner.elimination.minplus import product
+from planner.elimination.search_problem import Floats, Ints, SearchProblem, TensorCost
 
 __all__ = ["Dense", "Factor", "Fork", "Network", "Slot", "Undo", "spread"]
 

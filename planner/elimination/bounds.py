@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.search.minplus import fold_columns, fold_rows
-from planner.search.problem import Bools, Floats, SearchProblem
+from planner.elimination.minplus import fold_columns, fold_rows
+from planner.elimination.search_problem import Bools, Floats, SearchProblem
 
 __all__ = ["Relaxation", "edge_bounds", "keep_within", "prune", "relax", "tree_bounds"]
 

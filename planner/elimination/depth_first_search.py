@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from hwprofiles.errors import InfeasiblePlanError
-from planner.search.problem import Floats, Ints, SearchProblem, Solution, evaluate
+from planner.elimination.search_problem import Floats, Ints, SearchProblem, Solution, evaluate
 from simulator.graph.task_graph import pack_rows
 
 __all__ = ["depth_first"]

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from planner.search.bounds import Relaxation, keep_within, relax
-from planner.search.elimination import DEFAULT_LIMIT_BYTES, eliminate
-from planner.search.problem import Bools, SearchProblem, Solution, evaluate, restrict
+from planner.elimination.bounds import Relaxation, keep_within, relax
+from planner.elimination.eliminate_nodes import DEFAULT_LIMIT_BYTES, eliminate
+from planner.elimination.search_problem import Bools, SearchProblem, Solution, evaluate, restrict
 
 __all__ = ["eliminate_pruned", "forest_choice"]
 

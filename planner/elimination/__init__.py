@@ -1,0 +1,1 @@
+"""Exact searches for the strategy of least cost, on abstract cost tables that know no layers."""
