@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from executor.boxes import Box
 from executor.samples import Samples
 from planner.compression import Compression
-from planner.configurations import ConfigSpace
-from planner.cut import interleaved
 from planner.departures import MESSAGE_JOIN_BYTES, phases
 from planner.graph.computation_graph import ComputationGraph, Edge
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.micro_batches import interleaved
+from planner.parallel.regions import Boxes, held, needed
 from planner.program import KINDS, Program
-from planner.regions import Boxes, held, needed
 
 __all__ = ["Delivered", "Input", "Message", "RankProgram", "Unit", "messages_of"]
 

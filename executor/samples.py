@@ -9,7 +9,7 @@ __all__ = ["Samples"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """The samples of one sub-batch, as ``planner.cut.interleaved`` lays them out."""
+    """The samples of one sub-batch, as ``planner.parallel.micro_batches.interleaved`` lays them out."""
 
     batch: int
     """Of the whole mini-batch."""

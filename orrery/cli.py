@@ -126,8 +126,8 @@ def plan(
     """Find how every layer is split, and write the plan."""
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.compressed import compressed_of
-    from planner.cut import asked_cut
     from planner.models.registry import load_model
+    from planner.parallel.micro_batches import asked_cut
     from planner.pipeline import asked_pipeline
     from planner.plan import make_plan
     from planner.plan_file import save_plan
@@ -261,8 +261,8 @@ def compare(
     """Compare strategies: a table, and a page that shows why."""
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.compare import compare as compare_strategies
-    from planner.hybrids import split_list
     from planner.models.registry import load_model
+    from planner.parallel.degrees import split_list
     from reports.comparison_page import write_comparison_page
 
     names = split_list(strategies)

@@ -78,7 +78,7 @@ def validate(
     ranks = _ranks(processes, lab=lab, cluster=cluster)
     from executor.validation.validate import validate as validate_strategies
     from planner.eight_bit.lists import type_list
-    from planner.hybrids import split_list
+    from planner.parallel.degrees import split_list
     from reports.validation_page import write_validation_page
 
     with page_files(out, "validation.json") as files, progress_bar(model) as progress, _hosts(lab) as hosts:

@@ -53,7 +53,7 @@ def by_hand(
     """Today against changed hardware, for each strategy; with no --set, against what usually goes wrong."""
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from hwprofiles.errors import ConfigError
-    from planner.hybrids import split_list
+    from planner.parallel.degrees import split_list
     from planner.whatif import Scenario, standard_scenarios
     from planner.whatif import whatif as ask
     from reports.whatif_tables import reason_lines, sensitivity_table, whatif_table

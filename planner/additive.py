@@ -9,13 +9,13 @@ from planner.applied import applied
 from planner.coded_exchange import coded_choices
 from planner.compressed import PLAIN, Compressed
 from planner.costs import CostModel
-from planner.cut import WHOLE, Cut, sub_spaces
 from planner.edge_prices import edge_prices
 from planner.elimination.search_problem import evaluate
 from planner.lowering import lower
-from planner.recompute import KEEP, Recompute
+from planner.parallel.micro_batches import WHOLE, Cut, sub_spaces
+from planner.parallel.recomputation import KEEP, Recompute
+from planner.parallel.strategies import Strategy
 from planner.replay import replay
-from planner.strategies import Strategy
 
 __all__ = ["Terms", "additive_s", "additive_terms"]
 

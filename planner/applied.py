@@ -4,11 +4,11 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import NamedTuple
 
-from planner.configurations import ConfigSpace
 from planner.costs import CostModel
-from planner.cut import WHOLE, Cut
-from planner.partial_sums import check_configuration, slices_of
-from planner.strategies import Strategy, spaces_of
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.input_channel_split import check_configuration, slices_of
+from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.strategies import Strategy, spaces_of
 
 __all__ = ["Applied", "applied"]
 

@@ -5,11 +5,11 @@ from typing import NoReturn
 
 from hwprofiles.errors import ConfigError
 from planner.compressed import Compressed
-from planner.cut import Cut
 from planner.exchange_order import check_exchange_order
 from planner.keeping import Keeping
+from planner.parallel.micro_batches import Cut
+from planner.parallel.strategies import SEARCHED
 from planner.pipeline import Pipeline, has_stages
-from planner.strategies import SEARCHED
 
 __all__ = ["Asked"]
 

@@ -22,10 +22,10 @@ from planner.applied import applied
 from planner.coding import GRADIENTS, Coding, coding_s
 from planner.compressed import AUTO, PLAIN, Compressed, check_exchange, takes
 from planner.compression import Compression
-from planner.configurations import ConfigSpace
 from planner.costs import CostModel
 from planner.exchange import Choice, considered, exchange_s, layer_choice, replica_groups
-from planner.strategies import Strategy
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.strategies import Strategy
 
 __all__ = ["CodedSum", "coded_choice", "coded_choices", "coded_sum", "exchange_choices", "groups_of"]
 

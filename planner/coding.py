@@ -9,7 +9,7 @@ from hwprofiles.compute.compute_profile import CODING_PLACES, CODING_TASKS, Comp
 from hwprofiles.compute.kernels import Kernels
 from planner.compression import Compression
 from planner.costs import CostModel
-from planner.regions import Pieces
+from planner.parallel.regions import Pieces
 
 __all__ = ["ACTIVATIONS", "GRADIENTS", "Coding", "coding_s", "decoding_of", "encoding_of"]
 

@@ -10,9 +10,7 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s, additive_terms
 from planner.applied import applied
 from planner.comparison import Comparison, LayerResult, StrategyResult
-from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
-from planner.cut import WHOLE, Cut
 from planner.exchange import layer_choice
 from planner.graph.computation_graph import ComputationGraph
 from planner.hybrid_search import HYBRID, search_hybrids
@@ -20,11 +18,13 @@ from planner.lower_bound import iteration_bound
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import replay_that_fits
+from planner.parallel.configurations import ConfigSpace, Configuration
+from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.strategies import Strategy
 from planner.pipeline import strategy_and_cut
 from planner.plan import Progress, layerwise, lowered, refined
 from planner.program import KINDS, Program
 from planner.replay import Replay, replay
-from planner.strategies import Strategy
 
 __all__ = ["compare", "layer_results"]
 
@@ -47,7 +47,7 @@ def compare(
     Args:
         graph: Model with its batch.
         cluster: Device graph.
-        strategies: Names of ``planner.strategies.strategy_names``, or strategy files.
+        strategies: Names of ``planner.parallel.strategies.strategy_names``, or strategy files.
         exchange: One of ``planner.exchange.EXCHANGES``.
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.

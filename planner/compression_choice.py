@@ -10,14 +10,14 @@ from hwprofiles.errors import InfeasiblePlanError
 from planner.applied import applied
 from planner.compressed import Compressed
 from planner.costs import CostModel
-from planner.cut import WHOLE, Cut
 from planner.keeping import MOMENTUM, Keeping
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
+from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.recomputation import KEEP, Recompute
+from planner.parallel.strategies import Strategy
 from planner.program import KINDS, Program
-from planner.recompute import KEEP, Recompute
-from planner.strategies import Strategy
 
 __all__ = ["pays"]
 

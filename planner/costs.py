@@ -21,7 +21,6 @@ from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.compression import check_coding
-from planner.configurations import ConfigSpace, offered
 from planner.elimination.search_problem import SearchProblem, TensorCost
 from planner.exchange import exchange_s
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Edge, Layer
@@ -29,8 +28,9 @@ from planner.graph.shapes import Need, Shape
 from planner.operations.base import ELEMENT_BYTES
 from planner.operations.partial import undivided
 from planner.overlaps import Overlaps, overlaps_of
-from planner.partial_sums import expanded
-from planner.regions import held, layouts_of
+from planner.parallel.configurations import ConfigSpace, offered
+from planner.parallel.input_channel_split import expanded
+from planner.parallel.regions import held, layouts_of
 from planner.topology.network_routes import Network, network_of
 from planner.topology.route_levels import RouteLevels
 from planner.transfer_kernel import price_pairs

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.graph.computation_graph import Edge
+from planner.parallel.regions import held, needed
 from planner.program import Program
-from planner.regions import held, needed
 from planner.unit_times import unit_of
 
 __all__ = ["Delivery", "deliveries_of"]

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from planner.coding import ACTIVATIONS, coding_s, decoding_of, encoding_of
 from planner.compressed import PLAIN, Compressed
 from planner.compression import Compression
-from planner.configurations import ConfigSpace
 from planner.costs import CostModel, EdgeTable
 from planner.graph.computation_graph import Edge
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.regions import needed, pieces_of
 from planner.readings import ITERATIONS
-from planner.regions import needed, pieces_of
 from simulator.graph.memory_need import check_memory, engine_bytes, graph_bytes
 
 __all__ = ["check_messages", "edge_prices"]

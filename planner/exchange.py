@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from planner.compressed import AUTO
-from planner.configurations import ConfigSpace
 from planner.graph.computation_graph import Layer
+from planner.parallel.configurations import ConfigSpace
 from planner.topology.network_routes import Network
 from simulator.collectives.rounds import Round
 from simulator.collectives.schemes import ALL_REDUCES, rank_rounds

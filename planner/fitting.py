@@ -9,15 +9,15 @@ from itertools import chain
 import numpy as np
 
 from hwprofiles.errors import OrreryError
-from planner.configurations import space_of
 from planner.costs import CostModel
-from planner.cut import Cut
 from planner.keeping import Keeping
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
+from planner.parallel.configurations import space_of
+from planner.parallel.micro_batches import Cut
+from planner.parallel.recomputation import KEEP, SEGMENTS, Recompute, recompute_of
+from planner.parallel.strategies import NAMED, named_strategy, spaces_of
 from planner.program import Program
-from planner.recompute import KEEP, SEGMENTS, Recompute, recompute_of
-from planner.strategies import NAMED, named_strategy, spaces_of
 
 __all__ = ["nearest_change"]
 

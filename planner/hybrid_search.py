@@ -15,14 +15,14 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
 from planner.applied import applied
 from planner.costs import CostModel, kernel_s
-from planner.cut import Cut
 from planner.graph.computation_graph import LAYER_PHASES
-from planner.hybrids import Hybrid, check_hybrid, split_layer
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
+from planner.parallel.degrees import Hybrid, check_hybrid, split_layer
+from planner.parallel.micro_batches import Cut
+from planner.parallel.strategies import Strategy
 from planner.pipeline import Pipeline, strategy_and_cut
-from planner.strategies import Strategy
 
 __all__ = ["HYBRID", "Candidate", "FoundHybrid", "candidates_of", "search_hybrids"]
 

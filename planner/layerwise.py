@@ -16,13 +16,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
 from planner.elimination.bounds import edge_bounds, keep_within, relax
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import SearchProblem, Solution, TensorCost, evaluate, restrict
 from planner.graph.computation_graph import Edge
-from planner.strategies import Strategy
+from planner.parallel.configurations import ConfigSpace, Configuration
+from planner.parallel.strategies import Strategy
 
 __all__ = ["SAMPLES", "Found", "find", "sharpened"]
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.configurations import ConfigSpace
 from planner.costs import CostModel, part_times
 from planner.exchange import chosen, group_rounds, replica_groups
 from planner.graph.computation_graph import Edge
-from planner.regions import pieces_of
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.regions import pieces_of
 
 __all__ = ["Loads"]
 

@@ -4,9 +4,9 @@ import numpy as np
 
 from planner.applied import applied
 from planner.costs import CostModel, part_times
+from planner.parallel.strategies import Strategy
 from planner.program import KINDS, Program
 from planner.readings import read
-from planner.strategies import Strategy
 from simulator.graph.task_graph import TaskGraph
 from simulator.timelines.timeline import alone_s, busiest_resource
 

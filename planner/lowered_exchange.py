@@ -10,9 +10,9 @@ from planner.coded_exchange import coded_choice, coded_sum, groups_of
 from planner.coding import GRADIENTS, Coding, coding_s
 from planner.compressed import Compressed
 from planner.compression import Compression
-from planner.configurations import ConfigSpace
 from planner.costs import CostModel
 from planner.exchange import chosen, group_rounds
+from planner.parallel.configurations import ConfigSpace
 from planner.program import Collective
 from planner.tasks import Pairs, Rows, Tasks
 from simulator.collectives.messages import Messages, messages_of

@@ -7,7 +7,7 @@ from planner.coding import ACTIVATIONS, coding_s, decoding_of, encoding_of
 from planner.compressed import Compressed
 from planner.costs import CostModel
 from planner.graph.computation_graph import Edge
-from planner.regions import Pieces
+from planner.parallel.regions import Pieces
 from planner.tasks import Pairs, Tasks
 
 __all__ = ["Transfers"]

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from planner.compressed import PLAIN, Compressed
-from planner.configurations import ConfigSpace
 from planner.costs import CostModel, part_times
-from planner.cut import WHOLE, Cut, schedule_of, sub_spaces
 from planner.graph.computation_graph import Edge
 from planner.lowered_exchange import Exchanges
 from planner.lowered_transfers import Transfers
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.micro_batches import WHOLE, Cut, schedule_of, sub_spaces
+from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
+from planner.parallel.recomputation import KEEP, Recompute, segments_of
+from planner.parallel.regions import Pieces, pieces_of
 from planner.program import Program
-from planner.recompute import KEEP, Recompute, segments_of
-from planner.regions import Pieces, pieces_of
-from planner.schedule import BACKWARD, FORWARD
 from planner.tasks import Pairs, Rows, Tasks
 
 __all__ = ["lower"]

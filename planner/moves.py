@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from planner.configurations import PLACEMENTS, ConfigSpace, Configuration, placed, space_of
 from planner.costs import CostModel
 from planner.graph.computation_graph import Layer
-from planner.strategies import Strategy
+from planner.parallel.configurations import PLACEMENTS, ConfigSpace, Configuration, placed, space_of
+from planner.parallel.strategies import Strategy
 
 __all__ = ["Change", "Moves", "Spaces"]
 

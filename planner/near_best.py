@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
-from planner.configurations import ConfigSpace, Configuration
 from planner.costs import CostModel
 from planner.elimination.k_best import Ranked, k_best
 from planner.elimination.search_problem import Bools
 from planner.layerwise import SAMPLES, sharpened
+from planner.parallel.configurations import ConfigSpace, Configuration
 
 __all__ = ["near_best"]
 

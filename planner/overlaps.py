@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.configurations import ConfigSpace, part_bounds
 from planner.graph.shapes import Need, Shape
-from planner.regions import needed
+from planner.parallel.configurations import ConfigSpace, part_bounds
+from planner.parallel.regions import needed
 
 __all__ = ["Overlaps", "overlaps_of"]
 

@@ -6,14 +6,14 @@ from itertools import pairwise
 from typing import Any
 
 from hwprofiles.errors import ConfigError
-from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.cut import WHOLE, Cut
 from planner.graph.computation_graph import ComputationGraph, Layer
-from planner.hybrids import Hybrid, hybrid_of, is_hybrid, split_layer, stage_groups
-from planner.schedule import KINDS, Schedule
+from planner.parallel.configurations import Configuration
+from planner.parallel.degrees import Hybrid, hybrid_of, is_hybrid, split_layer, stage_groups
+from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.pipeline_schedule import KINDS, Schedule
+from planner.parallel.strategies import PIPELINE, SUFFIXES, Strategy, named_strategy
 from planner.stages import Layout, stage_bounds
-from planner.strategies import PIPELINE, SUFFIXES, Strategy, named_strategy
 
 __all__ = ["Pipeline", "asked_pipeline", "has_stages", "micro_batch_parts", "pipeline_strategy", "strategy_and_cut"]
 
@@ -26,7 +26,7 @@ class Pipeline:
     """What is asked of a pipeline."""
 
     schedule: str = "1f1b"
-    """One of ``planner.schedule.KINDS``."""
+    """One of ``planner.parallel.pipeline_schedule.KINDS``."""
     stages: int = 0
     """Stages; 0: as many as ``stage_at`` says, else one a device as far as there are layers, and two a device for
     ``interleaved``."""
@@ -63,7 +63,7 @@ def strategy_and_cut(
 
     Args:
         model: Prices of a model on a cluster.
-        name: ``pipeline``, degrees with a pipeline among them, or what ``planner.strategies.named_strategy`` knows.
+        name: ``pipeline``, degrees with a pipeline among them, or what ``planner.parallel.strategies.named_strategy`` knows.
         cut: Of other strategies.
         pipeline: What is asked of ``pipeline``.
 

@@ -12,9 +12,7 @@ from planner.asked import Asked
 from planner.coded_exchange import exchange_choices
 from planner.compressed import PLAIN, Compressed, compressed_of
 from planner.compression_choice import pays
-from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.cut import WHOLE, Cut
 from planner.edge_prices import check_messages
 from planner.exchange import Choice
 from planner.exchange_order import ordered
@@ -28,11 +26,13 @@ from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.near_best import near_best
+from planner.parallel.configurations import Configuration
+from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.recomputation import KEEP, Recompute, recompute_of
+from planner.parallel.strategies import NAMED, Strategy, named_strategy
 from planner.pipeline import Pipeline, strategy_and_cut
 from planner.program import Program
-from planner.recompute import KEEP, Recompute, recompute_of
 from planner.refine import Refined, refine
-from planner.strategies import NAMED, Strategy, named_strategy
 
 __all__ = [
     "Plan",
@@ -267,16 +267,16 @@ def make_plan(
     Args:
         graph: Model with its batch.
         cluster: Device graph.
-        strategy: A name of ``planner.strategies.strategy_names`` or a strategy file.
+        strategy: A name of ``planner.parallel.strategies.strategy_names`` or a strategy file.
         exchange: One of ``planner.exchange.EXCHANGES``.
         exchange_order: One of ``planner.exchange_order.EXCHANGE_ORDERS``; ``end`` for the searches.
         batch_norm: One of ``planner.costs.BATCH_NORMS``.
-        cut: Which layers take the mini-batch in sub-batches (``planner.cut.cut_of``); none for ``layerwise``, and for
+        cut: Which layers take the mini-batch in sub-batches (``planner.parallel.micro_batches.cut_of``); none for ``layerwise``, and for
             ``pipeline``, which makes its own.
         pipeline: What is asked of the strategy ``pipeline``.
         compressed: What travels as codes (``planner.compressed.compressed_of``); nothing for ``layerwise``.
         where_it_pays: Compress only what shortens the simulated iteration (``planner.compression_choice.pays``).
-        recompute: Which activations are computed again (``planner.recompute.recompute_of``); none for ``layerwise``.
+        recompute: Which activations are computed again (``planner.parallel.recomputation.recompute_of``); none for ``layerwise``.
         optimizer: Whose state must fit: one of ``planner.keeping.OPTIMIZERS``.
         refine: Plans to simulate in the refinement of ``layerwise``, or of the best hybrid without stages; 0 for none.
         progress: Called as ``progress(label, done, total)``.

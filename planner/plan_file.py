@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hwprofiles.errors import ConfigError
 from planner.compressed import Compressed
-from planner.configurations import Configuration
-from planner.cut import Cut
 from planner.exchange import Choice
+from planner.parallel.configurations import Configuration
+from planner.parallel.micro_batches import Cut
+from planner.parallel.recomputation import Recompute
 from planner.plan import Plan
-from planner.recompute import Recompute
 
 __all__ = ["VERSION", "load_plan", "save_plan"]
 

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compressed import Compressed
-from planner.configurations import ConfigSpace
-from planner.cut import Cut
 from planner.graph.computation_graph import ComputationGraph, Edge
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.micro_batches import Cut
 from simulator.collectives.rounds import Round
 
 __all__ = ["KINDS", "Collective", "Program"]

@@ -13,7 +13,6 @@ from math import inf
 import numpy as np
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.elimination.bounds import SLACK
 from planner.loads import Loads
@@ -22,8 +21,9 @@ from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.moves import Change, Moves, Spaces
+from planner.parallel.configurations import Configuration
+from planner.parallel.strategies import Strategy
 from planner.program import Program
-from planner.strategies import Strategy
 
 __all__ = ["Refined", "refine"]
 

@@ -7,9 +7,9 @@ gradients into, is left to ``planner.memory``, which decides whether a plan fits
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cut import schedule_of
 from planner.lives.account import parameter_bytes, residuals
 from planner.memory import COPIES_OF_PARAMETERS
+from planner.parallel.micro_batches import schedule_of
 from planner.program import KINDS, Program
 
 __all__ = ["surely_needed_bytes"]

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.units import GIB
-from planner.configurations import ConfigSpace, Configuration, space_of
 from planner.costs import CostModel
 from planner.edge_prices import edge_prices
 from planner.graph.computation_graph import Edge, Layer
 from planner.memory import COPIES_OF_PARAMETERS
-from planner.regions import needed
-from planner.schedule import Schedule
+from planner.parallel.configurations import ConfigSpace, Configuration, space_of
+from planner.parallel.pipeline_schedule import Schedule
+from planner.parallel.regions import needed
 
 __all__ = ["Layout", "balanced", "stage_bounds"]
 

@@ -9,9 +9,9 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph, Link
 from hwprofiles.errors import ConfigError, OrreryError
 from planner.models.registry import load_model
+from planner.parallel.strategies import check_strategy
 from planner.plan import Plan, lower_plan, make_plan
 from planner.sensitivity import Sensitivity, sensitivities
-from planner.strategies import check_strategy
 
 __all__ = ["Scenario", "WhatIf", "WhatIfRow", "standard_scenarios", "whatif"]
 

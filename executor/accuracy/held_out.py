@@ -14,7 +14,7 @@ from executor.session import Session
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.operations.dropout import Dropout
 from planner.operations.linear import Linear
-from planner.strategies import named_strategy, spaces_of
+from planner.parallel.strategies import named_strategy, spaces_of
 
 __all__ = ["HeldOut", "whole_parameters"]
 

@@ -18,7 +18,6 @@ from executor.layers.partial import SLICES, PartialProductPart, PartialSumPart
 from executor.layers.pooling import GlobalPoolingPart, PoolingPart
 from executor.samples import Samples
 from hwprofiles.errors import ConfigError
-from planner.configurations import ConfigSpace
 from planner.graph.computation_graph import ComputationGraph, Layer, Parameter
 from planner.graph.shapes import IN_CHANNEL, Shape
 from planner.operations.convolution import Convolution
@@ -29,7 +28,8 @@ from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.partial import PartialProduct, PartialSum
 from planner.operations.pooling import GlobalPooling, Pooling
-from planner.regions import Boxes, held, needed
+from planner.parallel.configurations import ConfigSpace
+from planner.parallel.regions import Boxes, held, needed
 
 __all__ = ["parameter_box", "part_layer"]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwprofiles.errors import ConfigError
-from planner.configurations import ConfigSpace, offered
 from planner.graph.computation_graph import ComputationGraph
-from planner.partial_sums import expanded, slices_of
+from planner.parallel.configurations import ConfigSpace, offered
+from planner.parallel.input_channel_split import expanded, slices_of
+from planner.parallel.regions import held, needed
+from planner.parallel.strategies import Strategy, named_strategy, spaces_of
 from planner.pipeline import has_stages, micro_batch_parts
-from planner.regions import held, needed
-from planner.strategies import Strategy, named_strategy, spaces_of
 
 __all__ = [
     "ALL_DEGREES",
@@ -65,7 +65,7 @@ def parts_of(graph: ComputationGraph, plans: Iterable[Sequence[ConfigSpace]]) ->
 
     Args:
         graph: The model.
-        plans: Spaces of any number of configurations, one a layer; from ``planner.strategies.spaces_of``.
+        plans: Spaces of any number of configurations, one a layer; from ``planner.parallel.strategies.spaces_of``.
     """
     names: dict[object, list[str]] = {}
     kinds = []

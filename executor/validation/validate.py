@@ -40,9 +40,9 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.graph.computation_graph import ComputationGraph
 from planner.hybrid_search import HYBRID
 from planner.models.registry import load_model
+from planner.parallel.strategies import SEARCHED
 from planner.plan import Plan, lower_plan, make_plan
 from planner.program import Program
-from planner.strategies import SEARCHED
 
 __all__ = ["validate"]
 
@@ -62,7 +62,7 @@ def validate(
     Args:
         model: Name and parameters of the model.
         batch: Samples in a mini-batch.
-        strategies: Names of ``planner.strategies.strategy_names``, or strategy files.
+        strategies: Names of ``planner.parallel.strategies.strategy_names``, or strategy files.
         processes: Ranks; as many as the cluster has devices.
         cluster: Catalogue entry or file that describes the devices; the wire rates of a lab if there are hosts.  Probed
             if None.

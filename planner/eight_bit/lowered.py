@@ -11,13 +11,13 @@ import numpy as np
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compressed import PLAIN, Compressed
 from planner.costs import CostModel
-from planner.cut import cut_of
 from planner.eight_bit.tables import BASELINES_S, SAMPLES, linear_layers, read_table
 from planner.models.registry import load_model
+from planner.parallel.micro_batches import cut_of
+from planner.parallel.strategies import named_strategy
 from planner.plan import lowered
 from planner.program import KINDS, Program
 from planner.replay import replay
-from planner.strategies import named_strategy
 
 __all__ = ["machine_iteration_s"]
 

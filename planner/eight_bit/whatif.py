@@ -20,9 +20,9 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.compressed import PLAIN, Compressed, compressed_of
 from planner.compression import compression
-from planner.cut import WHOLE, cut_of
 from planner.eight_bit.pays import BEST, Crossing, bisected, crossing
 from planner.graph.computation_graph import ComputationGraph
+from planner.parallel.micro_batches import WHOLE, cut_of
 from planner.plan import make_plan
 
 __all__ = ["COMPRESS", "PLAIN_TYPE", "Point", "Question", "Sweep", "sweep"]

@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from planner.departures import MESSAGE_JOIN_BYTES, phases
 from planner.keeping import PartMemory
+from planner.parallel.regions import held, needed
 from planner.program import Program
-from planner.regions import held, needed
 
 __all__ = ["are_copies"]
 

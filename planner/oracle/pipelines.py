@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import InfeasiblePlanError
-from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.graph.computation_graph import Layer
 from planner.oracle import wires
 from planner.oracle.cases import Case
 from planner.oracle.sizes import Sizes
-from planner.schedule import Schedule
+from planner.parallel.configurations import Configuration
+from planner.parallel.pipeline_schedule import Schedule
 from planner.stages import stage_bounds
 
 __all__ = ["boundaries_s", "pipeline_makespan_s", "planned_bounds"]

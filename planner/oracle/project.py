@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from hwprofiles.units import HOUR_S
-from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering import lower
@@ -24,8 +23,9 @@ from planner.oracle.simulate import Progress, simulate_cases
 from planner.oracle.sizes import Sizes
 from planner.oracle.splits import Split, layer_times
 from planner.oracle.table import Limit, OracleRow, OracleTable, WireRow
+from planner.parallel.configurations import Configuration
+from planner.parallel.strategies import spaces_of
 from planner.stages import balanced
-from planner.strategies import spaces_of
 from planner.topology.network_routes import Network
 
 __all__ = ["memory_reuse", "oracle", "question_of"]

@@ -6,9 +6,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.configurations import part_bounds
 from planner.graph.computation_graph import ComputationGraph, Edge, Layer
 from planner.graph.shapes import Need
+from planner.parallel.configurations import part_bounds
 
 __all__ = ["Sizes", "is_flat"]
 

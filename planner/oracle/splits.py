@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from planner.costs import CostModel, kernel_s
 from planner.graph.computation_graph import LAYER_PHASES, Layer
 from planner.graph.shapes import IN_CHANNEL
-from planner.hybrids import largest_divisor
 from planner.oracle.sizes import Sizes
-from planner.partial_sums import reducing
+from planner.parallel.degrees import largest_divisor
+from planner.parallel.input_channel_split import reducing
 
 __all__ = ["Split", "layer_times"]
 

@@ -11,10 +11,10 @@ from planner.layerwise import find
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.models.registry import load_model
+from planner.parallel.strategies import Strategy, named_strategy, spaces_of
 from planner.program import KINDS, Program
 from planner.replay import replay
 from planner.reproduce.clusters import cluster_of
-from planner.strategies import Strategy, named_strategy, spaces_of
 
 __all__ = ["Bench", "Case", "Outcome"]
 
@@ -76,7 +76,7 @@ class Bench:
 
         Args:
             case: Where it runs.
-            name: ``layerwise``, or a name of ``planner.strategies.NAMED``.
+            name: ``layerwise``, or a name of ``planner.parallel.strategies.NAMED``.
             priced: Case whose prices the strategy is found with, ``case`` unless given.
         """
         key = (case, name, priced or case)

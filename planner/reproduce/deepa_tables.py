@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from planner.configurations import ConfigSpace
 from planner.costs import CostModel
+from planner.parallel.configurations import ConfigSpace
 from planner.reproduce.bench import Bench, Case
 from planner.reproduce.clusters import BUS_BYTES_PER_S
 from planner.reproduce.rows import Row, row, stored

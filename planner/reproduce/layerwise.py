@@ -15,15 +15,15 @@ from operator import mul
 from time import perf_counter
 
 from planner.additive import additive_s
-from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.elimination.depth_first_search import depth_first
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import SearchProblem
 from planner.layerwise import find
+from planner.parallel.configurations import Configuration
+from planner.parallel.strategies import spaces_of
 from planner.reproduce.bench import Bench, Case, Outcome
 from planner.reproduce.rows import Row, Value, row, spread, stored
-from planner.strategies import spaces_of
 
 __all__ = ["CLAIMS", "claim_row", "layerwise_rows"]
 

@@ -15,10 +15,10 @@ from hwprofiles.errors import ConfigError
 from planner.costs import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering import lower
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.program import KINDS, Program
 from planner.readings import ITERATIONS
 from planner.replay import Replay
-from planner.strategies import named_strategy, spaces_of
 from planner.streams.decompose import Decomposed, decompose
 from planner.streams.holding import bounded, held_bytes
 from planner.streams.plan import StreamPlan, replay_streams

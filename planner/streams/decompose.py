@@ -19,8 +19,8 @@ from hwprofiles.compute.occupancy import occupancy
 from planner.costs import CostModel
 from planner.graph.computation_graph import Layer
 from planner.operations.base import ELEMENT_BYTES
+from planner.parallel.regions import held
 from planner.program import KINDS, Program
-from planner.regions import held
 from planner.streams.extension import with_sub_tasks
 
 __all__ = ["Decomposed", "Measured", "decompose", "sub_kernels", "with_measured"]

@@ -23,9 +23,9 @@ from planner.costs import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.graph.layer_paths import dependency_distances
 from planner.lowering import lower
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.program import KINDS, Program
 from planner.readings import ITERATIONS
-from planner.strategies import named_strategy, spaces_of
 from planner.streams.decompose import Decomposed, decompose
 from planner.streams.plan import StreamPlan, pairs_of, replay_streams
 from planner.streams.schedules import check_streams, schedule

@@ -10,14 +10,14 @@ from hwprofiles.errors import DeviceMemoryError, OrreryError
 from planner.additive import additive_s
 from planner.compressed import compressed_of
 from planner.costs import CostModel
-from planner.cut import WHOLE, cut_of
 from planner.graph.computation_graph import ComputationGraph
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.models.registry import load_model
+from planner.parallel.micro_batches import WHOLE, cut_of
+from planner.parallel.strategies import SEARCHED
 from planner.pipeline import strategy_and_cut
 from planner.plan import lowered, make_plan
-from planner.strategies import SEARCHED
 from planner.sweep.point import Point
 
 __all__ = ["Result", "evaluate"]

@@ -18,7 +18,7 @@ from hwprofiles.errors import ConfigError
 from planner.compression import compression
 from planner.exchange import EXCHANGES
 from planner.models.registry import load_model
-from planner.strategies import check_strategy
+from planner.parallel.strategies import check_strategy
 from planner.sweep.point import Point, point_columns
 
 __all__ = ["MOST_POINTS", "Sweep", "read_sweep"]

@@ -10,9 +10,9 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.costs import CostModel
 from planner.lowering import lower
 from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.readings import read
 from planner.replay import replay
-from planner.strategies import named_strategy, spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 from simulator.engines.engine import simulate
 

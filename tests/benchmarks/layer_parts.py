@@ -13,7 +13,6 @@ from torch import nn
 
 from executor.layers.base import Step
 from executor.layers.factory import part_layer
-from planner.configurations import Configuration, space_of
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import Shape
 from planner.operations.checks import position_dims
@@ -22,6 +21,7 @@ from planner.operations.joining import Add
 from planner.operations.linear import Linear
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import Pooling
+from planner.parallel.configurations import Configuration, space_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

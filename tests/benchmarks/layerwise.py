@@ -12,7 +12,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.costs import CostModel
 from planner.layerwise import find
 from planner.models.registry import load_model
-from planner.strategies import NAMED
+from planner.parallel.strategies import NAMED
 
 BARS = [
     ("lenet5", "p100-4x4:nodes=1", 128, 0.005),

@@ -29,8 +29,8 @@ from planner.costs import CostModel
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.recompute import recompute_of
-from planner.strategies import named_strategy, spaces_of
+from planner.parallel.recomputation import recompute_of
+from planner.parallel.strategies import named_strategy, spaces_of
 
 BATCHES = {"lenet5": 256, "alexnet-cifar": 128, "vgg11-cifar": 64, "resnet-cifar": 64}
 STRATEGIES = ("data", "model", "spatial", "owt")

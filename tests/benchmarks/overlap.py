@@ -25,7 +25,7 @@ from executor.session import open_session
 from executor.status import own_status
 from planner.costs import CostModel
 from planner.models.registry import load_model
-from planner.strategies import named_strategy
+from planner.parallel.strategies import named_strategy
 
 MODELS = ("lenet5", "alexnet-cifar", "vgg11-cifar")
 STRATEGIES = ("data", "owt", "spatial")

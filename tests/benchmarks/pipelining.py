@@ -39,8 +39,8 @@ from executor.status import own_status
 from planner.costs import CostModel
 from planner.lowering import lower
 from planner.models.registry import load_model
+from planner.parallel.strategies import spaces_of
 from planner.pipeline import Pipeline, pipeline_strategy
-from planner.strategies import spaces_of
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 OPTIMIZER = OptimizerSpec(learning_rate=0.01, momentum=0.9)

@@ -13,8 +13,8 @@ from planner.costs import CostModel
 from planner.layerwise import find
 from planner.models.registry import load_model
 from planner.near_best import near_best
+from planner.parallel.strategies import NAMED
 from planner.refine import refine
-from planner.strategies import NAMED
 
 CASES = [
     ("alexnet", "p100-4x4", 1024),

@@ -21,11 +21,11 @@ from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
 from planner.compressed import CODED, PLAIN, Compressed
 from planner.costs import CostModel
-from planner.cut import WHOLE, cut_of
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
+from planner.parallel.micro_batches import WHOLE, cut_of
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.program import KINDS
-from planner.strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4

@@ -19,8 +19,8 @@ from executor.session import open_session
 from executor.status import own_status
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel
+from planner.parallel.strategies import named_strategy
 from planner.program import KINDS
-from planner.strategies import named_strategy
 
 pytestmark = [
     pytest.mark.gpu,

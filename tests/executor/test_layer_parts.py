@@ -15,7 +15,6 @@ from executor.layers.base import Step
 from executor.layers.factory import parameter_box, part_layer
 from hwprofiles.errors import ConfigError
 from planner import weight_gradients
-from planner.configurations import ConfigSpace, Configuration, space_of
 from planner.operations.checks import ACTIVATIONS
 from planner.operations.convolution import Convolution
 from planner.operations.dropout import Dropout
@@ -24,6 +23,7 @@ from planner.operations.linear import Linear
 from planner.operations.loss import Loss
 from planner.operations.normalisation import BatchNorm, LocalResponseNorm
 from planner.operations.pooling import GlobalPooling, Pooling
+from planner.parallel.configurations import ConfigSpace, Configuration, space_of
 
 NEVER = 10**9
 PRODUCTS = (

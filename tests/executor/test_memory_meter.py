@@ -16,8 +16,8 @@ from executor.status import own_status
 from planner.costs import CostModel
 from planner.lowering import lower
 from planner.models.registry import load_model
-from planner.recompute import Recompute
-from planner.strategies import named_strategy, spaces_of
+from planner.parallel.recomputation import Recompute
+from planner.parallel.strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(200)
 RANKS = 2

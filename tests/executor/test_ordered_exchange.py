@@ -14,8 +14,8 @@ from executor.status import own_status
 from planner.costs import CostModel
 from planner.exchange_order import in_order, ordered, sliced
 from planner.models.builder import ModelBuilder
+from planner.parallel.strategies import named_strategy
 from planner.program import KINDS
-from planner.strategies import named_strategy
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4

@@ -14,8 +14,8 @@ from executor.status import RankState
 from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from planner.cut import asked_cut
 from planner.models.registry import load_model
+from planner.parallel.micro_batches import asked_cut
 from planner.plan import lower_plan, make_plan
 
 pytestmark = pytest.mark.timeout(200)

@@ -13,12 +13,12 @@ from executor.boxes import whole_box
 from executor.initial import initial_parameters
 from executor.layers.base import Step
 from executor.layers.factory import parameter_box, part_layer
-from planner.configurations import Configuration
 from planner.operations.checks import ACTIVATIONS
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
-from planner.partial_sums import expanded
-from planner.strategies import spaces_of
+from planner.parallel.configurations import Configuration
+from planner.parallel.input_channel_split import expanded
+from planner.parallel.strategies import spaces_of
 
 small = st.integers(1, 3)
 

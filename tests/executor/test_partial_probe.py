@@ -14,9 +14,9 @@ from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel
 from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy
 from planner.plan import lowered, make_plan
 from planner.program import KINDS
-from planner.strategies import named_strategy
 
 
 def test_slices_are_measured_beside_whole_layers():

@@ -16,16 +16,16 @@ from executor.session import open_session
 from executor.status import own_status
 from planner.applied import applied
 from planner.compressed import PLAIN, Compressed
-from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.cut import WHOLE, cut_of
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct
-from planner.partial_sums import slices_of
+from planner.parallel.configurations import Configuration
+from planner.parallel.input_channel_split import slices_of
+from planner.parallel.micro_batches import WHOLE, cut_of
+from planner.parallel.strategies import named_strategy
 from planner.program import KINDS
-from planner.strategies import named_strategy
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4

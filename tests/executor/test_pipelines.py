@@ -15,16 +15,16 @@ from executor.boxes import whole_box
 from executor.data.load import load_data
 from executor.measurement import join
 from executor.optimizers import OptimizerSpec
-from planner.configurations import Configuration, offered
 from planner.costs import CostModel
-from planner.cut import Cut, schedule_of
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
+from planner.parallel.configurations import Configuration, offered
+from planner.parallel.micro_batches import Cut, schedule_of
+from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
+from planner.parallel.strategies import spaces_of
 from planner.pipeline import Pipeline, pipeline_strategy
 from planner.program import KINDS
-from planner.schedule import BACKWARD, FORWARD
-from planner.strategies import spaces_of
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS, BATCH = 4, 8

@@ -21,8 +21,8 @@ from planner.costs import CostModel, part_times
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.regions import held
-from planner.strategies import named_strategy, spaces_of
+from planner.parallel.regions import held
+from planner.parallel.strategies import named_strategy, spaces_of
 
 FACTS = DeviceFacts(
     name="core", threads=1, memory_bytes=2.0**30, multiprocessors=1, arithmetic="float32", peak_flop_per_s=1e10,

@@ -4,14 +4,14 @@ import pytest
 from plans import cluster_of, residual_block
 from ranks import options, pool_of, train, whole
 
-from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.cut import WHOLE, Cut
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
+from planner.parallel.configurations import Configuration
+from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.recomputation import KEEP, Recompute
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.program import KINDS
-from planner.recompute import KEEP, Recompute
-from planner.strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(200)
 RANKS, BATCH = 2, 8

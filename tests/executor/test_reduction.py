@@ -18,7 +18,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.costs import CostModel
 from planner.departures import PAIR_BYTES
 from planner.models.builder import ModelBuilder
-from planner.strategies import named_strategy
+from planner.parallel.strategies import named_strategy
 from simulator.collectives.schemes import ALL_REDUCES
 
 pytestmark = pytest.mark.timeout(120)

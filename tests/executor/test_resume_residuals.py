@@ -10,11 +10,11 @@ from executor.resume import Checkpoints
 from executor.session import open_session
 from executor.status import own_status
 from planner.compressed import PLAIN, Compressed
-from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
-from planner.strategies import named_strategy, spaces_of
+from planner.parallel.configurations import Configuration
+from planner.parallel.strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(200)
 RANKS, STEPS, BREAK = 4, 6, 3

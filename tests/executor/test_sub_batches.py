@@ -17,13 +17,13 @@ from executor.data.load import load_data
 from executor.measurement import join
 from executor.optimizers import OptimizerSpec
 from executor.random import key_of, uniform
-from planner.configurations import Configuration, offered
 from planner.costs import CostModel
-from planner.cut import Cut, cut_of, interleaved
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
+from planner.parallel.configurations import Configuration, offered
+from planner.parallel.micro_batches import Cut, cut_of, interleaved
+from planner.parallel.strategies import spaces_of
 from planner.program import KINDS
-from planner.strategies import spaces_of
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS, BATCH = 4, 12

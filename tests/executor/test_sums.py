@@ -7,7 +7,7 @@ from executor.rank_program import RankProgram, messages_of
 from executor.sums import JOIN_BYTES, MOST_JOIN_BYTES, joined_sums, longest_bytes
 from planner.costs import CostModel
 from planner.models.registry import load_model
-from planner.strategies import named_strategy
+from planner.parallel.strategies import named_strategy
 
 
 @pytest.mark.parametrize(

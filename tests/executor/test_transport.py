@@ -14,8 +14,8 @@ from executor.recorder import Recorder
 from executor.transport import GlooTransport
 from planner.costs import CostModel
 from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy
 from planner.program import KINDS
-from planner.strategies import named_strategy
 
 pytestmark = pytest.mark.timeout(120)
 ITERATIONS = 4

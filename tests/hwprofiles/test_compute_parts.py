@@ -15,7 +15,7 @@ from hwprofiles.errors import ConfigError
 from planner.costs import CostModel, kernel_s, part_times
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.registry import load_model
-from planner.strategies import named_strategy, spaces_of
+from planner.parallel.strategies import named_strategy, spaces_of
 
 GRAPH = load_model("lenet5", batch=64)
 CONV = GRAPH.layers[GRAPH.index["conv2"]]

@@ -1,10 +1,10 @@
 """What the tests of compression in plans share."""
 
 from planner.compressed import PLAIN
-from planner.cut import WHOLE
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
-from planner.strategies import spaces_of
+from planner.parallel.micro_batches import WHOLE
+from planner.parallel.strategies import spaces_of
 
 
 def lowered(model, strategy, compressed=PLAIN, cut=WHOLE, **options):

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
-from planner.configurations import Configuration, offered
 from planner.costs import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.strategies import spaces_of
+from planner.parallel.configurations import Configuration, offered
+from planner.parallel.strategies import spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 
 SMALL_MODELS = ("lenet5", "alexnet", "conv1d", "cosmoflow", "vgg11", "resnet18")

@@ -4,11 +4,11 @@ import math
 
 from planner.applied import applied
 from planner.compressed import PLAIN
-from planner.configurations import Configuration, offered
-from planner.cut import WHOLE
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
-from planner.partial_sums import in_order, reducing
+from planner.parallel.configurations import Configuration, offered
+from planner.parallel.input_channel_split import in_order, reducing
+from planner.parallel.micro_batches import WHOLE
 
 
 def choices(layer, count):

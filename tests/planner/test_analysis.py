@@ -11,9 +11,9 @@ from planner.analysis import analyse, resource_uses
 from planner.costs import CostModel
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy
 from planner.program_path import program_path
 from planner.replay import replay
-from planner.strategies import named_strategy
 
 
 def replayed(strategy, *, model="lenet5", spec="titanx-4", count=4, batch=64, **options):

@@ -15,11 +15,11 @@ from planner.costs import CostModel
 from planner.lower_bound import iteration_bound
 from planner.memory import peak_memory_bytes
 from planner.models.registry import load_model
+from planner.parallel.strategies import NAMED, named_strategy
 from planner.pipeline import strategy_and_cut
 from planner.plan import lowered, make_plan
 from planner.plan_file import save_plan
 from planner.replay import replay
-from planner.strategies import NAMED, named_strategy
 
 EVERY = (*NAMED, "layerwise")
 

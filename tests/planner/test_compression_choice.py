@@ -17,18 +17,18 @@ from planner.compressed import PLAIN, Compressed, compressed_of
 from planner.compression import compression_names
 from planner.compression_choice import pays
 from planner.costs import CostModel
-from planner.cut import WHOLE
 from planner.graph_export import write_replayed_graph
 from planner.keeping import Keeping
 from planner.lower_bound import iteration_bound
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.models.registry import load_model
+from planner.parallel.micro_batches import WHOLE
+from planner.parallel.recomputation import recompute_of
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lower_plan, make_plan
 from planner.plan_file import load_plan, save_plan
-from planner.recompute import recompute_of
 from planner.replay import replay
-from planner.strategies import named_strategy, spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9

@@ -14,16 +14,16 @@ from planner.coded_exchange import coded_sum
 from planner.coding import GRADIENTS, Coding, coding_s
 from planner.compressed import PLAIN, Compressed, takes
 from planner.compression import compression
-from planner.configurations import Configuration, offered
 from planner.costs import CostModel
-from planner.cut import WHOLE, Cut
 from planner.exchange import EXCHANGES
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import buffers
 from planner.models.registry import load_model
+from planner.parallel.configurations import Configuration, offered
+from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.strategies import named_strategy
 from planner.program import KINDS
 from planner.replay import replay
-from planner.strategies import named_strategy
 
 SAME = 1e-9
 FORWARD, UPDATE, COMPRESS, DECOMPRESS, TRANSFER, COLLECTIVE = (

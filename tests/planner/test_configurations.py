@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from plans import inception_module
 
 from hwprofiles.errors import ConfigError
-from planner.configurations import Configuration, offered, part_bounds, placed, space_of
 from planner.graph.shapes import Shape
 from planner.models.registry import load_model
+from planner.parallel.configurations import Configuration, offered, part_bounds, placed, space_of
 
 DIMS = ("sample", "channel", "height", "width")
 shapes = st.tuples(*[st.integers(1, 12)] * 4).map(lambda sizes: Shape(DIMS, sizes))

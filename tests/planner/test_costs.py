@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
-from planner.configurations import Configuration, offered, space_of
 from planner.costs import CostModel
 from planner.elimination.search_problem import evaluate
 from planner.exchange import exchange_s
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.strategies import spaces_of
+from planner.parallel.configurations import Configuration, offered, space_of
+from planner.parallel.strategies import spaces_of
 from planner.topology.network_routes import network_of
 from simulator.collectives.schemes import ALL_REDUCES
 

@@ -9,14 +9,14 @@ from plans import SMALL_MODELS, cluster_of, inception_module, program_of, residu
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
-from planner.configurations import Configuration, offered
 from planner.costs import CostModel
-from planner.cut import WHOLE, Cut, asked_cut, cut_of
 from planner.lowering import lower
 from planner.models.registry import load_model
+from planner.parallel.configurations import Configuration, offered
+from planner.parallel.micro_batches import WHOLE, Cut, asked_cut, cut_of
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.program import KINDS
 from planner.replay import replay
-from planner.strategies import named_strategy, spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 
 

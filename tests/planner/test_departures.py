@@ -3,13 +3,13 @@
 import numpy as np
 from plans import cluster_of
 
-from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.departures import Departures, phases, program_order
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
+from planner.parallel.configurations import Configuration
+from planner.parallel.strategies import spaces_of
 from planner.program import KINDS
-from planner.strategies import spaces_of
 
 
 def program():

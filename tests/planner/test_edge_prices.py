@@ -12,9 +12,9 @@ from planner import edge_prices
 from planner.additive import additive_s
 from planner.costs import CostModel
 from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lowered
 from planner.program import KINDS
-from planner.strategies import named_strategy, spaces_of
 from planner.topology import network_routes as network
 from simulator.graph import memory_need
 

@@ -12,11 +12,11 @@ from planner.costs import CostModel
 from planner.exchange_order import in_order, ordered, sliced
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy
 from planner.plan import lower_plan, lowered, make_plan
 from planner.plan_file import load_plan, save_plan
 from planner.program import KINDS
 from planner.replay import replay
-from planner.strategies import named_strategy
 
 UPDATE, FORWARD = KINDS.index("update"), KINDS.index("forward")
 

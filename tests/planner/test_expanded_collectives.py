@@ -9,17 +9,17 @@ from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, star
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
-from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.exchange import EXCHANGES, chosen, exchange_s
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
+from planner.parallel.configurations import Configuration
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan
 from planner.program import KINDS
 from planner.replay import replay
-from planner.strategies import named_strategy, spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9

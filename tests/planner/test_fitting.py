@@ -9,15 +9,15 @@ from plans import cluster_of
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import DeviceMemoryError
 from planner.costs import CostModel
-from planner.cut import WHOLE, Cut
 from planner.fitting import nearest_change
 from planner.keeping import MOMENTUM
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.models.registry import load_model
+from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.recomputation import SEGMENTS, recompute_of
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lowered
-from planner.recompute import SEGMENTS, recompute_of
-from planner.strategies import named_strategy, spaces_of
 
 COUNT = 4
 

@@ -12,14 +12,14 @@ from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
 from planner.applied import applied
 from planner.costs import CostModel
-from planner.groups import grouped_devices
-from planner.hybrids import Hybrid, hybrid_of, split_list
 from planner.lowering import lower
 from planner.models.registry import load_model
+from planner.parallel.degrees import Hybrid, hybrid_of, split_list
+from planner.parallel.device_groups import grouped_devices
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.pipeline import Pipeline, strategy_and_cut
 from planner.plan import make_plan
 from planner.replay import replay
-from planner.strategies import named_strategy, spaces_of
 from planner.topology.network_routes import network_of
 
 

@@ -9,7 +9,7 @@ from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import evaluate
 from planner.layerwise import find
 from planner.models.registry import load_model
-from planner.strategies import NAMED, named_strategy, spaces_of
+from planner.parallel.strategies import NAMED, named_strategy, spaces_of
 
 CASES = [
     ("lenet5", "p100-4x4:nodes=1", 128),

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from plans import cluster_of, inception_module, program_of, random_strategy, residual_block, small_graphs
 
 from planner.additive import additive_s
-from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.graph.computation_graph import Parameter
 from planner.models.builder import ModelBuilder
 from planner.operations.normalisation import BatchNorm
+from planner.parallel.configurations import Configuration
+from planner.parallel.strategies import named_strategy
 from planner.program import KINDS
 from planner.replay import replay
-from planner.strategies import named_strategy
 from simulator.collectives.schemes import ALL_REDUCES
 
 

@@ -6,9 +6,7 @@ from plans import cluster_of, program_of
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.buffers import BUFFERS
-from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.cut import Cut
 from planner.keeping import Keeping
 from planner.lives import Lives
 from planner.lowering import lower
@@ -16,10 +14,12 @@ from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import memory_curve
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
+from planner.parallel.configurations import Configuration
+from planner.parallel.micro_batches import Cut
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lowered
 from planner.replay import replay
 from planner.stage_memory import surely_needed_bytes
-from planner.strategies import named_strategy, spaces_of
 
 
 def counted():

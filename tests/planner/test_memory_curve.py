@@ -12,14 +12,14 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import InfeasiblePlanError
 from planner.buffers import BUFFERS
 from planner.costs import CostModel
-from planner.cut import Cut
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import memory_curve, replay_that_fits
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
+from planner.parallel.micro_batches import Cut
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.replay import replay
-from planner.strategies import named_strategy, spaces_of
 
 
 def counted():

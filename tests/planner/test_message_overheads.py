@@ -12,10 +12,10 @@ from hwprofiles.devices.message_overhead import MessageOverhead
 from hwprofiles.errors import ConfigError
 from planner.costs import CostModel
 from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy
 from planner.program import KINDS
 from planner.readings import read
 from planner.replay import replay
-from planner.strategies import named_strategy
 from simulator.engines.engine import simulate
 
 ENGINES = ["compiled", "simpy"]

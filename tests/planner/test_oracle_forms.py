@@ -15,9 +15,9 @@ from planner.oracle import forms, project, wires
 from planner.oracle.options import OracleOptions
 from planner.oracle.project import oracle
 from planner.oracle.sizes import Sizes
-from planner.regions import held, needed
+from planner.parallel.regions import held, needed
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.stages import balanced
-from planner.strategies import named_strategy, spaces_of
 from planner.topology.network_routes import network_of
 
 B, D, DELTA = 8, 80, 4

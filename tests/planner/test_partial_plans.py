@@ -10,15 +10,15 @@ from planner.applied import applied
 from planner.coded_exchange import exchange_choices
 from planner.compare import compare
 from planner.compressed import Compressed
-from planner.configurations import Configuration
 from planner.costs import CostModel
-from planner.cut import cut_of
 from planner.models.builder import ModelBuilder
 from planner.operations.partial import PartialSum
+from planner.parallel.configurations import Configuration
+from planner.parallel.micro_batches import cut_of
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lower_plan, lowered, make_plan
 from planner.plan_file import load_plan, save_plan
 from planner.replay import replay
-from planner.strategies import named_strategy, spaces_of
 
 # Plans
 

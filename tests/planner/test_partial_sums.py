@@ -14,19 +14,19 @@ from hwprofiles.compute.compute_profile import MeasuredParts
 from planner.additive import additive_s
 from planner.applied import applied
 from planner.compressed import Compressed
-from planner.configurations import Configuration
 from planner.costs import CostModel, kernel_s
-from planner.cut import Cut
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct
 from planner.oracle.forms import activation_exchange_s
 from planner.oracle.options import OracleOptions
 from planner.oracle.project import oracle
-from planner.partial_sums import expanded, slices_of
+from planner.parallel.configurations import Configuration
+from planner.parallel.input_channel_split import expanded, slices_of
+from planner.parallel.micro_batches import Cut
+from planner.parallel.strategies import ALIASES, NAMED, named_strategy, strategy_names
 from planner.program import KINDS
 from planner.replay import replay
-from planner.strategies import ALIASES, NAMED, named_strategy, strategy_names
 from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9

@@ -10,18 +10,18 @@ from plans import SMALL_MODELS, cluster_of, star
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.additive import additive_s, additive_terms
-from planner.configurations import Configuration, offered
 from planner.costs import CostModel
-from planner.cut import Cut
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
+from planner.parallel.configurations import Configuration, offered
+from planner.parallel.micro_batches import Cut
+from planner.parallel.strategies import spaces_of
 from planner.pipeline import Pipeline
 from planner.plan import lower_plan, make_plan
 from planner.plan_file import load_plan, save_plan
 from planner.program import KINDS
 from planner.replay import replay
-from planner.strategies import spaces_of
 
 
 @st.composite

@@ -10,9 +10,9 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
 from planner.costs import CostModel
 from planner.models.registry import load_model
+from planner.parallel.strategies import NAMED, named_strategy, spaces_of
 from planner.plan import layerwise, lower_plan, lowered, make_plan
 from planner.replay import replay
-from planner.strategies import NAMED, named_strategy, spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from plans import cluster_of
 
 from hwprofiles.errors import ConfigError
-from planner.cut import Cut, cut_of
 from planner.models.registry import load_model
+from planner.parallel.micro_batches import Cut, cut_of
+from planner.parallel.strategies import named_strategy
 from planner.plan import Plan, lower_plan, make_plan
 from planner.plan_file import VERSION, load_plan, save_plan
-from planner.strategies import named_strategy
 
 
 @pytest.fixture(scope="module")

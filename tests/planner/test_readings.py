@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from plans import cluster_of, program_of, questions
 
-from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.models.builder import ModelBuilder
+from planner.parallel.configurations import Configuration
+from planner.parallel.strategies import named_strategy
 from planner.readings import read
-from planner.strategies import named_strategy
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import alone_s
 

@@ -11,7 +11,6 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
 from planner.compare import compare
-from planner.configurations import Configuration
 from planner.costs import CostModel
 from planner.elimination.k_best import k_best
 from planner.layerwise import find
@@ -21,11 +20,12 @@ from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.moves import Moves
 from planner.near_best import near_best
+from planner.parallel.configurations import Configuration
+from planner.parallel.strategies import NAMED, named_strategy
 from planner.plan import layerwise, make_plan, refined
 from planner.readings import read
 from planner.refine import refine
 from planner.replay import replay
-from planner.strategies import NAMED, named_strategy
 
 
 @given(question=questions())

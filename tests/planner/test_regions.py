@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import inception_module, small_graphs
 
-from planner.configurations import offered
 from planner.models.builder import ModelBuilder
-from planner.regions import held, layouts_of, needed
+from planner.parallel.configurations import offered
+from planner.parallel.regions import held, layouts_of, needed
 
 WAYS = 6
 

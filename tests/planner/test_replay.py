@@ -14,8 +14,8 @@ from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
 from planner.costs import CostModel
 from planner.models.registry import load_model, model_names
+from planner.parallel.strategies import NAMED, named_strategy
 from planner.replay import replay
-from planner.strategies import NAMED, named_strategy
 from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles.errors import ConfigError
-from planner.schedule import BACKWARD, FORWARD, KINDS, Event, Schedule
+from planner.parallel.pipeline_schedule import BACKWARD, FORWARD, KINDS, Event, Schedule
 
 ONE_EACH = ["1f1b", "gpipe"]
 WHOLE = [*ONE_EACH, "interleaved"]

@@ -7,9 +7,9 @@ from plans import cluster_of, program_of
 
 from planner.costs import CostModel
 from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy
 from planner.replay import replay
 from planner.sensitivity import faster, sensitivities
-from planner.strategies import named_strategy
 
 MODELS = ("data", "model", "owt", "spatial")
 

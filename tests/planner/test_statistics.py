@@ -14,7 +14,6 @@ from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
 from planner.additive import additive_s
-from planner.configurations import Configuration
 from planner.costs import BATCH_NORMS, CostModel, part_times
 from planner.exchange import EXCHANGES
 from planner.layerwise import find
@@ -25,12 +24,13 @@ from planner.memory_curve import buffers
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.moves import Moves
+from planner.parallel.configurations import Configuration
+from planner.parallel.strategies import NAMED, named_strategy, spaces_of
 from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan
 from planner.program import KINDS
 from planner.readings import read
 from planner.replay import replay
-from planner.strategies import NAMED, named_strategy, spaces_of
 
 SAME = 1e-9
 FORWARD, ACTIVATION_GRADIENT, WEIGHT_GRADIENT, TRANSFER, COLLECTIVE = (

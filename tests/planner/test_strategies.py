@@ -6,9 +6,9 @@ from math import prod
 import pytest
 
 from hwprofiles.errors import ConfigError
-from planner.configurations import Configuration, offered, space_of
 from planner.models.registry import load_model
-from planner.strategies import NAMED, named_strategy, spaces_of, strategy_names
+from planner.parallel.configurations import Configuration, offered, space_of
+from planner.parallel.strategies import NAMED, named_strategy, spaces_of, strategy_names
 
 COUNT = 4
 

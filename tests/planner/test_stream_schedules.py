@@ -15,9 +15,9 @@ from planner.costs import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.program import KINDS
 from planner.readings import read
-from planner.strategies import named_strategy, spaces_of
 from planner.streams.compare import Question, compare_schedules, one_device, whole_program, work_of
 from planner.streams.decompose import decompose, with_measured
 from planner.streams.holding import bounded, held_bytes, needed_bytes

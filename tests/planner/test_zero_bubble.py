@@ -7,9 +7,9 @@ from plans import cluster_of
 from planner.costs import CostModel
 from planner.lowering import lower
 from planner.models.registry import load_model
+from planner.parallel.strategies import spaces_of
 from planner.pipeline import Pipeline, pipeline_strategy
 from planner.replay import replay
-from planner.strategies import spaces_of
 
 
 def pipeline(model, batch, stages, micro_batches, schedule):

@@ -10,11 +10,11 @@ import yaml
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
-from planner.configurations import ConfigSpace, Configuration, placed
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
-from planner.hybrids import grid_of, hybrid_of, hybrid_strategy, is_hybrid, largest_divisor
-from planner.partial_sums import check_configuration, in_order, reducing, space_in
+from planner.parallel.configurations import ConfigSpace, Configuration, placed
+from planner.parallel.degrees import grid_of, hybrid_of, hybrid_strategy, is_hybrid, largest_divisor
+from planner.parallel.input_channel_split import check_configuration, in_order, reducing, space_in
 
 __all__ = [
     "ALIASES",

@@ -17,9 +17,9 @@ from itertools import pairwise
 import numpy as np
 
 from hwprofiles.errors import ConfigError
-from planner.cut import Cut
 from planner.graph.computation_graph import ComputationGraph
 from planner.operations.base import Part
+from planner.parallel.micro_batches import Cut
 
 __all__ = ["KEEP", "SEGMENTS", "Recompute", "frontiers", "recompute_of", "segments_of"]
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass, fields
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
-from planner.configurations import Configuration
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
-from planner.groups import grouped_devices
-from planner.partial_sums import in_order, reducing
+from planner.parallel.configurations import Configuration
+from planner.parallel.device_groups import grouped_devices
+from planner.parallel.input_channel_split import in_order, reducing
 
 __all__ = [
     "Hybrid",

@@ -12,12 +12,12 @@ all-gather).  So transfers, prices, replay and runs need to know no more than gr
 from collections.abc import Mapping
 
 from hwprofiles.errors import ConfigError
-from planner.configurations import LETTERS, ConfigSpace, Configuration, space_of
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
 from planner.operations.partial import PartialProduct, PartialSum, Reducing
+from planner.parallel.configurations import LETTERS, ConfigSpace, Configuration, space_of
 
 __all__ = ["check_configuration", "expanded", "in_order", "reducing", "slices_of", "space_in"]
 

@@ -28,7 +28,7 @@ class Configuration:
 
     Parts are numbered in row-major order of the output's dimensions (sample slowest), so that
     neighbours in space get neighbouring devices.  ``in_channel``, behind ``channel`` in that order, splits the input
-    channels of a layer that sums over them (``planner.partial_sums``).
+    channels of a layer that sums over them (``planner.parallel.input_channel_split``).
     """
 
     degrees: Mapping[str, int]

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hwprofiles.errors import ConfigError
-from planner.configurations import ConfigSpace, space_of
 from planner.graph.computation_graph import ComputationGraph
-from planner.schedule import KINDS, Schedule
+from planner.parallel.configurations import ConfigSpace, space_of
+from planner.parallel.pipeline_schedule import KINDS, Schedule
 
 __all__ = ["ORDERS", "WHOLE", "Cut", "asked_cut", "cut_of", "interleaved", "schedule_of", "sub_spaces"]
 
@@ -40,7 +40,7 @@ class Cut:
     first: int = 0
     """Index of the first layer that takes them; all after it do."""
     order: str = "each"
-    """One of ``ORDERS``, or of ``planner.schedule.KINDS``."""
+    """One of ``ORDERS``, or of ``planner.parallel.pipeline_schedule.KINDS``."""
     stages: tuple[int, ...] = ()
     """Index of the first layer of each stage of these layers, in order; none: they are one stage."""
     update_each: bool = False

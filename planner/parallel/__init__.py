@@ -1,0 +1,1 @@
+"""How a network is split: configurations, regions, strategies, micro-batches, schedules, recomputation."""
