@@ -11,7 +11,7 @@ from executor.boxes import Box
 from executor.compression.base import DataType
 from executor.compression.registry import data_type
 from executor.rank_program import Message, RankProgram
-from planner.compression import Compression
+from planner.compression.data_types import Compression
 
 __all__ = ["MessageCodes", "coder_of"]
 

@@ -15,7 +15,7 @@ from executor.rank_program import RankProgram
 from executor.recorder import Recorder
 from executor.reduction import Reducer, total
 from executor.sums import Chain
-from planner.compression import Compression
+from planner.compression.data_types import Compression
 from planner.program import KINDS
 
 __all__ = ["CodedSum"]

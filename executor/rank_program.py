@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from executor.boxes import Box
 from executor.samples import Samples
-from planner.compression import Compression
+from planner.compression.data_types import Compression
 from planner.departures import MESSAGE_JOIN_BYTES, phases
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.parallel.configurations import ConfigSpace

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from executor.options import JOIN_BYTES
 from executor.rank_program import RankProgram
-from planner.compression import Compression
+from planner.compression.data_types import Compression
 
 __all__ = ["JOIN_BYTES", "MOST_JOIN_BYTES", "Chain", "chains_of", "joined_sums", "longest_bytes"]
 

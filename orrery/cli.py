@@ -125,7 +125,7 @@ def plan(
 ) -> None:
     """Find how every layer is split, and write the plan."""
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from planner.compressed import compressed_of
+    from planner.compression.settings import compressed_of
     from planner.models.registry import load_model
     from planner.parallel.micro_batches import asked_cut
     from planner.pipeline import asked_pipeline

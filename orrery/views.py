@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hwprofiles.catalogue.cluster_catalogue import ClusterSummary
     from orrery.stored_plan import StoredPlan
     from planner.comparison import Comparison
-    from planner.compressed import Compressed
+    from planner.compression.settings import Compressed
     from planner.plan import Plan
     from planner.replay import Replay
     from planner.reproduce.rows import Row

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from planner.applied import applied
 from planner.coded_exchange import coded_choices
-from planner.compressed import PLAIN, Compressed
+from planner.compression.settings import PLAIN, Compressed
 from planner.costs import CostModel
 from planner.edge_prices import edge_prices
 from planner.elimination.search_problem import evaluate

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from hwprofiles.errors import ConfigError
-from planner.compressed import Compressed
+from planner.compression.settings import Compressed
 from planner.exchange_order import check_exchange_order
 from planner.keeping import Keeping
 from planner.parallel.micro_batches import Cut

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from planner.applied import applied
 from planner.coding import GRADIENTS, Coding, coding_s
-from planner.compressed import AUTO, PLAIN, Compressed, check_exchange, takes
-from planner.compression import Compression
+from planner.compression.data_types import Compression
+from planner.compression.settings import AUTO, PLAIN, Compressed, check_exchange, takes
 from planner.costs import CostModel
 from planner.exchange import Choice, considered, exchange_s, layer_choice, replica_groups
 from planner.parallel.configurations import ConfigSpace

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.compute.compute_profile import CODING_PLACES, CODING_TASKS, ComputeProfile
 from hwprofiles.compute.kernels import Kernels
-from planner.compression import Compression
+from planner.compression.data_types import Compression
 from planner.costs import CostModel
 from planner.parallel.regions import Pieces
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from hwprofiles.errors import InfeasiblePlanError
 from planner.applied import applied
-from planner.compressed import Compressed
+from planner.compression.settings import Compressed
 from planner.costs import CostModel
 from planner.keeping import MOMENTUM, Keeping
 from planner.lowering import lower

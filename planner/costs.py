@@ -20,7 +20,7 @@ from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
-from planner.compression import check_coding
+from planner.compression.data_types import check_coding
 from planner.elimination.search_problem import SearchProblem, TensorCost
 from planner.exchange import exchange_s
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Edge, Layer

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.coding import ACTIVATIONS, coding_s, decoding_of, encoding_of
-from planner.compressed import PLAIN, Compressed
-from planner.compression import Compression
+from planner.compression.data_types import Compression
+from planner.compression.settings import PLAIN, Compressed
 from planner.costs import CostModel, EdgeTable
 from planner.graph.computation_graph import Edge
 from planner.parallel.configurations import ConfigSpace

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
-from planner.compressed import AUTO
+from planner.compression.settings import AUTO
 from planner.graph.computation_graph import Layer
 from planner.parallel.configurations import ConfigSpace
 from planner.topology.network_routes import Network

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from planner.coded_exchange import coded_choice, coded_sum, groups_of
 from planner.coding import GRADIENTS, Coding, coding_s
-from planner.compressed import Compressed
-from planner.compression import Compression
+from planner.compression.data_types import Compression
+from planner.compression.settings import Compressed
 from planner.costs import CostModel
 from planner.exchange import chosen, group_rounds
 from planner.parallel.configurations import ConfigSpace

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.coding import ACTIVATIONS, coding_s, decoding_of, encoding_of
-from planner.compressed import Compressed
+from planner.compression.settings import Compressed
 from planner.costs import CostModel
 from planner.graph.computation_graph import Edge
 from planner.parallel.regions import Pieces

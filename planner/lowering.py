@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
-from planner.compressed import PLAIN, Compressed
+from planner.compression.settings import PLAIN, Compressed
 from planner.costs import CostModel, part_times
 from planner.graph.computation_graph import Edge
 from planner.lowered_exchange import Exchanges

@@ -10,7 +10,7 @@ from planner.additive import additive_s
 from planner.applied import applied
 from planner.asked import Asked
 from planner.coded_exchange import exchange_choices
-from planner.compressed import PLAIN, Compressed, compressed_of
+from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.compression_choice import pays
 from planner.costs import CostModel
 from planner.edge_prices import check_messages
@@ -274,7 +274,7 @@ def make_plan(
         cut: Which layers take the mini-batch in sub-batches (``planner.parallel.micro_batches.cut_of``); none for ``layerwise``, and for
             ``pipeline``, which makes its own.
         pipeline: What is asked of the strategy ``pipeline``.
-        compressed: What travels as codes (``planner.compressed.compressed_of``); nothing for ``layerwise``.
+        compressed: What travels as codes (``planner.compression.settings.compressed_of``); nothing for ``layerwise``.
         where_it_pays: Compress only what shortens the simulated iteration (``planner.compression_choice.pays``).
         recompute: Which activations are computed again (``planner.parallel.recomputation.recompute_of``); none for ``layerwise``.
         optimizer: Whose state must fit: one of ``planner.keeping.OPTIMIZERS``.

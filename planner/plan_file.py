@@ -10,7 +10,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hwprofiles.errors import ConfigError
-from planner.compressed import Compressed
+from planner.compression.settings import Compressed
 from planner.exchange import Choice
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import Cut

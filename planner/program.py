@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.compressed import Compressed
+from planner.compression.settings import Compressed
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.micro_batches import Cut

@@ -7,7 +7,7 @@ from executor.accuracy.question import FLOAT32, Case, Question
 from executor.lowered import check_program
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.compressed import compressed_of
+from planner.compression.settings import compressed_of
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model
 from planner.operations.normalisation import BatchNorm

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from executor.optimizer_spec import OptimizerSpec
 from hwprofiles.errors import ConfigError
-from planner.compression import compression
+from planner.compression.data_types import compression
 
 __all__ = ["FLOAT32", "MODES", "Case", "Question"]
 

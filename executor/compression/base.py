@@ -9,7 +9,7 @@ from torch import Tensor
 
 from executor.compression import cpu_kernels, torch_kernels
 from hwprofiles.errors import ConfigError
-from planner.compression import Compression
+from planner.compression.data_types import Compression
 
 __all__ = ["DataType", "Encoded", "check_finite"]
 

@@ -17,7 +17,7 @@ from executor.compression.published import published_type
 from executor.compression.registry import data_type
 from executor.compression.table_types import TableType
 from hwprofiles.errors import ConfigError
-from planner.compression import compression
+from planner.compression.data_types import compression
 from planner.eight_bit.tables import read_table
 from planner.reproduce.answers import Claim, Found
 

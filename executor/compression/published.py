@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from executor.compression.table_types import TableType
 from executor.compression.tables import POSITIVE, Table, table_with
 from hwprofiles.errors import ConfigError
-from planner.compression import compression
+from planner.compression.data_types import compression
 
 __all__ = ["PUBLISHED", "published_type"]
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from executor.compression.base import DataType
 from executor.compression.baselines import FloatType, OneBit, Threshold
 from executor.compression.table_types import TableType
-from planner.compression import Compression, compression
+from planner.compression.data_types import Compression, compression
 
 __all__ = ["DATA_TYPES", "data_type"]
 
@@ -20,14 +20,14 @@ DATA_TYPES: Mapping[str, type[DataType]] = {
     "bfloat16": FloatType,
     "float32": FloatType,
 }
-"""What encodes each type that ``planner.compression`` names."""
+"""What encodes each type that ``planner.compression.data_types`` names."""
 
 
 def data_type(spec: str | Compression, **parameters: object) -> DataType:
     """Make a data type.
 
     Args:
-        spec: As for ``planner.compression.compression``, or what it returned.
+        spec: As for ``planner.compression.data_types.compression``, or what it returned.
         parameters: As there; none where ``spec`` is no text.
 
     Raises:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hwprofiles.errors import ConfigError
-from planner.compression import Compression
+from planner.compression.data_types import Compression
 
 __all__ = ["POSITIVE", "Table", "table_of", "table_with", "values_of"]
 

@@ -12,7 +12,7 @@ from executor.compression.registry import data_type
 from executor.devices import Device, Mark
 from executor.probe.rows import Samples
 from hwprofiles.compute.compute_profile import CODING_PLACES, CODING_TASKS, CodingSpeed
-from planner.compression import compression_names
+from planner.compression.data_types import compression_names
 
 __all__ = ["CODED_TYPES", "CodingProbe", "CodingRow", "speed_of", "speeds_of"]
 
@@ -47,7 +47,7 @@ class CodingProbe:
     from its tensor.  Between two samples of the same, caches see all others.
 
     Args:
-        types: As ``planner.compression.compression`` reads them.
+        types: As ``planner.compression.data_types.compression`` reads them.
         device: Where.
         numbers: In a message; those of the device's kind if None.
 

@@ -12,7 +12,7 @@ from executor.probe.links import Links
 from executor.probe.parts import ProbePart, divided_parts, portions
 from executor.probe.rows import ProbeRow
 from hwprofiles.errors import ConfigError
-from planner.compression import compression
+from planner.compression.data_types import compression
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model
 

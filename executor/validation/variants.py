@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwprofiles.errors import ConfigError
-from planner.compressed import PLAIN, Compressed, compressed_of, takes
-from planner.compression import compression
+from planner.compression.data_types import compression
+from planner.compression.settings import PLAIN, Compressed, compressed_of, takes
 from planner.exchange_order import check_exchange_order
 from planner.graph.computation_graph import ComputationGraph
 from simulator.collectives.schemes import ALL_REDUCES

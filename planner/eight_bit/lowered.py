@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.compressed import PLAIN, Compressed
+from planner.compression.settings import PLAIN, Compressed
 from planner.costs import CostModel
 from planner.eight_bit.tables import BASELINES_S, SAMPLES, linear_layers, read_table
 from planner.models.registry import load_model

@@ -18,8 +18,8 @@ from typing import Any
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.compressed import PLAIN, Compressed, compressed_of
-from planner.compression import compression
+from planner.compression.data_types import compression
+from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.eight_bit.pays import BEST, Crossing, bisected, crossing
 from planner.graph.computation_graph import ComputationGraph
 from planner.parallel.micro_batches import WHOLE, cut_of
@@ -52,7 +52,7 @@ class Question:
     cluster: DeviceGraph
     sub_batches: tuple[int, ...]
     types: tuple[str, ...]
-    """As ``planner.compression.compression`` reads them; float32 is always beside them."""
+    """As ``planner.compression.data_types.compression`` reads them; float32 is always beside them."""
     devices: tuple[int, ...] = ()
     """Empty: 2, 4, ... up to all, at most 8."""
     link_speeds: tuple[float, ...] = (1.0,)

@@ -8,7 +8,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import DeviceMemoryError, OrreryError
 from planner.additive import additive_s
-from planner.compressed import compressed_of
+from planner.compression.settings import compressed_of
 from planner.costs import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.memory import peak_memory_bytes

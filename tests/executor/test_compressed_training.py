@@ -19,7 +19,7 @@ from executor.measurement import join
 from executor.optimizers import OptimizerSpec
 from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
-from planner.compressed import CODED, PLAIN, Compressed
+from planner.compression.settings import CODED, PLAIN, Compressed
 from planner.costs import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder

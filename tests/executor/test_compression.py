@@ -25,7 +25,7 @@ from executor.compression import reference
 from executor.compression.registry import DATA_TYPES, data_type
 from executor.compression.table_types import TableType
 from hwprofiles.errors import ConfigError
-from planner.compression import COMPRESSIONS, compression, compression_names
+from planner.compression.data_types import COMPRESSIONS, compression, compression_names
 
 SLACK = 1 + 2.0**-20
 """Rounding of the quotient and of the product to float32, on top of the bounds of exact arithmetic."""

@@ -14,7 +14,7 @@ from executor.compression import cpu_kernels, torch_kernels
 from executor.compression.errors import Distribution, error_table
 from executor.compression.tables import table_of, values_of
 from hwprofiles.errors import ConfigError
-from planner.compression import compression
+from planner.compression.data_types import compression
 
 
 def bisect(route, low, high):

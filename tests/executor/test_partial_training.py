@@ -15,7 +15,7 @@ from executor.resume import Checkpoints
 from executor.session import open_session
 from executor.status import own_status
 from planner.applied import applied
-from planner.compressed import PLAIN, Compressed
+from planner.compression.settings import PLAIN, Compressed
 from planner.costs import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder

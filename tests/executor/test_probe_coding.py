@@ -20,7 +20,7 @@ from orrery.cli import app
 from orrery.errors import run
 from planner.coded_exchange import coded_sum
 from planner.coding import ACTIVATIONS, GRADIENTS, coding_s
-from planner.compression import compression, compression_names
+from planner.compression.data_types import compression, compression_names
 from planner.costs import CostModel
 from planner.models.registry import load_model
 

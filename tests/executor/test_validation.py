@@ -22,7 +22,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
-from planner.compressed import Compressed
+from planner.compression.settings import Compressed
 from planner.models.registry import load_model
 from planner.plan import lower_plan, make_plan
 from planner.replay import replay

@@ -12,7 +12,7 @@ from hwprofiles.compute.compute_profile import MeasuredRow
 from hwprofiles.compute.profile_file import load_profile
 from orrery.cli import app
 from orrery.errors import run
-from planner.compressed import Compressed
+from planner.compression.settings import Compressed
 from planner.costs import CostModel
 from planner.models.registry import load_model
 

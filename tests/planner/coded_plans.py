@@ -1,6 +1,6 @@
 """What the tests of compression in plans share."""
 
-from planner.compressed import PLAIN
+from planner.compression.settings import PLAIN
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.parallel.micro_batches import WHOLE

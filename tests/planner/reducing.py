@@ -3,7 +3,7 @@
 import math
 
 from planner.applied import applied
-from planner.compressed import PLAIN
+from planner.compression.settings import PLAIN
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration, offered

@@ -13,8 +13,8 @@ from orrery.cli import app
 from orrery.errors import run
 from planner.additive import additive_s
 from planner.analysis import analyse
-from planner.compressed import PLAIN, Compressed, compressed_of
-from planner.compression import compression_names
+from planner.compression.data_types import compression_names
+from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.compression_choice import pays
 from planner.costs import CostModel
 from planner.graph_export import write_replayed_graph

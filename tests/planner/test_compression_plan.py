@@ -12,8 +12,8 @@ from planner.additive import additive_s
 from planner.buffers import BUFFERS
 from planner.coded_exchange import coded_sum
 from planner.coding import GRADIENTS, Coding, coding_s
-from planner.compressed import PLAIN, Compressed, takes
-from planner.compression import compression
+from planner.compression.data_types import compression
+from planner.compression.settings import PLAIN, Compressed, takes
 from planner.costs import CostModel
 from planner.exchange import EXCHANGES
 from planner.memory import peak_memory_bytes

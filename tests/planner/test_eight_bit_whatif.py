@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.compressed import compressed_of
+from planner.compression.settings import compressed_of
 from planner.eight_bit.lists import factors, type_list, whole_numbers
 from planner.eight_bit.pays import BEST, bisected, crossing
 from planner.eight_bit.whatif import Question, sweep

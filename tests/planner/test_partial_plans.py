@@ -9,7 +9,7 @@ from planner.additive import additive_s
 from planner.applied import applied
 from planner.coded_exchange import exchange_choices
 from planner.compare import compare
-from planner.compressed import Compressed
+from planner.compression.settings import Compressed
 from planner.costs import CostModel
 from planner.models.builder import ModelBuilder
 from planner.operations.partial import PartialSum

@@ -13,7 +13,7 @@ from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.compute.compute_profile import MeasuredParts
 from planner.additive import additive_s
 from planner.applied import applied
-from planner.compressed import Compressed
+from planner.compression.settings import Compressed
 from planner.costs import CostModel, kernel_s
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.registry import load_model

@@ -35,7 +35,7 @@ def test_a_point_is_what_its_plan_says():
 
     point = Point(model="alexnet", cluster="p100-4x4", batch=512, strategy="owt", compress_gradients="float16")
     found = evaluate(point).values
-    from planner.compressed import compressed_of
+    from planner.compression.settings import compressed_of
 
     graph = load_model("alexnet", batch=512)
     plan = make_plan(

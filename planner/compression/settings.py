@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hwprofiles.errors import ConfigError
-from planner.compression import Compression, compression
+from planner.compression.data_types import Compression, compression
 from planner.graph.computation_graph import ComputationGraph
 
 __all__ = ["AUTO", "CODED", "PLAIN", "Compressed", "check_exchange", "compressed_of", "takes"]
@@ -25,7 +25,7 @@ def _type(text: str) -> Compression | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compressed:
-    """Data types of messages, as ``planner.compression.compression`` reads them; empty: messages stay as they are.
+    """Data types of messages, as ``planner.compression.data_types.compression`` reads them; empty: messages stay as they are.
 
     Raises:
         ConfigError: A type is unknown, or activations would be compressed by one that keeps a residual: what a

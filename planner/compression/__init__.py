@@ -1,0 +1,1 @@
+"""Data types that messages are compressed with, and what a strategy compresses."""
