@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from planner.costs import CostModel
+    from planner.cost.cost_model import CostModel
     from planner.plan import Plan
     from planner.program import Program
 
@@ -37,7 +37,7 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     """
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.additive import additive_s
-    from planner.costs import CostModel
+    from planner.cost.cost_model import CostModel
     from planner.models.registry import load_model
     from planner.plan import lower_plan
     from planner.plan_file import load_plan

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.applied import applied
-from planner.coded_exchange import coded_choices
 from planner.compression.settings import PLAIN, Compressed
-from planner.costs import CostModel
+from planner.cost.applied_strategy import applied
+from planner.cost.compressed_all_reduce import coded_choices
+from planner.cost.cost_model import CostModel
 from planner.edge_prices import edge_prices
 from planner.elimination.search_problem import evaluate
 from planner.lowering import lower

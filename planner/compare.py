@@ -8,10 +8,10 @@ import pandas as pd
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s, additive_terms
-from planner.applied import applied
 from planner.comparison import Comparison, LayerResult, StrategyResult
-from planner.costs import CostModel
-from planner.exchange import layer_choice
+from planner.cost.all_reduce import layer_choice
+from planner.cost.applied_strategy import applied
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.hybrid_search import HYBRID, search_hybrids
 from planner.lower_bound import iteration_bound
@@ -48,7 +48,7 @@ def compare(
         graph: Model with its batch.
         cluster: Device graph.
         strategies: Names of ``planner.parallel.strategies.strategy_names``, or strategy files.
-        exchange: One of ``planner.exchange.EXCHANGES``.
+        exchange: One of ``planner.cost.all_reduce.EXCHANGES``.
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from hwprofiles.errors import InfeasiblePlanError
-from planner.applied import applied
 from planner.compression.settings import Compressed
-from planner.costs import CostModel
+from planner.cost.applied_strategy import applied
+from planner.cost.cost_model import CostModel
 from planner.keeping import MOMENTUM, Keeping
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.coding import ACTIVATIONS, coding_s, decoding_of, encoding_of
 from planner.compression.data_types import Compression
 from planner.compression.settings import PLAIN, Compressed
-from planner.costs import CostModel, EdgeTable
+from planner.cost.codec_time import ACTIVATIONS, coding_s, decoding_of, encoding_of
+from planner.cost.cost_model import CostModel, EdgeTable
 from planner.graph.computation_graph import Edge
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.regions import needed, pieces_of

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from hwprofiles.errors import OrreryError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.keeping import Keeping
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes

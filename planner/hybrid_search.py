@@ -13,8 +13,8 @@ import numpy as np
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
-from planner.applied import applied
-from planner.costs import CostModel, kernel_s
+from planner.cost.applied_strategy import applied
+from planner.cost.cost_model import CostModel, kernel_s
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes

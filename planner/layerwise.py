@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.elimination.bounds import edge_bounds, keep_within, relax
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import SearchProblem, Solution, TensorCost, evaluate, restrict

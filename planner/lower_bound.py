@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from planner.applied import applied
-from planner.costs import CostModel, part_times
+from planner.cost.applied_strategy import applied
+from planner.cost.cost_model import CostModel, part_times
 from planner.parallel.strategies import Strategy
 from planner.program import KINDS, Program
 from planner.readings import read

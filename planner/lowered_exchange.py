@@ -6,12 +6,12 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.coded_exchange import coded_choice, coded_sum, groups_of
-from planner.coding import GRADIENTS, Coding, coding_s
 from planner.compression.data_types import Compression
 from planner.compression.settings import Compressed
-from planner.costs import CostModel
-from planner.exchange import chosen, group_rounds
+from planner.cost.all_reduce import chosen, group_rounds
+from planner.cost.codec_time import GRADIENTS, Coding, coding_s
+from planner.cost.compressed_all_reduce import coded_choice, coded_sum, groups_of
+from planner.cost.cost_model import CostModel
 from planner.parallel.configurations import ConfigSpace
 from planner.program import Collective
 from planner.tasks import Pairs, Rows, Tasks

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.coding import ACTIVATIONS, coding_s, decoding_of, encoding_of
 from planner.compression.settings import Compressed
-from planner.costs import CostModel
+from planner.cost.codec_time import ACTIVATIONS, coding_s, decoding_of, encoding_of
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge
 from planner.parallel.regions import Pieces
 from planner.tasks import Pairs, Tasks

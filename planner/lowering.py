@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import PLAIN, Compressed
-from planner.costs import CostModel, part_times
+from planner.cost.cost_model import CostModel, part_times
 from planner.graph.computation_graph import Edge
 from planner.lowered_exchange import Exchanges
 from planner.lowered_transfers import Transfers

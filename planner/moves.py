@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
 from planner.parallel.configurations import PLACEMENTS, ConfigSpace, Configuration, placed, space_of
 from planner.parallel.strategies import Strategy

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.elimination.k_best import Ranked, k_best
 from planner.elimination.search_problem import Bools
 from planner.layerwise import SAMPLES, sharpened

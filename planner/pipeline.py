@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from hwprofiles.errors import ConfigError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.parallel.configurations import Configuration
 from planner.parallel.degrees import Hybrid, hybrid_of, is_hybrid, split_layer, stage_groups

@@ -7,14 +7,14 @@ from typing import Any
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
-from planner.applied import applied
 from planner.asked import Asked
-from planner.coded_exchange import exchange_choices
 from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.compression_choice import pays
-from planner.costs import CostModel
+from planner.cost.all_reduce import Choice
+from planner.cost.applied_strategy import applied
+from planner.cost.compressed_all_reduce import exchange_choices
+from planner.cost.cost_model import CostModel
 from planner.edge_prices import check_messages
-from planner.exchange import Choice
 from planner.exchange_order import ordered
 from planner.fitting import nearest_change
 from planner.graph.computation_graph import ComputationGraph
@@ -65,7 +65,7 @@ class Plan:
     exchange_order: str = "end"
     """In which order, and when updates follow: one of ``planner.exchange_order.EXCHANGE_ORDERS``."""
     batch_norm: str = "local"
-    """Whose statistics normalise: one of ``planner.costs.BATCH_NORMS``."""
+    """Whose statistics normalise: one of ``planner.cost.cost_model.BATCH_NORMS``."""
     element_bytes: int = 4
     """Size of a number: 4 or 8."""
     cut: Cut = WHOLE
@@ -268,9 +268,9 @@ def make_plan(
         graph: Model with its batch.
         cluster: Device graph.
         strategy: A name of ``planner.parallel.strategies.strategy_names`` or a strategy file.
-        exchange: One of ``planner.exchange.EXCHANGES``.
+        exchange: One of ``planner.cost.all_reduce.EXCHANGES``.
         exchange_order: One of ``planner.exchange_order.EXCHANGE_ORDERS``; ``end`` for the searches.
-        batch_norm: One of ``planner.costs.BATCH_NORMS``.
+        batch_norm: One of ``planner.cost.cost_model.BATCH_NORMS``.
         cut: Which layers take the mini-batch in sub-batches (``planner.parallel.micro_batches.cut_of``); none for ``layerwise``, and for
             ``pipeline``, which makes its own.
         pipeline: What is asked of the strategy ``pipeline``.

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import Compressed
-from planner.exchange import Choice
+from planner.cost.all_reduce import Choice
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import Cut
 from planner.parallel.recomputation import Recompute

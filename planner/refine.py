@@ -13,9 +13,9 @@ from math import inf
 import numpy as np
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
+from planner.cost.link_loads import Loads
 from planner.elimination.bounds import SLACK
-from planner.loads import Loads
 from planner.lower_bound import iteration_bound
 from planner.lowering import lower
 from planner.memory import check_memory, peak_memory_bytes

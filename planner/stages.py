@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.units import GIB
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.edge_prices import edge_prices
 from planner.graph.computation_graph import Edge, Layer
 from planner.memory import COPIES_OF_PARAMETERS

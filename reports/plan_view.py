@@ -11,7 +11,7 @@ import pandas as pd
 from hwprofiles.errors import ConfigError
 from planner.compare import layer_results
 from planner.comparison import LayerResult
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.memory_curve import MemoryCurve, memory_curve
 from planner.plan import Plan
 from planner.program import Program

@@ -83,7 +83,7 @@ def compressed_of(
 
     Args:
         graph: The network.
-        exchange: One of ``planner.exchange.EXCHANGES``.
+        exchange: One of ``planner.cost.all_reduce.EXCHANGES``.
         gradients, activations, gradient_layers, activation_layers: As in ``Compressed``.
 
     Raises:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.settings import PLAIN, Compressed
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.eight_bit.tables import BASELINES_S, SAMPLES, linear_layers, read_table
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import cut_of

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import InfeasiblePlanError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
 from planner.oracle import wires
 from planner.oracle.cases import Case

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from hwprofiles.units import HOUR_S
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes

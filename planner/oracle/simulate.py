@@ -9,8 +9,8 @@ from multiprocessing import get_context
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import OrreryError
-from planner.applied import applied
-from planner.costs import CostModel
+from planner.cost.applied_strategy import applied
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering import lower
 from planner.memory_curve import memory_curve

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs import CostModel, kernel_s
+from planner.cost.cost_model import CostModel, kernel_s
 from planner.graph.computation_graph import LAYER_PHASES, Layer
 from planner.graph.shapes import IN_CHANNEL
 from planner.oracle.sizes import Sizes

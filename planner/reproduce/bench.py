@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.additive import additive_s
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.layerwise import find
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes

@@ -14,7 +14,7 @@ ICLR 2018 submission.
 from collections.abc import Callable, Iterator
 from time import perf_counter
 
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.layerwise import find
 from planner.reproduce.bench import Bench, Case, Outcome
 from planner.reproduce.deepa_tables import table_rows

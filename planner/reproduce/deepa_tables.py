@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.parallel.configurations import ConfigSpace
 from planner.reproduce.bench import Bench, Case
 from planner.reproduce.clusters import BUS_BYTES_PER_S

@@ -15,7 +15,7 @@ from operator import mul
 from time import perf_counter
 
 from planner.additive import additive_s
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.elimination.depth_first_search import depth_first
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import SearchProblem

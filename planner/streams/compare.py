@@ -12,7 +12,7 @@ from hwprofiles.compute.occupancy import launch_of
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.devices.device_graph import Device, DeviceGraph
 from hwprofiles.errors import ConfigError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering import lower
 from planner.parallel.strategies import named_strategy, spaces_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.occupancy import occupancy
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
 from planner.operations.base import ELEMENT_BYTES
 from planner.parallel.regions import held

@@ -19,7 +19,7 @@ from hwprofiles.compute.launch import Launch
 from hwprofiles.compute.occupancy import launch_of
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.graph.layer_paths import dependency_distances
 from planner.lowering import lower

@@ -9,7 +9,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import DeviceMemoryError, OrreryError
 from planner.additive import additive_s
 from planner.compression.settings import compressed_of
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import replay_that_fits

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.compression.data_types import compression
-from planner.exchange import EXCHANGES
+from planner.cost.all_reduce import EXCHANGES
 from planner.models.registry import load_model
 from planner.parallel.strategies import check_strategy
 from planner.sweep.point import Point, point_columns

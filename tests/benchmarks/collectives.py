@@ -7,7 +7,7 @@ from itertools import pairwise
 from time import perf_counter
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of

@@ -35,7 +35,7 @@ from executor.optimizers import OptimizerSpec
 from executor.random import key_of, uniform
 from executor.session import open_session
 from executor.status import own_status
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.operations.convolution import Convolution

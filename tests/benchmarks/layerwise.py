@@ -9,7 +9,7 @@ import sys
 import time
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.layerwise import find
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED

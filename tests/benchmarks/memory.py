@@ -25,7 +25,7 @@ from executor.memory_meter import MemoryMeter
 from executor.session import open_session
 from executor.status import own_status
 from hwprofiles.errors import ConfigError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.models.registry import load_model

@@ -23,7 +23,7 @@ from ranks import Ranks, options
 from executor.devices import CpuDevice
 from executor.session import open_session
 from executor.status import own_status
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 

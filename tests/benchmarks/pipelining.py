@@ -36,7 +36,7 @@ from executor.initial import initial_parameters
 from executor.optimizers import OptimizerSpec
 from executor.session import open_session
 from executor.status import own_status
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.registry import load_model
 from planner.parallel.strategies import spaces_of

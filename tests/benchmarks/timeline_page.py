@@ -13,7 +13,7 @@ from time import perf_counter
 from playwright.sync_api import sync_playwright
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.plan import lower_plan, make_plan
 from reports.plan_view import PlanView

@@ -20,7 +20,7 @@ from executor.optimizers import OptimizerSpec
 from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
 from planner.compression.settings import CODED, PLAIN, Compressed
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.parallel.micro_batches import WHOLE, cut_of

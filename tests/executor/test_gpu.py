@@ -18,7 +18,7 @@ from executor.places import free_port
 from executor.session import open_session
 from executor.status import own_status
 from hwprofiles.errors import ConfigError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.parallel.strategies import named_strategy
 from planner.program import KINDS
 

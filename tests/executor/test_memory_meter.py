@@ -13,7 +13,7 @@ from executor.memory_meter import ALLOCATED, AllocationMeter, MemoryMeter
 from executor.optimizers import OptimizerSpec
 from executor.session import open_session
 from executor.status import own_status
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.registry import load_model
 from planner.parallel.recomputation import Recompute

@@ -11,7 +11,7 @@ from executor.devices import CpuDevice
 from executor.measurement import WARM_UP, join
 from executor.session import open_session
 from executor.status import own_status
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.exchange_order import in_order, ordered, sliced
 from planner.models.builder import ModelBuilder
 from planner.parallel.strategies import named_strategy

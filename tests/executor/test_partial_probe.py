@@ -12,7 +12,7 @@ from executor.validation.prediction import with_samples
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.plan import lowered, make_plan

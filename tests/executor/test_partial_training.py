@@ -14,9 +14,9 @@ from executor.optimizers import OptimizerSpec
 from executor.resume import Checkpoints
 from executor.session import open_session
 from executor.status import own_status
-from planner.applied import applied
 from planner.compression.settings import PLAIN, Compressed
-from planner.costs import CostModel
+from planner.cost.applied_strategy import applied
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model

@@ -15,7 +15,7 @@ from executor.boxes import whole_box
 from executor.data.load import load_data
 from executor.measurement import join
 from executor.optimizers import OptimizerSpec
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model

@@ -17,7 +17,7 @@ from executor.probe.profile import write_profile
 from executor.probe.rows import ProbeRow, Samples, over_ranks
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
-from planner.costs import CostModel, part_times
+from planner.cost.cost_model import CostModel, part_times
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
@@ -232,7 +232,7 @@ def test_planners_price_by_the_written_profile(tmp_path, monkeypatch):
     path = tmp_path / "here.yaml"
     write_profile(probe.rows(), path, device=FACTS, note="alone")
     profile = load_profile(str(path))
-    monkeypatch.setattr("planner.costs.load_profile", lambda _: profile)
+    monkeypatch.setattr("planner.cost.cost_model.load_profile", lambda _: profile)
     model = CostModel(graph, star(2))
     medians = {(name, row.phase): row.samples.median_s for row in probe.rows() for name in row.layers}
 

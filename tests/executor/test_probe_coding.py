@@ -18,10 +18,10 @@ from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
-from planner.coded_exchange import coded_sum
-from planner.coding import ACTIVATIONS, GRADIENTS, coding_s
 from planner.compression.data_types import compression, compression_names
-from planner.costs import CostModel
+from planner.cost.codec_time import ACTIVATIONS, GRADIENTS, coding_s
+from planner.cost.compressed_all_reduce import coded_sum
+from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 
 FIXED_S = {"compress": 4e-5, "decompress": 2e-5, "sum": 1e-5}

@@ -15,7 +15,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.catalogue.topology_table import read_topo
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.plan import lowered, make_plan
 from planner.replay import replay

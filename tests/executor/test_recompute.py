@@ -4,7 +4,7 @@ import pytest
 from plans import cluster_of, residual_block
 from ranks import options, pool_of, train, whole
 
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration

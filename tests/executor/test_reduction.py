@@ -15,7 +15,7 @@ from executor.recorder import Recorder
 from executor.reduction import Reducer
 from executor.sums import chains_of
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.departures import PAIR_BYTES
 from planner.models.builder import ModelBuilder
 from planner.parallel.strategies import named_strategy

@@ -13,7 +13,7 @@ from executor.resume import Checkpoints
 from executor.session import open_session
 from executor.status import own_status
 from hwprofiles.errors import ConfigError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 
 pytestmark = pytest.mark.timeout(200)

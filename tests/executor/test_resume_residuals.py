@@ -10,7 +10,7 @@ from executor.resume import Checkpoints
 from executor.session import open_session
 from executor.status import own_status
 from planner.compression.settings import PLAIN, Compressed
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration

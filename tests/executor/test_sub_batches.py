@@ -17,7 +17,7 @@ from executor.data.load import load_data
 from executor.measurement import join
 from executor.optimizers import OptimizerSpec
 from executor.random import key_of, uniform
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration, offered

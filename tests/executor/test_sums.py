@@ -5,7 +5,7 @@ from plans import cluster_of, program_of
 
 from executor.rank_program import RankProgram, messages_of
 from executor.sums import JOIN_BYTES, MOST_JOIN_BYTES, joined_sums, longest_bytes
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 

@@ -10,7 +10,7 @@ from undivided import undivided_run, wide
 
 from executor.measurement import join
 from executor.optimizers import OptimizerSpec
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.program import KINDS

@@ -12,7 +12,7 @@ from executor.devices import CpuDevice
 from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
 from executor.transport import GlooTransport
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.program import KINDS

@@ -2,7 +2,7 @@ import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, UnreachableError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.plan import make_plan
 

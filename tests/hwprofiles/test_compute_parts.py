@@ -12,7 +12,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.compute_profile import MeasuredParts, MeasuredRow
 from hwprofiles.compute.profile_file import catalogue, load_profile
 from hwprofiles.errors import ConfigError
-from planner.costs import CostModel, kernel_s, part_times
+from planner.cost.cost_model import CostModel, kernel_s, part_times
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
@@ -87,7 +87,7 @@ def test_tables_and_tasks_of_a_plan_take_measured_times(monkeypatch):
     cluster = load_cluster("titanx-4")
     before = CostModel(GRAPH, cluster)
     sizes, index = (16, *CONV.output.sizes[1:]), GRAPH.index["conv2"]
-    monkeypatch.setattr("planner.costs.load_profile", lambda _: with_parts({sizes: 0.25}))
+    monkeypatch.setattr("planner.cost.cost_model.load_profile", lambda _: with_parts({sizes: 0.25}))
     model = CostModel(GRAPH, cluster)
     spaces = spaces_of(GRAPH, named_strategy("data", GRAPH, 4), 4)
 

@@ -13,7 +13,7 @@ from hwprofiles.compute.profile_file import load_profile
 from orrery.cli import app
 from orrery.errors import run
 from planner.compression.settings import Compressed
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 
 QUESTION = ["lenet5", "--cluster", "titanx-4", "--batch", "64"]
@@ -200,9 +200,9 @@ def test_changed_compute_profile_is_priced_again(ask, plan_file, monkeypatch):
         memory_bytes_per_s=profile.memory_bytes_per_s / 2,
     )
     assert ask("simulate", str(plan_file))["notes"] == content["notes"]
-    monkeypatch.setattr("planner.costs.load_profile", lambda _: described)
+    monkeypatch.setattr("planner.cost.cost_model.load_profile", lambda _: described)
     assert ask("simulate", str(plan_file))["notes"] == content["notes"]
-    monkeypatch.setattr("planner.costs.load_profile", lambda _: slower)
+    monkeypatch.setattr("planner.cost.cost_model.load_profile", lambda _: slower)
     answer = ask("simulate", str(plan_file))
 
     assert answer["additive_s"] > content["additive_s"]
@@ -216,7 +216,9 @@ def test_a_measured_row_is_part_of_the_costs_digest(monkeypatch):
     graph, cluster = load_model("lenet5", batch=64), load_cluster("titanx-4")
     profile, row = load_profile("titanx-nervana"), {("lenet5", "conv1", "forward"): MeasuredRow(64, 1e-3)}
     before = CostModel(graph, cluster).digest
-    monkeypatch.setattr("planner.costs.load_profile", lambda _: replace(profile, rows={**profile.rows, **row}))
+    monkeypatch.setattr(
+        "planner.cost.cost_model.load_profile", lambda _: replace(profile, rows={**profile.rows, **row})
+    )
 
     assert CostModel(graph, cluster).digest != before
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
-from planner.exchange import replica_groups
+from planner.cost.all_reduce import replica_groups
 from planner.parallel.regions import needed
 from planner.topology.network_routes import network_of
 from simulator.collectives.schemes import all_reduce

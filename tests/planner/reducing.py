@@ -2,8 +2,8 @@
 
 import math
 
-from planner.applied import applied
 from planner.compression.settings import PLAIN
+from planner.cost.applied_strategy import applied
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration, offered

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from plans import cluster_of, program_of, questions
 
 from planner.analysis import analyse, resource_uses
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy

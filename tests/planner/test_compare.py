@@ -11,7 +11,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
 from planner.compare import compare
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lower_bound import iteration_bound
 from planner.memory import peak_memory_bytes
 from planner.models.registry import load_model

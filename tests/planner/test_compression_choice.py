@@ -16,7 +16,7 @@ from planner.analysis import analyse
 from planner.compression.data_types import compression_names
 from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.compression_choice import pays
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.graph_export import write_replayed_graph
 from planner.keeping import Keeping
 from planner.lower_bound import iteration_bound

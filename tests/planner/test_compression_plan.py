@@ -10,12 +10,12 @@ from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, random_strateg
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.additive import additive_s
 from planner.buffers import BUFFERS
-from planner.coded_exchange import coded_sum
-from planner.coding import GRADIENTS, Coding, coding_s
 from planner.compression.data_types import compression
 from planner.compression.settings import PLAIN, Compressed, takes
-from planner.costs import CostModel
-from planner.exchange import EXCHANGES
+from planner.cost.all_reduce import EXCHANGES
+from planner.cost.codec_time import GRADIENTS, Coding, coding_s
+from planner.cost.compressed_all_reduce import coded_sum
+from planner.cost.cost_model import CostModel
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import buffers
 from planner.models.registry import load_model

@@ -12,7 +12,7 @@ from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
 from planner.additive import additive_s
 from planner.analysis import analyse
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
 from planner.program import KINDS

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
-from planner.costs import CostModel
+from planner.cost.all_reduce import exchange_s
+from planner.cost.cost_model import CostModel
 from planner.elimination.search_problem import evaluate
-from planner.exchange import exchange_s
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered, space_of

@@ -9,7 +9,7 @@ from plans import SMALL_MODELS, cluster_of, inception_module, program_of, residu
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered

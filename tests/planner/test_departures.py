@@ -3,7 +3,7 @@
 import numpy as np
 from plans import cluster_of
 
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.departures import Departures, phases, program_order
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder

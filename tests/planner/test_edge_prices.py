@@ -10,7 +10,7 @@ from plans import cluster_of, program_of, questions
 from hwprofiles.errors import InfeasiblePlanError
 from planner import edge_prices
 from planner.additive import additive_s
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lowered

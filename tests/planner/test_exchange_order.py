@@ -8,7 +8,7 @@ from plans import inception_module, program_of, star
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.exchange_order import in_order, ordered, sliced
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model

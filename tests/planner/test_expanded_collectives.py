@@ -9,8 +9,8 @@ from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, star
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
-from planner.costs import CostModel
-from planner.exchange import EXCHANGES, chosen, exchange_s
+from planner.cost.all_reduce import EXCHANGES, chosen, exchange_s
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model

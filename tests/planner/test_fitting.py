@@ -8,7 +8,7 @@ from plans import cluster_of
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import DeviceMemoryError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.fitting import nearest_change
 from planner.keeping import MOMENTUM
 from planner.lowering import lower

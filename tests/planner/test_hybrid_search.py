@@ -7,7 +7,7 @@ from plans import cluster_of, star
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.hybrid_search import candidates_of, search_hybrids
 from planner.models.registry import load_model
 from planner.pipeline import Pipeline, strategy_and_cut

@@ -10,8 +10,8 @@ from plans import cluster_of, star
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
-from planner.applied import applied
-from planner.costs import CostModel
+from planner.cost.applied_strategy import applied
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.registry import load_model
 from planner.parallel.degrees import Hybrid, hybrid_of, split_list

@@ -4,7 +4,7 @@ import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner import layerwise
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import evaluate
 from planner.layerwise import find

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from plans import cluster_of, program_of, questions
 
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lower_bound import arithmetic_s, iteration_bound
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model

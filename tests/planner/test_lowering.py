@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from plans import cluster_of, inception_module, program_of, random_strategy, residual_block, small_graphs
 
 from planner.additive import additive_s
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Parameter
 from planner.models.builder import ModelBuilder
 from planner.operations.normalisation import BatchNorm

@@ -6,7 +6,7 @@ from plans import cluster_of, program_of
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.buffers import BUFFERS
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.keeping import Keeping
 from planner.lives import Lives
 from planner.lowering import lower

@@ -10,7 +10,7 @@ from plans import cluster_of, program_of
 
 from hwprofiles.devices.message_overhead import MessageOverhead
 from hwprofiles.errors import ConfigError
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.program import KINDS

@@ -6,11 +6,11 @@ from reducing import choices, network
 
 from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
-from planner.applied import applied
-from planner.coded_exchange import exchange_choices
 from planner.compare import compare
 from planner.compression.settings import Compressed
-from planner.costs import CostModel
+from planner.cost.applied_strategy import applied
+from planner.cost.compressed_all_reduce import exchange_choices
+from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.operations.partial import PartialSum
 from planner.parallel.configurations import Configuration

@@ -12,9 +12,9 @@ from reducing import network, program_of, random_reducing_strategy
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.compute.compute_profile import MeasuredParts
 from planner.additive import additive_s
-from planner.applied import applied
 from planner.compression.settings import Compressed
-from planner.costs import CostModel, kernel_s
+from planner.cost.applied_strategy import applied
+from planner.cost.cost_model import CostModel, kernel_s
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct

@@ -10,7 +10,7 @@ from plans import SMALL_MODELS, cluster_of, star
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.additive import additive_s, additive_terms
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model

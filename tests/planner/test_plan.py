@@ -8,7 +8,7 @@ from plans import cluster_of, inception_module, program_of, questions, residual_
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED, named_strategy, spaces_of
 from planner.plan import layerwise, lower_plan, lowered, make_plan

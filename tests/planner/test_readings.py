@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from plans import cluster_of, program_of, questions
 
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import named_strategy

@@ -11,10 +11,10 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.additive import additive_s
 from planner.compare import compare
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
+from planner.cost.link_loads import Loads
 from planner.elimination.k_best import k_best
 from planner.layerwise import find
-from planner.loads import Loads
 from planner.lower_bound import iteration_bound
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model

@@ -14,10 +14,10 @@ from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
 from planner.additive import additive_s
-from planner.costs import BATCH_NORMS, CostModel, part_times
-from planner.exchange import EXCHANGES
+from planner.cost.all_reduce import EXCHANGES
+from planner.cost.cost_model import BATCH_NORMS, CostModel, part_times
+from planner.cost.link_loads import Loads
 from planner.layerwise import find
-from planner.loads import Loads
 from planner.lowering import lower
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import buffers

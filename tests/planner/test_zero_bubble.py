@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from plans import cluster_of
 
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.lowering import lower
 from planner.models.registry import load_model
 from planner.parallel.strategies import spaces_of

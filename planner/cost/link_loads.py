@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.costs import CostModel, part_times
-from planner.exchange import chosen, group_rounds, replica_groups
+from planner.cost.all_reduce import chosen, group_rounds, replica_groups
+from planner.cost.cost_model import CostModel, part_times
 from planner.graph.computation_graph import Edge
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.regions import pieces_of

@@ -21,19 +21,19 @@ from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.compression.data_types import check_coding
+from planner.cost.all_reduce import exchange_s
+from planner.cost.overlaps import Overlaps, overlaps_of
+from planner.cost.transfer_kernel import price_pairs
 from planner.elimination.search_problem import SearchProblem, TensorCost
-from planner.exchange import exchange_s
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Edge, Layer
 from planner.graph.shapes import Need, Shape
 from planner.operations.base import ELEMENT_BYTES
 from planner.operations.partial import undivided
-from planner.overlaps import Overlaps, overlaps_of
 from planner.parallel.configurations import ConfigSpace, offered
 from planner.parallel.input_channel_split import expanded
 from planner.parallel.regions import held, layouts_of
 from planner.topology.network_routes import Network, network_of
 from planner.topology.route_levels import RouteLevels
-from planner.transfer_kernel import price_pairs
 
 __all__ = ["BATCH_NORMS", "CostModel", "NodeCosts", "kernel_s", "part_times"]
 
@@ -180,7 +180,7 @@ class CostModel:
     Args:
         graph: The model with its batch.
         cluster: The device graph.
-        exchange: How gradients are exchanged: one of ``planner.exchange.EXCHANGES``.
+        exchange: How gradients are exchanged: one of ``planner.cost.all_reduce.EXCHANGES``.
         batch_norm: One of ``BATCH_NORMS``; ``reduced`` sums the statistics over the replicas of each channel, as
             gradients are summed, forward and backward.
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.applied import applied
-from planner.coding import GRADIENTS, Coding, coding_s
 from planner.compression.data_types import Compression
 from planner.compression.settings import AUTO, PLAIN, Compressed, check_exchange, takes
-from planner.costs import CostModel
-from planner.exchange import Choice, considered, exchange_s, layer_choice, replica_groups
+from planner.cost.all_reduce import Choice, considered, exchange_s, layer_choice, replica_groups
+from planner.cost.applied_strategy import applied
+from planner.cost.codec_time import GRADIENTS, Coding, coding_s
+from planner.cost.cost_model import CostModel
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.strategies import Strategy
 

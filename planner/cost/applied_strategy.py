@@ -4,7 +4,7 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import NamedTuple
 
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.input_channel_split import check_configuration, slices_of
 from planner.parallel.micro_batches import WHOLE, Cut

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from hwprofiles.compute.compute_profile import CODING_PLACES, CODING_TASKS, ComputeProfile
 from hwprofiles.compute.kernels import Kernels
 from planner.compression.data_types import Compression
-from planner.costs import CostModel
+from planner.cost.cost_model import CostModel
 from planner.parallel.regions import Pieces
 
 __all__ = ["ACTIVATIONS", "GRADIENTS", "Coding", "coding_s", "decoding_of", "encoding_of"]

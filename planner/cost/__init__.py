@@ -1,0 +1,1 @@
+"""The terms of Eq. 1 in bulk: compute, transfers, gradient synchronisation, codecs, link loads."""
