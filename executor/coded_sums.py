@@ -16,7 +16,7 @@ from executor.recorder import Recorder
 from executor.reduction import Reducer, total
 from executor.sums import Chain
 from planner.compression.data_types import Compression
-from planner.program import KINDS
+from planner.lowering.program import KINDS
 
 __all__ = ["CodedSum"]
 

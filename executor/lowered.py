@@ -2,10 +2,10 @@
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
+from planner.lowering.program import Program
 from planner.models.registry import load_model
 from planner.operations.loss import Loss
 from planner.plan import Plan, lower_plan
-from planner.program import Program
 
 __all__ = ["check_program", "program_of"]
 

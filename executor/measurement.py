@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.program import Program
+from planner.lowering.program import Program
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from executor.optimizer_spec import OptimizerSpec
 from executor.options import RunOptions
 from planner.keeping import Keeping
+from planner.lowering.program import Program
 from planner.memory import peak_memory_bytes
-from planner.program import Program
 
 __all__ = ["keeping_of", "predicted_bytes"]
 

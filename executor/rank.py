@@ -25,7 +25,7 @@ from executor.recorder import Measured
 from executor.session import open_session
 from executor.status import RankState, RankStatus
 from hwprofiles.errors import ConfigError
-from planner.program import Program
+from planner.lowering.program import Program
 
 if TYPE_CHECKING:
     from executor.resume import Checkpoints

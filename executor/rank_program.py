@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from executor.boxes import Box
 from executor.samples import Samples
 from planner.compression.data_types import Compression
-from planner.departures import MESSAGE_JOIN_BYTES, phases
 from planner.graph.computation_graph import ComputationGraph, Edge
+from planner.lowering.program import KINDS, Program
+from planner.lowering.send_phases import MESSAGE_JOIN_BYTES, phases
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.micro_batches import interleaved
 from planner.parallel.regions import Boxes, held, needed
-from planner.program import KINDS, Program
 
 __all__ = ["Delivered", "Input", "Message", "RankProgram", "Unit", "messages_of"]
 

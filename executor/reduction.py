@@ -17,8 +17,8 @@ from executor.rank_process import group_timeout
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
 from executor.sums import Chain
-from planner.departures import PAIR_BYTES
-from planner.program import Collective
+from planner.lowering.program import Collective
+from planner.lowering.send_phases import PAIR_BYTES
 
 __all__ = ["Reducer", "total"]
 

@@ -14,9 +14,9 @@ from executor.measurement import MEASUREMENT, Measurement, read_measurement
 from executor.options import RunOptions, write_options
 from executor.progress import Progress, loss_of, reporter
 from executor.status import RankRow
+from planner.lowering.program import Program
 from planner.plan import Plan
 from planner.plan_file import load_plan
-from planner.program import Program
 from planner.replay import Replay, replay
 
 __all__ = ["Hosts", "Run", "default_stall_s", "run"]

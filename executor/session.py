@@ -25,8 +25,8 @@ from executor.sums import chains_of
 from executor.transport import transport_of
 from executor.worker import Worker
 from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.program import Program
 from planner.operations.loss import Loss
-from planner.program import Program
 
 __all__ = ["Session", "open_session"]
 

@@ -28,8 +28,8 @@ from executor.status import RankState, RankStatus
 from executor.sums import Chain, chains_of
 from executor.transport import Transport
 from hwprofiles.errors import ConfigError
+from planner.lowering.program import KINDS
 from planner.operations.loss import Loss
-from planner.program import KINDS
 
 if TYPE_CHECKING:
     from executor.coded_messages import MessageCodes

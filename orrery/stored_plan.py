@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from planner.cost.cost_model import CostModel
+    from planner.lowering.program import Program
     from planner.plan import Plan
-    from planner.program import Program
 
 __all__ = ["StoredPlan", "open_plan"]
 
@@ -29,7 +29,7 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
 
     Args:
         path: Plan file.
-        collectives: As for ``planner.lowering.lower``.
+        collectives: As for ``planner.lowering.lower_strategy.lower``.
 
     Raises:
         ConfigError: The file breaks a rule, or was made for another model.

@@ -11,7 +11,7 @@ from planner.cost.compressed_all_reduce import coded_choices
 from planner.cost.cost_model import CostModel
 from planner.edge_prices import edge_prices
 from planner.elimination.search_problem import evaluate
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
 from planner.parallel.micro_batches import WHOLE, Cut, sub_spaces
 from planner.parallel.recomputation import KEEP, Recompute
 from planner.parallel.strategies import Strategy

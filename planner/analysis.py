@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planner.lowering.program import Program
 from planner.memory_curve import MemoryCurve, memory_curve
 from planner.plan import Progress
-from planner.program import Program
 from planner.program_path import Path, program_path
 from planner.readings import ITERATIONS
 from planner.replay import Replay, Shares, replay

@@ -15,7 +15,8 @@ from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.hybrid_search import HYBRID, search_hybrids
 from planner.lower_bound import iteration_bound
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS, Program
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.parallel.configurations import ConfigSpace, Configuration
@@ -23,7 +24,6 @@ from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.strategies import Strategy
 from planner.pipeline import strategy_and_cut
 from planner.plan import Progress, layerwise, lowered, refined
-from planner.program import KINDS, Program
 from planner.replay import Replay, replay
 
 __all__ = ["compare", "layer_results"]

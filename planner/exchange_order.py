@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from planner.graph.layer_paths import dependency_distances
-from planner.program import KINDS, Collective, Program
+from planner.lowering.program import KINDS, Collective, Program
 from planner.readings import ITERATIONS, Reading, read
 from planner.replay import replay
 from simulator.engines.engine import simulate

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from planner.program import KINDS
+from planner.lowering.program import KINDS
 from planner.replay import Replay
 from simulator.formats.graph_file import write_graph
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer, Operation
+from planner.lowering.program import Program
 from planner.operations.base import Part
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
@@ -16,7 +17,6 @@ from planner.operations.partial import PartialProduct
 from planner.operations.pooling import Pooling
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.regions import Boxes, held, needed
-from planner.program import Program
 from planner.weight_gradients import GradientForm, Taps, gradient_forms, scratch_numbers
 
 __all__ = [

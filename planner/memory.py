@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import DeviceMemoryError
 from planner.buffers import BUFFERS, Buffers
-from planner.departures import program_order
 from planner.keeping import MOMENTUM, Keeping
 from planner.lives import Lives
 from planner.lives.account import parameter_bytes, residuals
-from planner.program import Program
+from planner.lowering.program import Program
+from planner.lowering.send_phases import program_order
 
 __all__ = [
     "COPIES_OF_PARAMETERS",

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from planner.buffers import BUFFERS, Buffers
 from planner.keeping import MOMENTUM, Keeping
 from planner.lives import Lives
+from planner.lowering.program import Program
 from planner.memory import check_memory, held_over_time
-from planner.program import Program
 from planner.replay import Replay, replay
 
 if TYPE_CHECKING:

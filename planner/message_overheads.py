@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.program import Collective
+from planner.lowering.program import Collective
 
 __all__ = ["ArithmeticUses", "MessageOverheads", "message_overheads_of"]
 

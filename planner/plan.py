@@ -22,7 +22,8 @@ from planner.hybrid_search import HYBRID, search_hybrids
 from planner.keeping import MOMENTUM, Keeping
 from planner.layerwise import Found, find
 from planner.lower_bound import arithmetic_s
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import Program
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.near_best import near_best
@@ -31,7 +32,6 @@ from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.recomputation import KEEP, Recompute, recompute_of
 from planner.parallel.strategies import NAMED, Strategy, named_strategy
 from planner.pipeline import Pipeline, strategy_and_cut
-from planner.program import Program
 from planner.refine import Refined, refine
 
 __all__ = [

@@ -5,7 +5,7 @@ from itertools import groupby
 
 import numpy as np
 
-from planner.program import KINDS
+from planner.lowering.program import KINDS
 from planner.replay import Replay
 from simulator.timelines.critical_path import Step, critical_path
 

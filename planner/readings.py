@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.lowering.program import Collective, Program
 from planner.message_overheads import message_overheads_of
-from planner.program import Collective, Program
 from planner.topology.copy_engine_use import CopyEngineUses, copy_engines_of
 from planner.topology.network_routes import Network, network_of
 from simulator.graph.task_graph import TaskGraph

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from planner.link_use import LinkUse
-from planner.program import KINDS, Program
+from planner.lowering.program import KINDS, Program
 from planner.readings import ITERATIONS, Reading, read
 from simulator.engines.engine import simulate
 from simulator.formats.chrome_trace import write_trace

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hwprofiles.devices.device_graph import DeviceGraph, Latency, Link
-from planner.program import Program
+from planner.lowering.program import Program
 from planner.readings import ITERATIONS, read
 from planner.replay import Replay, replay
 from simulator.engines.engine import simulate

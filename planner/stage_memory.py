@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.lives.account import parameter_bytes, residuals
+from planner.lowering.program import KINDS, Program
 from planner.memory import COPIES_OF_PARAMETERS
 from planner.parallel.micro_batches import schedule_of
-from planner.program import KINDS, Program
 
 __all__ = ["surely_needed_bytes"]
 

@@ -12,9 +12,9 @@ from hwprofiles.errors import ConfigError
 from planner.compare import layer_results
 from planner.comparison import LayerResult
 from planner.cost.cost_model import CostModel
+from planner.lowering.program import Program
 from planner.memory_curve import MemoryCurve, memory_curve
 from planner.plan import Plan
-from planner.program import Program
 from planner.program_path import Path as CriticalPath
 from planner.program_path import program_path
 from planner.replay import Replay, replay

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from planner.program import Program
+from planner.lowering.program import Program
 from planner.program_path import Path
 from planner.replay import Replay
 from reports.packing import Packed, pack_array, pack_json

@@ -9,10 +9,10 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import compressed_of
 from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.program import Program
 from planner.models.registry import load_model
 from planner.operations.normalisation import BatchNorm
 from planner.plan import lower_plan, make_plan
-from planner.program import Program
 
 __all__ = ["Job", "job_of"]
 

@@ -12,7 +12,7 @@ from executor.streams.issue import issue, stream_priorities
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
 from hwprofiles.errors import ConfigError
-from planner.program import Program
+from planner.lowering.program import Program
 from planner.streams.plan import StreamPlan
 
 __all__ = ["CudaCrew"]

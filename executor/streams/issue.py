@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.program import Program
+from planner.lowering.program import Program
 from planner.streams.plan import StreamPlan
 
 __all__ = ["Issued", "issue", "stream_priorities"]

@@ -22,7 +22,7 @@ from executor.streams.turns import in_turns
 from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
-from planner.program import KINDS, Program
+from planner.lowering.program import KINDS, Program
 from planner.streams.compare import whole_program
 from planner.streams.decompose import Decomposed, with_measured
 from planner.streams.holding import bounded, held_bytes

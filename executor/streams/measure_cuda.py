@@ -18,7 +18,7 @@ from hwprofiles.compute.occupancy import launch_of
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
-from planner.program import KINDS, Program
+from planner.lowering.program import KINDS, Program
 from planner.streams.compare import whole_program, work_of
 from planner.streams.decompose import Decomposed, with_measured
 from planner.streams.holding import held_bytes

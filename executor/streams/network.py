@@ -20,8 +20,8 @@ from executor.layers.factory import part_layer
 from executor.optimizer_spec import OptimizerSpec
 from executor.optimizers import Optimizer, make_optimizer
 from planner.graph.computation_graph import Edge
+from planner.lowering.program import KINDS, Program
 from planner.operations.loss import Loss
-from planner.program import KINDS, Program
 
 __all__ = ["SubTaskNetwork"]
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
-from planner.program import Program
+from planner.lowering.program import Program
 from planner.streams.plan import StreamPlan
 
 __all__ = ["Crew", "StepTimes"]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from executor.measurement import WARM_UP, Measurement
 from executor.validation.result import StrategyValidation
 from executor.validation.spread import median_interval
-from planner.program import KINDS, Program
+from planner.lowering.program import KINDS, Program
 from planner.replay import replay, timeline_rows
 from simulator.timelines.timeline import union
 

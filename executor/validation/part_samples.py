@@ -9,7 +9,7 @@ from executor.probe.parts import ProbePart, parts_of, tensor_bytes
 from executor.probe.rows import ProbeRow
 from executor.status import RankState, RankStatus
 from planner.graph.computation_graph import ComputationGraph
-from planner.program import Program
+from planner.lowering.program import Program
 
 __all__ = ["PartSamples"]
 

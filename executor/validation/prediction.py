@@ -13,8 +13,8 @@ from executor.probe.coding import CodingRow
 from executor.probe.profile import write_with_coding
 from executor.probe.rows import ProbeRow
 from hwprofiles.devices.device_graph import DeviceGraph
+from planner.lowering.program import KINDS, Program
 from planner.parallel.regions import held
-from planner.program import KINDS, Program
 
 __all__ = ["with_coding", "with_samples"]
 

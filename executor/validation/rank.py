@@ -40,7 +40,7 @@ from executor.validation.spec import (
     write_samples,
 )
 from executor.validation.spread import median_spread
-from planner.program import Program
+from planner.lowering.program import Program
 
 __all__ = ["main"]
 

@@ -12,11 +12,11 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.settings import PLAIN, Compressed
 from planner.cost.cost_model import CostModel
 from planner.eight_bit.tables import BASELINES_S, SAMPLES, linear_layers, read_table
+from planner.lowering.program import KINDS, Program
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import cut_of
 from planner.parallel.strategies import named_strategy
 from planner.plan import lowered
-from planner.program import KINDS, Program
 from planner.replay import replay
 
 __all__ = ["machine_iteration_s"]

@@ -16,8 +16,8 @@ from planner.lives.activations import activations
 from planner.lives.layers import layers
 from planner.lives.messages import codes, messages
 from planner.lives.parameters import kept, parameter_gradients
-from planner.program import Program
-from planner.unit_times import UnitTimes
+from planner.lowering.program import Program
+from planner.lowering.unit_times import UnitTimes
 
 __all__ = ["Lives", "parameter_bytes", "residuals"]
 

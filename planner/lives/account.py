@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.buffers import Buffers
-from planner.deliveries import Delivery, deliveries_of
-from planner.departures import Departures
 from planner.keeping import Keeping, PartMemory, part_memories
 from planner.lives.contents import are_copies
-from planner.program import KINDS, Program
-from planner.unit_times import unit_of
+from planner.lowering.input_layouts import Delivery, deliveries_of
+from planner.lowering.program import KINDS, Program
+from planner.lowering.send_phases import Departures
+from planner.lowering.unit_times import unit_of
 
 __all__ = ["Account", "Rows", "parameter_bytes", "residuals"]
 

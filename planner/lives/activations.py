@@ -4,12 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.buffers import Buffers
-from planner.deliveries import Delivery
 from planner.graph.computation_graph import Edge
 from planner.lives.account import Account
 from planner.lives.messages import leaves
-from planner.program import KINDS
-from planner.unit_times import UnitTimes, unit_of
+from planner.lowering.input_layouts import Delivery
+from planner.lowering.program import KINDS
+from planner.lowering.unit_times import UnitTimes, unit_of
 
 __all__ = ["activations"]
 

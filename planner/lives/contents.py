@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.departures import MESSAGE_JOIN_BYTES, phases
 from planner.keeping import PartMemory
+from planner.lowering.program import Program
+from planner.lowering.send_phases import MESSAGE_JOIN_BYTES, phases
 from planner.parallel.regions import held, needed
-from planner.program import Program
 
 __all__ = ["are_copies"]
 

@@ -5,9 +5,9 @@ from numpy.typing import NDArray
 
 from planner.buffers import Buffers
 from planner.lives.account import Account
+from planner.lowering.unit_times import UnitTimes
 from planner.operations.base import BATCH_STATISTICS
 from planner.parallel.regions import needed
-from planner.unit_times import UnitTimes
 
 __all__ = ["layers"]
 

@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from planner.buffers import Buffers
 from planner.lives.account import Account
-from planner.program import KINDS
-from planner.unit_times import UnitTimes, unit_of
+from planner.lowering.program import KINDS
+from planner.lowering.unit_times import UnitTimes, unit_of
 
 __all__ = ["codes", "leaves", "messages"]
 

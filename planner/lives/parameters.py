@@ -3,11 +3,11 @@
 import numpy as np
 
 from planner.buffers import Buffers
-from planner.departures import PAIR_BYTES
 from planner.lives.account import Account, residuals
+from planner.lowering.program import KINDS, Program
+from planner.lowering.send_phases import PAIR_BYTES
+from planner.lowering.unit_times import UnitTimes
 from planner.operations.base import BATCH_STATISTICS
-from planner.program import KINDS, Program
-from planner.unit_times import UnitTimes
 
 __all__ = ["kept", "parameter_gradients"]
 

@@ -11,7 +11,7 @@ from hwprofiles.errors import ConfigError
 from hwprofiles.units import HOUR_S
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
 from planner.memory import peak_memory_bytes
 from planner.oracle import forms, wires
 from planner.oracle.cases import SAMPLED, Case, Question, case_of, limits_of

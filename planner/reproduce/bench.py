@@ -8,11 +8,11 @@ import numpy as np
 from planner.additive import additive_s
 from planner.cost.cost_model import CostModel
 from planner.layerwise import find
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS, Program
 from planner.memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.strategies import Strategy, named_strategy, spaces_of
-from planner.program import KINDS, Program
 from planner.replay import replay
 from planner.reproduce.clusters import cluster_of
 

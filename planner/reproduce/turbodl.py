@@ -16,8 +16,8 @@ from functools import cache
 import numpy as np
 
 from hwprofiles.compute.occupancy import READINGS
+from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.program import KINDS
 from planner.reproduce.rows import Row, Value, row, stored
 from planner.streams.compare import Question, StreamComparison, compare_schedules, work_of
 

@@ -14,9 +14,9 @@ from hwprofiles.devices.device_graph import Device, DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS, Program
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.program import KINDS, Program
 from planner.readings import ITERATIONS
 from planner.replay import Replay
 from planner.streams.decompose import Decomposed, decompose

@@ -18,9 +18,9 @@ from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.occupancy import occupancy
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
+from planner.lowering.program import KINDS, Program
 from planner.operations.base import ELEMENT_BYTES
 from planner.parallel.regions import held
-from planner.program import KINDS, Program
 from planner.streams.extension import with_sub_tasks
 
 __all__ = ["Decomposed", "Measured", "decompose", "sub_kernels", "with_measured"]
@@ -129,7 +129,7 @@ def sub_kernels(layer: Layer, kind: str, part: dict[str, Floats]) -> Kernels:
 
     Args:
         layer: The layer.
-        kind: One of ``planner.program.KINDS`` that computes.
+        kind: One of ``planner.lowering.program.KINDS`` that computes.
         part: Sizes of the parts by dimension of the output, shape (C,) each.
     """
     if kind not in ("epilogue_gradient", "weight_gradient", "bias_gradient"):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.program import KINDS, Program
+from planner.lowering.program import KINDS, Program
 
 __all__ = ["with_sub_tasks"]
 

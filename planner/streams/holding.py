@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
-from planner.program import KINDS, Program
+from planner.lowering.program import KINDS, Program
 from planner.streams.plan import StreamPlan, pairs_of
 
 __all__ = ["bounded", "held_bytes", "needed_bytes"]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
 from planner.graph.layer_paths import Block, dependency_distances, layer_blocks
-from planner.program import KINDS, Program
+from planner.lowering.program import KINDS, Program
 from planner.streams.decompose import Decomposed
 from planner.streams.plan import StreamPlan, pairs_of
 

@@ -27,7 +27,7 @@ from executor.session import open_session
 from executor.status import own_status
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 

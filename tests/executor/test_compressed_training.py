@@ -21,11 +21,11 @@ from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
 from planner.compression.settings import CODED, PLAIN, Compressed
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.micro_batches import WHOLE, cut_of
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.program import KINDS
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4

@@ -19,8 +19,8 @@ from executor.session import open_session
 from executor.status import own_status
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
+from planner.lowering.program import KINDS
 from planner.parallel.strategies import named_strategy
-from planner.program import KINDS
 
 pytestmark = [
     pytest.mark.gpu,

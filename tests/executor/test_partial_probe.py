@@ -13,10 +13,10 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
+from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.plan import lowered, make_plan
-from planner.program import KINDS
 
 
 def test_slices_are_measured_beside_whole_layers():

@@ -17,7 +17,8 @@ from executor.status import own_status
 from planner.compression.settings import PLAIN, Compressed
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct
@@ -25,7 +26,6 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.input_channel_split import slices_of
 from planner.parallel.micro_batches import WHOLE, cut_of
 from planner.parallel.strategies import named_strategy
-from planner.program import KINDS
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4

@@ -16,7 +16,8 @@ from executor.data.load import load_data
 from executor.measurement import join
 from executor.optimizers import OptimizerSpec
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered
@@ -24,7 +25,6 @@ from planner.parallel.micro_batches import Cut, schedule_of
 from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
 from planner.parallel.strategies import spaces_of
 from planner.pipeline import Pipeline, pipeline_strategy
-from planner.program import KINDS
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS, BATCH = 4, 8

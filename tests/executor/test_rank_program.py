@@ -11,8 +11,8 @@ from plans import program_of, questions
 
 from executor.boxes import Box
 from executor.rank_program import RankProgram, messages_of
-from planner.departures import MESSAGE_JOIN_BYTES
-from planner.program import KINDS
+from planner.lowering.program import KINDS
+from planner.lowering.send_phases import MESSAGE_JOIN_BYTES
 
 pytestmark = pytest.mark.timeout(120)
 SMALL = ("lenet5", "conv1d", "alexnet-cifar")

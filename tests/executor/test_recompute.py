@@ -5,13 +5,13 @@ from plans import cluster_of, residual_block
 from ranks import options, pool_of, train, whole
 
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.recomputation import KEEP, Recompute
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.program import KINDS
 
 pytestmark = pytest.mark.timeout(200)
 RANKS, BATCH = 2, 8

@@ -16,7 +16,7 @@ from executor.reduction import Reducer
 from executor.sums import chains_of
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
-from planner.departures import PAIR_BYTES
+from planner.lowering.send_phases import PAIR_BYTES
 from planner.models.builder import ModelBuilder
 from planner.parallel.strategies import named_strategy
 from simulator.collectives.schemes import ALL_REDUCES

@@ -11,7 +11,7 @@ from executor.session import open_session
 from executor.status import own_status
 from planner.compression.settings import PLAIN, Compressed
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import named_strategy, spaces_of

@@ -22,10 +22,10 @@ from executor.run import LEAST_STALL_S, _label, default_stall_s, run
 from executor.status import RankState
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
+from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.plan import make_plan
 from planner.plan_file import save_plan
-from planner.program import KINDS
 from planner.replay import replay
 
 pytestmark = pytest.mark.timeout(200)

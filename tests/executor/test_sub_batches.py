@@ -18,12 +18,12 @@ from executor.measurement import join
 from executor.optimizers import OptimizerSpec
 from executor.random import key_of, uniform
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration, offered
 from planner.parallel.micro_batches import Cut, cut_of, interleaved
 from planner.parallel.strategies import spaces_of
-from planner.program import KINDS
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS, BATCH = 4, 12

@@ -11,9 +11,9 @@ from undivided import undivided_run, wide
 from executor.measurement import join
 from executor.optimizers import OptimizerSpec
 from planner.cost.cost_model import CostModel
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.program import KINDS
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 6

@@ -13,9 +13,9 @@ from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
 from executor.transport import GlooTransport
 from planner.cost.cost_model import CostModel
+from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
-from planner.program import KINDS
 
 pytestmark = pytest.mark.timeout(120)
 ITERATIONS = 4

@@ -1,7 +1,7 @@
 """What the tests of compression in plans share."""
 
 from planner.compression.settings import PLAIN
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
 from planner.parallel.micro_batches import WHOLE
 from planner.parallel.strategies import spaces_of

@@ -4,7 +4,7 @@ import math
 
 from planner.compression.settings import PLAIN
 from planner.cost.applied_strategy import applied
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration, offered
 from planner.parallel.input_channel_split import in_order, reducing

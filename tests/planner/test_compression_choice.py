@@ -20,7 +20,7 @@ from planner.cost.cost_model import CostModel
 from planner.graph_export import write_replayed_graph
 from planner.keeping import Keeping
 from planner.lower_bound import iteration_bound
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
 from planner.memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE

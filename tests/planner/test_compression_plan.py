@@ -16,13 +16,13 @@ from planner.cost.all_reduce import EXCHANGES
 from planner.cost.codec_time import GRADIENTS, Coding, coding_s
 from planner.cost.compressed_all_reduce import coded_sum
 from planner.cost.cost_model import CostModel
+from planner.lowering.program import KINDS
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import buffers
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.strategies import named_strategy
-from planner.program import KINDS
 from planner.replay import replay
 
 SAME = 1e-9

@@ -13,9 +13,9 @@ from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
 from planner.additive import additive_s
 from planner.analysis import analyse
 from planner.cost.cost_model import CostModel
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
-from planner.program import KINDS
 from planner.readings import read
 from planner.replay import replay
 from simulator.engines.engine import simulate

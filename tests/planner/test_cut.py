@@ -10,12 +10,12 @@ from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered
 from planner.parallel.micro_batches import WHOLE, Cut, asked_cut, cut_of
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.program import KINDS
 from planner.replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
 

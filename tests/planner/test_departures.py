@@ -4,12 +4,12 @@ import numpy as np
 from plans import cluster_of
 
 from planner.cost.cost_model import CostModel
-from planner.departures import Departures, phases, program_order
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
+from planner.lowering.send_phases import Departures, phases, program_order
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import spaces_of
-from planner.program import KINDS
 
 
 def program():

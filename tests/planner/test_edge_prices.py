@@ -11,10 +11,10 @@ from hwprofiles.errors import InfeasiblePlanError
 from planner import edge_prices
 from planner.additive import additive_s
 from planner.cost.cost_model import CostModel
+from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lowered
-from planner.program import KINDS
 from planner.topology import network_routes as network
 from simulator.graph import memory_need
 

@@ -10,12 +10,12 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.exchange_order import in_order, ordered, sliced
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.plan import lower_plan, lowered, make_plan
 from planner.plan_file import load_plan, save_plan
-from planner.program import KINDS
 from planner.replay import replay
 
 UPDATE, FORWARD = KINDS.index("update"), KINDS.index("forward")

@@ -11,14 +11,14 @@ from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
 from planner.cost.all_reduce import EXCHANGES, chosen, exchange_s
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan
-from planner.program import KINDS
 from planner.replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
 

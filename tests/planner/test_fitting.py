@@ -11,7 +11,7 @@ from hwprofiles.errors import DeviceMemoryError
 from planner.cost.cost_model import CostModel
 from planner.fitting import nearest_change
 from planner.keeping import MOMENTUM
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
 from planner.memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE, Cut

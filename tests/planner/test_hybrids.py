@@ -12,7 +12,7 @@ from hwprofiles.errors import ConfigError
 from planner.additive import additive_s
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.degrees import Hybrid, hybrid_of, split_list
 from planner.parallel.device_groups import grouped_devices

@@ -11,11 +11,11 @@ from plans import cluster_of, inception_module, program_of, random_strategy, res
 from planner.additive import additive_s
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Parameter
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.operations.normalisation import BatchNorm
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import named_strategy
-from planner.program import KINDS
 from planner.replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
 

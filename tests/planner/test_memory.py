@@ -9,7 +9,7 @@ from planner.buffers import BUFFERS
 from planner.cost.cost_model import CostModel
 from planner.keeping import Keeping
 from planner.lives import Lives
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import memory_curve
 from planner.models.builder import ModelBuilder

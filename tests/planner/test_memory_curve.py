@@ -12,7 +12,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import InfeasiblePlanError
 from planner.buffers import BUFFERS
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
 from planner.memory import check_memory, peak_memory_bytes
 from planner.memory_curve import memory_curve, replay_that_fits
 from planner.models.builder import ModelBuilder

@@ -11,9 +11,9 @@ from plans import cluster_of, program_of
 from hwprofiles.devices.message_overhead import MessageOverhead
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
+from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
-from planner.program import KINDS
 from planner.readings import read
 from planner.replay import replay
 from simulator.engines.engine import simulate

@@ -16,6 +16,7 @@ from planner.compression.settings import Compressed
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel, kernel_s
 from planner.graph.computation_graph import LAYER_PHASES
+from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct
 from planner.oracle.forms import activation_exchange_s
@@ -25,7 +26,6 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.input_channel_split import expanded, slices_of
 from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import ALIASES, NAMED, named_strategy, strategy_names
-from planner.program import KINDS
 from planner.replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
 

@@ -11,7 +11,8 @@ from plans import SMALL_MODELS, cluster_of, star
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.additive import additive_s, additive_terms
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered
@@ -20,7 +21,6 @@ from planner.parallel.strategies import spaces_of
 from planner.pipeline import Pipeline
 from planner.plan import lower_plan, make_plan
 from planner.plan_file import load_plan, save_plan
-from planner.program import KINDS
 from planner.replay import replay
 
 

@@ -12,14 +12,14 @@ from plans import ALPHA_S, BYTES_PER_S, residual_block, star
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import spaces_of
 from planner.pipeline import Pipeline, pipeline_strategy
-from planner.program import KINDS
 from planner.stage_memory import surely_needed_bytes
 
 

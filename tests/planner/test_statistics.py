@@ -18,7 +18,8 @@ from planner.cost.all_reduce import EXCHANGES
 from planner.cost.cost_model import BATCH_NORMS, CostModel, part_times
 from planner.cost.link_loads import Loads
 from planner.layerwise import find
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.memory import peak_memory_bytes
 from planner.memory_curve import buffers
 from planner.models.builder import ModelBuilder
@@ -28,7 +29,6 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import NAMED, named_strategy, spaces_of
 from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan
-from planner.program import KINDS
 from planner.readings import read
 from planner.replay import replay
 

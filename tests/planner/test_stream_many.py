@@ -8,11 +8,11 @@ from plans import cluster_of
 
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.program import KINDS
 from planner.streams.decompose import decompose
 from planner.streams.many import PLACES, SHARING_ORDERS, arrange, arranged
 from planner.streams.plan import replay_streams

@@ -12,11 +12,11 @@ from hwprofiles.compute.launch import Launch
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.program import KINDS
 from planner.readings import read
 from planner.streams.compare import Question, compare_schedules, one_device, whole_program, work_of
 from planner.streams.decompose import decompose, with_measured

@@ -5,7 +5,7 @@ import pytest
 from plans import cluster_of
 
 from planner.cost.cost_model import CostModel
-from planner.lowering import lower
+from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.strategies import spaces_of
 from planner.pipeline import Pipeline, pipeline_strategy

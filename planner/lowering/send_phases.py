@@ -6,7 +6,7 @@ The executor's ranks and the account of memory read these rules; neither has its
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.program import KINDS, Program
+from planner.lowering.program import KINDS, Program
 
 __all__ = ["MESSAGE_JOIN_BYTES", "PAIR_BYTES", "Departures", "phases", "program_order"]
 

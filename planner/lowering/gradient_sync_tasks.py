@@ -12,9 +12,9 @@ from planner.cost.all_reduce import chosen, group_rounds
 from planner.cost.codec_time import GRADIENTS, Coding, coding_s
 from planner.cost.compressed_all_reduce import coded_choice, coded_sum, groups_of
 from planner.cost.cost_model import CostModel
+from planner.lowering.program import Collective
+from planner.lowering.task_builder import Pairs, Rows, Tasks
 from planner.parallel.configurations import ConfigSpace
-from planner.program import Collective
-from planner.tasks import Pairs, Rows, Tasks
 from simulator.collectives.messages import Messages, messages_of
 from simulator.collectives.rounds import Round
 from simulator.collectives.schemes import ALL_REDUCES

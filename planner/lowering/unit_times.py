@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.program import KINDS, Program
+from planner.lowering.program import KINDS, Program
 
 __all__ = ["Moments", "UnitTimes", "unit_of"]
 

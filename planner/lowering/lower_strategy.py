@@ -13,15 +13,15 @@ from hwprofiles.errors import ConfigError
 from planner.compression.settings import PLAIN, Compressed
 from planner.cost.cost_model import CostModel, part_times
 from planner.graph.computation_graph import Edge
-from planner.lowered_exchange import Exchanges
-from planner.lowered_transfers import Transfers
+from planner.lowering.gradient_sync_tasks import Exchanges
+from planner.lowering.program import Program
+from planner.lowering.task_builder import Pairs, Rows, Tasks
+from planner.lowering.transfer_tasks import Transfers
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.micro_batches import WHOLE, Cut, schedule_of, sub_spaces
 from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
 from planner.parallel.recomputation import KEEP, Recompute, segments_of
 from planner.parallel.regions import Pieces, pieces_of
-from planner.program import Program
-from planner.tasks import Pairs, Rows, Tasks
 
 __all__ = ["lower"]
 

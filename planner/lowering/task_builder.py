@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.program import KINDS
+from planner.lowering.program import KINDS
 
 __all__ = ["Pairs", "Rows", "Tasks"]
 

@@ -7,8 +7,8 @@ from planner.compression.settings import Compressed
 from planner.cost.codec_time import ACTIVATIONS, coding_s, decoding_of, encoding_of
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge
+from planner.lowering.task_builder import Pairs, Tasks
 from planner.parallel.regions import Pieces
-from planner.tasks import Pairs, Tasks
 
 __all__ = ["Transfers"]
 

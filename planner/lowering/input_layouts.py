@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.graph.computation_graph import Edge
+from planner.lowering.program import Program
+from planner.lowering.unit_times import unit_of
 from planner.parallel.regions import held, needed
-from planner.program import Program
-from planner.unit_times import unit_of
 
 __all__ = ["Delivery", "deliveries_of"]
 

@@ -1,0 +1,1 @@
+"""From a strategy to the program of one iteration: tasks, transfers, gradient synchronisation."""
