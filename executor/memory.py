@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 
 from executor.optimizer_spec import OptimizerSpec
 from executor.options import RunOptions
-from planner.keeping import Keeping
 from planner.lowering.program import Program
-from planner.memory import peak_memory_bytes
+from planner.memory.memory_policy import Keeping
+from planner.memory.peak_memory import peak_memory_bytes
 
 __all__ = ["keeping_of", "predicted_bytes"]
 

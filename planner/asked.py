@@ -6,7 +6,7 @@ from typing import NoReturn
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import Compressed
 from planner.exchange_order import check_exchange_order
-from planner.keeping import Keeping
+from planner.memory.memory_policy import Keeping
 from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import SEARCHED
 from planner.pipeline import Pipeline, has_stages

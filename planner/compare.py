@@ -17,7 +17,7 @@ from planner.hybrid_search import HYBRID, search_hybrids
 from planner.lower_bound import iteration_bound
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
-from planner.memory import peak_memory_bytes
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.parallel.configurations import ConfigSpace, Configuration
 from planner.parallel.micro_batches import WHOLE, Cut

@@ -10,10 +10,10 @@ from hwprofiles.errors import InfeasiblePlanError
 from planner.compression.settings import Compressed
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
-from planner.keeping import MOMENTUM, Keeping
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
-from planner.memory import check_memory, peak_memory_bytes
+from planner.memory.memory_policy import MOMENTUM, Keeping
+from planner.memory.peak_memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.recomputation import KEEP, Recompute

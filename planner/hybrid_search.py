@@ -17,7 +17,7 @@ from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel, kernel_s
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.lowering.lower_strategy import lower
-from planner.memory import check_memory, peak_memory_bytes
+from planner.memory.peak_memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.parallel.degrees import Hybrid, check_hybrid, split_layer
 from planner.parallel.micro_batches import Cut

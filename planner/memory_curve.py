@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.buffers import BUFFERS, Buffers
-from planner.keeping import MOMENTUM, Keeping
-from planner.lives import Lives
 from planner.lowering.program import Program
-from planner.memory import check_memory, held_over_time
+from planner.memory.buffers import BUFFERS, Buffers
+from planner.memory.lifetimes import Lives
+from planner.memory.memory_policy import MOMENTUM, Keeping
+from planner.memory.peak_memory import check_memory, held_over_time
 from planner.replay import Replay, replay
 
 if TYPE_CHECKING:

@@ -16,15 +16,15 @@ from planner.cost.compressed_all_reduce import exchange_choices
 from planner.cost.cost_model import CostModel
 from planner.edge_prices import check_messages
 from planner.exchange_order import ordered
-from planner.fitting import nearest_change
 from planner.graph.computation_graph import ComputationGraph
 from planner.hybrid_search import HYBRID, search_hybrids
-from planner.keeping import MOMENTUM, Keeping
 from planner.layerwise import Found, find
 from planner.lower_bound import arithmetic_s
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
-from planner.memory import check_memory, peak_memory_bytes
+from planner.memory.fit_advice import nearest_change
+from planner.memory.memory_policy import MOMENTUM, Keeping
+from planner.memory.peak_memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.near_best import near_best
 from planner.parallel.configurations import Configuration
@@ -75,7 +75,7 @@ class Plan:
     recompute: Recompute = KEEP
     """Which activations are computed again before their layers go back."""
     optimizer: str = MOMENTUM.optimizer
-    """Whose state must fit: one of ``planner.keeping.OPTIMIZERS``."""
+    """Whose state must fit: one of ``planner.memory.memory_policy.OPTIMIZERS``."""
     configurations: Mapping[str, Configuration]
     model_digest: str
     cluster_digest: str
@@ -277,7 +277,7 @@ def make_plan(
         compressed: What travels as codes (``planner.compression.settings.compressed_of``); nothing for ``layerwise``.
         where_it_pays: Compress only what shortens the simulated iteration (``planner.compression_choice.pays``).
         recompute: Which activations are computed again (``planner.parallel.recomputation.recompute_of``); none for ``layerwise``.
-        optimizer: Whose state must fit: one of ``planner.keeping.OPTIMIZERS``.
+        optimizer: Whose state must fit: one of ``planner.memory.memory_policy.OPTIMIZERS``.
         refine: Plans to simulate in the refinement of ``layerwise``, or of the best hybrid without stages; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 

@@ -19,7 +19,7 @@ from planner.elimination.bounds import SLACK
 from planner.lower_bound import iteration_bound
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
-from planner.memory import check_memory, peak_memory_bytes
+from planner.memory.peak_memory import check_memory, peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.moves import Change, Moves, Spaces
 from planner.parallel.configurations import Configuration

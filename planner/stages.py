@@ -15,7 +15,7 @@ from hwprofiles.units import GIB
 from planner.cost.cost_model import CostModel
 from planner.edge_prices import edge_prices
 from planner.graph.computation_graph import Edge, Layer
-from planner.memory import COPIES_OF_PARAMETERS
+from planner.memory.peak_memory import COPIES_OF_PARAMETERS
 from planner.parallel.configurations import ConfigSpace, Configuration, space_of
 from planner.parallel.pipeline_schedule import Schedule
 from planner.parallel.regions import needed

@@ -14,8 +14,8 @@ from executor.layers.layout import channels_last, laid_out
 from executor.layers.normaliser import Normaliser
 from executor.layers.products import Product, product_of
 from executor.layers.windows import cropped, padded, windows_of
+from planner.memory.cpu_backend import Taps, gradient_forms
 from planner.operations.convolution import Convolution
-from planner.weight_gradients import Taps, gradient_forms
 
 __all__ = ["ConvolutionPart"]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from planner.weight_gradients import GradientForm, Taps
+from planner.memory.cpu_backend import GradientForm, Taps
 
 __all__ = ["Product", "TapProduct", "WindowProduct", "product_of"]
 

@@ -28,7 +28,7 @@ class OracleOptions:
     """p2, devices of one group of a hybrid.  None: a node's, or the most that leave at least two groups."""
     memory_reuse: float | None = None
     """Gamma: share of the counted activations and their gradients that is alive at once.  None: as
-    ``planner.memory`` finds it for the model on one device."""
+    ``planner.memory.peak_memory`` finds it for the model on one device."""
     optimizer_copies: int = 1
     """Numbers that the optimizer keeps for each trained one, beside the two of the table: 1 for momentum."""
     compute: Literal["parts", "ideal"] = "parts"

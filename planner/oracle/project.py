@@ -12,7 +12,7 @@ from hwprofiles.units import HOUR_S
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.lower_strategy import lower
-from planner.memory import peak_memory_bytes
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.oracle import forms, wires
 from planner.oracle.cases import SAMPLED, Case, Question, case_of, limits_of
 from planner.oracle.costs import communication_s, held_bytes, stage_costs
@@ -163,7 +163,7 @@ def _cases(
 
 
 def memory_reuse(graph: ComputationGraph, cluster: DeviceGraph) -> float:
-    """Gamma of a model: what ``planner.memory`` keeps of activations at the peak, over 2 sum(|x| + |y|) of the table.
+    """Gamma of a model: what ``planner.memory.peak_memory`` keeps of activations at the peak, over 2 sum(|x| + |y|) of the table.
 
     On one device without a split, where nothing but activations, their gradients and parameters is kept.
     """

@@ -10,7 +10,7 @@ from planner.cost.cost_model import CostModel
 from planner.layerwise import find
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
-from planner.memory import peak_memory_bytes
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.strategies import Strategy, named_strategy, spaces_of
 from planner.replay import replay

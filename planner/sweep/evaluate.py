@@ -11,7 +11,7 @@ from planner.additive import additive_s
 from planner.compression.settings import compressed_of
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
-from planner.memory import peak_memory_bytes
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.memory_curve import replay_that_fits
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE, cut_of

@@ -27,7 +27,7 @@ from executor.status import own_status
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
-from planner.memory import peak_memory_bytes
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of

@@ -14,7 +14,7 @@ from executor.boxes import whole_box
 from executor.layers.base import Step
 from executor.layers.factory import parameter_box, part_layer
 from hwprofiles.errors import ConfigError
-from planner import weight_gradients
+from planner.memory import cpu_backend as weight_gradients
 from planner.operations.checks import ACTIVATIONS
 from planner.operations.convolution import Convolution
 from planner.operations.dropout import Dropout

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from plans import program_of, questions
 
 from executor.rank_program import RankProgram, messages_of
-from planner.keeping import Keeping, part_memories
-from planner.lives.contents import are_copies
 from planner.lowering.program import KINDS
 from planner.lowering.send_phases import phases
+from planner.memory.memory_policy import Keeping, part_memories
+from planner.memory.message_copies import are_copies
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -12,9 +12,9 @@ from executor.layers.base import Step
 from executor.layers.factory import part_layer
 from executor.layers.products import product_of
 from executor.memory_meter import MemoryMeter
+from planner.memory.cpu_backend import GradientForm, Taps, gradient_forms, scratch_numbers
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import ConfigSpace
-from planner.weight_gradients import GradientForm, Taps, gradient_forms, scratch_numbers
 
 CONVOLUTIONS = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)
 sizes_of = st.integers(1, 4)

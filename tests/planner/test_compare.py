@@ -13,7 +13,7 @@ from planner.additive import additive_s
 from planner.compare import compare
 from planner.cost.cost_model import CostModel
 from planner.lower_bound import iteration_bound
-from planner.memory import peak_memory_bytes
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED, named_strategy
 from planner.pipeline import strategy_and_cut

@@ -18,10 +18,10 @@ from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.compression_choice import pays
 from planner.cost.cost_model import CostModel
 from planner.graph_export import write_replayed_graph
-from planner.keeping import Keeping
 from planner.lower_bound import iteration_bound
 from planner.lowering.lower_strategy import lower
-from planner.memory import peak_memory_bytes
+from planner.memory.memory_policy import Keeping
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE
 from planner.parallel.recomputation import recompute_of

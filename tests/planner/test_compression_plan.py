@@ -9,7 +9,6 @@ from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, random_strateg
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.additive import additive_s
-from planner.buffers import BUFFERS
 from planner.compression.data_types import compression
 from planner.compression.settings import PLAIN, Compressed, takes
 from planner.cost.all_reduce import EXCHANGES
@@ -17,7 +16,8 @@ from planner.cost.codec_time import GRADIENTS, Coding, coding_s
 from planner.cost.compressed_all_reduce import coded_sum
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
-from planner.memory import peak_memory_bytes
+from planner.memory.buffers import BUFFERS
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.memory_curve import buffers
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered

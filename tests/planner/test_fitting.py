@@ -9,10 +9,10 @@ from plans import cluster_of
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import DeviceMemoryError
 from planner.cost.cost_model import CostModel
-from planner.fitting import nearest_change
-from planner.keeping import MOMENTUM
 from planner.lowering.lower_strategy import lower
-from planner.memory import peak_memory_bytes
+from planner.memory.fit_advice import nearest_change
+from planner.memory.memory_policy import MOMENTUM
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.recomputation import SEGMENTS, recompute_of

@@ -5,12 +5,13 @@ from plans import cluster_of, program_of
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.buffers import BUFFERS
 from planner.cost.cost_model import CostModel
-from planner.keeping import Keeping
-from planner.lives import Lives
 from planner.lowering.lower_strategy import lower
-from planner.memory import check_memory, peak_memory_bytes
+from planner.memory.buffers import BUFFERS
+from planner.memory.lifetimes import Lives
+from planner.memory.memory_policy import Keeping
+from planner.memory.peak_memory import check_memory, peak_memory_bytes
+from planner.memory.stage_memory import surely_needed_bytes
 from planner.memory_curve import memory_curve
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
@@ -19,7 +20,6 @@ from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lowered
 from planner.replay import replay
-from planner.stage_memory import surely_needed_bytes
 
 
 def counted():

@@ -10,10 +10,10 @@ from plans import cluster_of, program_of, questions, random_strategy, star
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import InfeasiblePlanError
-from planner.buffers import BUFFERS
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
-from planner.memory import check_memory, peak_memory_bytes
+from planner.memory.buffers import BUFFERS
+from planner.memory.peak_memory import check_memory, peak_memory_bytes
 from planner.memory_curve import memory_curve, replay_that_fits
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model

@@ -11,7 +11,7 @@ from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
-from planner.memory import peak_memory_bytes
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.oracle.datasets import samples_of

@@ -14,13 +14,13 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
+from planner.memory.stage_memory import surely_needed_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import spaces_of
 from planner.pipeline import Pipeline, pipeline_strategy
-from planner.stage_memory import surely_needed_bytes
 
 
 def chain(sizes, batch):

@@ -20,7 +20,7 @@ from planner.cost.link_loads import Loads
 from planner.layerwise import find
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
-from planner.memory import peak_memory_bytes
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.memory_curve import buffers
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.buffers import Buffers
-from planner.lives.account import Account
 from planner.lowering.unit_times import UnitTimes
+from planner.memory.buffer_account import Account
+from planner.memory.buffers import Buffers
 from planner.operations.base import BATCH_STATISTICS
 from planner.parallel.regions import needed
 

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.buffers import Buffers
 from planner.graph.computation_graph import Edge
-from planner.lives.account import Account
-from planner.lives.messages import leaves
 from planner.lowering.input_layouts import Delivery
 from planner.lowering.program import KINDS
 from planner.lowering.unit_times import UnitTimes, unit_of
+from planner.memory.buffer_account import Account
+from planner.memory.buffers import Buffers
+from planner.memory.message_lifetimes import leaves
 
 __all__ = ["activation_gradients"]
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer, Operation
 from planner.lowering.program import Program
+from planner.memory.cpu_backend import GradientForm, Taps, gradient_forms, scratch_numbers
 from planner.operations.base import Part
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
@@ -17,7 +18,6 @@ from planner.operations.partial import PartialProduct
 from planner.operations.pooling import Pooling
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.regions import Boxes, held, needed
-from planner.weight_gradients import GradientForm, Taps, gradient_forms, scratch_numbers
 
 __all__ = [
     "CHANNELS_LAST_POSITIONS",

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.keeping import PartMemory
 from planner.lowering.program import Program
 from planner.lowering.send_phases import MESSAGE_JOIN_BYTES, phases
+from planner.memory.memory_policy import PartMemory
 from planner.parallel.regions import held, needed
 
 __all__ = ["are_copies"]

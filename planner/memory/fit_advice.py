@@ -10,10 +10,10 @@ import numpy as np
 
 from hwprofiles.errors import OrreryError
 from planner.cost.cost_model import CostModel
-from planner.keeping import Keeping
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
-from planner.memory import peak_memory_bytes
+from planner.memory.memory_policy import Keeping
+from planner.memory.peak_memory import peak_memory_bytes
 from planner.parallel.configurations import space_of
 from planner.parallel.micro_batches import Cut
 from planner.parallel.recomputation import KEEP, SEGMENTS, Recompute, recompute_of

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.buffers import Buffers
-from planner.lives.account import Account
 from planner.lowering.program import KINDS
 from planner.lowering.unit_times import UnitTimes, unit_of
+from planner.memory.buffer_account import Account
+from planner.memory.buffers import Buffers
 
 __all__ = ["codes", "leaves", "messages"]
 

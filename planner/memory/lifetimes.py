@@ -8,16 +8,16 @@ reads any more.
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.buffers import Buffers
-from planner.keeping import Keeping
-from planner.lives.account import Account, parameter_bytes, residuals
-from planner.lives.activation_gradients import activation_gradients
-from planner.lives.activations import activations
-from planner.lives.layers import layers
-from planner.lives.messages import codes, messages
-from planner.lives.parameters import kept, parameter_gradients
 from planner.lowering.program import Program
 from planner.lowering.unit_times import UnitTimes
+from planner.memory.activation_lifetimes import activations
+from planner.memory.buffer_account import Account, parameter_bytes, residuals
+from planner.memory.buffers import Buffers
+from planner.memory.gradient_lifetimes import activation_gradients
+from planner.memory.layer_lifetimes import layers
+from planner.memory.memory_policy import Keeping
+from planner.memory.message_lifetimes import codes, messages
+from planner.memory.parameter_lifetimes import kept, parameter_gradients
 
 __all__ = ["Lives", "parameter_bytes", "residuals"]
 

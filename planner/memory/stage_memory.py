@@ -1,15 +1,15 @@
 """What a stage of a pipeline surely needs, layer by layer: the form that an exact partition can add up.
 
 Every output counts once and every gradient in hand once.  What operations keep beside these, and what they turn
-gradients into, is left to ``planner.memory``, which decides whether a plan fits.
+gradients into, is left to ``planner.memory.peak_memory``, which decides whether a plan fits.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.lives.account import parameter_bytes, residuals
 from planner.lowering.program import KINDS, Program
-from planner.memory import COPIES_OF_PARAMETERS
+from planner.memory.buffer_account import parameter_bytes, residuals
+from planner.memory.peak_memory import COPIES_OF_PARAMETERS
 from planner.parallel.micro_batches import schedule_of
 
 __all__ = ["surely_needed_bytes"]

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import DeviceMemoryError
-from planner.buffers import BUFFERS, Buffers
-from planner.keeping import MOMENTUM, Keeping
-from planner.lives import Lives
-from planner.lives.account import parameter_bytes, residuals
 from planner.lowering.program import Program
 from planner.lowering.send_phases import program_order
+from planner.memory.buffer_account import parameter_bytes, residuals
+from planner.memory.buffers import BUFFERS, Buffers
+from planner.memory.lifetimes import Lives
+from planner.memory.memory_policy import MOMENTUM, Keeping
 
 __all__ = [
     "COPIES_OF_PARAMETERS",
@@ -32,13 +32,13 @@ COPIES_OF_PARAMETERS = 3
 def peak_memory_bytes(program: Program, keeping: Keeping = MOMENTUM, *, without: Sequence[str] = ()) -> Floats:
     """Bytes that each device must hold, at the task where that is most, tasks taken in program order.
 
-    The buffers are those of the replay (``planner.buffers``); what differs is when messages come and go, for a device
+    The buffers are those of the replay (``planner.memory.buffers``); what differs is when messages come and go, for a device
     runs its own tasks in program order there too.
 
     Args:
         program: What is to run.
         keeping: What is kept beside the tensors of the network.
-        without: Kinds of buffers (``planner.buffers.BUFFERS``) to leave out.
+        without: Kinds of buffers (``planner.memory.buffers.BUFFERS``) to leave out.
 
     Returns:
         Shape (devices,).

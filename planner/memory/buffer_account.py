@@ -6,13 +6,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.buffers import Buffers
-from planner.keeping import Keeping, PartMemory, part_memories
-from planner.lives.contents import are_copies
 from planner.lowering.input_layouts import Delivery, deliveries_of
 from planner.lowering.program import KINDS, Program
 from planner.lowering.send_phases import Departures
 from planner.lowering.unit_times import unit_of
+from planner.memory.buffers import Buffers
+from planner.memory.memory_policy import Keeping, PartMemory, part_memories
+from planner.memory.message_copies import are_copies
 
 __all__ = ["Account", "Rows", "parameter_bytes", "residuals"]
 

@@ -1,0 +1,1 @@
+"""What devices hold: buffers of a program, their lifetimes, the peak, and advice on what would fit."""
