@@ -89,7 +89,7 @@ class Measurement:
 
     def timeline(self, program: Program) -> "pd.DataFrame":
         """One row a task of a typical iteration, in the form of a simulated one; times from its first task."""
-        from planner.replay import timeline_rows  # not loaded by ranks, whose start it would delay
+        from planner.simulation.program_replay import timeline_rows  # not loaded by ranks, whose start it would delay
 
         start_s, end_s = self.start_s[self.shown], self.end_s[self.shown]
         origin_s = float(np.nanmin(start_s))

@@ -17,7 +17,7 @@ from executor.status import RankRow
 from planner.lowering.program import Program
 from planner.plan import Plan
 from planner.plan_file import load_plan
-from planner.replay import Replay, replay
+from planner.simulation.program_replay import Replay, replay
 
 __all__ = ["Hosts", "Run", "default_stall_s", "run"]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from planner.models.registry import load_model
     from planner.plan import Plan, lower_plan, make_plan
     from planner.plan_file import load_plan, save_plan
-    from planner.replay import Replay, replay
+    from planner.simulation.program_replay import Replay, replay
     from planner.sweep.store import Store
     from reports.comparison_page import write_comparison_page
     from reports.figure import figure
@@ -45,7 +45,7 @@ _HOMES = {
     "planner.models": ("load_model",),
     "planner.plan": ("Plan", "lower_plan", "make_plan"),
     "planner.plan_file": ("load_plan", "save_plan"),
-    "planner.replay": ("Replay", "replay"),
+    "planner.simulation.program_replay": ("Replay", "replay"),
     "planner.sweep": ("Store",),
     "reports.comparison_page": ("write_comparison_page",),
     "reports.figure": ("figure",),

@@ -9,7 +9,7 @@ from orrery.views import print_pairs, print_table
 if TYPE_CHECKING:
     from orrery.stored_plan import StoredPlan
     from planner.analysis import Analysis
-    from planner.program_path import Stretch
+    from planner.simulation.steady_path import Stretch
 
 __all__ = ["analysis_values", "print_analysis"]
 

@@ -176,7 +176,7 @@ def simulate(
     from contextlib import nullcontext
 
     from orrery.stored_plan import open_plan
-    from planner.replay import replay
+    from planner.simulation.program_replay import replay
 
     traced, written = (whole_file(path, plan_file) if path else nullcontext() for path in (trace, graph))
     with traced as file, written as graph_file, progress_bar("simulating"):
@@ -185,7 +185,7 @@ def simulate(
         if file:
             result.write_trace(file)
         if graph_file:
-            from planner.graph_export import write_replayed_graph
+            from planner.simulation.graph_export import write_replayed_graph
 
             write_replayed_graph(result, graph_file)
     values = replay_values(result, plan=plan)

@@ -36,11 +36,11 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
         InfeasiblePlanError: The plan does not fit in memory.
     """
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from planner.additive import additive_s
     from planner.cost.cost_model import CostModel
     from planner.models.registry import load_model
     from planner.plan import lower_plan
     from planner.plan_file import load_plan
+    from planner.simulation.additive_cost import additive_s
 
     plan = load_plan(path)
     graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from planner.comparison import Comparison
     from planner.compression.settings import Compressed
     from planner.plan import Plan
-    from planner.replay import Replay
     from planner.reproduce.rows import Row
+    from planner.simulation.program_replay import Replay
 
 __all__ = [
     "cluster_row",

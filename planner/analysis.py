@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.lowering.program import Program
-from planner.memory_curve import MemoryCurve, memory_curve
 from planner.plan import Progress
-from planner.program_path import Path, program_path
-from planner.readings import ITERATIONS
-from planner.replay import Replay, Shares, replay
-from planner.sensitivity import Sensitivity, sensitivities
+from planner.simulation.memory_curve import MemoryCurve, memory_curve
+from planner.simulation.program_replay import Replay, Shares, replay
+from planner.simulation.sensitivity import Sensitivity, sensitivities
+from planner.simulation.steady_path import Path, program_path
+from planner.simulation.to_task_graph import ITERATIONS
 from planner.topology.copy_engine_use import copy_engines_of
 from simulator.timelines.timeline import resource_use, union
 

@@ -7,24 +7,24 @@ import pandas as pd
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.additive import additive_s, additive_terms
 from planner.comparison import Comparison, LayerResult, StrategyResult
 from planner.cost.all_reduce import layer_choice
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.hybrid_search import HYBRID, search_hybrids
-from planner.lower_bound import iteration_bound
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import peak_memory_bytes
-from planner.memory_curve import replay_that_fits
 from planner.parallel.configurations import ConfigSpace, Configuration
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.strategies import Strategy
 from planner.pipeline import strategy_and_cut
 from planner.plan import Progress, layerwise, lowered, refined
-from planner.replay import Replay, replay
+from planner.simulation.additive_cost import additive_s, additive_terms
+from planner.simulation.lower_bound import iteration_bound
+from planner.simulation.memory_curve import replay_that_fits
+from planner.simulation.program_replay import Replay, replay
 
 __all__ = ["compare", "layer_results"]
 

@@ -14,10 +14,10 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.memory.memory_policy import MOMENTUM, Keeping
 from planner.memory.peak_memory import check_memory, peak_memory_bytes
-from planner.memory_curve import replay_that_fits
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.recomputation import KEEP, Recompute
 from planner.parallel.strategies import Strategy
+from planner.simulation.memory_curve import replay_that_fits
 
 __all__ = ["pays"]
 

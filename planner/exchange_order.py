@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from hwprofiles.errors import ConfigError
 from planner.graph.layer_paths import dependency_distances
 from planner.lowering.program import KINDS, Collective, Program
-from planner.readings import ITERATIONS, Reading, read
-from planner.replay import replay
+from planner.simulation.program_replay import replay
+from planner.simulation.to_task_graph import ITERATIONS, Reading, read
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import alone_s
 

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.additive import additive_s
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel, kernel_s
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.lowering.lower_strategy import lower
 from planner.memory.peak_memory import check_memory, peak_memory_bytes
-from planner.memory_curve import replay_that_fits
 from planner.parallel.degrees import Hybrid, check_hybrid, split_layer
 from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import Strategy
 from planner.pipeline import Pipeline, strategy_and_cut
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.memory_curve import replay_that_fits
 
 __all__ = ["HYBRID", "Candidate", "FoundHybrid", "candidates_of", "search_hybrids"]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.additive import additive_s
 from planner.asked import Asked
 from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.compression_choice import pays
@@ -14,18 +13,15 @@ from planner.cost.all_reduce import Choice
 from planner.cost.applied_strategy import applied
 from planner.cost.compressed_all_reduce import exchange_choices
 from planner.cost.cost_model import CostModel
-from planner.edge_prices import check_messages
 from planner.exchange_order import ordered
 from planner.graph.computation_graph import ComputationGraph
 from planner.hybrid_search import HYBRID, search_hybrids
 from planner.layerwise import Found, find
-from planner.lower_bound import arithmetic_s
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.memory.fit_advice import nearest_change
 from planner.memory.memory_policy import MOMENTUM, Keeping
 from planner.memory.peak_memory import check_memory, peak_memory_bytes
-from planner.memory_curve import replay_that_fits
 from planner.near_best import near_best
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import WHOLE, Cut
@@ -33,6 +29,10 @@ from planner.parallel.recomputation import KEEP, Recompute, recompute_of
 from planner.parallel.strategies import NAMED, Strategy, named_strategy
 from planner.pipeline import Pipeline, strategy_and_cut
 from planner.refine import Refined, refine
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.lower_bound import arithmetic_s
+from planner.simulation.memory_curve import replay_that_fits
+from planner.simulation.transfer_prices import check_messages
 
 __all__ = [
     "Plan",

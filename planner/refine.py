@@ -16,14 +16,14 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.cost.link_loads import Loads
 from planner.elimination.bounds import SLACK
-from planner.lower_bound import iteration_bound
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.memory.peak_memory import check_memory, peak_memory_bytes
-from planner.memory_curve import replay_that_fits
 from planner.moves import Change, Moves, Spaces
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import Strategy
+from planner.simulation.lower_bound import iteration_bound
+from planner.simulation.memory_curve import replay_that_fits
 
 __all__ = ["Refined", "refine"]
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.units import GIB
 from planner.cost.cost_model import CostModel
-from planner.edge_prices import edge_prices
 from planner.graph.computation_graph import Edge, Layer
 from planner.memory.peak_memory import COPIES_OF_PARAMETERS
 from planner.parallel.configurations import ConfigSpace, Configuration, space_of
 from planner.parallel.pipeline_schedule import Schedule
 from planner.parallel.regions import needed
+from planner.simulation.transfer_prices import edge_prices
 
 __all__ = ["Layout", "balanced", "stage_bounds"]
 

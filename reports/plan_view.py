@@ -13,11 +13,11 @@ from planner.compare import layer_results
 from planner.comparison import LayerResult
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import Program
-from planner.memory_curve import MemoryCurve, memory_curve
 from planner.plan import Plan
-from planner.program_path import Path as CriticalPath
-from planner.program_path import program_path
-from planner.replay import Replay, replay
+from planner.simulation.memory_curve import MemoryCurve, memory_curve
+from planner.simulation.program_replay import Replay, replay
+from planner.simulation.steady_path import Path as CriticalPath
+from planner.simulation.steady_path import program_path
 from reports.units import plain_unit, time_unit
 
 __all__ = ["PlanView"]

@@ -7,8 +7,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from planner.lowering.program import Program
-from planner.program_path import Path
-from planner.replay import Replay
+from planner.simulation.program_replay import Replay
+from planner.simulation.steady_path import Path
 from reports.packing import Packed, pack_array, pack_json
 from reports.timeline_rows import pack_timeline, side_by_side
 from simulator.timelines.timeline import alone_s

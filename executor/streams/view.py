@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.streams.measure import MeasuredSchedule, MeasuredStreams
-from planner.replay import timeline_rows
+from planner.simulation.program_replay import timeline_rows
 from planner.streams.compare import BINS, ScheduleResult, StreamComparison
 from planner.streams.plan import read_streams
 from planner.streams.schedules import paths_of

@@ -10,7 +10,7 @@ from executor.measurement import WARM_UP, Measurement
 from executor.validation.result import StrategyValidation
 from executor.validation.spread import median_interval
 from planner.lowering.program import KINDS, Program
-from planner.replay import replay, timeline_rows
+from planner.simulation.program_replay import replay, timeline_rows
 from simulator.timelines.timeline import union
 
 __all__ = ["evaluated"]

@@ -42,7 +42,7 @@ class StrategyValidation:
     """One row a task: id, name, kind, layer, device, predicted_s, measured_s, error (durations; the measured one is
     the median), predicted_end_s, measured_end_s (from the first task of the iteration)."""
     simulated: pd.DataFrame
-    """Timeline of a steady simulated iteration, as ``planner.replay.timeline_rows`` makes it."""
+    """Timeline of a steady simulated iteration, as ``planner.simulation.program_replay.timeline_rows`` makes it."""
     measured: pd.DataFrame
     """Timeline of the measured iteration whose time is nearest the median, in the same form."""
     rounds_s: tuple[float, ...] = ()

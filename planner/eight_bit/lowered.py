@@ -17,7 +17,7 @@ from planner.models.registry import load_model
 from planner.parallel.micro_batches import cut_of
 from planner.parallel.strategies import named_strategy
 from planner.plan import lowered
-from planner.replay import replay
+from planner.simulation.program_replay import replay
 
 __all__ = ["machine_iteration_s"]
 

@@ -14,11 +14,11 @@ from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
-from planner.memory_curve import memory_curve
 from planner.oracle.cases import HYBRIDS, Case
 from planner.oracle.table import Simulated
 from planner.pipeline import Pipeline, strategy_and_cut
-from planner.replay import replay
+from planner.simulation.memory_curve import memory_curve
+from planner.simulation.program_replay import replay
 from planner.sweep.workers import begin_process
 
 __all__ = ["plan_text", "program_of_case", "simulate_cases"]

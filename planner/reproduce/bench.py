@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.additive import additive_s
 from planner.cost.cost_model import CostModel
 from planner.layerwise import find
 from planner.lowering.lower_strategy import lower
@@ -13,8 +12,9 @@ from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.strategies import Strategy, named_strategy, spaces_of
-from planner.replay import replay
 from planner.reproduce.clusters import cluster_of
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
 
 __all__ = ["Bench", "Case", "Outcome"]
 

@@ -14,7 +14,6 @@ from itertools import accumulate
 from operator import mul
 from time import perf_counter
 
-from planner.additive import additive_s
 from planner.cost.cost_model import CostModel
 from planner.elimination.depth_first_search import depth_first
 from planner.elimination.eliminate_nodes import eliminate
@@ -24,6 +23,7 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import spaces_of
 from planner.reproduce.bench import Bench, Case, Outcome
 from planner.reproduce.rows import Row, Value, row, spread, stored
+from planner.simulation.additive_cost import additive_s
 
 __all__ = ["CLAIMS", "claim_row", "layerwise_rows"]
 

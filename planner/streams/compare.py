@@ -17,8 +17,8 @@ from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.readings import ITERATIONS
-from planner.replay import Replay
+from planner.simulation.program_replay import Replay
+from planner.simulation.to_task_graph import ITERATIONS
 from planner.streams.decompose import Decomposed, decompose
 from planner.streams.holding import bounded, held_bytes
 from planner.streams.plan import StreamPlan, replay_streams

@@ -25,7 +25,7 @@ from planner.graph.layer_paths import dependency_distances
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.readings import ITERATIONS
+from planner.simulation.to_task_graph import ITERATIONS
 from planner.streams.decompose import Decomposed, decompose
 from planner.streams.plan import StreamPlan, pairs_of, replay_streams
 from planner.streams.schedules import check_streams, schedule

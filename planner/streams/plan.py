@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.message_overheads import message_overheads_of
-from planner.readings import ITERATIONS, Reading, read
-from planner.replay import Replay
+from planner.simulation.message_overhead_use import message_overheads_of
+from planner.simulation.program_replay import Replay
+from planner.simulation.to_task_graph import ITERATIONS, Reading, read
 from planner.streams.decompose import Decomposed
 from simulator.engines.engine import simulate
 

@@ -7,17 +7,17 @@ from time import perf_counter
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import DeviceMemoryError, OrreryError
-from planner.additive import additive_s
 from planner.compression.settings import compressed_of
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.memory.peak_memory import peak_memory_bytes
-from planner.memory_curve import replay_that_fits
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE, cut_of
 from planner.parallel.strategies import SEARCHED
 from planner.pipeline import strategy_and_cut
 from planner.plan import lowered, make_plan
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.memory_curve import replay_that_fits
 from planner.sweep.point import Point
 
 __all__ = ["Result", "evaluate"]

@@ -7,7 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from planner.replay import Replay
+from planner.simulation.program_replay import Replay
 from reports.figures.look import styled
 from reports.palette import kind_colours
 from reports.timeline_rows import TimelineRow, timeline_rows

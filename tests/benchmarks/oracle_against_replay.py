@@ -22,7 +22,7 @@ from planner.oracle.cases import HYBRIDS, case_of
 from planner.oracle.options import STRATEGIES, OracleOptions
 from planner.oracle.project import oracle, question_of
 from planner.oracle.simulate import program_of_case
-from planner.replay import replay
+from planner.simulation.program_replay import replay
 
 MODELS = ("alexnet", "vgg16", "resnet50", "inception-v3")
 COUNTS = (4, 8, 16, 32, 64)

@@ -26,7 +26,7 @@ from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.plan import make_plan
 from planner.plan_file import save_plan
-from planner.replay import replay
+from planner.simulation.program_replay import replay
 
 pytestmark = pytest.mark.timeout(200)
 CLUSTER = "lab-4:nodes=2"

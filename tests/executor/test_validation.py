@@ -25,7 +25,7 @@ from orrery.errors import run
 from planner.compression.settings import Compressed
 from planner.models.registry import load_model
 from planner.plan import lower_plan, make_plan
-from planner.replay import replay
+from planner.simulation.program_replay import replay
 
 pytestmark = pytest.mark.timeout(200)
 CLUSTER = "lab-4:nodes=2"

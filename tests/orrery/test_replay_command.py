@@ -62,7 +62,7 @@ def test_plan_replays_the_same_from_its_file(tmp_path, capsys, form, options):
     answer = json.loads(capsys.readouterr().out)
 
     from orrery.stored_plan import open_plan
-    from planner.replay import replay
+    from planner.simulation.program_replay import replay
     from simulator.formats.graph_file import read_graph
 
     chosen = {word.removeprefix("--no-"): False for word in options}

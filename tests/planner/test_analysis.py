@@ -12,8 +12,8 @@ from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
-from planner.program_path import program_path
-from planner.replay import replay
+from planner.simulation.program_replay import replay
+from planner.simulation.steady_path import program_path
 
 
 def replayed(strategy, *, model="lenet5", spec="titanx-4", count=4, batch=64, **options):

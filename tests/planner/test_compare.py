@@ -9,17 +9,17 @@ from scipy.stats import spearmanr
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.additive import additive_s
 from planner.compare import compare
 from planner.cost.cost_model import CostModel
-from planner.lower_bound import iteration_bound
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED, named_strategy
 from planner.pipeline import strategy_and_cut
 from planner.plan import lowered, make_plan
 from planner.plan_file import save_plan
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.lower_bound import iteration_bound
+from planner.simulation.program_replay import replay
 
 EVERY = (*NAMED, "layerwise")
 

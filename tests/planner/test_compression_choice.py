@@ -11,14 +11,11 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
-from planner.additive import additive_s
 from planner.analysis import analyse
 from planner.compression.data_types import compression_names
 from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.compression_choice import pays
 from planner.cost.cost_model import CostModel
-from planner.graph_export import write_replayed_graph
-from planner.lower_bound import iteration_bound
 from planner.lowering.lower_strategy import lower
 from planner.memory.memory_policy import Keeping
 from planner.memory.peak_memory import peak_memory_bytes
@@ -28,7 +25,10 @@ from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lower_plan, make_plan
 from planner.plan_file import load_plan, save_plan
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.graph_export import write_replayed_graph
+from planner.simulation.lower_bound import iteration_bound
+from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, random_strategy, star
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
-from planner.additive import additive_s
 from planner.compression.data_types import compression
 from planner.compression.settings import PLAIN, Compressed, takes
 from planner.cost.all_reduce import EXCHANGES
@@ -18,12 +17,13 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.memory.buffers import BUFFERS
 from planner.memory.peak_memory import peak_memory_bytes
-from planner.memory_curve import buffers
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.strategies import named_strategy
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.memory_curve import buffers
+from planner.simulation.program_replay import replay
 
 SAME = 1e-9
 FORWARD, UPDATE, COMPRESS, DECOMPRESS, TRANSFER, COLLECTIVE = (

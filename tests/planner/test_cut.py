@@ -8,7 +8,6 @@ from plans import SMALL_MODELS, cluster_of, inception_module, program_of, residu
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
-from planner.additive import additive_s
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
@@ -16,7 +15,8 @@ from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered
 from planner.parallel.micro_batches import WHOLE, Cut, asked_cut, cut_of
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
 
 

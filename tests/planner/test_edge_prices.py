@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from plans import cluster_of, program_of, questions
 
 from hwprofiles.errors import InfeasiblePlanError
-from planner import edge_prices
-from planner.additive import additive_s
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lowered
+from planner.simulation import transfer_prices as edge_prices
+from planner.simulation.additive_cost import additive_s
 from planner.topology import network_routes as network
 from simulator.graph import memory_need
 

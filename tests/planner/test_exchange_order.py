@@ -16,7 +16,7 @@ from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.plan import lower_plan, lowered, make_plan
 from planner.plan_file import load_plan, save_plan
-from planner.replay import replay
+from planner.simulation.program_replay import replay
 
 UPDATE, FORWARD = KINDS.index("update"), KINDS.index("forward")
 

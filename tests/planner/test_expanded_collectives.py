@@ -8,7 +8,6 @@ from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, star
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.additive import additive_s
 from planner.cost.all_reduce import EXCHANGES, chosen, exchange_s
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
@@ -19,7 +18,8 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9

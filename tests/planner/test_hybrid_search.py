@@ -13,7 +13,7 @@ from planner.models.registry import load_model
 from planner.pipeline import Pipeline, strategy_and_cut
 from planner.plan import lower_plan, lowered, make_plan
 from planner.plan_file import load_plan, save_plan
-from planner.replay import replay
+from planner.simulation.program_replay import replay
 
 QUESTIONS = [("lenet5", 8, "titanx-4", 4), ("resnet-cifar:depth=8", 8, "p100-4x4", 8), ("cosmoflow", 4, "abci-v100", 8)]
 

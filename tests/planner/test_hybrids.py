@@ -9,7 +9,6 @@ from plans import cluster_of, star
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
-from planner.additive import additive_s
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
@@ -19,7 +18,8 @@ from planner.parallel.device_groups import grouped_devices
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.pipeline import Pipeline, strategy_and_cut
 from planner.plan import make_plan
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
 from planner.topology.network_routes import network_of
 
 

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from plans import cluster_of, program_of, questions
 
 from planner.cost.cost_model import CostModel
-from planner.lower_bound import arithmetic_s, iteration_bound
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import NAMED, named_strategy
-from planner.replay import replay
+from planner.simulation.lower_bound import arithmetic_s, iteration_bound
+from planner.simulation.program_replay import replay
 
 
 @settings(max_examples=40)

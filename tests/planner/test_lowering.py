@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import cluster_of, inception_module, program_of, random_strategy, residual_block, small_graphs
 
-from planner.additive import additive_s
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Parameter
 from planner.lowering.program import KINDS
@@ -16,7 +15,8 @@ from planner.models.builder import ModelBuilder
 from planner.operations.normalisation import BatchNorm
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import named_strategy
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
 
 

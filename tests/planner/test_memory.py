@@ -12,14 +12,14 @@ from planner.memory.lifetimes import Lives
 from planner.memory.memory_policy import Keeping
 from planner.memory.peak_memory import check_memory, peak_memory_bytes
 from planner.memory.stage_memory import surely_needed_bytes
-from planner.memory_curve import memory_curve
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lowered
-from planner.replay import replay
+from planner.simulation.memory_curve import memory_curve
+from planner.simulation.program_replay import replay
 
 
 def counted():

@@ -14,12 +14,12 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.memory.buffers import BUFFERS
 from planner.memory.peak_memory import check_memory, peak_memory_bytes
-from planner.memory_curve import memory_curve, replay_that_fits
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.replay import replay
+from planner.simulation.memory_curve import memory_curve, replay_that_fits
+from planner.simulation.program_replay import replay
 
 
 def counted():

@@ -14,8 +14,8 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
-from planner.readings import read
-from planner.replay import replay
+from planner.simulation.program_replay import replay
+from planner.simulation.to_task_graph import read
 from simulator.engines.engine import simulate
 
 ENGINES = ["compiled", "simpy"]

@@ -18,7 +18,7 @@ from planner.oracle.datasets import samples_of
 from planner.oracle.options import STRATEGIES, OracleOptions, device_counts, strategy_list
 from planner.oracle.project import oracle
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.replay import replay
+from planner.simulation.program_replay import replay
 
 LIKE_PROGRAMS = OracleOptions(gradients="layers", activations="direct")
 CNNS = ("alexnet", "vgg16", "resnet18", "inception-v3")

@@ -12,7 +12,7 @@ from planner.oracle.options import OracleOptions
 from planner.oracle.pipelines import pipeline_makespan_s
 from planner.oracle.project import oracle, question_of
 from planner.oracle.simulate import program_of_case
-from planner.replay import replay
+from planner.simulation.program_replay import replay
 
 STAGES = OracleOptions(gradients="layers", activations="direct", pipeline="stages")
 

@@ -7,7 +7,7 @@ from planner.models.registry import load_model
 from planner.oracle.project import oracle
 from planner.pipeline import Pipeline
 from planner.plan import lower_plan, make_plan
-from planner.replay import replay
+from planner.simulation.program_replay import replay
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from plans import cluster_of, residual_block, star
 from reducing import choices, network
 
 from hwprofiles.errors import ConfigError
-from planner.additive import additive_s
 from planner.compare import compare
 from planner.compression.settings import Compressed
 from planner.cost.applied_strategy import applied
@@ -18,7 +17,8 @@ from planner.parallel.micro_batches import cut_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lower_plan, lowered, make_plan
 from planner.plan_file import load_plan, save_plan
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
 
 # Plans
 

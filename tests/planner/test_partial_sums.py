@@ -11,7 +11,6 @@ from reducing import network, program_of, random_reducing_strategy
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.compute.compute_profile import MeasuredParts
-from planner.additive import additive_s
 from planner.compression.settings import Compressed
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel, kernel_s
@@ -26,7 +25,8 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.input_channel_split import expanded, slices_of
 from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import ALIASES, NAMED, named_strategy, strategy_names
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from plans import SMALL_MODELS, cluster_of, star
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
-from planner.additive import additive_s, additive_terms
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
@@ -21,7 +20,8 @@ from planner.parallel.strategies import spaces_of
 from planner.pipeline import Pipeline
 from planner.plan import lower_plan, make_plan
 from planner.plan_file import load_plan, save_plan
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s, additive_terms
+from planner.simulation.program_replay import replay
 
 
 @st.composite

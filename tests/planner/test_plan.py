@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from plans import cluster_of, inception_module, program_of, questions, residual_block
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.additive import additive_s
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED, named_strategy, spaces_of
 from planner.plan import layerwise, lower_plan, lowered, make_plan
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
 
 

@@ -9,13 +9,11 @@ from plans import cluster_of, inception_module, program_of, questions, random_st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.additive import additive_s
 from planner.compare import compare
 from planner.cost.cost_model import CostModel
 from planner.cost.link_loads import Loads
 from planner.elimination.k_best import k_best
 from planner.layerwise import find
-from planner.lower_bound import iteration_bound
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.moves import Moves
@@ -23,9 +21,11 @@ from planner.near_best import near_best
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import NAMED, named_strategy
 from planner.plan import layerwise, make_plan, refined
-from planner.readings import read
 from planner.refine import refine
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.lower_bound import iteration_bound
+from planner.simulation.program_replay import replay
+from planner.simulation.to_task_graph import read
 
 
 @given(question=questions())

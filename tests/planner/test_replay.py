@@ -11,11 +11,11 @@ from plans import cluster_of, inception_module, program_of, questions, random_st
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from hwprofiles.errors import ConfigError
-from planner.additive import additive_s
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model, model_names
 from planner.parallel.strategies import NAMED, named_strategy
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9

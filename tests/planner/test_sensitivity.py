@@ -8,8 +8,8 @@ from plans import cluster_of, program_of
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
-from planner.replay import replay
-from planner.sensitivity import faster, sensitivities
+from planner.simulation.program_replay import replay
+from planner.simulation.sensitivity import faster, sensitivities
 
 MODELS = ("data", "model", "owt", "spatial")
 

@@ -13,7 +13,6 @@ from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
-from planner.additive import additive_s
 from planner.cost.all_reduce import EXCHANGES
 from planner.cost.cost_model import BATCH_NORMS, CostModel, part_times
 from planner.cost.link_loads import Loads
@@ -21,7 +20,6 @@ from planner.layerwise import find
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.memory.peak_memory import peak_memory_bytes
-from planner.memory_curve import buffers
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.moves import Moves
@@ -29,8 +27,10 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import NAMED, named_strategy, spaces_of
 from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan
-from planner.readings import read
-from planner.replay import replay
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.memory_curve import buffers
+from planner.simulation.program_replay import replay
+from planner.simulation.to_task_graph import read
 
 SAME = 1e-9
 FORWARD, ACTIVATION_GRADIENT, WEIGHT_GRADIENT, TRANSFER, COLLECTIVE = (

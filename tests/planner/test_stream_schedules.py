@@ -17,7 +17,7 @@ from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.readings import read
+from planner.simulation.to_task_graph import read
 from planner.streams.compare import Question, compare_schedules, one_device, whole_program, work_of
 from planner.streams.decompose import decompose, with_measured
 from planner.streams.holding import bounded, held_bytes, needed_bytes

@@ -9,7 +9,7 @@ from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.strategies import spaces_of
 from planner.pipeline import Pipeline, pipeline_strategy
-from planner.replay import replay
+from planner.simulation.program_replay import replay
 
 
 def pipeline(model, batch, stages, micro_batches, schedule):

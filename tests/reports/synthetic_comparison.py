@@ -5,7 +5,7 @@ import pandas as pd
 
 from planner.comparison import Comparison, LayerResult, StrategyResult
 from planner.graph.computation_graph import LAYER_PHASES
-from planner.link_use import LinkUse
+from planner.simulation.link_use import LinkUse
 
 GIB = 2.0**30
 NAMES = ("data", "model", "owt", "spatial", "layerwise")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.lowering.program import Collective, Program
-from planner.message_overheads import message_overheads_of
+from planner.simulation.message_overhead_use import message_overheads_of
 from planner.topology.copy_engine_use import CopyEngineUses, copy_engines_of
 from planner.topology.network_routes import Network, network_of
 from simulator.graph.task_graph import TaskGraph

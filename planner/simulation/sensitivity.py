@@ -7,8 +7,8 @@ import numpy as np
 
 from hwprofiles.devices.device_graph import DeviceGraph, Latency, Link
 from planner.lowering.program import Program
-from planner.readings import ITERATIONS, read
-from planner.replay import Replay, replay
+from planner.simulation.program_replay import Replay, replay
+from planner.simulation.to_task_graph import ITERATIONS, read
 from simulator.engines.engine import simulate
 from simulator.graph.task_graph import TaskGraph
 

@@ -6,7 +6,7 @@ from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel, part_times
 from planner.lowering.program import KINDS, Program
 from planner.parallel.strategies import Strategy
-from planner.readings import read
+from planner.simulation.to_task_graph import read
 from simulator.graph.task_graph import TaskGraph
 from simulator.timelines.timeline import alone_s, busiest_resource
 

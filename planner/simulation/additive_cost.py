@@ -9,13 +9,13 @@ from planner.compression.settings import PLAIN, Compressed
 from planner.cost.applied_strategy import applied
 from planner.cost.compressed_all_reduce import coded_choices
 from planner.cost.cost_model import CostModel
-from planner.edge_prices import edge_prices
 from planner.elimination.search_problem import evaluate
 from planner.lowering.lower_strategy import lower
 from planner.parallel.micro_batches import WHOLE, Cut, sub_spaces
 from planner.parallel.recomputation import KEEP, Recompute
 from planner.parallel.strategies import Strategy
-from planner.replay import replay
+from planner.simulation.program_replay import replay
+from planner.simulation.transfer_prices import edge_prices
 
 __all__ = ["Terms", "additive_s", "additive_terms"]
 

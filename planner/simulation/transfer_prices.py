@@ -12,7 +12,7 @@ from planner.cost.cost_model import CostModel, EdgeTable
 from planner.graph.computation_graph import Edge
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.regions import needed, pieces_of
-from planner.readings import ITERATIONS
+from planner.simulation.to_task_graph import ITERATIONS
 from simulator.graph.memory_need import check_memory, engine_bytes, graph_bytes
 
 __all__ = ["check_messages", "edge_prices"]

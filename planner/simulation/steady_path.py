@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 
 from planner.lowering.program import KINDS
-from planner.replay import Replay
+from planner.simulation.program_replay import Replay
 from simulator.timelines.critical_path import Step, critical_path
 
 __all__ = ["Exposed", "Path", "PathStep", "Stretch", "program_path"]

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
-from planner.link_use import LinkUse
 from planner.lowering.program import KINDS, Program
-from planner.readings import ITERATIONS, Reading, read
+from planner.simulation.link_use import LinkUse
+from planner.simulation.to_task_graph import ITERATIONS, Reading, read
 from simulator.engines.engine import simulate
 from simulator.formats.chrome_trace import write_trace
 from simulator.graph.task_graph import Schedule

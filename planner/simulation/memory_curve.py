@@ -12,7 +12,7 @@ from planner.memory.buffers import BUFFERS, Buffers
 from planner.memory.lifetimes import Lives
 from planner.memory.memory_policy import MOMENTUM, Keeping
 from planner.memory.peak_memory import check_memory, held_over_time
-from planner.replay import Replay, replay
+from planner.simulation.program_replay import Replay, replay
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from planner.lowering.program import KINDS
-from planner.replay import Replay
+from planner.simulation.program_replay import Replay
 from simulator.formats.graph_file import write_graph
 
 __all__ = ["write_replayed_graph"]
