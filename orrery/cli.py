@@ -128,9 +128,9 @@ def plan(
     from planner.compression.settings import compressed_of
     from planner.models.registry import load_model
     from planner.parallel.micro_batches import asked_cut
-    from planner.pipeline import asked_pipeline
     from planner.plan import make_plan
     from planner.plan_file import save_plan
+    from planner.search.pipeline_strategy import asked_pipeline
 
     files_read = [word for word in (strategy, cluster.partition(":")[0]) if Path(word).suffix]  # names have none
     with whole_file(out, *files_read) as file, progress_bar("planning") as progress:

@@ -5,11 +5,11 @@ from typing import NoReturn
 
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import Compressed
-from planner.exchange_order import check_exchange_order
 from planner.memory.memory_policy import Keeping
 from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import SEARCHED
-from planner.pipeline import Pipeline, has_stages
+from planner.search.gradient_order import check_exchange_order
+from planner.search.pipeline_strategy import Pipeline, has_stages
 
 __all__ = ["Asked"]
 

@@ -12,15 +12,15 @@ from planner.cost.all_reduce import layer_choice
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
-from planner.hybrid_search import HYBRID, search_hybrids
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.parallel.configurations import ConfigSpace, Configuration
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.strategies import Strategy
-from planner.pipeline import strategy_and_cut
 from planner.plan import Progress, layerwise, lowered, refined
+from planner.search.hybrid_search import HYBRID, search_hybrids
+from planner.search.pipeline_strategy import strategy_and_cut
 from planner.simulation.additive_cost import additive_s, additive_terms
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.memory_curve import replay_that_fits

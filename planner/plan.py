@@ -8,27 +8,27 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.asked import Asked
 from planner.compression.settings import PLAIN, Compressed, compressed_of
-from planner.compression_choice import pays
 from planner.cost.all_reduce import Choice
 from planner.cost.applied_strategy import applied
 from planner.cost.compressed_all_reduce import exchange_choices
 from planner.cost.cost_model import CostModel
-from planner.exchange_order import ordered
 from planner.graph.computation_graph import ComputationGraph
-from planner.hybrid_search import HYBRID, search_hybrids
-from planner.layerwise import Found, find
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.memory.fit_advice import nearest_change
 from planner.memory.memory_policy import MOMENTUM, Keeping
 from planner.memory.peak_memory import check_memory, peak_memory_bytes
-from planner.near_best import near_best
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.recomputation import KEEP, Recompute, recompute_of
 from planner.parallel.strategies import NAMED, Strategy, named_strategy
-from planner.pipeline import Pipeline, strategy_and_cut
-from planner.refine import Refined, refine
+from planner.search.compression_choice import pays
+from planner.search.gradient_order import ordered
+from planner.search.hybrid_search import HYBRID, search_hybrids
+from planner.search.layerwise import Found, find
+from planner.search.near_best import near_best
+from planner.search.pipeline_strategy import Pipeline, strategy_and_cut
+from planner.search.refinement import Refined, refine
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.lower_bound import arithmetic_s
 from planner.simulation.memory_curve import replay_that_fits
@@ -63,7 +63,7 @@ class Plan:
     exchange: str
     """How gradients are exchanged."""
     exchange_order: str = "end"
-    """In which order, and when updates follow: one of ``planner.exchange_order.EXCHANGE_ORDERS``."""
+    """In which order, and when updates follow: one of ``planner.search.gradient_order.EXCHANGE_ORDERS``."""
     batch_norm: str = "local"
     """Whose statistics normalise: one of ``planner.cost.cost_model.BATCH_NORMS``."""
     element_bytes: int = 4
@@ -117,7 +117,7 @@ def lowered(
     Args:
         model, strategy, cut, compressed, recompute, collectives: As for ``lower``.
         keeping: What must fit beside the tensors of the network.
-        exchange_order: As for ``planner.exchange_order.ordered``.
+        exchange_order: As for ``planner.search.gradient_order.ordered``.
 
     Raises:
         ConfigError: Parts of a sub-batch would not be equal, the exchange would have to sum codes, or it cannot go in
@@ -184,7 +184,7 @@ def refined(model: CostModel, plans: int, *, progress: Progress = None) -> tuple
 
     Args:
         model: Prices of a model on a cluster.
-        plans: Plans to simulate; see ``planner.refine.refine``.
+        plans: Plans to simulate; see ``planner.search.refinement.refine``.
         progress: Called as ``progress(label, done, total)``.
 
     Returns:
@@ -269,13 +269,13 @@ def make_plan(
         cluster: Device graph.
         strategy: A name of ``planner.parallel.strategies.strategy_names`` or a strategy file.
         exchange: One of ``planner.cost.all_reduce.EXCHANGES``.
-        exchange_order: One of ``planner.exchange_order.EXCHANGE_ORDERS``; ``end`` for the searches.
+        exchange_order: One of ``planner.search.gradient_order.EXCHANGE_ORDERS``; ``end`` for the searches.
         batch_norm: One of ``planner.cost.cost_model.BATCH_NORMS``.
         cut: Which layers take the mini-batch in sub-batches (``planner.parallel.micro_batches.cut_of``); none for ``layerwise``, and for
             ``pipeline``, which makes its own.
         pipeline: What is asked of the strategy ``pipeline``.
         compressed: What travels as codes (``planner.compression.settings.compressed_of``); nothing for ``layerwise``.
-        where_it_pays: Compress only what shortens the simulated iteration (``planner.compression_choice.pays``).
+        where_it_pays: Compress only what shortens the simulated iteration (``planner.search.compression_choice.pays``).
         recompute: Which activations are computed again (``planner.parallel.recomputation.recompute_of``); none for ``layerwise``.
         optimizer: Whose state must fit: one of ``planner.memory.memory_policy.OPTIMIZERS``.
         refine: Plans to simulate in the refinement of ``layerwise``, or of the best hybrid without stages; 0 for none.

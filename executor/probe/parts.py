@@ -12,7 +12,7 @@ from planner.parallel.configurations import ConfigSpace, offered
 from planner.parallel.input_channel_split import expanded, slices_of
 from planner.parallel.regions import held, needed
 from planner.parallel.strategies import Strategy, named_strategy, spaces_of
-from planner.pipeline import has_stages, micro_batch_parts
+from planner.search.pipeline_strategy import has_stages, micro_batch_parts
 
 __all__ = [
     "ALL_DEGREES",

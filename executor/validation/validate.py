@@ -38,11 +38,11 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.graph.computation_graph import ComputationGraph
-from planner.hybrid_search import HYBRID
 from planner.lowering.program import Program
 from planner.models.registry import load_model
 from planner.parallel.strategies import SEARCHED
 from planner.plan import Plan, lower_plan, make_plan
+from planner.search.hybrid_search import HYBRID
 
 __all__ = ["validate"]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from hwprofiles.errors import ConfigError
 from planner.compression.data_types import compression
 from planner.compression.settings import PLAIN, Compressed, compressed_of, takes
-from planner.exchange_order import check_exchange_order
 from planner.graph.computation_graph import ComputationGraph
+from planner.search.gradient_order import check_exchange_order
 from simulator.collectives.schemes import ALL_REDUCES
 
 __all__ = ["Variant", "variants_of"]
@@ -25,7 +25,7 @@ class Variant:
     exchange: str
     compressed: Compressed = PLAIN
     order: str = "end"
-    """As for ``planner.exchange_order.ordered``."""
+    """As for ``planner.search.gradient_order.ordered``."""
     plain: str = ""
     """Name of the strategy as it is; empty where this is it."""
 
@@ -41,7 +41,7 @@ def variants_of(
         strategies: Names or files; each once, whatever the number of times.
         exchange: How gradients are exchanged; ``ps-spread`` stands for it where codes cannot be summed on the way.
         gradients, activations: Data types; one that is in both compresses both.
-        orders: Of ``planner.exchange_order.EXCHANGE_ORDERS``.
+        orders: Of ``planner.search.gradient_order.EXCHANGE_ORDERS``.
 
     Raises:
         ConfigError: A type or order is unknown, or cannot compress this, or the exchange is none that is run.

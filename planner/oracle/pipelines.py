@@ -13,7 +13,7 @@ from planner.oracle.cases import Case
 from planner.oracle.sizes import Sizes
 from planner.parallel.configurations import Configuration
 from planner.parallel.pipeline_schedule import Schedule
-from planner.stages import stage_bounds
+from planner.search.pipeline_stages import stage_bounds
 
 __all__ = ["boundaries_s", "pipeline_makespan_s", "planned_bounds"]
 

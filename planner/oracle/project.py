@@ -25,7 +25,7 @@ from planner.oracle.splits import Split, layer_times
 from planner.oracle.table import Limit, OracleRow, OracleTable, WireRow
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import spaces_of
-from planner.stages import balanced
+from planner.search.pipeline_stages import balanced
 from planner.topology.network_routes import Network
 
 __all__ = ["memory_reuse", "oracle", "question_of"]

@@ -16,7 +16,7 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.oracle.cases import HYBRIDS, Case
 from planner.oracle.table import Simulated
-from planner.pipeline import Pipeline, strategy_and_cut
+from planner.search.pipeline_strategy import Pipeline, strategy_and_cut
 from planner.simulation.memory_curve import memory_curve
 from planner.simulation.program_replay import replay
 from planner.sweep.workers import begin_process

@@ -103,7 +103,7 @@ NAMED: dict[str, Callable[[ComputationGraph, int], Strategy]] = {
 }
 """Strategies that follow from a rule and split outputs only: candidates and starts of the searches."""
 PIPELINE = "pipeline"
-"""Cuts the mini-batch too: ``planner.pipeline`` makes it."""
+"""Cuts the mini-batch too: ``planner.search.pipeline_strategy`` makes it."""
 
 
 def _channel(graph: ComputationGraph, device_count: int) -> Strategy:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.cost.cost_model import CostModel
-from planner.layerwise import find
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.strategies import Strategy, named_strategy, spaces_of
 from planner.reproduce.clusters import cluster_of
+from planner.search.layerwise import find
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 

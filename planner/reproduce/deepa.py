@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 
 from planner.cost.cost_model import CostModel
-from planner.layerwise import find
 from planner.reproduce.bench import Bench, Case, Outcome
 from planner.reproduce.deepa_tables import table_rows
 from planner.reproduce.rows import Row, Value, row, spread, stored
+from planner.search.layerwise import find
 
 __all__ = ["CLAIMS", "claim_row", "deepa_rows"]
 

@@ -18,11 +18,11 @@ from planner.cost.cost_model import CostModel
 from planner.elimination.depth_first_search import depth_first
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import SearchProblem
-from planner.layerwise import find
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import spaces_of
 from planner.reproduce.bench import Bench, Case, Outcome
 from planner.reproduce.rows import Row, Value, row, spread, stored
+from planner.search.layerwise import find
 from planner.simulation.additive_cost import additive_s
 
 __all__ = ["CLAIMS", "claim_row", "layerwise_rows"]

@@ -10,9 +10,9 @@ import time
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
-from planner.layerwise import find
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED
+from planner.search.layerwise import find
 
 BARS = [
     ("lenet5", "p100-4x4:nodes=1", 128, 0.005),

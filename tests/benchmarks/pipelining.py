@@ -40,7 +40,7 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.strategies import spaces_of
-from planner.pipeline import Pipeline, pipeline_strategy
+from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 OPTIMIZER = OptimizerSpec(learning_rate=0.01, momentum=0.9)

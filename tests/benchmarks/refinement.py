@@ -10,11 +10,11 @@ import time
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
-from planner.layerwise import find
 from planner.models.registry import load_model
-from planner.near_best import near_best
 from planner.parallel.strategies import NAMED
-from planner.refine import refine
+from planner.search.layerwise import find
+from planner.search.near_best import near_best
+from planner.search.refinement import refine
 
 CASES = [
     ("alexnet", "p100-4x4", 1024),

@@ -12,10 +12,10 @@ from executor.measurement import WARM_UP, join
 from executor.session import open_session
 from executor.status import own_status
 from planner.cost.cost_model import CostModel
-from planner.exchange_order import in_order, ordered, sliced
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.strategies import named_strategy
+from planner.search.gradient_order import in_order, ordered, sliced
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4

@@ -24,7 +24,7 @@ from planner.parallel.configurations import Configuration, offered
 from planner.parallel.micro_batches import Cut, schedule_of
 from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
 from planner.parallel.strategies import spaces_of
-from planner.pipeline import Pipeline, pipeline_strategy
+from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS, BATCH = 4, 8

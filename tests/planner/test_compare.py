@@ -14,9 +14,9 @@ from planner.cost.cost_model import CostModel
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED, named_strategy
-from planner.pipeline import strategy_and_cut
 from planner.plan import lowered, make_plan
 from planner.plan_file import save_plan
+from planner.search.pipeline_strategy import strategy_and_cut
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.program_replay import replay

@@ -14,7 +14,6 @@ from orrery.errors import run
 from planner.analysis import analyse
 from planner.compression.data_types import compression_names
 from planner.compression.settings import PLAIN, Compressed, compressed_of
-from planner.compression_choice import pays
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.memory.memory_policy import Keeping
@@ -25,6 +24,7 @@ from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan import lower_plan, make_plan
 from planner.plan_file import load_plan, save_plan
+from planner.search.compression_choice import pays
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.graph_export import write_replayed_graph
 from planner.simulation.lower_bound import iteration_bound

@@ -9,13 +9,13 @@ from plans import inception_module, program_of, star
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
-from planner.exchange_order import in_order, ordered, sliced
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.plan import lower_plan, lowered, make_plan
 from planner.plan_file import load_plan, save_plan
+from planner.search.gradient_order import in_order, ordered, sliced
 from planner.simulation.program_replay import replay
 
 UPDATE, FORWARD = KINDS.index("update"), KINDS.index("forward")

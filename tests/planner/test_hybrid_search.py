@@ -8,11 +8,11 @@ from plans import cluster_of, star
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
-from planner.hybrid_search import candidates_of, search_hybrids
 from planner.models.registry import load_model
-from planner.pipeline import Pipeline, strategy_and_cut
 from planner.plan import lower_plan, lowered, make_plan
 from planner.plan_file import load_plan, save_plan
+from planner.search.hybrid_search import candidates_of, search_hybrids
+from planner.search.pipeline_strategy import Pipeline, strategy_and_cut
 from planner.simulation.program_replay import replay
 
 QUESTIONS = [("lenet5", 8, "titanx-4", 4), ("resnet-cifar:depth=8", 8, "p100-4x4", 8), ("cosmoflow", 4, "abci-v100", 8)]

@@ -3,13 +3,13 @@
 import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from planner import layerwise
 from planner.cost.cost_model import CostModel
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import evaluate
-from planner.layerwise import find
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED, named_strategy, spaces_of
+from planner.search import layerwise
+from planner.search.layerwise import find
 
 CASES = [
     ("lenet5", "p100-4x4:nodes=1", 128),

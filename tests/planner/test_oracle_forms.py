@@ -17,7 +17,7 @@ from planner.oracle.project import oracle
 from planner.oracle.sizes import Sizes
 from planner.parallel.regions import held, needed
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.stages import balanced
+from planner.search.pipeline_stages import balanced
 from planner.topology.network_routes import network_of
 
 B, D, DELTA = 8, 80, 4

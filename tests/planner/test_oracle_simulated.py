@@ -5,8 +5,8 @@ import pytest
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.oracle.project import oracle
-from planner.pipeline import Pipeline
 from planner.plan import lower_plan, make_plan
+from planner.search.pipeline_strategy import Pipeline
 from planner.simulation.program_replay import replay
 
 

@@ -13,15 +13,15 @@ from planner.compare import compare
 from planner.cost.cost_model import CostModel
 from planner.cost.link_loads import Loads
 from planner.elimination.k_best import k_best
-from planner.layerwise import find
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.moves import Moves
-from planner.near_best import near_best
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import NAMED, named_strategy
 from planner.plan import layerwise, make_plan, refined
-from planner.refine import refine
+from planner.search.layerwise import find
+from planner.search.near_best import near_best
+from planner.search.neighbours import Moves
+from planner.search.refinement import refine
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.program_replay import replay

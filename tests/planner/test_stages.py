@@ -20,7 +20,7 @@ from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import spaces_of
-from planner.pipeline import Pipeline, pipeline_strategy
+from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
 
 
 def chain(sizes, batch):

@@ -16,17 +16,17 @@ from orrery.errors import run
 from planner.cost.all_reduce import EXCHANGES
 from planner.cost.cost_model import BATCH_NORMS, CostModel, part_times
 from planner.cost.link_loads import Loads
-from planner.layerwise import find
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.moves import Moves
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import NAMED, named_strategy, spaces_of
 from planner.plan import make_plan
 from planner.plan_file import load_plan, save_plan
+from planner.search.layerwise import find
+from planner.search.neighbours import Moves
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_curve import buffers
 from planner.simulation.program_replay import replay

@@ -8,7 +8,7 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.strategies import spaces_of
-from planner.pipeline import Pipeline, pipeline_strategy
+from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
 from planner.simulation.program_replay import replay
 
 

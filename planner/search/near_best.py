@@ -9,8 +9,8 @@ import numpy as np
 from planner.cost.cost_model import CostModel
 from planner.elimination.k_best import Ranked, k_best
 from planner.elimination.search_problem import Bools
-from planner.layerwise import SAMPLES, sharpened
 from planner.parallel.configurations import ConfigSpace, Configuration
+from planner.search.layerwise import SAMPLES, sharpened
 
 __all__ = ["near_best"]
 

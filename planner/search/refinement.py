@@ -19,9 +19,9 @@ from planner.elimination.bounds import SLACK
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.memory.peak_memory import check_memory, peak_memory_bytes
-from planner.moves import Change, Moves, Spaces
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import Strategy
+from planner.search.neighbours import Change, Moves, Spaces
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.memory_curve import replay_that_fits
 

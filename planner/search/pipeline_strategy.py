@@ -13,7 +13,7 @@ from planner.parallel.degrees import Hybrid, hybrid_of, is_hybrid, split_layer, 
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.pipeline_schedule import KINDS, Schedule
 from planner.parallel.strategies import PIPELINE, SUFFIXES, Strategy, named_strategy
-from planner.stages import Layout, stage_bounds
+from planner.search.pipeline_stages import Layout, stage_bounds
 
 __all__ = ["Pipeline", "asked_pipeline", "has_stages", "micro_batch_parts", "pipeline_strategy", "strategy_and_cut"]
 

@@ -20,7 +20,7 @@ from planner.memory.peak_memory import check_memory, peak_memory_bytes
 from planner.parallel.degrees import Hybrid, check_hybrid, split_layer
 from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import Strategy
-from planner.pipeline import Pipeline, strategy_and_cut
+from planner.search.pipeline_strategy import Pipeline, strategy_and_cut
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_curve import replay_that_fits
 

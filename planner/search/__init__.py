@@ -1,0 +1,1 @@
+"""Searches for strategies: layer-wise, refinement, hybrids, pipeline stages, order of synchronisation."""
