@@ -5,7 +5,7 @@ from hwprofiles.errors import ConfigError
 from planner.lowering.program import Program
 from planner.models.registry import load_model
 from planner.operations.loss import Loss
-from planner.plan import Plan, lower_plan
+from planner.plan.plan import Plan, lower_plan
 
 __all__ = ["check_program", "program_of"]
 

@@ -15,8 +15,8 @@ from executor.options import RunOptions, write_options
 from executor.progress import Progress, loss_of, reporter
 from executor.status import RankRow
 from planner.lowering.program import Program
-from planner.plan import Plan
-from planner.plan_file import load_plan
+from planner.plan.plan import Plan
+from planner.plan.plan_file import load_plan
 from planner.simulation.program_replay import Replay, replay
 
 __all__ = ["Hosts", "Run", "default_stall_s", "run"]

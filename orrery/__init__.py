@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from hwprofiles.errors import ConfigError, InfeasiblePlanError, OrreryError, UnreachableError
-    from planner.compare import compare
     from planner.models.registry import load_model
-    from planner.plan import Plan, lower_plan, make_plan
-    from planner.plan_file import load_plan, save_plan
+    from planner.plan.compare_strategies import compare
+    from planner.plan.plan import Plan, lower_plan, make_plan
+    from planner.plan.plan_file import load_plan, save_plan
     from planner.simulation.program_replay import Replay, replay
     from planner.sweep.store import Store
     from reports.comparison_page import write_comparison_page
@@ -41,10 +41,10 @@ __all__ = [
 _HOMES = {
     "hwprofiles.catalogue.cluster_catalogue": ("load_cluster",),
     "hwprofiles.errors": ("ConfigError", "InfeasiblePlanError", "OrreryError", "UnreachableError"),
-    "planner.compare": ("compare",),
+    "planner.plan.compare_strategies": ("compare",),
     "planner.models": ("load_model",),
-    "planner.plan": ("Plan", "lower_plan", "make_plan"),
-    "planner.plan_file": ("load_plan", "save_plan"),
+    "planner.plan.plan": ("Plan", "lower_plan", "make_plan"),
+    "planner.plan.plan_file": ("load_plan", "save_plan"),
     "planner.simulation.program_replay": ("Replay", "replay"),
     "planner.sweep": ("Store",),
     "reports.comparison_page": ("write_comparison_page",),

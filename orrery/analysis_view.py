@@ -8,7 +8,7 @@ from orrery.views import print_pairs, print_table
 
 if TYPE_CHECKING:
     from orrery.stored_plan import StoredPlan
-    from planner.analysis import Analysis
+    from planner.plan.analysis import Analysis
     from planner.simulation.steady_path import Stretch
 
 __all__ = ["analysis_values", "print_analysis"]

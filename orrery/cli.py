@@ -128,8 +128,8 @@ def plan(
     from planner.compression.settings import compressed_of
     from planner.models.registry import load_model
     from planner.parallel.micro_batches import asked_cut
-    from planner.plan import make_plan
-    from planner.plan_file import save_plan
+    from planner.plan.plan import make_plan
+    from planner.plan.plan_file import save_plan
     from planner.search.pipeline_strategy import asked_pipeline
 
     files_read = [word for word in (strategy, cluster.partition(":")[0]) if Path(word).suffix]  # names have none
@@ -238,7 +238,7 @@ def analyse(
     """Say what a plan's iteration waits for, what faster hardware would change, and what fills the memory."""
     from orrery.analysis_view import analysis_values, print_analysis
     from orrery.stored_plan import open_plan
-    from planner.analysis import analyse as analyse_program
+    from planner.plan.analysis import analyse as analyse_program
 
     with progress_bar("simulating") as progress:
         plan = open_plan(plan_file)
@@ -260,9 +260,9 @@ def compare(
 ) -> None:
     """Compare strategies: a table, and a page that shows why."""
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from planner.compare import compare as compare_strategies
     from planner.models.registry import load_model
     from planner.parallel.degrees import split_list
+    from planner.plan.compare_strategies import compare as compare_strategies
     from reports.comparison_page import write_comparison_page
 
     names = split_list(strategies)

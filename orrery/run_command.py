@@ -117,7 +117,7 @@ def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None)
     from executor.run import Run, default_stall_s
     from executor.status import RankState
     from executor.verdict import Patience
-    from planner.plan_file import load_plan
+    from planner.plan.plan_file import load_plan
 
     def work(where: "Place", status: "RankStatus") -> None:
         plan = load_plan(Path(options.plan))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from planner.cost.cost_model import CostModel
     from planner.lowering.program import Program
-    from planner.plan import Plan
+    from planner.plan.plan import Plan
 
 __all__ = ["StoredPlan", "open_plan"]
 
@@ -38,8 +38,8 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.cost.cost_model import CostModel
     from planner.models.registry import load_model
-    from planner.plan import lower_plan
-    from planner.plan_file import load_plan
+    from planner.plan.plan import lower_plan
+    from planner.plan.plan_file import load_plan
     from planner.simulation.additive_cost import additive_s
 
     plan = load_plan(path)

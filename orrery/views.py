@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from hwprofiles.catalogue.cluster_catalogue import ClusterSummary
     from orrery.stored_plan import StoredPlan
-    from planner.comparison import Comparison
     from planner.compression.settings import Compressed
-    from planner.plan import Plan
+    from planner.plan.comparison import Comparison
+    from planner.plan.plan import Plan
     from planner.reproduce.rows import Row
     from planner.simulation.program_replay import Replay
 

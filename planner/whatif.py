@@ -10,7 +10,7 @@ from hwprofiles.devices.device_graph import DeviceGraph, Link
 from hwprofiles.errors import ConfigError, OrreryError
 from planner.models.registry import load_model
 from planner.parallel.strategies import check_strategy
-from planner.plan import Plan, lower_plan, make_plan
+from planner.plan.plan import Plan, lower_plan, make_plan
 from planner.simulation.sensitivity import Sensitivity, sensitivities
 
 __all__ = ["Scenario", "WhatIf", "WhatIfRow", "standard_scenarios", "whatif"]

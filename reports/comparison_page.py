@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from planner.comparison import Comparison, StrategyResult
+from planner.plan.comparison import Comparison, StrategyResult
 from reports.figures.agreement import agreement_figure
 from reports.figures.breakdown import breakdown_figure
 from reports.figures.ladder import ladder_figure, ladder_readings

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from planner.comparison import LayerResult
+from planner.plan.comparison import LayerResult
 from reports.device_lists import compact_devices
 from reports.units import byte_unit, time_unit
 

@@ -9,11 +9,11 @@ from zipfile import BadZipFile
 import pandas as pd
 
 from hwprofiles.errors import ConfigError
-from planner.compare import layer_results
-from planner.comparison import LayerResult
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import Program
-from planner.plan import Plan
+from planner.plan.compare_strategies import layer_results
+from planner.plan.comparison import LayerResult
+from planner.plan.plan import Plan
 from planner.simulation.memory_curve import MemoryCurve, memory_curve
 from planner.simulation.program_replay import Replay, replay
 from planner.simulation.steady_path import Path as CriticalPath

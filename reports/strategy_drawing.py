@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Any
 
-from planner.comparison import LayerResult
 from planner.graph.computation_graph import ComputationGraph
+from planner.plan.comparison import LayerResult
 from reports.palette import CONFIGURATIONS
 from reports.units import byte_unit, time_unit
 

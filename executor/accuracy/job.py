@@ -12,7 +12,7 @@ from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
 from planner.models.registry import load_model
 from planner.operations.normalisation import BatchNorm
-from planner.plan import lower_plan, make_plan
+from planner.plan.plan import lower_plan, make_plan
 
 __all__ = ["Job", "job_of"]
 

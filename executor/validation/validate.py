@@ -41,7 +41,7 @@ from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
 from planner.models.registry import load_model
 from planner.parallel.strategies import SEARCHED
-from planner.plan import Plan, lower_plan, make_plan
+from planner.plan.plan import Plan, lower_plan, make_plan
 from planner.search.hybrid_search import HYBRID
 
 __all__ = ["validate"]

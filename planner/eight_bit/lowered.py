@@ -16,7 +16,7 @@ from planner.lowering.program import KINDS, Program
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import cut_of
 from planner.parallel.strategies import named_strategy
-from planner.plan import lowered
+from planner.plan.plan import lowered
 from planner.simulation.program_replay import replay
 
 __all__ = ["machine_iteration_s"]

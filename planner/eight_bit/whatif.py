@@ -23,7 +23,7 @@ from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.eight_bit.pays import BEST, Crossing, bisected, crossing
 from planner.graph.computation_graph import ComputationGraph
 from planner.parallel.micro_batches import WHOLE, cut_of
-from planner.plan import make_plan
+from planner.plan.plan import make_plan
 
 __all__ = ["COMPRESS", "PLAIN_TYPE", "Point", "Question", "Sweep", "sweep"]
 

@@ -128,7 +128,7 @@ REDUCING: dict[str, Callable[[ComputationGraph, int], Strategy]] = {"channel": _
 ALIASES = {"filter": "model"}
 """Other names of strategies: filters are output channels (ParaDL's word)."""
 SEARCHED = ("layerwise", "hybrid")
-"""Strategies that follow from no rule: ``planner.plan`` searches them."""
+"""Strategies that follow from no rule: ``planner.plan.plan`` searches them."""
 
 
 def strategy_names() -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE, cut_of
 from planner.parallel.strategies import SEARCHED
-from planner.plan import lowered, make_plan
+from planner.plan.plan import lowered, make_plan
 from planner.search.pipeline_strategy import strategy_and_cut
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_curve import replay_that_fits

@@ -5,7 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from planner.comparison import Comparison
+from planner.plan.comparison import Comparison
 from reports.figures.labels import label_places
 from reports.figures.look import log_ticks, spread_out, styled
 from reports.palette import COMPUTE, IDLE, MARK

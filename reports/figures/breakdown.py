@@ -2,7 +2,7 @@
 
 import plotly.graph_objects as go
 
-from planner.comparison import Comparison
+from planner.plan.comparison import Comparison
 from reports.figures.look import styled
 from reports.palette import COMMUNICATION, COMPUTE, IDLE, MARK
 from reports.units import Unit, time_unit

@@ -2,7 +2,7 @@
 
 import plotly.graph_objects as go
 
-from planner.comparison import Comparison
+from planner.plan.comparison import Comparison
 from reports.figures.look import styled
 from reports.palette import RUNGS
 from reports.units import time_unit

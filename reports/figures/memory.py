@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from planner.comparison import StrategyResult
+from planner.plan.comparison import StrategyResult
 from reports.figures.look import styled
 from reports.palette import COMPUTE, MARK
 from reports.units import memory_unit

@@ -15,7 +15,7 @@ from playwright.sync_api import sync_playwright
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.plan import lower_plan, make_plan
+from planner.plan.plan import lower_plan, make_plan
 from reports.plan_view import PlanView
 from reports.timeline_page import write_timeline_page
 

@@ -26,8 +26,8 @@ from executor.supervisor import RankFailure
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, OrreryError
 from planner.models.registry import load_model
-from planner.plan import make_plan
-from planner.plan_file import load_plan, save_plan
+from planner.plan.plan import make_plan
+from planner.plan.plan_file import load_plan, save_plan
 
 pytestmark = [
     pytest.mark.timeout(240),

@@ -24,8 +24,8 @@ from executor.places import free_port, local_environment
 from executor.resume import Checkpoints
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from planner.plan import make_plan
-from planner.plan_file import load_plan, save_plan
+from planner.plan.plan import make_plan
+from planner.plan.plan_file import load_plan, save_plan
 
 pytestmark = [
     pytest.mark.timeout(240),

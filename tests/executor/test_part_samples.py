@@ -16,7 +16,7 @@ from executor.validation.prediction import with_samples
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import asked_cut
-from planner.plan import lower_plan, make_plan
+from planner.plan.plan import lower_plan, make_plan
 
 pytestmark = pytest.mark.timeout(200)
 CLUSTER = "lab-4:nodes=2"

@@ -16,7 +16,7 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
-from planner.plan import lowered, make_plan
+from planner.plan.plan import lowered, make_plan
 
 
 def test_slices_are_measured_beside_whole_layers():

@@ -17,7 +17,7 @@ from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.plan import lowered, make_plan
+from planner.plan.plan import lowered, make_plan
 from planner.simulation.program_replay import replay
 
 TOPOLOGIES = sorted((Path(__file__).parents[1] / "hwprofiles" / "data" / "topo").glob("*.txt"))

@@ -24,8 +24,8 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.plan import make_plan
-from planner.plan_file import save_plan
+from planner.plan.plan import make_plan
+from planner.plan.plan_file import save_plan
 from planner.simulation.program_replay import replay
 
 pytestmark = pytest.mark.timeout(200)
@@ -160,7 +160,7 @@ def test_files_of_a_run(runs):
 
 def test_the_time_allowed_for_silence(plan_file):
     """20 s, and five times the longest task where the cluster is so slow that this is more."""
-    from planner.plan_file import load_plan
+    from planner.plan.plan_file import load_plan
 
     plan = load_plan(plan_file)
     assert default_stall_s(program_of(plan)) == LEAST_STALL_S
@@ -201,7 +201,7 @@ def test_options_that_contradict_themselves(changes, words):
 @pytest.mark.parametrize("strategy", ["data", "spatial"])
 def test_overlap_changes_no_bit(tmp_path, strategy):
     """With and without, and again with: the same losses and parameters to the last bit."""
-    from planner.plan_file import load_plan
+    from planner.plan.plan_file import load_plan
 
     program = program_of(load_plan(write_plan(tmp_path / "plan.json", strategy=strategy)))
     pool = Ranks(RANKS)

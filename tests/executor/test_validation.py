@@ -24,7 +24,7 @@ from orrery.cli import app
 from orrery.errors import run
 from planner.compression.settings import Compressed
 from planner.models.registry import load_model
-from planner.plan import lower_plan, make_plan
+from planner.plan.plan import lower_plan, make_plan
 from planner.simulation.program_replay import replay
 
 pytestmark = pytest.mark.timeout(200)

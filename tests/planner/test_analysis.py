@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from plans import cluster_of, program_of, questions
 
-from planner.analysis import analyse, resource_uses
 from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
+from planner.plan.analysis import analyse, resource_uses
 from planner.simulation.program_replay import replay
 from planner.simulation.steady_path import program_path
 

@@ -9,13 +9,13 @@ from scipy.stats import spearmanr
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.compare import compare
 from planner.cost.cost_model import CostModel
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED, named_strategy
-from planner.plan import lowered, make_plan
-from planner.plan_file import save_plan
+from planner.plan.compare_strategies import compare
+from planner.plan.plan import lowered, make_plan
+from planner.plan.plan_file import save_plan
 from planner.search.pipeline_strategy import strategy_and_cut
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.lower_bound import iteration_bound

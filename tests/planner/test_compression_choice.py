@@ -11,7 +11,6 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run
-from planner.analysis import analyse
 from planner.compression.data_types import compression_names
 from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.cost.cost_model import CostModel
@@ -22,8 +21,9 @@ from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE
 from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.plan import lower_plan, make_plan
-from planner.plan_file import load_plan, save_plan
+from planner.plan.analysis import analyse
+from planner.plan.plan import lower_plan, make_plan
+from planner.plan.plan_file import load_plan, save_plan
 from planner.search.compression_choice import pays
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.graph_export import write_replayed_graph

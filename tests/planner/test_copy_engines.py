@@ -10,11 +10,11 @@ from plans import program_of, questions
 
 from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
-from planner.analysis import analyse
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
+from planner.plan.analysis import analyse
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from planner.simulation.to_task_graph import read

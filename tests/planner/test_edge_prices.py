@@ -12,7 +12,7 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.plan import lowered
+from planner.plan.plan import lowered
 from planner.simulation import transfer_prices as edge_prices
 from planner.simulation.additive_cost import additive_s
 from planner.topology import network_routes as network
@@ -51,6 +51,6 @@ def test_too_many_messages_are_refused_with_the_estimate(monkeypatch):
     monkeypatch.setattr(edge_prices, "_FEW", 0)
     assert lowered(model, strategy).size
     monkeypatch.setattr(memory_need, "available_bytes", lambda: 1)
-    monkeypatch.setattr("planner.plan.lower", None)
+    monkeypatch.setattr("planner.plan.plan.lower", None)
     with pytest.raises(InfeasiblePlanError, match=r"simulating \d+ transfers an iteration would take about .* GiB"):
         lowered(model, strategy)

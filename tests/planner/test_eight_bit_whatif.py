@@ -15,7 +15,7 @@ from planner.eight_bit.pays import BEST, bisected, crossing
 from planner.eight_bit.whatif import Question, sweep
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import cut_of
-from planner.plan import make_plan
+from planner.plan.plan import make_plan
 
 
 def question(**changes):

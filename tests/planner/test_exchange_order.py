@@ -13,8 +13,8 @@ from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
-from planner.plan import lower_plan, lowered, make_plan
-from planner.plan_file import load_plan, save_plan
+from planner.plan.plan import lower_plan, lowered, make_plan
+from planner.plan.plan_file import load_plan, save_plan
 from planner.search.gradient_order import in_order, ordered, sliced
 from planner.simulation.program_replay import replay
 

@@ -5,7 +5,6 @@ from plans import cluster_of, residual_block, star
 from reducing import choices, network
 
 from hwprofiles.errors import ConfigError
-from planner.compare import compare
 from planner.compression.settings import Compressed
 from planner.cost.applied_strategy import applied
 from planner.cost.compressed_all_reduce import exchange_choices
@@ -15,8 +14,9 @@ from planner.operations.partial import PartialSum
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import cut_of
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.plan import lower_plan, lowered, make_plan
-from planner.plan_file import load_plan, save_plan
+from planner.plan.compare_strategies import compare
+from planner.plan.plan import lower_plan, lowered, make_plan
+from planner.plan.plan_file import load_plan, save_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 

@@ -17,8 +17,8 @@ from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered
 from planner.parallel.micro_batches import Cut
 from planner.parallel.strategies import spaces_of
-from planner.plan import lower_plan, make_plan
-from planner.plan_file import load_plan, save_plan
+from planner.plan.plan import lower_plan, make_plan
+from planner.plan.plan_file import load_plan, save_plan
 from planner.search.pipeline_strategy import Pipeline
 from planner.simulation.additive_cost import additive_s, additive_terms
 from planner.simulation.program_replay import replay

@@ -10,7 +10,7 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED, named_strategy, spaces_of
-from planner.plan import layerwise, lower_plan, lowered, make_plan
+from planner.plan.plan import layerwise, lower_plan, lowered, make_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES

@@ -12,8 +12,8 @@ from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import Cut, cut_of
 from planner.parallel.strategies import named_strategy
-from planner.plan import Plan, lower_plan, make_plan
-from planner.plan_file import VERSION, load_plan, save_plan
+from planner.plan.plan import Plan, lower_plan, make_plan
+from planner.plan.plan_file import VERSION, load_plan, save_plan
 
 
 @pytest.fixture(scope="module")

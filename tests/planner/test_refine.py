@@ -9,7 +9,6 @@ from plans import cluster_of, inception_module, program_of, questions, random_st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.compare import compare
 from planner.cost.cost_model import CostModel
 from planner.cost.link_loads import Loads
 from planner.elimination.k_best import k_best
@@ -17,7 +16,8 @@ from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import NAMED, named_strategy
-from planner.plan import layerwise, make_plan, refined
+from planner.plan.compare_strategies import compare
+from planner.plan.plan import layerwise, make_plan, refined
 from planner.search.layerwise import find
 from planner.search.near_best import near_best
 from planner.search.neighbours import Moves

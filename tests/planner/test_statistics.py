@@ -23,8 +23,8 @@ from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import NAMED, named_strategy, spaces_of
-from planner.plan import make_plan
-from planner.plan_file import load_plan, save_plan
+from planner.plan.plan import make_plan
+from planner.plan.plan_file import load_plan, save_plan
 from planner.search.layerwise import find
 from planner.search.neighbours import Moves
 from planner.simulation.additive_cost import additive_s

@@ -11,7 +11,7 @@ from sweep_points import POINTS, breaking, dying, plain
 
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
-from planner.plan import make_plan
+from planner.plan.plan import make_plan
 from planner.sweep.evaluate import evaluate
 from planner.sweep.local import compute_locally
 from planner.sweep.on_dask import compute_on_dask

@@ -6,7 +6,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.models.registry import load_model
 from planner.oracle.project import oracle
-from planner.plan import make_plan
+from planner.plan.plan import make_plan
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ __all__ = ["KINDS", "page_of", "small_view", "sweep_frame"]
 def small_view(where="p100-4x4:nodes=1", model="lenet5"):
     """LeNet-5 or another small network by OWT on a few GPUs."""
     from planner.cost.cost_model import CostModel
-    from planner.plan import lower_plan, make_plan
+    from planner.plan.plan import lower_plan, make_plan
     from reports.plan_view import PlanView
 
     graph, cluster = load_model(model, batch=64), load_cluster(where)

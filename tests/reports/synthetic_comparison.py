@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from planner.comparison import Comparison, LayerResult, StrategyResult
 from planner.graph.computation_graph import LAYER_PHASES
+from planner.plan.comparison import Comparison, LayerResult, StrategyResult
 from planner.simulation.link_use import LinkUse
 
 GIB = 2.0**30

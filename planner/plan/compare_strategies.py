@@ -7,7 +7,6 @@ import pandas as pd
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.comparison import Comparison, LayerResult, StrategyResult
 from planner.cost.all_reduce import layer_choice
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
@@ -18,7 +17,8 @@ from planner.memory.peak_memory import peak_memory_bytes
 from planner.parallel.configurations import ConfigSpace, Configuration
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.strategies import Strategy
-from planner.plan import Progress, layerwise, lowered, refined
+from planner.plan.comparison import Comparison, LayerResult, StrategyResult
+from planner.plan.plan import Progress, layerwise, lowered, refined
 from planner.search.hybrid_search import HYBRID, search_hybrids
 from planner.search.pipeline_strategy import strategy_and_cut
 from planner.simulation.additive_cost import additive_s, additive_terms

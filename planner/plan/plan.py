@@ -6,7 +6,6 @@ from typing import Any
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.asked import Asked
 from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.cost.all_reduce import Choice
 from planner.cost.applied_strategy import applied
@@ -22,6 +21,7 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.recomputation import KEEP, Recompute, recompute_of
 from planner.parallel.strategies import NAMED, Strategy, named_strategy
+from planner.plan.checks import Asked
 from planner.search.compression_choice import pays
 from planner.search.gradient_order import ordered
 from planner.search.hybrid_search import HYBRID, search_hybrids

@@ -15,7 +15,7 @@ from planner.cost.all_reduce import Choice
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import Cut
 from planner.parallel.recomputation import Recompute
-from planner.plan import Plan
+from planner.plan.plan import Plan
 
 __all__ = ["VERSION", "load_plan", "save_plan"]
 

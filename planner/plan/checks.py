@@ -16,7 +16,7 @@ __all__ = ["Asked"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked of a plan on its model and cluster.  Fields as the arguments of ``planner.plan.make_plan``.
+    """What is asked of a plan on its model and cluster.  Fields as the arguments of ``planner.plan.plan.make_plan``.
 
     Raises:
         ConfigError: An unknown order of sums; a search is asked for one, a cut, compression or recomputation, which

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.lowering.program import Program
-from planner.plan import Progress
+from planner.plan.plan import Progress
 from planner.simulation.memory_curve import MemoryCurve, memory_curve
 from planner.simulation.program_replay import Replay, Shares, replay
 from planner.simulation.sensitivity import Sensitivity, sensitivities
