@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from planner.plan.plan import Plan, lower_plan, make_plan
     from planner.plan.plan_file import load_plan, save_plan
     from planner.simulation.program_replay import Replay, replay
-    from planner.sweep.store import Store
     from reports.comparison_page import write_comparison_page
     from reports.figure import figure
+    from studies.sweep.store import Store
 
 __all__ = [
     "ConfigError",

@@ -45,8 +45,8 @@ def accuracy(
     from executor.accuracy.question import Question
     from executor.accuracy.study import accuracy_study
     from executor.optimizer_spec import OptimizerSpec
-    from planner.eight_bit.lists import type_list
     from reports.accuracy_page import write_accuracy_page
+    from studies.eight_bit.lists import type_list
 
     with page_files(out, "accuracy.json") as files, progress_bar(model) as progress:
         question = Question(

@@ -11,7 +11,7 @@ from orrery.progress import progress_bar
 from orrery.views import print_rich
 
 if TYPE_CHECKING:
-    from planner.oracle.table import OracleTable
+    from studies.oracle.oracle_table import OracleTable
 
 __all__ = ["oracle"]
 
@@ -58,9 +58,9 @@ def oracle(
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from hwprofiles.errors import ConfigError
     from planner.models.registry import load_model
-    from planner.oracle.options import OracleOptions, device_counts, strategy_list
-    from planner.oracle.project import oracle as project
     from reports.oracle_page import write_oracle_page
+    from studies.oracle.oracle_options import OracleOptions, device_counts, strategy_list
+    from studies.oracle.projection import oracle as project
 
     if batch is not None and batch_per_gpu is not None:
         raise ConfigError("batch must be given for all devices or a device, got both --batch and --batch-per-gpu")

@@ -43,8 +43,8 @@ def probe(
     check_torch("probe")
     from executor.probe.coding import CODED_TYPES
     from executor.probe.probe import probe as probe_machine
-    from planner.eight_bit.lists import type_list
     from planner.parallel.degrees import split_list
+    from studies.eight_bit.lists import type_list
 
     names = split_list(strategies)
     # A folder that cannot be written is known before the work.

@@ -44,7 +44,7 @@ def reproduce(
             if file:
                 write_paper_page(found, file)
         else:
-            from planner.reproduce import reproduce as reproduce_paper
+            from studies.reproduce.papers import reproduce as reproduce_paper
 
             rows = row_values(reproduce_paper(paper, progress=progress))
     print_json({"rows": rows}) if json else print_table(rows)

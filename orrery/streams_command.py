@@ -17,8 +17,8 @@ from orrery.views import print_rich, print_table
 if TYPE_CHECKING:
     from executor.streams.measure import MeasuredStreams
     from planner.graph.computation_graph import ComputationGraph
-    from planner.streams.compare import StreamComparison
-    from planner.streams.many import ManyDevices
+    from studies.streams.compare_schedules import StreamComparison
+    from studies.streams.many_devices import ManyDevices
 
 __all__ = ["streams"]
 
@@ -83,7 +83,7 @@ def streams(
     """Compare schedules of the backward pass: one stream, barriers between layers, asynchronous, critical paths."""
     from hwprofiles.errors import ConfigError
     from planner.models.registry import load_model
-    from planner.streams.schedules import PathOptions
+    from studies.streams.stream_schedules import PathOptions
 
     of_device = {"max_streams": max_streams, "cores": cores, "critical_cores": critical_cores}
     if cluster:
@@ -127,7 +127,7 @@ class _Answer:
 def _many(graph: "ComputationGraph", cluster: str, **asked: Any) -> _Answer:
     """Arrangements of the gradients and their exchanges on all devices of a cluster."""
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from planner.streams.many import arrange
+    from studies.streams.many_devices import arrange
 
     rows = _many_rows(arrange(graph, load_cluster(cluster), **asked))
     values = {"model": graph.name, "cluster": cluster, "batch": graph.batch, "rows": rows}
@@ -148,8 +148,8 @@ def _measured(graph: "ComputationGraph", page: Path | None, **asked: Any) -> _An
 
 def _simulated(graph: "ComputationGraph", page: Path | None, *, progress: Progress | None, **asked: Any) -> _Answer:
     """The schedules simulated on a device."""
-    from planner.streams.compare import Question, compare_schedules
     from reports.streams_page import write_streams_page
+    from studies.streams.compare_schedules import Question, compare_schedules
 
     found = compare_schedules(Question(graph=graph, **asked), progress)
     if page:

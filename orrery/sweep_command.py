@@ -34,9 +34,9 @@ def sweep(
     """Compute what a store lacks of a sweep's points; stop it whenever, it goes on where it was."""
     from dataclasses import asdict
 
-    from planner.sweep.run import run_sweep
-    from planner.sweep.spec import MOST_POINTS, read_sweep
-    from planner.sweep.store import Store
+    from studies.sweep.store import Store
+    from studies.sweep.sweep_file import MOST_POINTS, read_sweep
+    from studies.sweep.sweep_run import run_sweep
 
     points = read_sweep(file, most_points=None if yes else MOST_POINTS)
     with Store.writing(store) as results_store, progress_bar(points.name) as progress:
@@ -65,8 +65,8 @@ def results(
     json: Json = False,
 ) -> None:
     """Filter, sort and export what sweeps have stored."""
-    from planner.sweep.store import Store
-    from planner.sweep.table import check_suffix, exported, table_of
+    from studies.sweep.result_table import check_suffix, exported, table_of
+    from studies.sweep.store import Store
 
     if copy:
         return print_pairs({"copied": Store.copy(store, copy), "store": str(copy)})

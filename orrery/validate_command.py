@@ -77,9 +77,9 @@ def validate(
     options = _run_options(stand_in_compute, stand_in_codes, device=device, threads=threads, seed=seed)
     ranks = _ranks(processes, lab=lab, cluster=cluster)
     from executor.validation.validate import validate as validate_strategies
-    from planner.eight_bit.lists import type_list
     from planner.parallel.degrees import split_list
     from reports.validation_page import write_validation_page
+    from studies.eight_bit.lists import type_list
 
     with page_files(out, "validation.json") as files, progress_bar(model) as progress, _hosts(lab) as hosts:
         found = validate_strategies(

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from planner.compression.settings import Compressed
     from planner.plan.comparison import Comparison
     from planner.plan.plan import Plan
-    from planner.reproduce.rows import Row
     from planner.simulation.program_replay import Replay
+    from studies.reproduce.rows import Row
 
 __all__ = [
     "cluster_row",

@@ -12,7 +12,7 @@ from orrery.progress import progress_bar
 from orrery.views import print_rich
 
 if TYPE_CHECKING:
-    from planner.eight_bit.whatif import Sweep
+    from studies.eight_bit.compression_sweep import Sweep
 
 __all__ = ["whatif"]
 
@@ -54,9 +54,9 @@ def by_hand(
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from hwprofiles.errors import ConfigError
     from planner.parallel.degrees import split_list
-    from planner.whatif import Scenario, standard_scenarios
-    from planner.whatif import whatif as ask
     from reports.whatif_tables import reason_lines, sensitivity_table, whatif_table
+    from studies.whatif.scenarios import Scenario, standard_scenarios
+    from studies.whatif.scenarios import whatif as ask
 
     with progress_bar(model) as progress:
         given = (Scenario(name=", ".join(changes), changes=tuple(changes)),) if changes else ()
@@ -109,10 +109,10 @@ def eight_bit(
     Every point is a plan of ours (samples in the first part, channels in the fully connected one), simulated.
     """
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from planner.eight_bit.lists import factors, type_list, whole_numbers
-    from planner.eight_bit.whatif import Question, sweep
     from planner.models.registry import load_model
     from reports.eight_bit_page import write_eight_bit_page
+    from studies.eight_bit.compression_sweep import Question, sweep
+    from studies.eight_bit.lists import factors, type_list, whole_numbers
 
     with page_files(out, "whatif.json") as files, progress_bar(model) as progress:
         question = Question(

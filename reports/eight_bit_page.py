@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from planner.eight_bit.whatif import Sweep
 from reports.eight_bit_tables import crossing_words, headline, shown_crossings, speed_text
 from reports.page_file import write_page
 from reports.page_template import rendered
 from reports.palette import PLAIN, SERIES, SYMBOLS
 from reports.units import time_unit
+from studies.eight_bit.compression_sweep import Sweep
 
 __all__ = ["eight_bit_html", "write_eight_bit_page"]
 

@@ -6,11 +6,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from planner.reproduce.answers import Found
-from planner.reproduce.eight_bit import eight_bit_answers
 from reports.page_file import write_page
 from reports.page_template import rendered
 from reports.palette import BLUE, GREEN, ORANGE, PLAIN, PURPLE
+from studies.reproduce.answers import Found
+from studies.reproduce.eight_bit_claims import eight_bit_answers
 
 __all__ = ["INCONSISTENCIES", "paper_answers", "paper_headline", "paper_html", "write_paper_page"]
 

@@ -5,8 +5,8 @@ import math
 from rich.table import Table
 from rich.text import Text
 
-from planner.eight_bit.pays import BEST, Crossing
-from planner.eight_bit.whatif import Point, Sweep
+from studies.eight_bit.compression_sweep import Point, Sweep
+from studies.eight_bit.thresholds import BEST, Crossing
 
 __all__ = ["crossing_lines", "crossing_words", "headline", "shown_crossings", "speed_text", "sweep_table"]
 

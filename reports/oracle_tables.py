@@ -7,9 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hwprofiles.units import HOUR_S
-from planner.oracle.table import OracleRow, OracleTable
 from reports.summary import Column
 from reports.units import Unit, memory_unit, plain_unit, time_unit
+from studies.oracle.oracle_table import OracleRow, OracleTable
 
 __all__ = [
     "booking_line",

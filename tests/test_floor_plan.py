@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FLOORS = ("hwprofiles", "simulator", "planner", "executor", "reports", "orrery")
+FLOORS = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
 """From the ground up."""
 TORCH_AT_TOP = {"executor"}
 TORCH_INSIDE_FUNCTIONS = {"executor", "planner"}

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import orrery
-from planner.sweep.run import run_sweep
-from planner.sweep.spec import read_sweep
+from studies.sweep.sweep_file import read_sweep
+from studies.sweep.sweep_run import run_sweep
 
 SWEEP = """
 version: 1

@@ -18,8 +18,8 @@ from executor.compression.registry import data_type
 from executor.compression.table_types import TableType
 from hwprofiles.errors import ConfigError
 from planner.compression.data_types import compression
-from planner.eight_bit.tables import read_table
-from planner.reproduce.answers import Claim, Found
+from studies.eight_bit.paper_tables import read_table
+from studies.reproduce.answers import Claim, Found
 
 __all__ = ["GROUPS", "WAYS", "table_2"]
 

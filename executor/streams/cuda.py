@@ -13,7 +13,7 @@ from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import Program
-from planner.streams.plan import StreamPlan
+from studies.streams.stream_plan import StreamPlan
 
 __all__ = ["CudaCrew"]
 

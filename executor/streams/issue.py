@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.lowering.program import Program
-from planner.streams.plan import StreamPlan
+from studies.streams.stream_plan import StreamPlan
 
 __all__ = ["Issued", "issue", "stream_priorities"]
 

@@ -23,11 +23,11 @@ from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import KINDS, Program
-from planner.streams.compare import whole_program
-from planner.streams.decompose import Decomposed, with_measured
-from planner.streams.holding import bounded, held_bytes
-from planner.streams.plan import StreamPlan, replay_streams
-from planner.streams.schedules import PathOptions, schedule
+from studies.streams.compare_schedules import whole_program
+from studies.streams.decomposition import Decomposed, with_measured
+from studies.streams.delayed_memory import bounded, held_bytes
+from studies.streams.stream_plan import StreamPlan, replay_streams
+from studies.streams.stream_schedules import PathOptions, schedule
 
 __all__ = ["CPU_SCHEDULES", "UNLIMITED", "MeasuredSchedule", "MeasuredStreams", "measure_streams"]
 

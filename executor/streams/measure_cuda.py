@@ -19,11 +19,11 @@ from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import KINDS, Program
-from planner.streams.compare import whole_program, work_of
-from planner.streams.decompose import Decomposed, with_measured
-from planner.streams.holding import held_bytes
-from planner.streams.plan import StreamPlan, replay_streams
-from planner.streams.schedules import PathOptions, schedule
+from studies.streams.compare_schedules import whole_program, work_of
+from studies.streams.decomposition import Decomposed, with_measured
+from studies.streams.delayed_memory import held_bytes
+from studies.streams.stream_plan import StreamPlan, replay_streams
+from studies.streams.stream_schedules import PathOptions, schedule
 
 __all__ = ["measure_on_cuda"]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import Program
-from planner.streams.plan import StreamPlan
+from studies.streams.stream_plan import StreamPlan
 
 __all__ = ["Crew", "StepTimes"]
 

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from executor.streams.measure import MeasuredSchedule, MeasuredStreams
 from planner.simulation.program_replay import timeline_rows
-from planner.streams.compare import BINS, ScheduleResult, StreamComparison
-from planner.streams.plan import read_streams
-from planner.streams.schedules import paths_of
 from simulator.timelines.timeline import lower_bound
+from studies.streams.compare_schedules import BINS, ScheduleResult, StreamComparison
+from studies.streams.stream_plan import read_streams
+from studies.streams.stream_schedules import paths_of
 
 __all__ = ["as_comparison", "measured_values"]
 

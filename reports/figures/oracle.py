@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from planner.oracle.options import STRATEGIES
-from planner.oracle.table import OracleRow, OracleTable
 from reports.figures.look import log_ticks, styled
 from reports.palette import BLUE, GREEN, MARK, OLIVE, ORANGE, PLAIN, PURPLE, kind_colours
 from reports.units import Unit, memory_unit, time_unit
+from studies.oracle.oracle_options import STRATEGIES
+from studies.oracle.oracle_table import OracleRow, OracleTable
 
 __all__ = ["epoch_figure", "iteration_figure", "oracle_memory_figure"]
 

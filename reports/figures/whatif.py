@@ -2,9 +2,9 @@
 
 import plotly.graph_objects as go
 
-from planner.whatif import WhatIf
 from reports.figures.look import styled
 from reports.palette import MARK, SERIES
+from studies.whatif.scenarios import WhatIf
 
 __all__ = ["whatif_figure"]
 

@@ -18,11 +18,11 @@ from plans import star
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, OrreryError
 from planner.models.registry import load_model
-from planner.oracle.cases import HYBRIDS, case_of
-from planner.oracle.options import STRATEGIES, OracleOptions
-from planner.oracle.project import oracle, question_of
-from planner.oracle.simulate import program_of_case
 from planner.simulation.program_replay import replay
+from studies.oracle.cases import HYBRIDS, case_of
+from studies.oracle.oracle_options import STRATEGIES, OracleOptions
+from studies.oracle.projection import oracle, question_of
+from studies.oracle.simulated_cases import program_of_case
 
 MODELS = ("alexnet", "vgg16", "resnet50", "inception-v3")
 COUNTS = (4, 8, 16, 32, 64)

@@ -12,8 +12,8 @@ from time import perf_counter
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from planner.oracle.options import device_counts
-from planner.oracle.project import oracle
+from studies.oracle.oracle_options import device_counts
+from studies.oracle.projection import oracle
 
 MODELS = ("resnet50", "vgg16")
 BATCH = 32

@@ -17,9 +17,9 @@ from executor.streams.measure import CPU_SCHEDULES, UNLIMITED, measure_streams
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew
 from planner.models.registry import load_model
-from planner.streams.compare import whole_program
-from planner.streams.decompose import with_measured
-from planner.streams.schedules import schedule
+from studies.streams.compare_schedules import whole_program
+from studies.streams.decomposition import with_measured
+from studies.streams.stream_schedules import schedule
 
 
 def gradients(graph, name, cores):

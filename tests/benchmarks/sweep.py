@@ -25,8 +25,8 @@ from pathlib import Path
 import psutil
 
 from hwprofiles.errors import ConfigError
-from planner.sweep.spec import read_sweep
-from planner.sweep.store import Store
+from studies.sweep.store import Store
+from studies.sweep.sweep_file import read_sweep
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "sweep-1000.yaml"
 KILLS = 3

@@ -18,10 +18,10 @@ from executor.streams.threads import Crew
 from hwprofiles.errors import ConfigError
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.streams.compare import whole_program
-from planner.streams.decompose import with_measured
-from planner.streams.holding import bounded, held_bytes, needed_bytes
-from planner.streams.schedules import METHODS, SCHEDULES, PathOptions, schedule
+from studies.streams.compare_schedules import whole_program
+from studies.streams.decomposition import with_measured
+from studies.streams.delayed_memory import bounded, held_bytes, needed_bytes
+from studies.streams.stream_schedules import METHODS, SCHEDULES, PathOptions, schedule
 
 pytestmark = pytest.mark.timeout(120)
 TWO = replace(UNLIMITED, priorities=2)

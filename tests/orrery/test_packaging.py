@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("hwprofiles", "simulator", "planner", "executor", "reports", "orrery")
+PACKAGES = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,9 @@ import pytest
 
 from orrery.cli import app
 from orrery.errors import run
-from planner.sweep.evaluate import Result
-from planner.sweep.point import Point
-from planner.sweep.store import Store
+from studies.sweep.evaluate_point import Result
+from studies.sweep.point import Point
+from studies.sweep.store import Store
 
 FILE = """
 version: 1

@@ -4,8 +4,8 @@ import os
 import signal
 from dataclasses import replace
 
-from planner.sweep.evaluate import Result, evaluate
-from planner.sweep.point import Point
+from studies.sweep.evaluate_point import Result, evaluate
+from studies.sweep.point import Point
 
 POINTS = [
     Point(model="lenet5", cluster=f"p100-4x4:nodes={nodes}", batch=batch, strategy=strategy)

@@ -9,10 +9,17 @@ from hypothesis import strategies as st
 
 from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
-from planner.eight_bit.coding import EIGHT_BIT, FLOAT32, Coding
-from planner.eight_bit.machine import LinearLayers, exchange_s, machine_penalty_s, machine_speedup
-from planner.eight_bit.many import Reading, Setting, exposed_s, gradient_exchange_s, single_pass_s, sub_batch_times
-from planner.eight_bit.tables import BITS, alexnet, linear_layers, machine_gradient_s, pass_table, read_table
+from studies.eight_bit.machine import LinearLayers, exchange_s, machine_penalty_s, machine_speedup
+from studies.eight_bit.many_machines import (
+    Reading,
+    Setting,
+    exposed_s,
+    gradient_exchange_s,
+    single_pass_s,
+    sub_batch_times,
+)
+from studies.eight_bit.number_cost import EIGHT_BIT, FLOAT32, Coding
+from studies.eight_bit.paper_tables import BITS, alexnet, linear_layers, machine_gradient_s, pass_table, read_table
 
 FREE = Latency.constant(0.0)
 CLUSTER = Setting(sub_batch=512.0, machines=32.0, devices_per_machine=3.0, bytes_per_s=4.5e9, latency=FREE)

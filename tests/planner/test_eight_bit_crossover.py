@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
-from planner.eight_bit.coding import EIGHT_BIT, FLOAT32, Coding
-from planner.eight_bit.crossover import crossover
-from planner.eight_bit.many import Reading, Setting, sub_batch_times
-from planner.eight_bit.tables import alexnet
+from studies.eight_bit.crossover_points import crossover
+from studies.eight_bit.many_machines import Reading, Setting, sub_batch_times
+from studies.eight_bit.number_cost import EIGHT_BIT, FLOAT32, Coding
+from studies.eight_bit.paper_tables import alexnet
 
 CLUSTER = Setting(
     sub_batch=512.0, machines=32.0, devices_per_machine=3.0, bytes_per_s=4.5e9,

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from planner.eight_bit.coding import FLOAT32, Coding
-from planner.eight_bit.machine import exchange_s
-from planner.eight_bit.many import Reading, Setting, exposed_s, single_pass_s, sub_batch_times
-from planner.eight_bit.tables import alexnet, pass_table, read_table
 from planner.topology.network_routes import network_of
 from simulator.collectives.schemes import ALL_GATHERS
 from simulator.engines.engine import simulate
 from simulator.graph.task_graph import TaskGraph, pack_rows
+from studies.eight_bit.machine import exchange_s
+from studies.eight_bit.many_machines import Reading, Setting, exposed_s, single_pass_s, sub_batch_times
+from studies.eight_bit.number_cost import FLOAT32, Coding
+from studies.eight_bit.paper_tables import alexnet, pass_table, read_table
 
 MIB = 2**20
 LINKS_S = 2e-6

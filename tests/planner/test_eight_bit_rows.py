@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.eight_bit.tables import read_table
-from planner.reproduce import eight_bit, reproduce
+from studies.eight_bit.paper_tables import read_table
+from studies.reproduce import eight_bit_claims as eight_bit
+from studies.reproduce.papers import reproduce
 
 PRINTED = Path(__file__).parents[3] / "shared" / "papers"
 

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from planner.eight_bit.lowered import machine_iteration_s
-from planner.eight_bit.many import Reading, exposed_s
-from planner.eight_bit.schedules import SubBatches, in_turn_s, scheme_s, serial_pass_s
-from planner.eight_bit.tables import BASELINES_S, read_table
-from planner.reproduce import reproduce
+from studies.eight_bit.lowered_iteration import machine_iteration_s
+from studies.eight_bit.many_machines import Reading, exposed_s
+from studies.eight_bit.paper_tables import BASELINES_S, read_table
+from studies.eight_bit.transfer_graphs import SubBatches, in_turn_s, scheme_s, serial_pass_s
+from studies.reproduce.papers import reproduce
 
 SCHEDULES = {Reading.IN_TURN: in_turn_s, Reading.SCHEME: scheme_s}
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import compressed_of
-from planner.eight_bit.lists import factors, type_list, whole_numbers
-from planner.eight_bit.pays import BEST, bisected, crossing
-from planner.eight_bit.whatif import Question, sweep
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import cut_of
 from planner.plan.plan import make_plan
+from studies.eight_bit.compression_sweep import Question, sweep
+from studies.eight_bit.lists import factors, type_list, whole_numbers
+from studies.eight_bit.thresholds import BEST, bisected, crossing
 
 
 def question(**changes):

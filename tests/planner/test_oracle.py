@@ -14,11 +14,11 @@ from planner.lowering.lower_strategy import lower
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.oracle.datasets import samples_of
-from planner.oracle.options import STRATEGIES, OracleOptions, device_counts, strategy_list
-from planner.oracle.project import oracle
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.program_replay import replay
+from studies.oracle.datasets import samples_of
+from studies.oracle.oracle_options import STRATEGIES, OracleOptions, device_counts, strategy_list
+from studies.oracle.projection import oracle
 
 LIKE_PROGRAMS = OracleOptions(gradients="layers", activations="direct")
 CNNS = ("alexnet", "vgg16", "resnet18", "inception-v3")

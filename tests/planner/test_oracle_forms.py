@@ -11,14 +11,16 @@ from plans import ALPHA_S, BYTES_PER_S, cluster_of, star
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.oracle import forms, project, wires
-from planner.oracle.options import OracleOptions
-from planner.oracle.project import oracle
-from planner.oracle.sizes import Sizes
 from planner.parallel.regions import held, needed
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_stages import balanced
 from planner.topology.network_routes import network_of
+from studies.oracle import alpha_beta as wires
+from studies.oracle import forms
+from studies.oracle import projection as project
+from studies.oracle.layer_sizes import Sizes
+from studies.oracle.oracle_options import OracleOptions
+from studies.oracle.projection import oracle
 
 B, D, DELTA = 8, 80, 4
 FORWARD_S, BACKWARD_S, UPDATE_S = (1.0, 2.0, 3.0), (2.0, 5.0, 4.0), (0.5, 0.25, 1.0)

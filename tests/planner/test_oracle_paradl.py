@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.reproduce import paradl, reproduce
-from planner.reproduce.rows import stored
+from studies.reproduce import paradl
+from studies.reproduce.papers import reproduce
+from studies.reproduce.rows import stored
 
 SHARED = Path(__file__).parents[3] / "shared"
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from plans import cluster_of
 
 from planner.models.registry import load_model
-from planner.oracle.cases import case_of
-from planner.oracle.options import OracleOptions
-from planner.oracle.pipelines import pipeline_makespan_s
-from planner.oracle.project import oracle, question_of
-from planner.oracle.simulate import program_of_case
 from planner.simulation.program_replay import replay
+from studies.oracle.cases import case_of
+from studies.oracle.oracle_options import OracleOptions
+from studies.oracle.pipelines import pipeline_makespan_s
+from studies.oracle.projection import oracle, question_of
+from studies.oracle.simulated_cases import program_of_case
 
 STAGES = OracleOptions(gradients="layers", activations="direct", pipeline="stages")
 

@@ -4,10 +4,10 @@ import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from planner.oracle.project import oracle
 from planner.plan.plan import lower_plan, make_plan
 from planner.search.pipeline_strategy import Pipeline
 from planner.simulation.program_replay import replay
+from studies.oracle.projection import oracle
 
 
 @pytest.fixture(scope="module")

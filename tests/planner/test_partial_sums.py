@@ -18,9 +18,6 @@ from planner.graph.computation_graph import LAYER_PHASES
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct
-from planner.oracle.forms import activation_exchange_s
-from planner.oracle.options import OracleOptions
-from planner.oracle.project import oracle
 from planner.parallel.configurations import Configuration
 from planner.parallel.input_channel_split import expanded, slices_of
 from planner.parallel.micro_batches import Cut
@@ -28,6 +25,9 @@ from planner.parallel.strategies import ALIASES, NAMED, named_strategy, strategy
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
+from studies.oracle.forms import activation_exchange_s
+from studies.oracle.oracle_options import OracleOptions
+from studies.oracle.projection import oracle
 
 SAME = 1e-9
 TRANSFER = KINDS.index("transfer")

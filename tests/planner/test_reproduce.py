@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from hwprofiles.errors import ConfigError
-from planner.reproduce import deepa, layerwise, reproduce
-from planner.reproduce.bench import Bench
-from planner.reproduce.clusters import cluster_of
-from planner.reproduce.deepa_tables import table_rows
-from planner.reproduce.rows import row, spread, stored
+from studies.reproduce import deepa
+from studies.reproduce import layerwise_paper as layerwise
+from studies.reproduce.deepa_tables import table_rows
+from studies.reproduce.paper_clusters import cluster_of
+from studies.reproduce.papers import reproduce
+from studies.reproduce.priced_cases import Bench
+from studies.reproduce.rows import row, spread, stored
 
 PRINTED = Path(__file__).parents[3] / "shared" / "papers"
 CLAIMS = {"deepa": deepa, "layerwise": layerwise}

@@ -13,10 +13,10 @@ from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.streams.decompose import decompose
-from planner.streams.many import PLACES, SHARING_ORDERS, arrange, arranged
-from planner.streams.plan import replay_streams
-from planner.streams.schedules import schedule
+from studies.streams.decomposition import decompose
+from studies.streams.many_devices import PLACES, SHARING_ORDERS, arrange, arranged
+from studies.streams.stream_plan import replay_streams
+from studies.streams.stream_schedules import schedule
 
 
 def work_of(graph, count):

@@ -18,13 +18,13 @@ from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.to_task_graph import read
-from planner.streams.compare import Question, compare_schedules, one_device, whole_program, work_of
-from planner.streams.decompose import decompose, with_measured
-from planner.streams.holding import bounded, held_bytes, needed_bytes
-from planner.streams.plan import read_streams, replay_streams
-from planner.streams.schedules import METHODS, SCHEDULES, PathOptions, paths_of, schedule
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import lower_bound
+from studies.streams.compare_schedules import Question, compare_schedules, one_device, whole_program, work_of
+from studies.streams.decomposition import decompose, with_measured
+from studies.streams.delayed_memory import bounded, held_bytes, needed_bytes
+from studies.streams.stream_plan import read_streams, replay_streams
+from studies.streams.stream_schedules import METHODS, SCHEDULES, PathOptions, paths_of, schedule
 
 MODELS = {"lenet5": 64, "vgg16": 16, "googlenet": 8, "resnet18": 8, "alexnet": 32}
 P100 = load_profile("p100").launch

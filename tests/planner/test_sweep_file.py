@@ -4,8 +4,8 @@ import textwrap
 import pytest
 
 from hwprofiles.errors import ConfigError
-from planner.sweep.point import Point
-from planner.sweep.spec import read_sweep
+from studies.sweep.point import Point
+from studies.sweep.sweep_file import read_sweep
 
 AXES = """
 version: 1
@@ -60,7 +60,7 @@ def test_listed_points_come_after_the_product_and_each_once(read):
 
 def test_a_changed_file_changes_the_hash(tmp_path):
     from hwprofiles.catalogue.cluster_catalogue import CLUSTERS
-    from planner.sweep import point as module
+    from studies.sweep import point as module
 
     path = tmp_path / "mine.yaml"
     digests = set()

@@ -12,13 +12,13 @@ from sweep_points import POINTS, breaking, dying, plain
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from planner.plan.plan import make_plan
-from planner.sweep.evaluate import evaluate
-from planner.sweep.local import compute_locally
-from planner.sweep.on_dask import compute_on_dask
-from planner.sweep.point import Point
-from planner.sweep.run import run_sweep
-from planner.sweep.spec import Sweep, read_sweep
-from planner.sweep.store import Store
+from studies.sweep.evaluate_point import evaluate
+from studies.sweep.local import compute_locally
+from studies.sweep.on_dask import compute_on_dask
+from studies.sweep.point import Point
+from studies.sweep.store import Store
+from studies.sweep.sweep_file import Sweep, read_sweep
+from studies.sweep.sweep_run import run_sweep
 
 SWEEP = """
 version: 1
@@ -159,6 +159,6 @@ def test_dask_computes_the_same_though_a_worker_is_killed():
 )
 def test_dask_that_cannot_be_used_is_an_error(address, rule, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("planner.sweep.on_dask.WAIT_S", 0.5)
+    monkeypatch.setattr("studies.sweep.on_dask.WAIT_S", 0.5)
     with pytest.raises(ConfigError, match=rule):
         next(compute_on_dask(POINTS, address=address))

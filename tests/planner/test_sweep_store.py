@@ -4,8 +4,8 @@ import pytest
 from sweep_points import POINTS, plain
 
 from hwprofiles.errors import ConfigError
-from planner.sweep.evaluate import Result, evaluate
-from planner.sweep.store import Store
+from studies.sweep.evaluate_point import Result, evaluate
+from studies.sweep.store import Store
 
 OK = Result(status="ok", values={"iteration_s": 0.25, "devices": 4})
 
@@ -53,7 +53,7 @@ def test_one_writer_at_a_time_and_readers_beside_it(path):
 
 
 def test_a_database_locked_from_outside_is_said_to_be_so(path, monkeypatch):
-    monkeypatch.setattr("planner.sweep.store.WAIT_S", 0.05)
+    monkeypatch.setattr("studies.sweep.store.WAIT_S", 0.05)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("begin immediate")
     with (

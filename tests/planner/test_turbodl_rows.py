@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.reproduce import reproduce
-from planner.reproduce.rows import stored
-from planner.reproduce.turbodl import CLAIMS
+from studies.reproduce.papers import reproduce
+from studies.reproduce.rows import stored
+from studies.reproduce.turbodl import CLAIMS
 
 PRINTED = Path(__file__).parents[3] / "shared" / "papers" / "turbodl_claims.csv"
 

@@ -5,8 +5,8 @@ import pytest
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.models.registry import load_model
-from planner.oracle.project import oracle
 from planner.plan.plan import make_plan
+from studies.oracle.projection import oracle
 
 
 @pytest.fixture(scope="module")

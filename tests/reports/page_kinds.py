@@ -78,8 +78,8 @@ def _index(folder):
 
 
 def _oracle(folder):
-    from planner.oracle.project import oracle
     from reports.oracle_page import oracle_html
+    from studies.oracle.projection import oracle
 
     table = oracle(
         load_model("lenet5", batch=32), load_cluster("abci-v100"), dataset="imagenet", devices=[1, 2, 4],
@@ -89,15 +89,15 @@ def _oracle(folder):
 
 
 def _streams(folder):
-    from planner.streams.compare import Question, compare_schedules
     from reports.streams_page import streams_html
+    from studies.streams.compare_schedules import Question, compare_schedules
 
     return streams_html(compare_schedules(Question(graph=load_model("lenet5", batch=4), device="p100")))
 
 
 def _eight_bit(folder):
-    from planner.eight_bit.whatif import Question, sweep
     from reports.eight_bit_page import eight_bit_html
+    from studies.eight_bit.compression_sweep import Question, sweep
 
     question = Question(
         graph=load_model("lenet5", batch=32), cluster=load_cluster("titanx-4"), sub_batches=(1, 2), devices=(4,),
@@ -129,8 +129,8 @@ def _validation(folder):
 
 
 def _eight_bit_paper(folder):
-    from planner.reproduce.eight_bit import eight_bit_answers
     from reports.eight_bit_paper_page import paper_html
+    from studies.reproduce.eight_bit_claims import eight_bit_answers
 
     return paper_html(list(eight_bit_answers()))
 

@@ -12,8 +12,8 @@ from executor.validation.result import Validation
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
-from planner.oracle.project import oracle
-from planner.whatif import WhatIf, WhatIfRow
+from studies.oracle.projection import oracle
+from studies.whatif.scenarios import WhatIf, WhatIfRow
 
 
 def rows_of_what_if():

@@ -7,9 +7,9 @@ from browsing import needs_chromium, on_a_phone
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from planner.oracle.project import oracle
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
 from reports.oracle_page import oracle_html, write_oracle_page
+from studies.oracle.projection import oracle
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,62 @@
+"""The paper's 4-GPU iteration as a plan of ours: lowered like any strategy, with the times of its Table 4.
+
+Everything that moves comes from the lowering: samples are gathered before the first linear layer, activations between
+the linear layers, errors come back as partial sums, gradients of the convolutions are exchanged in parts.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from hwprofiles.devices.device_graph import DeviceGraph
+from planner.compression.settings import PLAIN, Compressed
+from planner.cost.cost_model import CostModel
+from planner.lowering.program import KINDS, Program
+from planner.models.registry import load_model
+from planner.parallel.micro_batches import cut_of
+from planner.parallel.strategies import named_strategy
+from planner.plan.plan import lowered
+from planner.simulation.program_replay import replay
+from studies.eight_bit.paper_tables import BASELINES_S, SAMPLES, linear_layers, read_table
+
+__all__ = ["machine_iteration_s"]
+
+_COLUMNS = {"forward": "fprop", "activation_gradient": "bprop", "weight_gradient": "update"}
+"""Of Table 4, by kind of task."""
+
+
+def machine_iteration_s(cluster: DeviceGraph, *, bits: int, kernels: str = "nervana") -> float:
+    """Simulated iteration of AlexNet in sub-batches of 128 on one machine, gradients in 32 bits.
+
+    Linear layers take the rows of Table 4 for a sub-batch on 4 GPUs.  The convolutions take the rest of one GPU's
+    iteration, shared out as their rows are; pooling, the loss, and coding take no time, as in the paper.
+
+    Args:
+        cluster: One machine; as many sub-batches as devices.
+        bits: Of activations and errors on their way, 32 or 8.
+        kernels: ``nervana`` or ``convnet2``.
+    """
+    devices = len(cluster.devices)
+    graph = load_model("alexnet-3072", batch=SAMPLES * devices)
+    program = lowered(
+        CostModel(graph, cluster, "ps-spread"),
+        named_strategy("owt", graph, devices),
+        cut=cut_of(graph, devices, update_each=True),
+        compressed=PLAIN if bits == 32 else Compressed(activations="dynamic-tree"),
+    )
+    convolutions_s = BASELINES_S[kernels] - linear_layers().alone_s
+    return replay(_timed(program, convolutions_s)).iteration_s
+
+
+def _timed(program: Program, convolutions_s: float) -> Program:
+    """The program with the times of Table 4 and no others."""
+    rows = {line["layer"]: line for line in read_table("table4_compute")}
+    layers, work_s = program.graph.layers, np.zeros(program.size)
+    convolution = np.array([layers[i].operation.kind == "convolution" for i in program.layer])
+    for task in np.flatnonzero(program.is_compute).tolist():
+        layer, column = layers[program.layer[task]], _COLUMNS.get(KINDS[program.kind[task]])
+        if column and layer.name in rows:
+            whose = "parallel_" if layer.operation.kind == "linear" else ""
+            work_s[task] = 1e-3 * float(rows[layer.name][f"{whose}{column}_ms"])
+    work_s[convolution] *= convolutions_s / work_s[convolution & (program.device == 0)].sum()
+    return replace(program, work_s=work_s)

@@ -1,0 +1,128 @@
+"""What the paper gives to its closed forms: Tables 3 to 6, in SI units.
+
+Sizes are printed in kB and MB and are those of the layers in KiB and MiB.  Where they are not, and where one table
+contradicts another, ``studies.reproduce.eight_bit_claims`` says so; values here are the printed ones.
+"""
+
+import csv
+from dataclasses import dataclass
+from importlib.resources import files
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.errors import ConfigError
+from studies.eight_bit.machine import LinearLayers
+from studies.eight_bit.many_machines import Workload
+
+__all__ = [
+    "BASELINES_S",
+    "BITS",
+    "DEVICES_PER_MACHINE",
+    "GRADIENT_S",
+    "MACHINES",
+    "PASS_BYTES_PER_S",
+    "PassTable",
+    "alexnet",
+    "linear_layers",
+    "machine_gradient_s",
+    "pass_table",
+    "read_table",
+]
+
+Floats = NDArray[np.float64]
+
+BITS = (32, 8)
+"""Columns of the arrays below."""
+MACHINES, DEVICES_PER_MACHINE = 32, 3
+"""Of the cluster of Appendix A.2."""
+SAMPLES = 128
+"""Of a device, and of a sub-batch."""
+BASELINES_S = {"nervana": 0.1041, "convnet2": 17.0 / 96}
+"""One iteration of one device with either kernels: Table 4's total, and the baseline of Table 7 over its 96 devices."""
+GRADIENT_S = 1.9e-3
+"""The last gradient of the convolutions among 96 devices (A.2.2)."""
+PASS_BYTES_PER_S = 4.5e9
+"""With which Table 5 gives Table 6's single passes (4.4 if kB are 1000 bytes).  The text says that it took 6 GB/s."""
+KIB, MILLI = 1024.0, 1e-3
+
+
+def read_table(name: str) -> list[dict[str, str]]:
+    """Rows of a file of printed values, columns by name."""
+    text = (files("studies") / "data" / f"eight_bit_{name}.csv").read_text()
+    return list(csv.DictReader(text.splitlines()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PassTable:
+    """Sub-batches of the 96 devices: shape (6,) by sub-batch, or (6, 2) with a column for each of ``BITS``."""
+
+    sub_batch: NDArray[np.int64]
+    passes: NDArray[np.int64]
+    message_bytes: Floats
+    """Table 5.  The 8-bit sizes are an eighth of the 32-bit ones, not a quarter."""
+    latency_s: Floats
+    """Table 5, of one message."""
+    single_pass_s: Floats
+    """Table 6."""
+
+
+def pass_table() -> PassTable:
+    """Tables 5 and 6."""
+    messages = [line for line in read_table("table5_infiniband") if line["item"] == "conv activation"]
+    passes = read_table("table6_and_7")
+    return PassTable(
+        sub_batch=np.array([int(line["sub_batch"]) for line in passes]),
+        passes=np.array([int(line["forward_passes"]) for line in passes]),
+        message_bytes=KIB * _columns(messages, "size_{}bit_kb"),
+        latency_s=MILLI * _columns(messages, "latency_{}bit_ms_per_msg"),
+        single_pass_s=MILLI * _columns(passes, "single_pass_{}bit_ms"),
+    )
+
+
+def linear_layers() -> LinearLayers:
+    """The linear layers on 4 GPUs (Tables 3 and 4), exchanges with a leading axis of ``BITS``."""
+    linear = [line for line in read_table("table4_compute") if line["kind"] == "linear"]
+    syncs = [line for line in read_table("table3_communication") if line["item"].partition(" ")[2].startswith("act")]
+    sync_s = MILLI * _columns(syncs, "sync_{}bit_ms").T
+    steps = ("fprop", "bprop", "update")
+    return LinearLayers(
+        alone_s=MILLI * sum(float(line[f"{step}_ms"]) for line in linear for step in steps),
+        parallel_s=MILLI * sum(float(line[f"parallel_{step}_ms"]) for line in linear for step in steps),
+        forward_s=MILLI * np.array([float(line["parallel_fprop_ms"]) for line in linear]),
+        input_sync_s=sync_s[:, 0],
+        output_sync_s=sync_s[:, 1:],
+    )
+
+
+def machine_gradient_s() -> float:
+    """Exchange of the first convolution's gradient on 4 GPUs (Table 3), in 32 bits for both data types."""
+    return MILLI * float(read_table("table3_communication")[0]["sync_32bit_ms"])
+
+
+def alexnet(kernels: str = "nervana") -> Workload:
+    """AlexNet as Appendix A.2 takes it.
+
+    Args:
+        kernels: ``nervana`` or ``convnet2``; the linear layers take the same time with both.
+
+    Raises:
+        ConfigError: No such kernels.
+    """
+    if kernels not in BASELINES_S:
+        raise ConfigError(f"kernels must be one of {', '.join(BASELINES_S)}, got {kernels!r}")
+    rows = {line["layer"]: line for line in read_table("table4_compute")}
+    linear_s = linear_layers().alone_s
+    return Workload(
+        whole_s=BASELINES_S[kernels],
+        linear_s=linear_s,
+        own_linear_s=linear_s,
+        product_s=MILLI * float(rows["fc1"]["fprop_ms"]),
+        gradient_s=GRADIENT_S,
+        features=float(rows["fc1"]["out_in"].partition("->")[0]),
+        samples=float(SAMPLES),
+    )
+
+
+def _columns(lines: list[dict[str, str]], name: str) -> Floats:
+    return np.array([[float(line[name.format(bits)]) for bits in BITS] for line in lines])

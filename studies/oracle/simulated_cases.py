@@ -1,0 +1,151 @@
+"""The oracle's second answer: the strategy of each row as a plan, lowered and replayed with overlap and contention."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import OrreryError
+from planner.cost.applied_strategy import applied
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import Program
+from planner.search.pipeline_strategy import Pipeline, strategy_and_cut
+from planner.simulation.memory_curve import memory_curve
+from planner.simulation.program_replay import replay
+from studies.oracle.cases import HYBRIDS, Case
+from studies.oracle.oracle_table import Simulated
+from studies.sweep.workers import begin_process
+
+__all__ = ["plan_text", "program_of_case", "simulate_cases"]
+
+ITERATIONS = 3
+"""Replayed in a row; the second is read: one has gone before it, and one follows."""
+SCHEDULE = "gpipe"
+"""Of the pipeline, as Table 1 has it: all micro-batches forward, then all back, and all their activations kept."""
+Progress = Callable[[str, int, int], None] | None
+
+
+def plan_text(case: Case) -> str:
+    """A case as a strategy's name, or by degrees; of all of the case's devices."""
+    if case.strategy in HYBRIDS:
+        return f"data={case.p1},{HYBRIDS[case.strategy]}={case.p2}"
+    return {"serial": "data", "layer": "pipeline"}.get(case.strategy, case.strategy)
+
+
+def program_of_case(graph: ComputationGraph, cluster: DeviceGraph, case: Case) -> Program:
+    """The program of a case's plan, whether it fits in memory or not.
+
+    Args:
+        graph: The network, with any batch.
+        cluster: Has the case's devices first.
+        case: The case.
+
+    Raises:
+        OrreryError: There is no such plan.
+    """
+    model = CostModel(graph.with_batch(case.batch), cluster.take(case.p))
+    asked = Pipeline(schedule=SCHEDULE, stages=case.p, micro_batches=case.segments)
+    strategy, cut = strategy_and_cut(model, plan_text(case), pipeline=asked)
+    model, spaces, cut = applied(model, strategy, cut)
+    return lower(model, spaces, cut=cut)
+
+
+def simulate_case(graph: ComputationGraph, cluster: DeviceGraph, case: Case, samples: int) -> Simulated:
+    """Replay a case; what has no plan says why.
+
+    Args:
+        graph, cluster, case: As for ``program_of_case``.
+        samples: Of the data set.
+    """
+    text = plan_text(case)
+    try:
+        program = program_of_case(graph, cluster, case)
+    except OrreryError as error:
+        return Simulated(plan=text, refused=str(error))
+    replayed = replay(program, iterations=ITERATIONS)
+    shares, peaks = replayed.shares(), memory_curve(replayed).peak_bytes
+    iteration_s = replayed.iteration_s
+    return Simulated(
+        plan=text,
+        iteration_s=iteration_s,
+        compute_s=shares.compute_s,
+        exposed_communication_s=shares.exposed_communication_s,
+        idle_s=shares.idle_s,
+        epoch_s=samples / case.batch * iteration_s,
+        memory_bytes=float(peaks.max()),
+        fits=bool((peaks <= [device.memory_bytes for device in program.cluster.devices]).all()),
+        tasks=program.size,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What all cases of a process share."""
+
+    graph: ComputationGraph
+    cluster: DeviceGraph
+    samples: int
+
+
+_work: list[_Work] = []
+
+
+def _begin(graph: ComputationGraph, cluster: DeviceGraph, samples: int) -> None:
+    begin_process()
+    _work.append(_Work(graph, _taking(cluster), samples))
+
+
+def _taking(cluster: DeviceGraph) -> DeviceGraph:
+    """The cluster, of which pieces are taken once: cases on the same devices share their routes."""
+    cluster.take = lru_cache(maxsize=4)(cluster.take)  # type: ignore[method-assign]
+    return cluster
+
+
+def _one(case: Case) -> Simulated:
+    work = _work[-1]
+    return simulate_case(work.graph, work.cluster, case, work.samples)
+
+
+def simulate_cases(
+    graph: ComputationGraph, cluster: DeviceGraph, cases: Sequence[Case], samples: int, *, processes: int = 0,
+    progress: Progress = None,
+) -> list[Simulated]:  # fmt: skip
+    """Replay all cases, the largest first, side by side in processes.
+
+    Args:
+        graph, cluster, cases: As for ``program_of_case``.
+        samples: Of the data set.
+        processes: How many; 0: one a processor core, and none of their own where there is one case.
+        progress: Called as ``progress(label, done, total)``.
+
+    Returns:
+        One for each case, in their order.
+    """
+    count = min(processes or os.cpu_count() or 1, len(cases))
+    if count <= 1:
+        return [simulate_case(graph, cluster, case, samples) for case in cases]
+    order = sorted(range(len(cases)), key=lambda k: -_weight(cases[k]))
+    found: dict[int, Simulated] = {}
+    pool = ProcessPoolExecutor(
+        count, mp_context=get_context("spawn"), initializer=_begin, initargs=(graph, cluster, samples)
+    )
+    try:
+        running = {pool.submit(_one, cases[k]): k for k in order}
+        for future in as_completed(running):
+            found[running[future]] = future.result()
+            if progress:
+                progress("simulating", len(found), len(cases))
+    finally:
+        pool.shutdown(wait=len(found) == len(cases), cancel_futures=True)
+    return [found[k] for k in range(len(cases))]
+
+
+def _weight(case: Case) -> float:
+    """About how many tasks a case has: every part of a group exchanges with all others of it under filters."""
+    kind = HYBRIDS.get(case.strategy, case.strategy)
+    return float(case.p * (case.p2 if kind in ("filter", "channel") else 4) * case.segments)

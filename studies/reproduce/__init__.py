@@ -1,0 +1,1 @@
+"""What five papers print, beside what this project computes."""

@@ -1,0 +1,106 @@
+"""Priced models, strategies and replays that several rows share, each made once."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.cost.cost_model import CostModel
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS, Program
+from planner.memory.peak_memory import peak_memory_bytes
+from planner.models.registry import load_model
+from planner.parallel.strategies import Strategy, named_strategy, spaces_of
+from planner.search.layerwise import find
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
+from studies.reproduce.paper_clusters import cluster_of
+
+__all__ = ["Bench", "Case", "Outcome"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model with its batch on a cluster of ``cluster_of``, with a gradient exchange."""
+
+    model: str
+    batch: int
+    cluster: str
+    exchange: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one iteration of a strategy takes."""
+
+    simulated_s: float
+    """With overlap and contention, steady state."""
+    additive_s: float
+    """Eq. 1: the same without overlap."""
+    moved_bytes: float
+    layer_bytes: tuple[float, ...]
+    """Bytes of each layer's input transfers and gradient exchange."""
+    fits: bool
+    """Whether every device's memory suffices."""
+
+
+@dataclass(slots=True)
+class Bench:
+    """Makes each thing once, however many rows ask for it."""
+
+    models: dict[Case, CostModel] = field(default_factory=dict)
+    strategies: dict[tuple[Case, str], Strategy] = field(default_factory=dict)
+    outcomes: dict[tuple[Case, str, Case], Outcome] = field(default_factory=dict)
+
+    def model(self, case: Case) -> CostModel:
+        """The prices of a case."""
+        if case not in self.models:
+            graph = load_model(case.model, batch=case.batch)
+            self.models[case] = CostModel(graph, cluster_of(case.cluster), case.exchange)
+        return self.models[case]
+
+    def strategy(self, case: Case, name: str) -> Strategy:
+        """A strategy by name: ``layerwise`` is the optimum of Eq. 1, for any case."""
+        if (case, name) not in self.strategies:
+            model = self.model(case)
+            found = (
+                find(model).strategy
+                if name == "layerwise"
+                else named_strategy(name, model.graph, len(model.cluster.devices))
+            )
+            self.strategies[case, name] = found
+        return self.strategies[case, name]
+
+    def outcome(self, case: Case, name: str, priced: Case | None = None) -> Outcome:
+        """Run a strategy on a case.
+
+        Args:
+            case: Where it runs.
+            name: ``layerwise``, or a name of ``planner.parallel.strategies.NAMED``.
+            priced: Case whose prices the strategy is found with, ``case`` unless given.
+        """
+        key = (case, name, priced or case)
+        if key not in self.outcomes:
+            self.outcomes[key] = _outcome(self.model(case), self.strategy(priced or case, name))
+        return self.outcomes[key]
+
+    def fastest(self, case: Case, names: Iterable[str] = ("layerwise", "data", "owt")) -> Outcome:
+        """The outcome with the shortest simulated iteration among some strategies."""
+        return min((self.outcome(case, name) for name in names), key=lambda outcome: outcome.simulated_s)
+
+
+def _outcome(model: CostModel, strategy: Strategy) -> Outcome:
+    program = lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)))
+    capacity = np.array([device.memory_bytes for device in model.cluster.devices])
+    return Outcome(
+        simulated_s=replay(program).iteration_s,
+        additive_s=additive_s(model, strategy),
+        moved_bytes=program.moved_bytes,
+        layer_bytes=_layer_bytes(program),
+        fits=bool((peak_memory_bytes(program) <= capacity).all()),
+    )
+
+
+def _layer_bytes(program: Program) -> tuple[float, ...]:
+    owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)
+    return tuple(np.bincount(owner, program.size_bytes, minlength=len(program.graph.layers)).tolist())

@@ -1,0 +1,210 @@
+"""Decomposition: the backward pass of a layer as sub-tasks, each with its own time and its own share of the device.
+
+A lowered program has two backward tasks a part of a layer.  Here they become up to four: the gradient of the epilogue
+(activation, batch normalisation), from which the others start; the gradients of the input, of the weights and of the
+bias, which wait for it only.  What waited for the weight gradient waits for the bias gradient too.
+
+Source: "TurboDL", Sec. 2.2, Eqs. 2 to 4.  There an activation or a normalisation is a layer of its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.kernels import Kernels
+from hwprofiles.compute.occupancy import occupancy
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import Layer
+from planner.lowering.program import KINDS, Program
+from planner.operations.base import ELEMENT_BYTES
+from planner.parallel.regions import held
+from studies.streams.program_extension import with_sub_tasks
+
+__all__ = ["Decomposed", "Measured", "decompose", "sub_kernels", "with_measured"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Measured = Mapping[tuple[str, str], float]
+"""Seconds of whole sub-tasks by (layer, kind), launches included."""
+_EPILOGUE, _WEIGHT, _BIAS = (KINDS.index(f"{name}_gradient") for name in ("epilogue", "weight", "bias"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decomposed:
+    """A program of sub-tasks; arrays have shape (T,) over its tasks and are 0 where nothing is computed."""
+
+    program: Program
+    launch_s: Floats
+    """Of ``program.work_s``, the part in which the device does nothing: the launch."""
+    occupancy: Floats
+    """Share of the device that a task keeps busy for the rest of its time."""
+
+
+def decompose(program: Program, model: CostModel, *, reading: str = "geometry") -> Decomposed:
+    """Decompose the backward pass of a lowered program.
+
+    Args:
+        program: Of one iteration.
+        model: What it was lowered from.
+        reading: How occupancies are had where the profile has no measured ones: ``geometry`` or ``throughput``.
+
+    Raises:
+        ConfigError: A profile has no ``launch`` section, or ``reading`` is unknown.
+    """
+    pieces = _Pieces(program, model)
+    extended = with_sub_tasks(program, pieces.kinds)
+    launch_s, share = np.zeros(extended.size), np.zeros(extended.size)
+    work_s = extended.work_s.copy()
+    for (layer, sub_batch, kind), tasks in _units(extended).items():
+        kernels = pieces.kernels(layer, sub_batch, kind)[extended.part[tasks]]
+        if kind in (_EPILOGUE, _WEIGHT, _BIAS):
+            work_s[tasks] = pieces.seconds(layer, sub_batch, kind)[extended.part[tasks]]
+        which = model.profile_of[extended.device[tasks]]
+        for number in np.unique(which).tolist():
+            mine, profile = tasks[which == number], model.profiles[number]
+            rows = kernels[which == number]
+            launch_s[mine] = np.minimum(profile.launch_overhead_s, work_s[mine])
+            share[mine] = _share(profile, model.graph.family, model.graph.layers[layer], kind, rows, reading)
+    return Decomposed(program=replace(extended, work_s=work_s), launch_s=launch_s, occupancy=share)
+
+
+def _share(profile: ComputeProfile, family: str, layer: Layer, kind: int, rows: "_Rows", reading: str) -> Floats:
+    phase = "weight_gradient" if kind == _EPILOGUE else KINDS[kind]
+    known = profile.occupancies.get((family, layer.name, phase))
+    if known is not None and kind != _EPILOGUE:
+        return np.full(len(rows), known)
+    return occupancy(profile, rows.all, phase=phase, winograd=layer.operation.winograd, reading=reading)
+
+
+def with_measured(program: Program, measured: Measured, share: Mapping[str, float] | None = None) -> Decomposed:
+    """A lowered program whose parts are whole layers, with sub-tasks that were measured rather than modelled.
+
+    Bias gradients are in those of the weights; every trained layer has an epilogue, which may take no time.
+
+    Args:
+        program: Lowered for one device.
+        measured: Seconds; 0 for what is not in it.
+        share: Of the device, by kind; 1 for what is not in it.
+    """
+    made = with_sub_tasks(program, lambda layer: (_EPILOGUE, _WEIGHT))
+    names, kinds = [layer.name for layer in program.graph.layers], [KINDS[kind] for kind in made.kind.tolist()]
+    work_s, taken = np.zeros(made.size), np.zeros(made.size)
+    for task in np.flatnonzero(made.is_compute).tolist():
+        work_s[task] = measured.get((names[made.layer[task]], kinds[task]), 0.0)
+        taken[task] = (share or {}).get(kinds[task], 1.0)
+    return Decomposed(program=replace(made, work_s=work_s), launch_s=np.zeros(made.size), occupancy=taken)
+
+
+def _units(program: Program) -> dict[tuple[int, int, int], Ints]:
+    """Compute tasks by layer, sub-batch and kind; coding is none."""
+    units: dict[tuple[int, int, int], list[int]] = {}
+    for task in np.flatnonzero(program.is_compute & ~program.is_coding).tolist():
+        key = int(program.layer[task]), int(program.sub_batch[task]), int(program.kind[task])
+        units.setdefault(key, []).append(task)
+    return {key: np.array(tasks) for key, tasks in units.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Kernels of some parts, which may be indexed."""
+
+    all: Kernels
+
+    def __getitem__(self, rows: Ints | NDArray[np.bool_]) -> "_Rows":
+        fields = {name: np.asarray(getattr(self.all, name))[rows] for name in self.all.__slots__}
+        return _Rows(Kernels(**fields))
+
+    def __len__(self) -> int:
+        return len(self.all.flop)
+
+
+def sub_kernels(layer: Layer, kind: str, part: dict[str, Floats]) -> Kernels:
+    """Kernels of one sub-task of parts of a layer.
+
+    The weight gradient of a lowered program includes the passes of the epilogue; here they are apart.  A bias's
+    gradient reads the output's gradient once and writes a number a channel.
+
+    Args:
+        layer: The layer.
+        kind: One of ``planner.lowering.program.KINDS`` that computes.
+        part: Sizes of the parts by dimension of the output, shape (C,) each.
+    """
+    if kind not in ("epilogue_gradient", "weight_gradient", "bias_gradient"):
+        return layer.kernels(kind, part)
+    whole = layer.kernels("weight_gradient", part)
+    zero, streamed = np.zeros_like(whole.flop), whole.streamed_bytes + np.zeros_like(whole.flop)
+    if kind == "weight_gradient":
+        return replace(whole, streamed_bytes=zero)
+    outputs = np.prod([part[dim] for dim in layer.output.dims], axis=0)
+    if kind == "bias_gradient":
+        streamed, flop = (outputs + part["channel"]) * float(ELEMENT_BYTES), outputs
+    else:
+        flop = zero
+    return Kernels(
+        flop=flop,
+        memory_bytes=streamed,
+        rows=zero,
+        columns=zero,
+        depth=zero,
+        samples=whole.samples,
+        streamed_bytes=zero,
+    )
+
+
+class _Pieces:
+    """Kernels and times of the sub-tasks of every unit, by part."""
+
+    def __init__(self, program: Program, model: CostModel) -> None:
+        self._program, self._model = program, model
+        self._cut = model.for_batch(model.graph.batch // program.cut.parts) if program.cut.parts > 1 else model
+
+    def kinds(self, layer: int) -> tuple[int, ...]:
+        """Sub-tasks that a weight gradient turns into."""
+        row = self._model.graph.layers[layer]
+        whole = {d: np.array([float(s)]) for d, s in zip(row.output.dims, row.output.sizes, strict=True)}
+        streamed = float(np.max(row.kernels("weight_gradient", whole).streamed_bytes))
+        bias = (_BIAS,) if getattr(row.operation, "bias", False) else ()
+        return ((_EPILOGUE,) if streamed > 0 else ()) + (_WEIGHT, *bias)
+
+    def kernels(self, layer: int, sub_batch: int, kind: int) -> _Rows:
+        """Of all parts of a layer."""
+        return _Rows(sub_kernels(self._layer(layer), KINDS[kind], self._sizes(layer)))
+
+    def seconds(self, layer: int, sub_batch: int, kind: int) -> Floats:
+        """Time of each part: the roofline's, or its share of the measured time of the whole weight gradient."""
+        program, model, row = self._program, self._model, self._layer(layer)
+        devices = program.spaces[layer].devices
+        times = {each: np.empty(len(devices)) for each in self.kinds(layer)}
+        which, sizes = model.profile_of[devices], self._sizes(layer)
+        for number in np.unique(which).tolist():
+            profile, mine = model.profiles[number], which == number
+            for each in times:
+                phase = "bias_gradient" if each in (_BIAS, _EPILOGUE) else "weight_gradient"
+                work = sub_kernels(row, KINDS[each], sizes)
+                times[each][mine] = profile.time_s(work, phase=phase, winograd=row.operation.winograd)[mine]
+        if not self._measured(layer):
+            return times[kind]
+        lowered = (program.kind == _WEIGHT) & (program.layer == layer) & (program.sub_batch == sub_batch)
+        whole = np.empty(len(devices))
+        whole[program.part[lowered]] = program.work_s[lowered]
+        return np.asarray(times[kind] * whole / np.sum(list(times.values()), axis=0))
+
+    def _measured(self, layer: int) -> bool:
+        graph, row = self._model.graph, self._layer(layer)
+        known = (
+            p.measured_parts(graph.name, row.name, "weight_gradient", row.output.sizes) for p in self._model.profiles
+        )
+        return any(parts is not None for parts in known)
+
+    def _layer(self, layer: int) -> Layer:
+        model = self._cut if self._program.cut.of(layer) > 1 else self._model
+        return model.graph.layers[layer]
+
+    def _sizes(self, layer: int) -> dict[str, Floats]:
+        spaces = self._program.sub_spaces if self._program.cut.of(layer) > 1 else self._program.spaces
+        boxes = held(spaces[layer])
+        sizes = (boxes.high - boxes.low).astype(np.float64)
+        return {dim: sizes[:, d] for d, dim in enumerate(self._layer(layer).output.dims)}

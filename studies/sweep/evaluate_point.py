@@ -1,0 +1,91 @@
+"""What a point comes to: its strategy priced, lowered and replayed."""
+
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from time import perf_counter
+
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.errors import DeviceMemoryError, OrreryError
+from planner.compression.settings import compressed_of
+from planner.cost.cost_model import CostModel
+from planner.graph.computation_graph import ComputationGraph
+from planner.memory.peak_memory import peak_memory_bytes
+from planner.models.registry import load_model
+from planner.parallel.micro_batches import WHOLE, cut_of
+from planner.parallel.strategies import SEARCHED
+from planner.plan.plan import lowered, make_plan
+from planner.search.pipeline_strategy import strategy_and_cut
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.memory_curve import replay_that_fits
+from studies.sweep.point import Point
+
+__all__ = ["Result", "evaluate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of a point."""
+
+    status: str
+    """``ok``; ``refused``: it breaks a rule or does not fit; ``failed``: its computation broke off."""
+    values: dict[str, float] = field(default_factory=dict)
+    """Seconds, bytes, images a second; empty unless ``ok``."""
+    error: str = ""
+    seconds: float = 0.0
+    """That the computation took."""
+
+
+@lru_cache(maxsize=8)
+def _cluster(spec: str) -> DeviceGraph:
+    return load_cluster(spec)
+
+
+@lru_cache(maxsize=8)
+def _model(spec: str, batch: int) -> ComputationGraph:
+    return load_model(spec, batch=batch)
+
+
+def evaluate(point: Point) -> Result:
+    """Compute a point; whatever goes wrong is its result."""
+    begin = perf_counter()
+    try:
+        values = _values(point)
+    except DeviceMemoryError as error:  # what would fit takes longer to find than the point itself
+        return Result(status="refused", error=error.brief, seconds=perf_counter() - begin)
+    except OrreryError as error:
+        return Result(status="refused", error=str(error), seconds=perf_counter() - begin)
+    except Exception as error:  # one point's failure must not end the sweep
+        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return Result(status="failed", error=message, seconds=perf_counter() - begin)
+    return Result(status="ok", values=values, seconds=perf_counter() - begin)
+
+
+def _values(point: Point) -> dict[str, float]:
+    graph, cluster = _model(point.model, point.batch), _cluster(point.cluster)
+    coded = {"gradients": point.compress_gradients, "activations": point.compress_activations}
+    compressed = compressed_of(graph, point.exchange, **coded)
+    cut = cut_of(graph, point.sub_batches) if point.sub_batches > 1 else WHOLE
+    model = CostModel(graph, cluster, point.exchange, point.batch_norm)
+    if point.strategy in SEARCHED:
+        plan = make_plan(
+            graph, cluster, strategy=point.strategy, exchange=point.exchange, batch_norm=point.batch_norm, cut=cut,
+            compressed=compressed,
+        )  # fmt: skip
+        strategy, cut = plan.configurations, plan.cut
+    else:
+        strategy, cut = strategy_and_cut(model, point.strategy, cut=cut)
+    program = lowered(model, strategy, cut=cut, compressed=compressed)
+    found = replay_that_fits(program)
+    shares = asdict(found.shares())
+    del shares["device"]
+    return {
+        "devices": len(cluster.devices),
+        "iteration_s": found.iteration_s,
+        "images_per_s": point.batch / found.iteration_s,
+        "additive_s": additive_s(model, strategy, cut, compressed),
+        **shares,
+        "moved_bytes": program.moved_bytes,
+        "peak_memory_bytes": float(peak_memory_bytes(program).max()),
+        "tasks": program.size,
+    }

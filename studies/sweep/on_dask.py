@@ -1,0 +1,74 @@
+"""Computing points on a Dask cluster: the same file, store and results as on one machine."""
+
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack
+from itertools import islice
+from typing import Any
+
+from hwprofiles.errors import ConfigError
+from studies.sweep.evaluate_point import Result, evaluate
+from studies.sweep.point import Point
+
+__all__ = ["compute_on_dask"]
+
+WAIT_S = 10.0
+"""For a scheduler that does not answer."""
+_AHEAD = 4
+"""Points handed to each worker before it asks."""
+
+
+def compute_on_dask(points: Iterable[Point], *, address: str) -> Generator[tuple[Point, Result]]:
+    """Compute points on the workers of a Dask cluster; yields each result as soon as it is there.
+
+    Points of a worker that dies are computed by others.  Workers need this package, in this version.
+
+    Args:
+        points: In the order to begin.
+        address: Of the scheduler, such as ``tcp://host:8786``; or ``local:N`` for N workers here.
+
+    Raises:
+        ConfigError: Dask is not installed, ``address`` has neither form, or no scheduler answers in 10 s.
+    """
+    try:
+        from distributed import as_completed
+    except ImportError:
+        raise ConfigError("dask is not installed: pip install 'orrery[dask]'") from None
+    with ExitStack() as stack:
+        client = _client(address, stack)
+        workers = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
+        source, place = iter(points), {}
+
+        def submit(point: Point) -> Any:
+            future = client.submit(evaluate, point, pure=False)
+            place[future.key] = point
+            return future
+
+        queue = as_completed([submit(point) for point in islice(source, workers * _AHEAD)])
+        for future in queue:
+            yield place.pop(future.key), _result(future)
+            for point in islice(source, 1):
+                queue.add(submit(point))
+
+
+def _result(future: Any) -> Result:
+    try:
+        found: Result = future.result()
+    except Exception as error:  # workers that died one after another, or could not load the package
+        return Result(status="failed", error=f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return found
+
+
+def _client(address: str, stack: ExitStack) -> Any:
+    from distributed import Client, LocalCluster
+
+    kind, _, count = address.partition(":")
+    if kind == "local":
+        if not count.isdigit() or int(count) < 1:
+            raise ConfigError(f"dask must be the scheduler's address or local:N with N >= 1, got {address!r}")
+        cluster = LocalCluster(n_workers=int(count), threads_per_worker=1, dashboard_address=None, silence_logs=50)
+        return stack.enter_context(Client(stack.enter_context(cluster)))
+    try:
+        return stack.enter_context(Client(address, timeout=WAIT_S))
+    except (OSError, ValueError) as error:  # a time-out is an OSError
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"dask scheduler {address!r} cannot be reached (waited {WAIT_S:g} s): {reason}") from None

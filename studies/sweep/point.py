@@ -1,0 +1,85 @@
+"""One point of a sweep: everything that its result depends on, and the hash of it."""
+
+import hashlib
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["Point", "inputs_digest", "point_columns"]
+
+_FOLDERS = ("hwprofiles", "simulator", "planner", "studies")
+_SUFFIXES = {".py", ".yaml", ".yml", ".csv", ".json"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A model on a cluster under a strategy."""
+
+    model: str
+    cluster: str
+    """With its parameters and changes, as ``load_cluster`` takes them."""
+    batch: int
+    strategy: str
+    exchange: str = "ring"
+    batch_norm: str = "local"
+    compress_gradients: str = ""
+    compress_activations: str = ""
+    sub_batches: int = 1
+
+    @property
+    def digest(self) -> str:
+        """Hash of the point, of the files that it names, and of the code and data that compute it."""
+        files = [_file_digest(name) for name in (self.strategy, *_cluster_files(self.cluster))]
+        text = msgspec.json.encode([asdict(self), files, inputs_digest()])
+        return hashlib.sha256(text).hexdigest()[:32]
+
+
+@cache
+def inputs_digest() -> str:
+    """Hash of all that computes a result: the packages' code, catalogues and profiles."""
+    root, found = Path(__file__).parents[2], hashlib.sha256()
+    for folder in _FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in _SUFFIXES and "__pycache__" not in path.parts:
+                found.update(f"{path.relative_to(root)}\0".encode())
+                found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+@cache
+def _file_digest(name: str) -> str:
+    """Hash of a file that a point names; empty for what is no file, which the catalogues hold."""
+    path = Path(name)
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.suffix and path.is_file() else ""
+
+
+@cache
+def _cluster_files(spec: str) -> tuple[str, ...]:
+    """The cluster's file, and the profiles that it names by path."""
+    from hwprofiles.catalogue.cluster_catalogue import cluster_path, load_cluster
+
+    path = cluster_path(spec)
+    profiles = dict.fromkeys(device.profile for device in load_cluster(spec).devices)
+    return (str(path), *(name for name in profiles if Path(name).suffix))
+
+
+def point_columns(point: Point) -> dict[str, object]:
+    """A point's fields as columns; parameters and changes of the cluster as columns of their own."""
+    columns: dict[str, object] = asdict(point)
+    name, _, text = point.cluster.partition(":") if not Path(point.cluster).is_file() else (point.cluster, "", "")
+    columns["cluster"] = name
+    for assignment in text.split(",") if text else ():
+        key, _, value = assignment.partition("=")
+        columns[key.strip()] = _number(value.strip())
+    return columns
+
+
+def _number(text: str) -> float | int | str:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,235 @@
+"""The store of a sweep: results in SQLite, each under the hash of everything that it depends on."""
+
+import os
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+
+from hwprofiles.errors import ConfigError
+from studies.sweep.evaluate_point import Result
+from studies.sweep.point import Point, point_columns
+
+__all__ = ["Store"]
+
+_APPLICATION, VERSION = 0x4F525259, 1
+WAIT_S = 5.0
+"""For another process that writes to the store."""
+_NEW = f"""pragma application_id = {_APPLICATION}; pragma user_version = {VERSION};
+create table results (
+    digest text primary key, point text not null, status text not null, result text not null, stored_at text not null
+) without rowid"""
+_COLUMNS = "digest, point, status, result, stored_at"
+_KEPT = 900
+"""Hashes that one query asks for: SQLite takes 999 variables everywhere."""
+
+
+class Store:
+    """Results by hash.  Open with ``Store.writing`` or ``Store.reading``."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path, self._connection = path, connection
+
+    @classmethod
+    @contextmanager
+    def writing(cls, path: Path) -> Iterator["Store"]:
+        """Open a store to add to, made where there is none; no other process may add meanwhile.
+
+        One that was made is taken away again where an error or Ctrl-C ends the block before its first result.
+
+        Raises:
+            ConfigError: It is in use, damaged, of another version, no store, or cannot be written.
+        """
+        made = not path.exists()
+        with _only_writer(path):
+            try:
+                with _opened(path, "rwc") as connection:
+                    if not connection.execute("select 1 from sqlite_master").fetchone():
+                        connection.execute("pragma journal_mode = wal")
+                        connection.executescript(f"begin; {_NEW}; commit")
+                    try:
+                        yield cls(path, connection)
+                    finally:
+                        made = made and not connection.execute("select 1 from results limit 1").fetchone()
+            except BaseException:
+                if made:
+                    path.unlink()
+                raise
+
+    @classmethod
+    @contextmanager
+    def reading(cls, path: Path) -> Iterator["Store"]:
+        """Open a store that exists; a sweep may add to it meanwhile.
+
+        Raises:
+            ConfigError: There is none, or it is empty, damaged, of another version, or no store.
+        """
+        if not path.is_file():
+            raise ConfigError(f"store {path} does not exist")
+        with _opened(path, "rw") as connection:
+            if not connection.execute("select 1 from sqlite_master").fetchone():
+                raise ConfigError(f"store {path} has no results yet")
+            yield cls(path, connection)
+
+    def known(self, digests: Collection[str]) -> set[str]:
+        """Which of some hashes have a result."""
+        listed, found = list(digests), set[str]()
+        for first in range(0, len(listed), _KEPT):
+            some = listed[first : first + _KEPT]
+            marks = ",".join("?" * len(some))
+            rows = self._connection.execute(f"select digest from results where digest in ({marks})", some)
+            found.update(row[0] for row in rows)
+        return found
+
+    def add(self, point: Point, result: Result) -> None:
+        """Keep a result; it is on disk when this returns.
+
+        Raises:
+            ConfigError: Another process has locked the store.
+        """
+        row = (
+            point.digest, msgspec.json.encode(asdict(point)).decode(), result.status,
+            msgspec.json.encode(asdict(result)).decode(), datetime.now(UTC).isoformat(timespec="seconds"),
+        )  # fmt: skip
+        with _explained(self.path):
+            self._connection.execute(f"insert into results ({_COLUMNS}) values (?, ?, ?, ?, ?)", row)
+
+    def forget(self, digests: Collection[str]) -> None:
+        """Take results away, so that they are computed again."""
+        with _explained(self.path):
+            self._connection.executemany("delete from results where digest = ?", [(digest,) for digest in digests])
+
+    def failed(self) -> set[str]:
+        """Hashes of points whose computation broke off."""
+        rows = self._connection.execute("select digest from results where status = 'failed'")
+        return {row[0] for row in rows}
+
+    def rows(self) -> Iterator[tuple[Point, Result]]:
+        """All points with their results, by hash."""
+        with _explained(self.path):
+            for point, result in self._connection.execute("select point, result from results order by digest"):
+                yield msgspec.json.decode(point, type=Point), msgspec.json.decode(result, type=Result)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a point: its fields, its values (NaN where it has none), status and error."""
+        records = [
+            {**point_columns(point), **result.values, "status": result.status, "error": result.error}
+            | {"seconds": result.seconds}
+            for point, result in self.rows()
+        ]
+        return pd.DataFrame(records)
+
+    @staticmethod
+    def copy(source: Path, target: Path) -> int:
+        """Copy what can be read of a store, damaged or of another version, into a new one.
+
+        Returns:
+            How many results it has.
+
+        Raises:
+            ConfigError: ``target`` exists, or nothing can be read.
+        """
+        if target.exists():
+            raise ConfigError(f"copy must be a new file, {target} exists")
+        with Store.writing(target) as store:
+            count = len({row[0] for row in _readable(source) if _keeps(store, row)})
+        if not count:
+            target.unlink()
+            raise ConfigError(f"store {source} has no result that can be read")
+        return count
+
+
+def _keeps(store: Store, row: tuple[str, ...]) -> bool:
+    """Put a row into a store; not one that makes no sense."""
+    try:
+        msgspec.json.decode(row[1], type=Point)
+        msgspec.json.decode(row[3], type=Result)
+    except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
+        return False
+    store._connection.execute(f"insert or ignore into results ({_COLUMNS}) values (?, ?, ?, ?, ?)", row)
+    return True
+
+
+def _readable(path: Path) -> Iterator[tuple[str, ...]]:
+    """Rows of a store from its first, and from its last, up to what cannot be read."""
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=WAIT_S)
+    try:
+        for order in ("asc", "desc"):
+            with suppress(sqlite3.DatabaseError):
+                yield from connection.execute(f"select {_COLUMNS} from results order by digest {order}")
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _only_writer(path: Path) -> Iterator[None]:
+    """Hold the store against other sweeps; the system lets go when the process ends, however it ends."""
+    import fcntl
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ConfigError(f"store {path} cannot be written: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"store {path} is locked by another process: a sweep adds to it") from None
+        yield
+    finally:
+        os.close(handle)  # after SQLite's own, whose locks on the file a close takes away
+
+
+@contextmanager
+def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=WAIT_S, isolation_level=None
+    )
+    try:
+        with _explained(path):
+            connection.execute("begin")  # one moment of a store that may just be coming into being
+            _check(path, connection)
+            connection.execute("rollback")
+        yield connection
+    finally:
+        connection.close()
+
+
+def _check(path: Path, connection: sqlite3.Connection) -> None:
+    """Refuse a file that is no store of this version, or damaged."""
+    found = {name: connection.execute(f"pragma {name}").fetchone()[0] for name in ("application_id", "user_version")}
+    if not connection.execute("select 1 from sqlite_master").fetchone():
+        if found != {"application_id": 0, "user_version": 0}:
+            raise sqlite3.DatabaseError("it has no table")
+        return  # new
+    if found["application_id"] != _APPLICATION:
+        raise ConfigError(f"store {path} is another program's database; name another file")
+    if found["user_version"] != VERSION:
+        raise ConfigError(
+            f"store {path} has version {found['user_version']}, this program reads {VERSION}; {_copy_hint(path)}"
+        )
+    problem = connection.execute("pragma quick_check(1)").fetchone()[0]
+    if problem != "ok":
+        raise sqlite3.DatabaseError(problem)
+
+
+def _copy_hint(path: Path) -> str:
+    return f"orrery results {path} --copy NEW copies what can be read, and leaves this file as it is"
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say what SQLite's errors mean for whoever uses a store."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise ConfigError(f"store {path} is locked by another process (waited {WAIT_S:g} s)") from None
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"store {path} is damaged ({reason}); {_copy_hint(path)}") from None

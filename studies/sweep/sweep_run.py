@@ -1,0 +1,79 @@
+"""Running a sweep: what is not stored yet is computed, and stored as soon as it is there."""
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+
+from hwprofiles.errors import ConfigError
+from studies.sweep.local import compute_locally
+from studies.sweep.on_dask import compute_on_dask
+from studies.sweep.store import Store
+from studies.sweep.sweep_file import Sweep
+
+__all__ = ["Outcome", "run_sweep"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run of a sweep did."""
+
+    points: int
+    """Of the sweep."""
+    stored: int
+    """That were there before."""
+    computed: int
+    """Now; among them those refused and failed."""
+    refused: int
+    failed: int
+
+
+def run_sweep(
+    sweep: Sweep,
+    store: Store,
+    *,
+    processes: int = 0,
+    dask: str = "",
+    retry_failed: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Outcome:
+    """Compute the points of a sweep that a store lacks.
+
+    Args:
+        sweep: The points.
+        store: Where results are, and are put.
+        processes: Of this machine; 0 for one a core that this process may use.
+        dask: Instead of these, a Dask scheduler's address, or ``local:N``.
+        retry_failed: Compute again what failed.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        ConfigError: ``processes`` < 0, the store is locked, or Dask cannot be used.
+    """
+    if processes < 0:
+        raise ConfigError(f"processes must be >= 0, got {processes}")
+    digests = {point.digest: point for point in sweep.points}
+    if retry_failed:
+        store.forget(store.failed() & set(digests))
+    known = store.known(digests)
+    missing = [point for digest, point in digests.items() if digest not in known]
+    counts = {"ok": 0, "refused": 0, "failed": 0}
+    if missing:
+        if dask:
+            results = compute_on_dask(missing, address=dask)
+        else:
+            results = compute_locally(missing, processes=min(processes or _cores(), len(missing)))
+        with closing(results):
+            for done, (point, result) in enumerate(results, 1):
+                store.add(point, result)
+                counts[result.status] += 1
+                if progress:
+                    progress(f"{sweep.name}: {len(known) + done:,} of {len(digests):,} points", done, len(missing))
+    return Outcome(
+        points=len(digests), stored=len(known), computed=len(missing), refused=counts["refused"],
+        failed=counts["failed"],
+    )  # fmt: skip
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

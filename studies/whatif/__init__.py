@@ -1,0 +1,1 @@
+"""What-if by hand: a plan on a changed cluster."""
