@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from executor.arrivals import Arrivals
-from executor.boxes import Box
 from executor.rank_program import Delivered, Message, RankProgram, Unit
 from executor.readers import Readers
+from executor.runtime.boxes import Box
 
 __all__ = ["ActivationGradients"]
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from executor.arrivals import Arrivals
-from executor.boxes import Box
 from executor.layers.base import PartLayer
 from executor.layers.layout import memory_format
 from executor.rank_program import Delivered, Input, Message, RankProgram, Unit
 from executor.readers import Readers
+from executor.runtime.boxes import Box
 
 __all__ = ["Activations"]
 

@@ -47,7 +47,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from executor.boxes import Box
+from executor.runtime.boxes import Box
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 

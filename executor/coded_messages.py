@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from executor.boxes import Box
 from executor.compression.base import DataType
 from executor.compression.registry import data_type
 from executor.rank_program import Message, RankProgram
+from executor.runtime.boxes import Box
 from planner.compression.data_types import Compression
 
 __all__ = ["MessageCodes", "coder_of"]

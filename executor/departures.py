@@ -9,8 +9,8 @@ from torch import Tensor
 from executor.activation_gradients import ActivationGradients
 from executor.activations import Activations
 from executor.arrivals import Arrivals
-from executor.boxes import Box
 from executor.rank_program import Message, RankProgram
+from executor.runtime.boxes import Box
 from executor.transport import Transport
 
 if TYPE_CHECKING:

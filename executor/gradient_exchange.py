@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.devices import DTYPES, Device, Handle, Lane
 from executor.layers.base import NOWHERE
 from executor.layers.factory import parameter_box
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
 from executor.reduction import Reducer
+from executor.runtime.devices import DTYPES, Device, Handle, Lane
 
 __all__ = ["GradientExchange", "Residual", "views_of"]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 from typing_extensions import override
 
-from executor.devices import Device, Handle
 from executor.gradient_exchange import GradientExchange, Residual, views_of
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
+from executor.runtime.devices import Device, Handle
 from executor.sums import JOIN_BYTES, Chain, joined_sums
 
 if TYPE_CHECKING:

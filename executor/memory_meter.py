@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from executor.devices import Device
+from executor.runtime.devices import Device
 
 if TYPE_CHECKING:
     from executor.session import Session

@@ -7,10 +7,10 @@ from functools import partial
 from torch import Tensor
 from typing_extensions import override
 
-from executor.devices import Device, Handle
 from executor.gradient_exchange import GradientExchange
 from executor.rank_program import RankProgram
 from executor.recorder import Recorder
+from executor.runtime.devices import Device, Handle
 from executor.sums import Chain
 
 __all__ = ["OrderedExchange"]

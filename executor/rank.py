@@ -14,14 +14,14 @@ import torch
 import torch.distributed as dist
 
 from executor.clocks import clock_offset_s
-from executor.devices import Device, device_of
 from executor.launch import threads_of
 from executor.measurement import MEASUREMENT, WARM_UP, Measurement, join
 from executor.memory_meter import AllocationMeter
-from executor.options import RunOptions, read_options
 from executor.places import Place, local_ranks
 from executor.rank_process import process_group, serve
 from executor.recorder import Measured
+from executor.runtime.devices import Device, device_of
+from executor.runtime.run_options import RunOptions, read_options
 from executor.session import open_session
 from executor.status import RankState, RankStatus
 from hwprofiles.errors import ConfigError

@@ -10,8 +10,8 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-from executor.devices import Device
 from executor.places import Place, place
+from executor.runtime.devices import Device
 from executor.status import BOARD_VARIABLE, RankState, RankStatus, own_status, read_row
 from executor.watch import end_with_parent
 from hwprofiles.errors import OrreryError

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.boxes import Box
-from executor.samples import Samples
+from executor.runtime.boxes import Box
+from executor.runtime.samples import Samples
 from planner.compression.data_types import Compression
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.lowering.program import KINDS, Program

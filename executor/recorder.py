@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.devices import Device, Mark
+from executor.runtime.devices import Device, Mark
 
 __all__ = ["Measured", "Recorder"]
 

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from executor.boxes import Box
 from executor.checkpoint import Part, latest_step, load_checkpoint, model_identity, save_checkpoint, saved_sizes
-from executor.options import RunOptions
+from executor.runtime.boxes import Box
+from executor.runtime.run_options import RunOptions
 from executor.session import Session
 from planner.graph.computation_graph import ComputationGraph
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from executor.launch import Hosts, launch, scratch_folder, threads_of
-from executor.lowered import check_program, program_of
 from executor.measurement import MEASUREMENT, Measurement, read_measurement
-from executor.options import RunOptions, write_options
 from executor.progress import Progress, loss_of, reporter
+from executor.runtime.run_options import RunOptions, write_options
+from executor.runtime.runnable_plans import check_program, program_of
 from executor.status import RankRow
 from planner.lowering.program import Program
 from planner.plan.plan import Plan

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.boxes import Box
 from executor.data.base import Dataset
 from executor.data.load import load_data
-from executor.devices import DTYPES, Device
 from executor.gradient_exchange import GradientExchange
-from executor.initial import initial_parameters
 from executor.joined_exchange import JoinedExchange
 from executor.layers.base import PartLayer, Place
 from executor.layers.factory import parameter_box, part_layer
-from executor.optimizers import Optimizer, make_optimizer
-from executor.options import RunOptions
 from executor.ordered_exchange import OrderedExchange
 from executor.rank_program import RankProgram, Unit, messages_of
 from executor.recorder import Recorder
+from executor.runtime.boxes import Box
+from executor.runtime.devices import DTYPES, Device
+from executor.runtime.initial_parameters import initial_parameters
+from executor.runtime.optimizers import Optimizer, make_optimizer
+from executor.runtime.run_options import RunOptions
 from executor.stand_in import StandIn
 from executor.status import RankStatus
 from executor.sums import chains_of

@@ -17,9 +17,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.connections import Connections, Post, connections_for
-from executor.devices import Device, Handle
 from executor.rank_program import Message, RankProgram
 from executor.recorder import Recorder
+from executor.runtime.devices import Device, Handle
 
 __all__ = ["GlooTransport", "NcclTransport", "Transport", "transport_of"]
 

@@ -12,17 +12,17 @@ from torch import Tensor
 from executor.activation_gradients import ActivationGradients
 from executor.activations import Activations
 from executor.arrivals import Arrivals
-from executor.boxes import Box
 from executor.data.base import Dataset
 from executor.departures import Departures
-from executor.devices import DTYPES, Device
 from executor.gradient_exchange import GradientExchange
 from executor.layers.base import NOWHERE, PartLayer, Step
-from executor.optimizers import Optimizer
 from executor.rank_program import RankProgram, Unit
 from executor.readers import Readers
 from executor.recorder import Measured, Recorder
 from executor.reduction import Reducer
+from executor.runtime.boxes import Box
+from executor.runtime.devices import DTYPES, Device
+from executor.runtime.optimizers import Optimizer
 from executor.stand_in import wake_in_time
 from executor.status import RankState, RankStatus
 from executor.sums import Chain, chains_of

@@ -39,12 +39,12 @@ def accuracy(
     json: Json = False,
 ) -> None:
     """Train by plans of ours with messages in every data type, and compare with float32 on samples held out."""
-    from executor.needs import check_torch
+    from executor.runtime.requirements import check_torch
 
     check_torch("accuracy")
     from executor.accuracy.question import Question
     from executor.accuracy.study import accuracy_study
-    from executor.optimizer_spec import OptimizerSpec
+    from executor.runtime.optimizer_spec import OptimizerSpec
     from reports.accuracy_page import write_accuracy_page
     from studies.eight_bit.lists import type_list
 

@@ -38,7 +38,7 @@ def probe(
     json: Json = False,
 ) -> None:
     """Measure layers, data types and links on this machine; write a cluster file and a compute profile."""
-    from executor.needs import check_torch
+    from executor.runtime.requirements import check_torch
 
     check_torch("probe")
     from executor.probe.coding import CODED_TYPES

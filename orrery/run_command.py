@@ -16,9 +16,9 @@ from orrery.progress import progress_bar
 from orrery.views import print_pairs
 
 if TYPE_CHECKING:
-    from executor.options import RunOptions
     from executor.places import Place
     from executor.run import Run
+    from executor.runtime.run_options import RunOptions
     from executor.status import RankStatus
 
 __all__ = ["run"]
@@ -78,9 +78,9 @@ def run(
 
     Without --processes, and with the variables of torchrun in the environment, it is one rank of a larger run.
     """
-    from executor.needs import check_torch
-    from executor.optimizer_spec import OptimizerSpec
-    from executor.options import RunOptions
+    from executor.runtime.optimizer_spec import OptimizerSpec
+    from executor.runtime.requirements import check_torch
+    from executor.runtime.run_options import RunOptions
 
     check_torch("run")
     if optimizer != "sgd":
@@ -111,10 +111,10 @@ def _run_here(options: "RunOptions", report: "_Report", *, processes: int | None
 def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None) -> NoReturn:
     """Be the rank that the environment says; rank 0 writes and prints.  Ends the process."""
     from executor.guard import guarded
-    from executor.lowered import check_program, program_of
     from executor.rank import run_rank
     from executor.rank_process import serve
     from executor.run import Run, default_stall_s
+    from executor.runtime.runnable_plans import check_program, program_of
     from executor.status import RankState
     from executor.verdict import Patience
     from planner.plan.plan_file import load_plan
@@ -222,8 +222,8 @@ def _values(run: "Run", options: "RunOptions") -> dict[str, Any]:
 
 def _memory(run: "Run", options: "RunOptions") -> dict[str, Any]:
     """What each rank allocated at its peak, by kind, and what was predicted."""
-    from executor.memory import predicted_bytes
     from executor.memory_meter import ALLOCATED
+    from executor.runtime.predicted_memory import predicted_bytes
 
     rows = run.measurement.allocated_bytes.tolist()
     return {

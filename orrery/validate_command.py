@@ -14,7 +14,7 @@ from orrery.views import print_table
 
 if TYPE_CHECKING:
     from executor.lab.network import Hosts
-    from executor.options import RunOptions
+    from executor.runtime.run_options import RunOptions
     from executor.validation.result import Validation
 
 __all__ = ["validate"]
@@ -71,7 +71,7 @@ def validate(
     json: Json = False,
 ) -> None:
     """Probe, plan, simulate, run and compare: how far predictions can be trusted here."""
-    from executor.needs import check_torch
+    from executor.runtime.requirements import check_torch
 
     check_torch("validate")
     options = _run_options(stand_in_compute, stand_in_codes, device=device, threads=threads, seed=seed)
@@ -129,7 +129,7 @@ def _hosts(lab: str | None) -> "AbstractContextManager[Hosts | None]":
 
 
 def _run_options(stand_in: bool, stand_in_codes: bool, *, device: str, threads: int, seed: int) -> "RunOptions":
-    from executor.options import RunOptions
+    from executor.runtime.run_options import RunOptions
     from hwprofiles.errors import ConfigError
 
     if stand_in_codes and not stand_in:

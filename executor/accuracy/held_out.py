@@ -6,10 +6,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.boxes import Box, whole_box
 from executor.data.load import load_data
 from executor.layers.base import PartLayer, Step
 from executor.layers.factory import part_layer
+from executor.runtime.boxes import Box, whole_box
 from executor.session import Session
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.operations.dropout import Dropout

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from executor.accuracy.question import FLOAT32, Case, Question
-from executor.lowered import check_program
+from executor.runtime.runnable_plans import check_program
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import compressed_of

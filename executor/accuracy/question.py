@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from executor.optimizer_spec import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from hwprofiles.errors import ConfigError
 from planner.compression.data_types import compression
 

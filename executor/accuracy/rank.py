@@ -17,11 +17,11 @@ from executor.accuracy.held_out import HeldOut, whole_parameters
 from executor.accuracy.job import Job
 from executor.accuracy.question import Case
 from executor.accuracy.result import Training
-from executor.devices import Device, device_of
 from executor.launch import threads_of
-from executor.options import RunOptions
 from executor.places import Place
 from executor.rank_process import process_group, serve
+from executor.runtime.devices import Device, device_of
+from executor.runtime.run_options import RunOptions
 from executor.session import Session, open_session
 from executor.status import RankState, RankStatus
 from hwprofiles.errors import ConfigError

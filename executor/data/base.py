@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.boxes import Box, whole_box
-from executor.random import key_of, uniform
+from executor.runtime.boxes import Box, whole_box
+from executor.runtime.positional_random import key_of, uniform
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.operations.loss import Loss

@@ -5,9 +5,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.boxes import Box
 from executor.data.base import PURPOSE, Expected
-from executor.random import key_of, uniform
+from executor.runtime.boxes import Box
+from executor.runtime.positional_random import key_of, uniform
 
 __all__ = ["Endless", "Repeated"]
 

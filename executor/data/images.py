@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.boxes import Box
 from executor.data.base import Expected, Shuffled, Source
+from executor.runtime.boxes import Box
 from hwprofiles.errors import ConfigError
 
 __all__ = ["ImageSource", "Prefetching"]

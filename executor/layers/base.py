@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from torch import Tensor
 
-from executor.boxes import Box
-from executor.samples import Samples
+from executor.runtime.boxes import Box
+from executor.runtime.samples import Samples
 from planner.graph.computation_graph import Layer
 
 __all__ = ["NOWHERE", "PartLayer", "Place", "Step"]

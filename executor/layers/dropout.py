@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from executor.layers.base import Place, Step
-from executor.random import key_of, uniform
+from executor.runtime.positional_random import key_of, uniform
 
 __all__ = ["Dropout"]
 

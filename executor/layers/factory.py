@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 
-from executor.boxes import Box
 from executor.layers.base import PartLayer, Place
 from executor.layers.convolution import ConvolutionPart
 from executor.layers.dropping import DropoutPart
@@ -16,7 +15,8 @@ from executor.layers.losses import LossPart
 from executor.layers.normaliser import Normaliser
 from executor.layers.partial import SLICES, PartialProductPart, PartialSumPart
 from executor.layers.pooling import GlobalPoolingPart, PoolingPart
-from executor.samples import Samples
+from executor.runtime.boxes import Box
+from executor.runtime.samples import Samples
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer, Parameter
 from planner.graph.shapes import IN_CHANNEL, Shape

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.boxes import Box
+from executor.runtime.boxes import Box
 from planner.graph.shapes import Need
 
 __all__ = ["Window", "cropped", "padded", "windows_of"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from executor.devices import Device
+from executor.runtime.devices import Device
 
 __all__ = ["DeviceFacts", "device_name", "measure_device", "times_s"]
 

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from executor.devices import Device, Mark
-from executor.initial import initial_parameters
 from executor.layers.base import Step
 from executor.layers.factory import parameter_box, part_layer
 from executor.layers.layout import channels_last, laid_out
-from executor.optimizers import OptimizerSpec, make_optimizer
 from executor.probe.parts import ProbePart, added_slots, rounds_of
 from executor.probe.rows import ProbeRow, Samples
+from executor.runtime.devices import Device, Mark
+from executor.runtime.initial_parameters import initial_parameters
+from executor.runtime.optimizers import OptimizerSpec, make_optimizer
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph
 from planner.operations.loss import Loss

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 
 from executor.connections import Connections, Post, connections_for
-from executor.devices import Device
 from executor.probe.rows import Samples
+from executor.runtime.devices import Device
 
 __all__ = [
     "MESSAGE_BYTES",

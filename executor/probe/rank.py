@@ -9,7 +9,6 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-from executor.devices import Device, device_of
 from executor.launch import threads_of
 from executor.places import Place, local_ranks
 from executor.probe.coding import CodingProbe, CodingRow
@@ -19,6 +18,7 @@ from executor.probe.links import Links, machine, measure_links
 from executor.probe.request import ANSWER, Answer, Portion, Request, portions_of, read_request, write
 from executor.probe.rows import ProbeRow, over_ranks
 from executor.rank_process import process_group, serve
+from executor.runtime.devices import Device, device_of
 from executor.status import RankState, RankStatus
 
 __all__ = ["main", "measure"]

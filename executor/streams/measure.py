@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from executor.optimizer_spec import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew, StepTimes
 from executor.streams.turns import in_turns

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from executor.optimizer_spec import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.streams.cuda import CudaCrew
 from executor.streams.measure import CPU_SCHEDULES, MeasuredSchedule, MeasuredStreams
 from executor.streams.network import SubTaskNetwork

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from executor.boxes import whole_box
 from executor.data.base import Dataset
 from executor.data.load import load_data
-from executor.devices import DTYPES
-from executor.initial import initial_parameters
 from executor.layers.base import PartLayer, Step
 from executor.layers.factory import part_layer
-from executor.optimizer_spec import OptimizerSpec
-from executor.optimizers import Optimizer, make_optimizer
+from executor.runtime.boxes import whole_box
+from executor.runtime.devices import DTYPES
+from executor.runtime.initial_parameters import initial_parameters
+from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.runtime.optimizers import Optimizer, make_optimizer
 from planner.graph.computation_graph import Edge
 from planner.lowering.program import KINDS, Program
 from planner.operations.loss import Loss

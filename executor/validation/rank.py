@@ -18,7 +18,6 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from executor.clocks import clock_offset_s
-from executor.devices import Device, device_of
 from executor.launch import threads_of
 from executor.measurement import WARM_UP, Measurement, join
 from executor.places import Place, local_ranks
@@ -27,6 +26,7 @@ from executor.probe.device import device_name
 from executor.probe.rows import ProbeRow, over_ranks
 from executor.rank_process import process_group, serve
 from executor.recorder import Measured
+from executor.runtime.devices import Device, device_of
 from executor.session import open_session
 from executor.status import RankState, RankStatus
 from executor.validation.part_samples import PartSamples

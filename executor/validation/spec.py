@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from executor.options import RunOptions
 from executor.probe.coding import CodingRow
 from executor.probe.rows import ProbeRow
+from executor.runtime.run_options import RunOptions
 from hwprofiles.errors import ConfigError
 
 __all__ = [

@@ -13,12 +13,12 @@ import torch
 
 from executor.lab.wiring import lab_cluster
 from executor.launch import Hosts, launch, scratch_folder, threads_of
-from executor.lowered import check_program
 from executor.measurement import Measurement, read_measurement
-from executor.options import RunOptions
 from executor.probe.probe import probe
 from executor.progress import Progress
 from executor.run import default_stall_s
+from executor.runtime.run_options import RunOptions
+from executor.runtime.runnable_plans import check_program
 from executor.status import RankRow
 from executor.sums import longest_bytes
 from executor.validation.evaluate import evaluated

@@ -27,12 +27,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "planner"))
 from plans import cluster_of, program_of
 from ranks import Ranks, options
 
-from executor.boxes import Box, whole_box
 from executor.data.load import load_data
-from executor.devices import CpuDevice
-from executor.initial import initial_parameters
-from executor.optimizers import OptimizerSpec
-from executor.random import key_of, uniform
+from executor.runtime.boxes import Box, whole_box
+from executor.runtime.devices import CpuDevice
+from executor.runtime.initial_parameters import initial_parameters
+from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.positional_random import key_of, uniform
 from executor.session import open_session
 from executor.status import own_status
 from planner.cost.cost_model import CostModel

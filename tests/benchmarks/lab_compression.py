@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from executor.lab.inside import is_inside, lab_hosts, run_inside
-from executor.options import RunOptions
+from executor.runtime.run_options import RunOptions
 from executor.validation.validate import validate
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 

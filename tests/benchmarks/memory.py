@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "planner"))
 from plans import cluster_of
 from ranks import Ranks, options
 
-from executor.devices import CpuDevice
-from executor.memory import keeping_of
 from executor.memory_meter import MemoryMeter
+from executor.runtime.devices import CpuDevice
+from executor.runtime.predicted_memory import keeping_of
 from executor.session import open_session
 from executor.status import own_status
 from hwprofiles.errors import ConfigError

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "planner"))
 from plans import cluster_of, program_of
 from ranks import Ranks, options
 
-from executor.devices import CpuDevice
+from executor.runtime.devices import CpuDevice
 from executor.session import open_session
 from executor.status import own_status
 from planner.cost.cost_model import CostModel

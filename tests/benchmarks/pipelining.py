@@ -29,11 +29,11 @@ from ddp import Dropout, inception_block, module_of
 from plans import cluster_of
 from ranks import Ranks, options
 
-from executor.boxes import whole_box
 from executor.data.load import load_data
-from executor.devices import CpuDevice
-from executor.initial import initial_parameters
-from executor.optimizers import OptimizerSpec
+from executor.runtime.boxes import whole_box
+from executor.runtime.devices import CpuDevice
+from executor.runtime.initial_parameters import initial_parameters
+from executor.runtime.optimizers import OptimizerSpec
 from executor.session import open_session
 from executor.status import own_status
 from planner.cost.cost_model import CostModel

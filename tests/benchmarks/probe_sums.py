@@ -16,13 +16,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from executor.devices import CpuDevice, device_of
 from executor.launch import KEPT_MEMORY
-from executor.options import RunOptions
 from executor.places import free_port
 from executor.probe.layers import LayerProbe
 from executor.probe.parts import parts_of
 from executor.probe.rows import Samples
+from executor.runtime.devices import CpuDevice, device_of
+from executor.runtime.run_options import RunOptions
 from executor.session import open_session
 from executor.status import own_status
 from hwprofiles.catalogue.cluster_catalogue import load_cluster

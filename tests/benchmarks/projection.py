@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from executor.lab.inside import is_inside, lab_hosts, run_inside
-from executor.options import RunOptions
 from executor.probe.probe import probe
+from executor.runtime.run_options import RunOptions
 from executor.validation.validate import validate
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 

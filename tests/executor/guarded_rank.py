@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from executor.checkpoint import _Writer
-from executor.optimizers import _Sgd
 from executor.reduction import Reducer
+from executor.runtime.optimizers import _Sgd
 from executor.status import RankState
 from executor.verdict import Patience
 from executor.worker import Worker

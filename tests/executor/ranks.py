@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from executor.devices import CpuDevice
-from executor.options import RunOptions
 from executor.places import held_port
+from executor.runtime.devices import CpuDevice
+from executor.runtime.run_options import RunOptions
 from executor.session import open_session
 from executor.status import own_status
 

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.boxes import Box, whole_box
 from executor.checkpoint import Part, load_checkpoint, model_identity, save_checkpoint
+from executor.runtime.boxes import Box, whole_box
 from hwprofiles.errors import ConfigError
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model

@@ -10,15 +10,15 @@ from ranks import options, pool_of, train, whole
 from torch.nn import functional
 from undivided import first_parameters
 
-from executor.boxes import whole_box
 from executor.compression.registry import data_type
 from executor.data.load import load_data
-from executor.devices import CpuDevice
 from executor.joined_exchange import JoinedExchange
 from executor.measurement import join
-from executor.optimizers import OptimizerSpec
 from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
+from executor.runtime.boxes import whole_box
+from executor.runtime.devices import CpuDevice
+from executor.runtime.optimizers import OptimizerSpec
 from planner.compression.settings import CODED, PLAIN, Compressed
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.boxes import Box, whole_box
 from executor.data.load import load_data
+from executor.runtime.boxes import Box, whole_box
 from hwprofiles.errors import ConfigError
 from planner.models.builder import ModelBuilder
 

@@ -11,10 +11,10 @@ from plans import cluster_of, inception_module, program_of
 from ranks import options
 from test_training import dense_block, small_alexnet, small_vgg
 
-from executor.devices import CpuDevice, CudaDevice, device_of
 from executor.measurement import join
-from executor.optimizers import OptimizerSpec
 from executor.places import free_port
+from executor.runtime.devices import CpuDevice, CudaDevice, device_of
+from executor.runtime.optimizers import OptimizerSpec
 from executor.session import open_session
 from executor.status import own_status
 from hwprofiles.errors import ConfigError

@@ -18,10 +18,10 @@ import pytest
 from torch.distributed import TCPStore
 
 from executor.guarded import launcher_of
-from executor.lowered import program_of
-from executor.options import RunOptions
 from executor.places import free_port, local_environment
 from executor.resume import Checkpoints
+from executor.runtime.run_options import RunOptions
+from executor.runtime.runnable_plans import program_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.plan import make_plan

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.boxes import Box, whole_box
-from executor.initial import initial_parameters
+from executor.runtime.boxes import Box, whole_box
+from executor.runtime.initial_parameters import initial_parameters
 from planner.models.builder import ModelBuilder
 
 

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from undivided import Undivided, graph_of, random_parameters
 
-from executor.boxes import whole_box
 from executor.layers.base import Step
 from executor.layers.factory import parameter_box, part_layer
+from executor.runtime.boxes import whole_box
 from hwprofiles.errors import ConfigError
 from planner.memory import cpu_backend as weight_gradients
 from planner.operations.checks import ACTIVATIONS

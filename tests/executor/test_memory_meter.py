@@ -7,10 +7,10 @@ import torch
 from plans import cluster_of
 from ranks import options, pool_of
 
-from executor.devices import CpuDevice
-from executor.memory import keeping_of, predicted_bytes
 from executor.memory_meter import ALLOCATED, AllocationMeter, MemoryMeter
-from executor.optimizers import OptimizerSpec
+from executor.runtime.devices import CpuDevice
+from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.predicted_memory import keeping_of, predicted_bytes
 from executor.session import open_session
 from executor.status import own_status
 from planner.cost.cost_model import CostModel

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.optimizers import OptimizerSpec, make_optimizer
+from executor.runtime.optimizers import OptimizerSpec, make_optimizer
 from hwprofiles.errors import ConfigError
 
 SPECS = [

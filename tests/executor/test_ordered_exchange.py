@@ -7,8 +7,8 @@ import pytest
 from plans import inception_module, program_of, star
 from ranks import Ranks, options, slices_of, train, whole
 
-from executor.devices import CpuDevice
 from executor.measurement import WARM_UP, join
+from executor.runtime.devices import CpuDevice
 from executor.session import open_session
 from executor.status import own_status
 from planner.cost.cost_model import CostModel

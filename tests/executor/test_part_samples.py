@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from executor.devices import CpuDevice
-from executor.options import RunOptions
 from executor.probe.parts import parts_of
 from executor.probe.rows import ProbeRow, Samples
+from executor.runtime.devices import CpuDevice
+from executor.runtime.run_options import RunOptions
 from executor.status import RankState
 from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from test_layer_parts import RELATIVE, close, cut, graph_of, numbers, summed
 from undivided import Undivided, random_parameters
 
-from executor.boxes import whole_box
-from executor.initial import initial_parameters
 from executor.layers.base import Step
 from executor.layers.factory import parameter_box, part_layer
+from executor.runtime.boxes import whole_box
+from executor.runtime.initial_parameters import initial_parameters
 from planner.operations.checks import ACTIVATIONS
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear

@@ -2,10 +2,10 @@
 
 import pytest
 
-from executor.devices import CpuDevice
-from executor.optimizers import OptimizerSpec
 from executor.probe.parts import divided_parts, measured_names, strategy_parts
 from executor.probe.probe import probe
+from executor.runtime.devices import CpuDevice
+from executor.runtime.optimizers import OptimizerSpec
 from executor.status import own_status
 from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples

@@ -9,9 +9,9 @@ from ranks import options, pool_of, train, whole
 from reducing import random_reducing_strategy
 from undivided import undivided_run, wide
 
-from executor.devices import CpuDevice
-from executor.optimizers import OptimizerSpec
 from executor.resume import Checkpoints
+from executor.runtime.devices import CpuDevice
+from executor.runtime.optimizers import OptimizerSpec
 from executor.session import open_session
 from executor.status import own_status
 from planner.compression.settings import PLAIN, Compressed

@@ -11,10 +11,10 @@ from plans import cluster_of, inception_module, residual_block
 from ranks import options, pool_of, train, trained_to
 from undivided import Undivided, first_parameters, undivided_run, wide
 
-from executor.boxes import whole_box
 from executor.data.load import load_data
 from executor.measurement import join
-from executor.optimizers import OptimizerSpec
+from executor.runtime.boxes import whole_box
+from executor.runtime.optimizers import OptimizerSpec
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import inception_module, random_strategy, residual_block, star
 
-from executor.devices import CpuDevice
 from executor.layers.base import PartLayer
 from executor.layers.convolution import ConvolutionPart
 from executor.probe.device import DeviceFacts
@@ -15,6 +14,7 @@ from executor.probe.layers import LayerProbe
 from executor.probe.parts import added_slots, divided_parts, parts_of, portions, rounds_of, strategy_parts
 from executor.probe.profile import write_profile
 from executor.probe.rows import ProbeRow, Samples, over_ranks
+from executor.runtime.devices import CpuDevice
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel, part_times

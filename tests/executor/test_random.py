@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import executor.random
-from executor.boxes import Box, whole_box
-from executor.random import _fill_tensor, _runs, _signed, key_of, uniform
+from executor.runtime import positional_random
+from executor.runtime.boxes import Box, whole_box
+from executor.runtime.positional_random import _fill_tensor, _runs, _signed, key_of, uniform
 
 GOLDEN = 0x9E3779B97F4A7C15
 
@@ -36,8 +36,8 @@ def test_every_box_holds_the_numbers_of_its_positions(dtype, bits, chunk, data):
     box = Box(tuple(low for low, _ in ends), tuple(high for _, high in ends))
     key = key_of(data.draw(st.integers(0, 2**64 - 1)), 3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor.random, "_CHUNK", chunk)
-        patch.setattr(executor.random, "_DEVICE_CHUNK", chunk)
+        patch.setattr(positional_random, "_CHUNK", chunk)
+        patch.setattr(positional_random, "_DEVICE_CHUNK", chunk)
         got = uniform(key, box, whole, dtype=dtype, device="cpu")
         starts, run = _runs(box, whole)
         of_tensors = torch.empty(len(starts), run, dtype=dtype)

@@ -23,7 +23,7 @@ import atexit, sys, threading, time
 from datetime import timedelta
 import torch
 import torch.distributed as dist
-from executor.devices import CpuDevice
+from executor.runtime.devices import CpuDevice
 from executor.rank_process import process_group, serve
 from executor.status import RankState
 

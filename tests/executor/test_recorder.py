@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from executor.devices import CpuDevice
 from executor.recorder import Recorder
+from executor.runtime.devices import CpuDevice
 
 
 def test_joined_tasks_share_their_time_by_size():

@@ -6,10 +6,10 @@ import torch
 from plans import cluster_of, program_of, random_strategy
 from ranks import options, pool_of, slices_of, train, whole
 
-from executor.devices import CpuDevice
-from executor.optimizers import OptimizerSpec
-from executor.options import RunOptions
 from executor.resume import Checkpoints
+from executor.runtime.devices import CpuDevice
+from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.run_options import RunOptions
 from executor.session import open_session
 from executor.status import own_status
 from hwprofiles.errors import ConfigError

@@ -5,8 +5,8 @@ import pytest
 from plans import star
 from ranks import options, pool_of
 
-from executor.devices import CpuDevice
 from executor.resume import Checkpoints
+from executor.runtime.devices import CpuDevice
 from executor.session import open_session
 from executor.status import own_status
 from planner.compression.settings import PLAIN, Compressed

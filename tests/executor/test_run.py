@@ -14,11 +14,11 @@ import pytest
 import torch
 from ranks import Ranks, options, train
 
-from executor.lowered import program_of
 from executor.measurement import Measurement
-from executor.options import RunOptions
 from executor.progress import reporter
 from executor.run import LEAST_STALL_S, _label, default_stall_s, run
+from executor.runtime.run_options import RunOptions
+from executor.runtime.runnable_plans import program_of
 from executor.status import RankState
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError

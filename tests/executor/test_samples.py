@@ -2,8 +2,8 @@
 
 import pytest
 
-from executor.boxes import Box
-from executor.samples import Samples
+from executor.runtime.boxes import Box
+from executor.runtime.samples import Samples
 
 
 @pytest.mark.parametrize(("batch", "parts", "pieces"), [(24, 1, 1), (24, 3, 1), (24, 3, 4), (24, 12, 2), (8, 2, 4)])

@@ -9,9 +9,9 @@ import pytest
 import torch
 from undivided import Undivided, wide
 
-from executor.boxes import whole_box
 from executor.data.load import load_data
-from executor.optimizer_spec import OptimizerSpec
+from executor.runtime.boxes import whole_box
+from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.streams.measure import UNLIMITED, measure_streams
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew

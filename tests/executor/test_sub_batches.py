@@ -12,11 +12,11 @@ from ranks import options, pool_of, train, trained_to
 from torch.nn import functional
 from undivided import first_parameters, undivided_run, wide
 
-from executor.boxes import whole_box
 from executor.data.load import load_data
 from executor.measurement import join
-from executor.optimizers import OptimizerSpec
-from executor.random import key_of, uniform
+from executor.runtime.boxes import whole_box
+from executor.runtime.optimizers import OptimizerSpec
+from executor.runtime.positional_random import key_of, uniform
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS

@@ -9,7 +9,7 @@ from ranks import options, pool_of, train, whole
 from undivided import undivided_run, wide
 
 from executor.measurement import join
-from executor.optimizers import OptimizerSpec
+from executor.runtime.optimizers import OptimizerSpec
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder

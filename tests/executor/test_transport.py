@@ -8,9 +8,9 @@ import torch
 from plans import cluster_of, program_of
 from ranks import Ranks
 
-from executor.devices import CpuDevice
 from executor.rank_program import RankProgram, messages_of
 from executor.recorder import Recorder
+from executor.runtime.devices import CpuDevice
 from executor.transport import GlooTransport
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from executor.devices import CpuDevice
 from executor.lab.inside import is_inside
 from executor.lab.tools import require_lab
-from executor.options import RunOptions
 from executor.probe.device import device_name
+from executor.runtime.devices import CpuDevice
+from executor.runtime.run_options import RunOptions
 from executor.validation.result import Validation, relative_error
 from executor.validation.validate import validate
 from executor.validation.variants import variants_of

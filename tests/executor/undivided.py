@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from executor.boxes import whole_box
 from executor.data.load import load_data
-from executor.initial import initial_parameters
-from executor.random import key_of, uniform
+from executor.runtime.boxes import whole_box
+from executor.runtime.initial_parameters import initial_parameters
+from executor.runtime.positional_random import key_of, uniform
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import Shape
 from planner.operations.checks import position_dims

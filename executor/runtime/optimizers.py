@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from executor.optimizer_spec import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 
 __all__ = ["Optimizer", "OptimizerSpec", "make_optimizer"]
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.boxes import Box
+from executor.runtime.boxes import Box
 
 __all__ = ["key_of", "uniform"]
 

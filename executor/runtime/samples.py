@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from executor.boxes import Box
+from executor.runtime.boxes import Box
 
 __all__ = ["Samples"]
 

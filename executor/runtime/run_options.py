@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from executor.optimizer_spec import OptimizerSpec
+from executor.runtime.optimizer_spec import OptimizerSpec
 from hwprofiles.errors import ConfigError
 
 __all__ = ["JOIN_BYTES", "RunOptions", "read_options", "write_options"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from executor.boxes import Box
-from executor.random import key_of, uniform
+from executor.runtime.boxes import Box
+from executor.runtime.positional_random import key_of, uniform
 from planner.graph.computation_graph import ComputationGraph, Parameter
 
 __all__ = ["initial_parameters"]

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from executor.optimizer_spec import OptimizerSpec
-from executor.options import RunOptions
+from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.runtime.run_options import RunOptions
 from planner.lowering.program import Program
 from planner.memory.memory_policy import Keeping
 from planner.memory.peak_memory import peak_memory_bytes

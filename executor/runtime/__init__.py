@@ -1,0 +1,1 @@
+"""What every rank has: devices, boxes, options, random numbers by position, parameters, optimizers."""
