@@ -8,7 +8,7 @@ from torch import Tensor
 
 from executor.arrivals import Arrivals
 from executor.layers.base import PartLayer
-from executor.layers.layout import memory_format
+from executor.layers.kernels.layout import memory_format
 from executor.rank_program import Delivered, Input, Message, RankProgram, Unit
 from executor.readers import Readers
 from executor.runtime.boxes import Box

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from executor.layers.base import NOWHERE, Place, Step
+from executor.layers.batch_norm import Normaliser
 from executor.layers.epilogue import EpiloguePart
-from executor.layers.layout import channels_last, laid_out
-from executor.layers.normaliser import Normaliser
-from executor.layers.products import Product, product_of
-from executor.layers.windows import cropped, padded, windows_of
+from executor.layers.kernels.layout import channels_last, laid_out
+from executor.layers.kernels.products import Product, product_of
+from executor.layers.kernels.windows import cropped, padded, windows_of
 from planner.memory.cpu_backend import Taps, gradient_forms
 from planner.operations.convolution import Convolution
 

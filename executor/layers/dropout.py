@@ -1,43 +1,37 @@
-"""Dropout whose mask depends on seed, step, layer and position only."""
+"""Dropout of a part, as a layer of its own."""
 
-import torch
+from collections.abc import Mapping, Sequence
+
 from torch import Tensor
 
-from executor.layers.base import Place, Step
-from executor.runtime.positional_random import key_of, uniform
+from executor.layers.base import PartLayer, Place, Step
+from executor.layers.dropout_mask import Dropout as Mask
+from planner.operations.dropout import Dropout
 
-__all__ = ["Dropout"]
+__all__ = ["DropoutPart"]
 
 
-class Dropout:
-    """Drops a share of a part's outputs, and scales the others so that their mean stays.
+class DropoutPart(PartLayer):
+    """Elements dropped, the others scaled."""
 
-    Args:
-        place: Which part.
-        share: Of the outputs that are dropped; 0 for none.
-    """
+    def __init__(self, place: Place, operation: Dropout) -> None:
+        super().__init__(place)
+        self._mask = Mask(place, operation.dropout)
 
-    def __init__(self, place: Place, share: float) -> None:
-        self._place, self._share = place, share
-        self._factor: Tensor | None = None
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+        """Drop."""
+        return self._mask.forward(inputs[0], step)
 
-    def forward(self, output: Tensor, step: Step) -> Tensor:
-        """Drop; returns ``output`` itself where nothing is dropped."""
-        if not self._share:
-            return output
-        place = self._place
-        key = key_of(step.seed, step.number, place.index)
-        whole = (place.samples.batch, *place.layer.output.sizes[1:])
-        boxes = place.samples.boxes(place.held)
-        rows = [uniform(key, box, whole, dtype=output.dtype, device=output.device) for box in boxes]
-        random = torch.cat(rows) if len(rows) > 1 else rows[0]
-        self._factor = random.ge_(self._share).mul_(1 / (1 - self._share))
-        return output * self._factor
+    def begin_backward(self, gradient: Tensor | None) -> None:
+        """Go back through the mask."""
+        assert gradient is not None
+        self._saved["gradient"] = self._mask.backward(gradient)
 
-    def backward(self, gradient: Tensor) -> Tensor:
-        """Gradient of what ``forward`` was given."""
-        return gradient if self._factor is None else gradient * self._factor
+    def activation_gradient(self) -> list[Tensor]:
+        """Gradient of what was kept."""
+        return [self._saved["gradient"]]
 
     def release(self) -> None:
         """Forget the mask."""
-        self._factor = None
+        super().release()
+        self._mask.release()

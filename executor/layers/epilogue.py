@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from executor.layers.activations import activate_, activation_backward
 from executor.layers.base import NOWHERE, PartLayer, Place, Step
-from executor.layers.normaliser import Normaliser
+from executor.layers.batch_norm import Normaliser
+from executor.layers.kernels.activations import activate_, activation_backward
 from planner.operations.normalisation import BatchNorm
 
 __all__ = ["BatchNormPart", "EpiloguePart"]

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import torch
 
 from executor.layers.base import PartLayer, Place
+from executor.layers.batch_norm import Normaliser
 from executor.layers.convolution import ConvolutionPart
-from executor.layers.dropping import DropoutPart
+from executor.layers.dropout import DropoutPart
 from executor.layers.epilogue import BatchNormPart
 from executor.layers.joining import AddPart, ConcatPart
 from executor.layers.linear import LinearPart
 from executor.layers.local_response import LocalResponseNormPart
 from executor.layers.losses import LossPart
-from executor.layers.normaliser import Normaliser
 from executor.layers.partial import SLICES, PartialProductPart, PartialSumPart
 from executor.layers.pooling import GlobalPoolingPart, PoolingPart
 from executor.runtime.boxes import Box

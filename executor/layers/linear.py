@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from executor.layers.base import NOWHERE, Place, Step
-from executor.layers.dropout import Dropout
+from executor.layers.dropout_mask import Dropout
 from executor.layers.epilogue import EpiloguePart
 from planner.operations.linear import Linear
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from executor.layers.base import NOWHERE, PartLayer, Place, Step
-from executor.layers.dropout import Dropout
+from executor.layers.batch_norm import Normaliser
+from executor.layers.dropout_mask import Dropout
 from executor.layers.epilogue import EpiloguePart
-from executor.layers.normaliser import Normaliser
 from planner.operations.partial import PartialSum
 
 __all__ = ["SLICES", "PartialProductPart", "PartialSumPart"]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from executor.layers.base import PartLayer, Place, Step
-from executor.layers.layout import laid_out_as
-from executor.layers.windows import cropped, padded, windows_of
+from executor.layers.kernels.layout import laid_out_as
+from executor.layers.kernels.windows import cropped, padded, windows_of
 from planner.operations.pooling import GlobalPooling, Pooling
 
 __all__ = ["GlobalPoolingPart", "PoolingPart"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from executor.layers.base import Step
 from executor.layers.factory import parameter_box, part_layer
-from executor.layers.layout import channels_last, laid_out
+from executor.layers.kernels.layout import channels_last, laid_out
 from executor.probe.parts import ProbePart, added_slots, rounds_of
 from executor.probe.rows import ProbeRow, Samples
 from executor.runtime.devices import Device, Mark

@@ -1,0 +1,43 @@
+"""Dropout whose mask depends on seed, step, layer and position only."""
+
+import torch
+from torch import Tensor
+
+from executor.layers.base import Place, Step
+from executor.runtime.positional_random import key_of, uniform
+
+__all__ = ["Dropout"]
+
+
+class Dropout:
+    """Drops a share of a part's outputs, and scales the others so that their mean stays.
+
+    Args:
+        place: Which part.
+        share: Of the outputs that are dropped; 0 for none.
+    """
+
+    def __init__(self, place: Place, share: float) -> None:
+        self._place, self._share = place, share
+        self._factor: Tensor | None = None
+
+    def forward(self, output: Tensor, step: Step) -> Tensor:
+        """Drop; returns ``output`` itself where nothing is dropped."""
+        if not self._share:
+            return output
+        place = self._place
+        key = key_of(step.seed, step.number, place.index)
+        whole = (place.samples.batch, *place.layer.output.sizes[1:])
+        boxes = place.samples.boxes(place.held)
+        rows = [uniform(key, box, whole, dtype=output.dtype, device=output.device) for box in boxes]
+        random = torch.cat(rows) if len(rows) > 1 else rows[0]
+        self._factor = random.ge_(self._share).mul_(1 / (1 - self._share))
+        return output * self._factor
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Gradient of what ``forward`` was given."""
+        return gradient if self._factor is None else gradient * self._factor
+
+    def release(self) -> None:
+        """Forget the mask."""
+        self._factor = None

@@ -1,0 +1,1 @@
+"""Arithmetic that knows no layer: windows, activations, products, memory layouts."""
