@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from executor.arrivals import Arrivals
-from executor.rank_program import Delivered, Message, RankProgram, Unit
-from executor.readers import Readers
+from executor.program.consumers import Readers
+from executor.program.rank_program import Delivered, Message, RankProgram, Unit
 from executor.runtime.boxes import Box
 
 __all__ = ["ActivationGradients"]

@@ -9,8 +9,8 @@ from torch import Tensor
 from executor.arrivals import Arrivals
 from executor.layers.base import PartLayer
 from executor.layers.kernels.layout import memory_format
-from executor.rank_program import Delivered, Input, Message, RankProgram, Unit
-from executor.readers import Readers
+from executor.program.consumers import Readers
+from executor.program.rank_program import Delivered, Input, Message, RankProgram, Unit
 from executor.runtime.boxes import Box
 
 __all__ = ["Activations"]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from executor.rank_program import Message, RankProgram
+from executor.program.rank_program import Message, RankProgram
 from executor.runtime.boxes import Box
 from executor.status import RankState, RankStatus
 from executor.transport import Transport

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from executor.compression.base import DataType
 from executor.compression.registry import data_type
-from executor.rank_program import Message, RankProgram
+from executor.program.rank_program import Message, RankProgram
 from executor.runtime.boxes import Box
 from planner.compression.data_types import Compression
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from executor.activation_gradients import ActivationGradients
 from executor.activations import Activations
 from executor.arrivals import Arrivals
-from executor.rank_program import Message, RankProgram
+from executor.program.rank_program import Message, RankProgram
 from executor.runtime.boxes import Box
 from executor.transport import Transport
 

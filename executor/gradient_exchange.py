@@ -10,8 +10,8 @@ from torch import Tensor
 
 from executor.layers.base import NOWHERE
 from executor.layers.factory import parameter_box
-from executor.rank_program import RankProgram
-from executor.recorder import Recorder
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
 from executor.reduction import Reducer
 from executor.runtime.devices import DTYPES, Device, Handle, Lane
 

@@ -8,10 +8,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.gradient_exchange import GradientExchange, Residual, views_of
-from executor.rank_program import RankProgram
-from executor.recorder import Recorder
+from executor.program.buckets import JOIN_BYTES, Chain, joined_sums
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
 from executor.runtime.devices import Device, Handle
-from executor.sums import JOIN_BYTES, Chain, joined_sums
 
 if TYPE_CHECKING:
     from executor.coded_sums import CodedSum

@@ -14,7 +14,7 @@ from planner.lowering.program import Program
 if TYPE_CHECKING:
     import pandas as pd
 
-    from executor.recorder import Measured
+    from executor.program.recorder import Measured
 
 __all__ = ["MEASUREMENT", "Measurement", "join", "read_measurement"]
 

@@ -8,10 +8,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.gradient_exchange import GradientExchange
-from executor.rank_program import RankProgram
-from executor.recorder import Recorder
+from executor.program.buckets import Chain
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
 from executor.runtime.devices import Device, Handle
-from executor.sums import Chain
 
 __all__ = ["OrderedExchange"]
 

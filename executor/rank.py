@@ -18,8 +18,8 @@ from executor.launch import threads_of
 from executor.measurement import MEASUREMENT, WARM_UP, Measurement, join
 from executor.memory_meter import AllocationMeter
 from executor.places import Place, local_ranks
+from executor.program.recorder import Measured
 from executor.rank_process import process_group, serve
-from executor.recorder import Measured
 from executor.runtime.devices import Device, device_of
 from executor.runtime.run_options import RunOptions, read_options
 from executor.session import open_session

@@ -12,11 +12,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.connections import Connections, Post, connections_for
+from executor.program.buckets import Chain
+from executor.program.rank_program import RankProgram
+from executor.program.recorder import Recorder
 from executor.rank_process import group_timeout
-from executor.rank_program import RankProgram
-from executor.recorder import Recorder
 from executor.runtime.devices import DTYPES
-from executor.sums import Chain
 from planner.lowering.program import Collective
 from planner.lowering.send_phases import PAIR_BYTES
 

@@ -12,8 +12,9 @@ from executor.joined_exchange import JoinedExchange
 from executor.layers.base import PartLayer, Place
 from executor.layers.factory import parameter_box, part_layer
 from executor.ordered_exchange import OrderedExchange
-from executor.rank_program import RankProgram, Unit, messages_of
-from executor.recorder import Recorder
+from executor.program.buckets import chains_of
+from executor.program.rank_program import RankProgram, Unit, messages_of
+from executor.program.recorder import Recorder
 from executor.runtime.boxes import Box
 from executor.runtime.devices import DTYPES, Device
 from executor.runtime.initial_parameters import initial_parameters
@@ -21,7 +22,6 @@ from executor.runtime.optimizers import Optimizer, make_optimizer
 from executor.runtime.run_options import RunOptions
 from executor.stand_in import StandIn
 from executor.status import RankStatus
-from executor.sums import chains_of
 from executor.transport import transport_of
 from executor.worker import Worker
 from planner.graph.computation_graph import ComputationGraph

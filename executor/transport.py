@@ -17,8 +17,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.connections import Connections, Post, connections_for
-from executor.rank_program import Message, RankProgram
-from executor.recorder import Recorder
+from executor.program.rank_program import Message, RankProgram
+from executor.program.recorder import Recorder
 from executor.runtime.devices import Device, Handle
 
 __all__ = ["GlooTransport", "NcclTransport", "Transport", "transport_of"]

@@ -16,16 +16,16 @@ from executor.data.base import Dataset
 from executor.departures import Departures
 from executor.gradient_exchange import GradientExchange
 from executor.layers.base import NOWHERE, PartLayer, Step
-from executor.rank_program import RankProgram, Unit
-from executor.readers import Readers
-from executor.recorder import Measured, Recorder
+from executor.program.buckets import Chain, chains_of
+from executor.program.consumers import Readers
+from executor.program.rank_program import RankProgram, Unit
+from executor.program.recorder import Measured, Recorder
 from executor.reduction import Reducer
 from executor.runtime.boxes import Box
 from executor.runtime.devices import DTYPES, Device
 from executor.runtime.optimizers import Optimizer
 from executor.stand_in import wake_in_time
 from executor.status import RankState, RankStatus
-from executor.sums import Chain, chains_of
 from executor.transport import Transport
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import KINDS

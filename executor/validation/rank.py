@@ -24,8 +24,8 @@ from executor.places import Place, local_ranks
 from executor.probe.coding import CodingProbe, CodingRow
 from executor.probe.device import device_name
 from executor.probe.rows import ProbeRow, over_ranks
+from executor.program.recorder import Measured
 from executor.rank_process import process_group, serve
-from executor.recorder import Measured
 from executor.runtime.devices import Device, device_of
 from executor.session import open_session
 from executor.status import RankState, RankStatus

@@ -14,8 +14,8 @@ from executor.compression.registry import data_type
 from executor.data.load import load_data
 from executor.joined_exchange import JoinedExchange
 from executor.measurement import join
-from executor.rank_program import RankProgram, messages_of
-from executor.recorder import Recorder
+from executor.program.rank_program import RankProgram, messages_of
+from executor.program.recorder import Recorder
 from executor.runtime.boxes import whole_box
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec

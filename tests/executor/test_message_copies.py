@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from plans import program_of, questions
 
-from executor.rank_program import RankProgram, messages_of
+from executor.program.rank_program import RankProgram, messages_of
 from planner.lowering.program import KINDS
 from planner.lowering.send_phases import phases
 from planner.memory.memory_policy import Keeping, part_memories

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import program_of, questions
 
-from executor.rank_program import RankProgram, messages_of
+from executor.program.rank_program import RankProgram, messages_of
 from executor.runtime.boxes import Box
 from planner.lowering.program import KINDS
 from planner.lowering.send_phases import MESSAGE_JOIN_BYTES

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from executor.recorder import Recorder
+from executor.program.recorder import Recorder
 from executor.runtime.devices import CpuDevice
 
 
@@ -58,7 +58,7 @@ class MadeUpClock(CpuDevice):
 def test_a_task_lasts_no_longer_than_it_should(monkeypatch, work_s, least_s):
     """As long as its work, or as the least that was asked for where that is more: by all that the rank itself does."""
     clock = MadeUpClock()
-    monkeypatch.setattr("executor.recorder.time", SimpleNamespace(perf_counter=clock.mark, sleep=clock.pass_by))
+    monkeypatch.setattr("executor.program.recorder.time", SimpleNamespace(perf_counter=clock.mark, sleep=clock.pass_by))
     recorder = Recorder(2, clock)
     for task in range(2):
         recorder.timed(task, lambda: clock.pass_by(work_s), least_s=least_s)

@@ -9,11 +9,11 @@ from plans import program_of, star
 from ranks import Ranks
 
 from executor.joined_exchange import JoinedExchange
-from executor.rank_program import RankProgram, messages_of
-from executor.recorder import Recorder
+from executor.program.buckets import chains_of
+from executor.program.rank_program import RankProgram, messages_of
+from executor.program.recorder import Recorder
 from executor.reduction import Reducer
 from executor.runtime.devices import CpuDevice
-from executor.sums import chains_of
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
 from planner.lowering.send_phases import PAIR_BYTES

@@ -3,8 +3,8 @@
 import pytest
 from plans import cluster_of, program_of
 
-from executor.rank_program import RankProgram, messages_of
-from executor.sums import JOIN_BYTES, MOST_JOIN_BYTES, joined_sums, longest_bytes
+from executor.program.buckets import JOIN_BYTES, MOST_JOIN_BYTES, joined_sums, longest_bytes
+from executor.program.rank_program import RankProgram, messages_of
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy

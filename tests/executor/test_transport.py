@@ -8,8 +8,8 @@ import torch
 from plans import cluster_of, program_of
 from ranks import Ranks
 
-from executor.rank_program import RankProgram, messages_of
-from executor.recorder import Recorder
+from executor.program.rank_program import RankProgram, messages_of
+from executor.program.recorder import Recorder
 from executor.runtime.devices import CpuDevice
 from executor.transport import GlooTransport
 from planner.cost.cost_model import CostModel

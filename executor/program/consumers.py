@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from executor.rank_program import Input, RankProgram, Unit
+from executor.program.rank_program import Input, RankProgram, Unit
 
 __all__ = ["Readers"]
 

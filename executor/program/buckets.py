@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import groupby
 
-from executor.rank_program import RankProgram
+from executor.program.rank_program import RankProgram
 from executor.runtime.run_options import JOIN_BYTES
 from planner.compression.data_types import Compression
 
