@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from executor.arrivals import Arrivals
+from executor.communication.received_regions import Arrivals
 from executor.program.consumers import Readers
 from executor.program.rank_program import Delivered, Message, RankProgram, Unit
 from executor.runtime.boxes import Box

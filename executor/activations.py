@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.arrivals import Arrivals
+from executor.communication.received_regions import Arrivals
 from executor.layers.base import PartLayer
 from executor.layers.kernels.layout import memory_format
 from executor.program.consumers import Readers

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from executor.activation_gradients import ActivationGradients
 from executor.activations import Activations
-from executor.arrivals import Arrivals
+from executor.communication.received_regions import Arrivals
+from executor.communication.transport import Transport
 from executor.program.rank_program import Message, RankProgram
 from executor.runtime.boxes import Box
-from executor.transport import Transport
 
 if TYPE_CHECKING:
-    from executor.coded_messages import MessageCodes
+    from executor.communication.compressed_messages import MessageCodes
 
 __all__ = ["Departures"]
 

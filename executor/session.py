@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from executor.communication.bucketed_sync import JoinedExchange
+from executor.communication.gradient_sync import GradientExchange
+from executor.communication.ordered_sync import OrderedExchange
+from executor.communication.transport import transport_of
 from executor.data.base import Dataset
 from executor.data.load import load_data
-from executor.gradient_exchange import GradientExchange
-from executor.joined_exchange import JoinedExchange
 from executor.layers.base import PartLayer, Place
 from executor.layers.factory import parameter_box, part_layer
-from executor.ordered_exchange import OrderedExchange
 from executor.program.buckets import chains_of
 from executor.program.rank_program import RankProgram, Unit, messages_of
 from executor.program.recorder import Recorder
@@ -22,7 +23,6 @@ from executor.runtime.optimizers import Optimizer, make_optimizer
 from executor.runtime.run_options import RunOptions
 from executor.stand_in import StandIn
 from executor.status import RankStatus
-from executor.transport import transport_of
 from executor.worker import Worker
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program

@@ -11,28 +11,28 @@ from torch import Tensor
 
 from executor.activation_gradients import ActivationGradients
 from executor.activations import Activations
-from executor.arrivals import Arrivals
+from executor.communication.gradient_sync import GradientExchange
+from executor.communication.received_regions import Arrivals
+from executor.communication.reduction import Reducer
+from executor.communication.transport import Transport
 from executor.data.base import Dataset
 from executor.departures import Departures
-from executor.gradient_exchange import GradientExchange
 from executor.layers.base import NOWHERE, PartLayer, Step
 from executor.program.buckets import Chain, chains_of
 from executor.program.consumers import Readers
 from executor.program.rank_program import RankProgram, Unit
 from executor.program.recorder import Measured, Recorder
-from executor.reduction import Reducer
 from executor.runtime.boxes import Box
 from executor.runtime.devices import DTYPES, Device
 from executor.runtime.optimizers import Optimizer
 from executor.stand_in import wake_in_time
 from executor.status import RankState, RankStatus
-from executor.transport import Transport
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import KINDS
 from planner.operations.loss import Loss
 
 if TYPE_CHECKING:
-    from executor.coded_messages import MessageCodes
+    from executor.communication.compressed_messages import MessageCodes
 
 __all__ = ["StepResult", "Worker"]
 
@@ -59,7 +59,7 @@ def _data_boxes(view: RankProgram) -> dict[int, dict[int, Box]]:
 def _codes(view: RankProgram, dtype: torch.dtype, *, stand_in: bool) -> "MessageCodes | None":
     if not view.program.compressed.activations:
         return None
-    from executor.coded_messages import MessageCodes  # its compiled kernels take a second to load
+    from executor.communication.compressed_messages import MessageCodes  # its compiled kernels take a second to load
 
     return MessageCodes(view, dtype=dtype, stand_in=stand_in)
 

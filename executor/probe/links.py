@@ -11,7 +11,7 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from executor.connections import Connections, Post, connections_for
+from executor.communication.connections import Connections, Post, connections_for
 from executor.probe.rows import Samples
 from executor.runtime.devices import Device
 

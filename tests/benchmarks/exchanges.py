@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "executor"))
 
 from ranks import Ranks
 
-from executor.connections import Post, connections_for
+from executor.communication.connections import Post, connections_for
 
 COMPUTING_S = 5e-3
 

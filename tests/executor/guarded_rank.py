@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from executor.checkpoint import _Writer
-from executor.reduction import Reducer
+from executor.communication.reduction import Reducer
 from executor.runtime.optimizers import _Sgd
 from executor.status import RankState
 from executor.verdict import Patience

@@ -10,9 +10,9 @@ from ranks import options, pool_of, train, whole
 from torch.nn import functional
 from undivided import first_parameters
 
+from executor.communication.bucketed_sync import JoinedExchange
 from executor.compression.registry import data_type
 from executor.data.load import load_data
-from executor.joined_exchange import JoinedExchange
 from executor.measurement import join
 from executor.program.rank_program import RankProgram, messages_of
 from executor.program.recorder import Recorder

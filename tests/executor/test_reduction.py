@@ -8,11 +8,11 @@ import torch
 from plans import program_of, star
 from ranks import Ranks
 
-from executor.joined_exchange import JoinedExchange
+from executor.communication.bucketed_sync import JoinedExchange
+from executor.communication.reduction import Reducer
 from executor.program.buckets import chains_of
 from executor.program.rank_program import RankProgram, messages_of
 from executor.program.recorder import Recorder
-from executor.reduction import Reducer
 from executor.runtime.devices import CpuDevice
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel

@@ -8,10 +8,10 @@ import torch
 from plans import cluster_of, program_of
 from ranks import Ranks
 
+from executor.communication.transport import GlooTransport
 from executor.program.rank_program import RankProgram, messages_of
 from executor.program.recorder import Recorder
 from executor.runtime.devices import CpuDevice
-from executor.transport import GlooTransport
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from executor.communication.transport import Transport
 from executor.program.rank_program import Message, RankProgram
 from executor.runtime.boxes import Box
 from executor.status import RankState, RankStatus
-from executor.transport import Transport
 
 if TYPE_CHECKING:
-    from executor.coded_messages import MessageCodes
+    from executor.communication.compressed_messages import MessageCodes
 
 __all__ = ["Arrivals"]
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from executor.coded_messages import coder_of
+from executor.communication.compressed_messages import coder_of
+from executor.communication.reduction import Reducer, total
 from executor.program.buckets import Chain
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
-from executor.reduction import Reducer, total
 from planner.compression.data_types import Compression
 from planner.lowering.program import KINDS
 

@@ -7,7 +7,7 @@ from functools import partial
 from torch import Tensor
 from typing_extensions import override
 
-from executor.gradient_exchange import GradientExchange
+from executor.communication.gradient_sync import GradientExchange
 from executor.program.buckets import Chain
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder

@@ -1,6 +1,6 @@
 """Sums over replicas: gradients and batch-norm statistics, by the rounds of the program or the back end's own ring.
 
-Over gloo two ranks sum by messages: its own ring would send both ways over one connection (``executor.connections``).
+Over gloo two ranks sum by messages: its own ring would send both ways over one connection (``executor.communication.connections``).
 """
 
 import math
@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.connections import Connections, Post, connections_for
+from executor.communication.connections import Connections, Post, connections_for
 from executor.program.buckets import Chain
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from executor.connections import Connections, Post, connections_for
+from executor.communication.connections import Connections, Post, connections_for
 from executor.program.rank_program import Message, RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import Device, Handle

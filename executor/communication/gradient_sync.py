@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from executor.communication.reduction import Reducer
 from executor.layers.base import NOWHERE
 from executor.layers.factory import parameter_box
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
-from executor.reduction import Reducer
 from executor.runtime.devices import DTYPES, Device, Handle, Lane
 
 __all__ = ["GradientExchange", "Residual", "views_of"]

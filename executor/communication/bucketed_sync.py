@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 from typing_extensions import override
 
-from executor.gradient_exchange import GradientExchange, Residual, views_of
+from executor.communication.gradient_sync import GradientExchange, Residual, views_of
 from executor.program.buckets import JOIN_BYTES, Chain, joined_sums
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import Device, Handle
 
 if TYPE_CHECKING:
-    from executor.coded_sums import CodedSum
+    from executor.communication.compressed_reduction import CodedSum
 
 __all__ = ["JoinedExchange"]
 
@@ -65,7 +65,9 @@ class JoinedExchange(GradientExchange):
         for group in joined_sums(view, join_bytes):
             bucket = _Bucket(group, self._make_places([chains[0].layer for chains in group]), len(group))
             if (kind := group[0][0].kind) is not None:
-                from executor.coded_sums import CodedSum  # its compiled kernels take a second to load
+                from executor.communication.compressed_reduction import (
+                    CodedSum,  # its compiled kernels take a second to load
+                )
 
                 bucket.coded = CodedSum(view, self._reducer, recorder, kind, bucket.flat, stand_in=stand_in)
                 # Each lane takes its sums in program order, as on all ranks: none waits for what waits for it.
