@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile
 from executor.runtime.devices import Device
 
 if TYPE_CHECKING:
-    from executor.session import Session
+    from executor.training.session import Session
 
 __all__ = ["ALLOCATED", "AllocationMeter", "HeldBytes", "MemoryMeter"]
 

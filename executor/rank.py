@@ -22,8 +22,8 @@ from executor.program.recorder import Measured
 from executor.rank_process import process_group, serve
 from executor.runtime.devices import Device, device_of
 from executor.runtime.run_options import RunOptions, read_options
-from executor.session import open_session
 from executor.status import RankState, RankStatus
+from executor.training.session import open_session
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import Program
 

@@ -12,7 +12,7 @@ from typing import Any
 from executor.checkpoint import Part, latest_step, load_checkpoint, model_identity, save_checkpoint, saved_sizes
 from executor.runtime.boxes import Box
 from executor.runtime.run_options import RunOptions
-from executor.session import Session
+from executor.training.session import Session
 from planner.graph.computation_graph import ComputationGraph
 
 __all__ = ["Checkpoints"]

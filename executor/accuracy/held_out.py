@@ -10,7 +10,7 @@ from executor.data.load import load_data
 from executor.layers.base import PartLayer, Step
 from executor.layers.factory import part_layer
 from executor.runtime.boxes import Box, whole_box
-from executor.session import Session
+from executor.training.session import Session
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.operations.dropout import Dropout
 from planner.operations.linear import Linear

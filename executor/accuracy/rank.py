@@ -22,8 +22,8 @@ from executor.places import Place
 from executor.rank_process import process_group, serve
 from executor.runtime.devices import Device, device_of
 from executor.runtime.run_options import RunOptions
-from executor.session import Session, open_session
 from executor.status import RankState, RankStatus
+from executor.training.session import Session, open_session
 from hwprofiles.errors import ConfigError
 
 __all__ = ["main"]

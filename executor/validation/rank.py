@@ -27,8 +27,8 @@ from executor.probe.rows import ProbeRow, over_ranks
 from executor.program.recorder import Measured
 from executor.rank_process import process_group, serve
 from executor.runtime.devices import Device, device_of
-from executor.session import open_session
 from executor.status import RankState, RankStatus
+from executor.training.session import open_session
 from executor.validation.part_samples import PartSamples
 from executor.validation.spec import (
     PlanSamples,

@@ -33,8 +33,8 @@ from executor.runtime.devices import CpuDevice
 from executor.runtime.initial_parameters import initial_parameters
 from executor.runtime.optimizers import OptimizerSpec
 from executor.runtime.positional_random import key_of, uniform
-from executor.session import open_session
 from executor.status import own_status
+from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model

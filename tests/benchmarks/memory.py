@@ -22,8 +22,8 @@ from ranks import Ranks, options
 from executor.memory_meter import MemoryMeter
 from executor.runtime.devices import CpuDevice
 from executor.runtime.predicted_memory import keeping_of
-from executor.session import open_session
 from executor.status import own_status
+from executor.training.session import open_session
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower

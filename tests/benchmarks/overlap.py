@@ -21,8 +21,8 @@ from plans import cluster_of, program_of
 from ranks import Ranks, options
 
 from executor.runtime.devices import CpuDevice
-from executor.session import open_session
 from executor.status import own_status
+from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy

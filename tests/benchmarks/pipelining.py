@@ -34,8 +34,8 @@ from executor.runtime.boxes import whole_box
 from executor.runtime.devices import CpuDevice
 from executor.runtime.initial_parameters import initial_parameters
 from executor.runtime.optimizers import OptimizerSpec
-from executor.session import open_session
 from executor.status import own_status
+from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model

@@ -23,8 +23,8 @@ from executor.probe.parts import parts_of
 from executor.probe.rows import Samples
 from executor.runtime.devices import CpuDevice, device_of
 from executor.runtime.run_options import RunOptions
-from executor.session import open_session
 from executor.status import own_status
+from executor.training.session import open_session
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower

@@ -13,8 +13,8 @@ from executor.checkpoint import _Writer
 from executor.communication.reduction import Reducer
 from executor.runtime.optimizers import _Sgd
 from executor.status import RankState
+from executor.training.worker import Worker
 from executor.verdict import Patience
-from executor.worker import Worker
 from orrery.cli import app
 from orrery.errors import run
 

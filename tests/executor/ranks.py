@@ -13,8 +13,8 @@ import torch.distributed as dist
 from executor.places import held_port
 from executor.runtime.devices import CpuDevice
 from executor.runtime.run_options import RunOptions
-from executor.session import open_session
 from executor.status import own_status
+from executor.training.session import open_session
 
 TIMEOUT_S = 100.0
 _LIBRARIES = ["hypothesis", "numba.np.arraymath", "pandas", "pydantic", "pytest", "torch.distributed.checkpoint"]

@@ -15,8 +15,8 @@ from executor.measurement import join
 from executor.places import free_port
 from executor.runtime.devices import CpuDevice, CudaDevice, device_of
 from executor.runtime.optimizers import OptimizerSpec
-from executor.session import open_session
 from executor.status import own_status
+from executor.training.session import open_session
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS

@@ -11,8 +11,8 @@ from executor.memory_meter import ALLOCATED, AllocationMeter, MemoryMeter
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
 from executor.runtime.predicted_memory import keeping_of, predicted_bytes
-from executor.session import open_session
 from executor.status import own_status
+from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model

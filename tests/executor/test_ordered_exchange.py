@@ -9,8 +9,8 @@ from ranks import Ranks, options, slices_of, train, whole
 
 from executor.measurement import WARM_UP, join
 from executor.runtime.devices import CpuDevice
-from executor.session import open_session
 from executor.status import own_status
+from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder

@@ -12,8 +12,8 @@ from undivided import undivided_run, wide
 from executor.resume import Checkpoints
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
-from executor.session import open_session
 from executor.status import own_status
+from executor.training.session import open_session
 from planner.compression.settings import PLAIN, Compressed
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel

@@ -10,8 +10,8 @@ from executor.resume import Checkpoints
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
 from executor.runtime.run_options import RunOptions
-from executor.session import open_session
 from executor.status import own_status
+from executor.training.session import open_session
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder

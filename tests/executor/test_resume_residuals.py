@@ -7,8 +7,8 @@ from ranks import options, pool_of
 
 from executor.resume import Checkpoints
 from executor.runtime.devices import CpuDevice
-from executor.session import open_session
 from executor.status import own_status
+from executor.training.session import open_session
 from planner.compression.settings import PLAIN, Compressed
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower

@@ -21,9 +21,9 @@ from executor.runtime.devices import DTYPES, Device
 from executor.runtime.initial_parameters import initial_parameters
 from executor.runtime.optimizers import Optimizer, make_optimizer
 from executor.runtime.run_options import RunOptions
-from executor.stand_in import StandIn
 from executor.status import RankStatus
-from executor.worker import Worker
+from executor.training.stand_in import StandIn
+from executor.training.worker import Worker
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
 from planner.operations.loss import Loss

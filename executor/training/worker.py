@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from executor.activation_gradients import ActivationGradients
-from executor.activations import Activations
 from executor.communication.gradient_sync import GradientExchange
 from executor.communication.received_regions import Arrivals
 from executor.communication.reduction import Reducer
 from executor.communication.transport import Transport
 from executor.data.base import Dataset
-from executor.departures import Departures
 from executor.layers.base import NOWHERE, PartLayer, Step
 from executor.program.buckets import Chain, chains_of
 from executor.program.consumers import Readers
@@ -25,8 +22,11 @@ from executor.program.recorder import Measured, Recorder
 from executor.runtime.boxes import Box
 from executor.runtime.devices import DTYPES, Device
 from executor.runtime.optimizers import Optimizer
-from executor.stand_in import wake_in_time
 from executor.status import RankState, RankStatus
+from executor.training.activation_store import Activations
+from executor.training.gradient_store import ActivationGradients
+from executor.training.sender import Departures
+from executor.training.stand_in import wake_in_time
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import KINDS
 from planner.operations.loss import Loss

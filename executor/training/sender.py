@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from executor.activation_gradients import ActivationGradients
-from executor.activations import Activations
 from executor.communication.received_regions import Arrivals
 from executor.communication.transport import Transport
 from executor.program.rank_program import Message, RankProgram
 from executor.runtime.boxes import Box
+from executor.training.activation_store import Activations
+from executor.training.gradient_store import ActivationGradients
 
 if TYPE_CHECKING:
     from executor.communication.compressed_messages import MessageCodes
