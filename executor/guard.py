@@ -19,12 +19,12 @@ from typing import NoReturn
 
 from executor.guarded import GuardedProcess, launcher_of
 from executor.meeting import LOST, Meeting
-from executor.places import Place
-from executor.processes import out_of_memory_kills
-from executor.rank_process import failed
+from executor.processes.diagnosis import HANG_LOOKS, Patience, Verdict
+from executor.processes.rank_environment import Place
+from executor.processes.rank_process import failed
+from executor.processes.status_board import NEW_ROW, RankStatus, read_row
+from executor.processes.system_processes import out_of_memory_kills
 from executor.sightings import Bench, Heartbeats, Judgement, Sighting, judgement, own_failure
-from executor.status import NEW_ROW, RankStatus, read_row
-from executor.verdict import HANG_LOOKS, Patience, Verdict
 
 __all__ = ["guarded"]
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 import msgspec
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # its stubs hide them
 
-from executor.places import Place
+from executor.processes.rank_environment import Place
 from executor.sightings import Judgement, Sighting
 
 __all__ = ["LOST", "Meeting"]

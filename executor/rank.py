@@ -14,15 +14,15 @@ import torch
 import torch.distributed as dist
 
 from executor.clocks import clock_offset_s
-from executor.launch import threads_of
 from executor.measurement import MEASUREMENT, WARM_UP, Measurement, join
 from executor.memory_meter import AllocationMeter
-from executor.places import Place, local_ranks
+from executor.processes.launch import threads_of
+from executor.processes.rank_environment import Place, local_ranks
+from executor.processes.rank_process import process_group, serve
+from executor.processes.status_board import RankState, RankStatus
 from executor.program.recorder import Measured
-from executor.rank_process import process_group, serve
 from executor.runtime.devices import Device, device_of
 from executor.runtime.run_options import RunOptions, read_options
-from executor.status import RankState, RankStatus
 from executor.training.session import open_session
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import Program

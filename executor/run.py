@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from executor.launch import Hosts, launch, scratch_folder, threads_of
 from executor.measurement import MEASUREMENT, Measurement, read_measurement
-from executor.progress import Progress, loss_of, reporter
+from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
+from executor.processes.status_board import RankRow
+from executor.processes.status_progress import Progress, loss_of, reporter
 from executor.runtime.run_options import RunOptions, write_options
 from executor.runtime.runnable_plans import check_program, program_of
-from executor.status import RankRow
 from planner.lowering.program import Program
 from planner.plan.plan import Plan
 from planner.plan.plan_file import load_plan

@@ -1,4 +1,4 @@
-"""What guards tell each other of their ranks, and the rules of ``executor.verdict`` over it.
+"""What guards tell each other of their ranks, and the rules of ``executor.processes.diagnosis`` over it.
 
 Machines have clocks of their own: ages are taken by the reader's clock, from when a count last changed.
 """
@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from executor.status import NEW_ROW, RankRow, RankState, read_row
-from executor.supervisor import RankFailure
-from executor.verdict import Ending, Judge, Patience, Verdict, ending
+from executor.processes.diagnosis import Ending, Judge, Patience, Verdict, ending
+from executor.processes.status_board import NEW_ROW, RankRow, RankState, read_row
+from executor.processes.supervisor import RankFailure
 
 __all__ = ["Bench", "Heartbeats", "Judgement", "Sighting", "judgement", "own_failure"]
 

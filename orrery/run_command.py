@@ -16,10 +16,10 @@ from orrery.progress import progress_bar
 from orrery.views import print_pairs
 
 if TYPE_CHECKING:
-    from executor.places import Place
+    from executor.processes.rank_environment import Place
+    from executor.processes.status_board import RankStatus
     from executor.run import Run
     from executor.runtime.run_options import RunOptions
-    from executor.status import RankStatus
 
 __all__ = ["run"]
 
@@ -111,12 +111,12 @@ def _run_here(options: "RunOptions", report: "_Report", *, processes: int | None
 def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None) -> NoReturn:
     """Be the rank that the environment says; rank 0 writes and prints.  Ends the process."""
     from executor.guard import guarded
+    from executor.processes.diagnosis import Patience
+    from executor.processes.rank_process import serve
+    from executor.processes.status_board import RankState
     from executor.rank import run_rank
-    from executor.rank_process import serve
     from executor.run import Run, default_stall_s
     from executor.runtime.runnable_plans import check_program, program_of
-    from executor.status import RankState
-    from executor.verdict import Patience
     from planner.plan.plan_file import load_plan
 
     def work(where: "Place", status: "RankStatus") -> None:

@@ -17,12 +17,12 @@ from executor.accuracy.held_out import HeldOut, whole_parameters
 from executor.accuracy.job import Job
 from executor.accuracy.question import Case
 from executor.accuracy.result import Training
-from executor.launch import threads_of
-from executor.places import Place
-from executor.rank_process import process_group, serve
+from executor.processes.launch import threads_of
+from executor.processes.rank_environment import Place
+from executor.processes.rank_process import process_group, serve
+from executor.processes.status_board import RankState, RankStatus
 from executor.runtime.devices import Device, device_of
 from executor.runtime.run_options import RunOptions
-from executor.status import RankState, RankStatus
 from executor.training.session import Session, open_session
 from hwprofiles.errors import ConfigError
 

@@ -9,8 +9,8 @@ from executor.accuracy.question import Question
 from executor.accuracy.result import Result, mean_interval
 from executor.accuracy.samples import read_samples
 from executor.data.base import Expected
-from executor.launch import launch, scratch_folder, threads_of
-from executor.progress import Progress, loss_of, reporter
+from executor.processes.launch import launch, scratch_folder, threads_of
+from executor.processes.status_progress import Progress, loss_of, reporter
 from planner.models.registry import load_model
 
 __all__ = ["accuracy_study"]

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.launch import Hosts, launch, scratch_folder, threads_of
 from executor.probe.cluster import cluster_content, gpu_topology, topology_content, write_cluster
 from executor.probe.coding import CODED_TYPES
 from executor.probe.profile import write_profile
 from executor.probe.request import ANSWER, Answer, Portion, Request, portions_of, read_answer, write
-from executor.progress import Progress, reporter
+from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
+from executor.processes.status_board import RankRow
+from executor.processes.status_progress import Progress, reporter
 from executor.runtime.devices import device_of
-from executor.status import RankRow
 
 __all__ = ["Probed", "probe"]
 

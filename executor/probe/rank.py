@@ -9,17 +9,17 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-from executor.launch import threads_of
-from executor.places import Place, local_ranks
 from executor.probe.coding import CodingProbe, CodingRow
 from executor.probe.device import DeviceFacts, measure_device
 from executor.probe.layers import LayerProbe
 from executor.probe.links import Links, machine, measure_links
 from executor.probe.request import ANSWER, Answer, Portion, Request, portions_of, read_request, write
 from executor.probe.rows import ProbeRow, over_ranks
-from executor.rank_process import process_group, serve
+from executor.processes.launch import threads_of
+from executor.processes.rank_environment import Place, local_ranks
+from executor.processes.rank_process import process_group, serve
+from executor.processes.status_board import RankState, RankStatus
 from executor.runtime.devices import Device, device_of
-from executor.status import RankState, RankStatus
 
 __all__ = ["main", "measure"]
 

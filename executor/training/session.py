@@ -13,6 +13,7 @@ from executor.data.base import Dataset
 from executor.data.load import load_data
 from executor.layers.base import PartLayer, Place
 from executor.layers.factory import parameter_box, part_layer
+from executor.processes.status_board import RankStatus
 from executor.program.buckets import chains_of
 from executor.program.rank_program import RankProgram, Unit, messages_of
 from executor.program.recorder import Recorder
@@ -21,7 +22,6 @@ from executor.runtime.devices import DTYPES, Device
 from executor.runtime.initial_parameters import initial_parameters
 from executor.runtime.optimizers import Optimizer, make_optimizer
 from executor.runtime.run_options import RunOptions
-from executor.status import RankStatus
 from executor.training.stand_in import StandIn
 from executor.training.worker import Worker
 from planner.graph.computation_graph import ComputationGraph

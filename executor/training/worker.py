@@ -15,6 +15,7 @@ from executor.communication.reduction import Reducer
 from executor.communication.transport import Transport
 from executor.data.base import Dataset
 from executor.layers.base import NOWHERE, PartLayer, Step
+from executor.processes.status_board import RankState, RankStatus
 from executor.program.buckets import Chain, chains_of
 from executor.program.consumers import Readers
 from executor.program.rank_program import RankProgram, Unit
@@ -22,7 +23,6 @@ from executor.program.recorder import Measured, Recorder
 from executor.runtime.boxes import Box
 from executor.runtime.devices import DTYPES, Device
 from executor.runtime.optimizers import Optimizer
-from executor.status import RankState, RankStatus
 from executor.training.activation_store import Activations
 from executor.training.gradient_store import ActivationGradients
 from executor.training.sender import Departures

@@ -5,9 +5,9 @@ from dataclasses import replace
 from executor.probe.layers import LayerProbe
 from executor.probe.parts import ProbePart, parts_of, tensor_bytes
 from executor.probe.rows import ProbeRow
+from executor.processes.status_board import RankState, RankStatus
 from executor.runtime.devices import Device
 from executor.runtime.optimizer_spec import OptimizerSpec
-from executor.status import RankState, RankStatus
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
 

@@ -18,16 +18,16 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from executor.clocks import clock_offset_s
-from executor.launch import threads_of
 from executor.measurement import WARM_UP, Measurement, join
-from executor.places import Place, local_ranks
 from executor.probe.coding import CodingProbe, CodingRow
 from executor.probe.device import device_name
 from executor.probe.rows import ProbeRow, over_ranks
+from executor.processes.launch import threads_of
+from executor.processes.rank_environment import Place, local_ranks
+from executor.processes.rank_process import process_group, serve
+from executor.processes.status_board import RankState, RankStatus
 from executor.program.recorder import Measured
-from executor.rank_process import process_group, serve
 from executor.runtime.devices import Device, device_of
-from executor.status import RankState, RankStatus
 from executor.training.session import open_session
 from executor.validation.part_samples import PartSamples
 from executor.validation.spec import (

@@ -12,15 +12,15 @@ from typing import TypedDict
 import torch
 
 from executor.lab.wiring import lab_cluster
-from executor.launch import Hosts, launch, scratch_folder, threads_of
 from executor.measurement import Measurement, read_measurement
 from executor.probe.probe import probe
+from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
+from executor.processes.status_board import RankRow
+from executor.processes.status_progress import Progress
 from executor.program.buckets import longest_bytes
-from executor.progress import Progress
 from executor.run import default_stall_s
 from executor.runtime.run_options import RunOptions
 from executor.runtime.runnable_plans import check_program
-from executor.status import RankRow
 from executor.validation.evaluate import evaluated
 from executor.validation.prediction import with_coding, with_samples
 from executor.validation.result import Validation

@@ -20,9 +20,9 @@ from plans import cluster_of
 from ranks import Ranks, options
 
 from executor.memory_meter import MemoryMeter
+from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.predicted_memory import keeping_of
-from executor.status import own_status
 from executor.training.session import open_session
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from executor.launch import KEPT_MEMORY
-from executor.places import free_port
 from executor.probe.layers import LayerProbe
 from executor.probe.parts import parts_of
 from executor.probe.rows import Samples
+from executor.processes.launch import KEPT_MEMORY
+from executor.processes.rank_environment import free_port
+from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice, device_of
 from executor.runtime.run_options import RunOptions
-from executor.status import own_status
 from executor.training.session import open_session
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel

@@ -11,10 +11,10 @@ import torch
 
 from executor.checkpoint import _Writer
 from executor.communication.reduction import Reducer
+from executor.processes.diagnosis import Patience
+from executor.processes.status_board import RankState
 from executor.runtime.optimizers import _Sgd
-from executor.status import RankState
 from executor.training.worker import Worker
-from executor.verdict import Patience
 from orrery.cli import app
 from orrery.errors import run
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from executor.places import held_port
+from executor.processes.rank_environment import held_port
+from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.run_options import RunOptions
-from executor.status import own_status
 from executor.training.session import open_session
 
 TIMEOUT_S = 100.0

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from executor.status import BOARD_VARIABLE, RankRow, RankState, StatusBoard, own_status
-from executor.watch import end_with_parent
+from executor.processes.parent_watch import end_with_parent
+from executor.processes.status_board import BOARD_VARIABLE, RankRow, RankState, StatusBoard, own_status
 
 FOREVER_S = 600.0
 TASK = 7

@@ -17,12 +17,12 @@ import pytest
 import torch
 
 from executor.data.load import load_data
+from executor.processes.supervisor import RankFailure
 from executor.resume import Checkpoints
 from executor.run import run
 from executor.runtime.boxes import whole_box
 from executor.runtime.run_options import RunOptions
 from executor.runtime.runnable_plans import program_of
-from executor.supervisor import RankFailure
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, OrreryError
 from planner.models.registry import load_model

@@ -12,10 +12,10 @@ from ranks import options
 from test_training import dense_block, small_alexnet, small_vgg
 
 from executor.measurement import join
-from executor.places import free_port
+from executor.processes.rank_environment import free_port
+from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice, CudaDevice, device_of
 from executor.runtime.optimizers import OptimizerSpec
-from executor.status import own_status
 from executor.training.session import open_session
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel

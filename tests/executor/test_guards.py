@@ -18,7 +18,7 @@ import pytest
 from torch.distributed import TCPStore
 
 from executor.guarded import launcher_of
-from executor.places import free_port, local_environment
+from executor.processes.rank_environment import free_port, local_environment
 from executor.resume import Checkpoints
 from executor.runtime.run_options import RunOptions
 from executor.runtime.runnable_plans import program_of
@@ -208,9 +208,9 @@ def test_a_checkpoint_that_is_never_whole(outcomes):
 LONELY = """
 import time
 from executor.guard import guarded
-from executor.rank_process import serve
-from executor.status import RankState
-from executor.verdict import Patience
+from executor.processes.rank_process import serve
+from executor.processes.status_board import RankState
+from executor.processes.diagnosis import Patience
 
 def work(where, status):
     with guarded(where, status, Patience(stall_s=30.0), str):

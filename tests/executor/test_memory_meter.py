@@ -8,10 +8,10 @@ from plans import cluster_of
 from ranks import options, pool_of
 
 from executor.memory_meter import ALLOCATED, AllocationMeter, MemoryMeter
+from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
 from executor.runtime.predicted_memory import keeping_of, predicted_bytes
-from executor.status import own_status
 from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower

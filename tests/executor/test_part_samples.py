@@ -8,9 +8,9 @@ import pytest
 
 from executor.probe.parts import parts_of
 from executor.probe.rows import ProbeRow, Samples
+from executor.processes.status_board import RankState
 from executor.runtime.devices import CpuDevice
 from executor.runtime.run_options import RunOptions
-from executor.status import RankState
 from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples
 from hwprofiles.catalogue.cluster_catalogue import load_cluster

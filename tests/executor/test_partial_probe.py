@@ -4,9 +4,9 @@ import pytest
 
 from executor.probe.parts import divided_parts, measured_names, strategy_parts
 from executor.probe.probe import probe
+from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
-from executor.status import own_status
 from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples
 from hwprofiles.catalogue.cluster_catalogue import load_cluster

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from executor.places import Place, free_port, held_port, local_environment, place
+from executor.processes.rank_environment import Place, free_port, held_port, local_environment, place
 from hwprofiles.errors import ConfigError
 
 NAMES = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from executor.places import held_port, local_environment
 from executor.probe.probe import probe
-from executor.status import RankState, StatusBoard
-from executor.supervisor import RankFailure, supervise
+from executor.processes.rank_environment import held_port, local_environment
+from executor.processes.status_board import RankState, StatusBoard
+from executor.processes.supervisor import RankFailure, supervise
 from executor.validation.validate import validate
 
 pytestmark = pytest.mark.timeout(120)
@@ -24,8 +24,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from executor.runtime.devices import CpuDevice
-from executor.rank_process import process_group, serve
-from executor.status import RankState
+from executor.processes.rank_process import process_group, serve
+from executor.processes.status_board import RankState
 
 def finish(where, status):
     "Leave what keeps an interpreter from ending."

@@ -6,11 +6,11 @@ import torch
 from plans import cluster_of, program_of, random_strategy
 from ranks import options, pool_of, slices_of, train, whole
 
+from executor.processes.status_board import own_status
 from executor.resume import Checkpoints
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
 from executor.runtime.run_options import RunOptions
-from executor.status import own_status
 from executor.training.session import open_session
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel

@@ -15,11 +15,11 @@ import torch
 from ranks import Ranks, options, train
 
 from executor.measurement import Measurement
-from executor.progress import reporter
+from executor.processes.status_board import RankState
+from executor.processes.status_progress import reporter
 from executor.run import LEAST_STALL_S, _label, default_stall_s, run
 from executor.runtime.run_options import RunOptions
 from executor.runtime.runnable_plans import program_of
-from executor.status import RankState
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import KINDS

@@ -2,9 +2,9 @@
 
 import pytest
 
+from executor.processes.diagnosis import Patience
+from executor.processes.status_board import NEW_ROW, RankState, own_status, read_row
 from executor.sightings import Bench, Sighting, own_failure
-from executor.status import NEW_ROW, RankState, own_status, read_row
-from executor.verdict import Patience
 
 PATIENCE = Patience(stall_s=20.0)
 LOOK_S = 0.5

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.status import BOARD_VARIABLE, RankState, StatusBoard, own_status
+from executor.processes.status_board import BOARD_VARIABLE, RankState, StatusBoard, own_status
 from hwprofiles.errors import ConfigError
 
 
@@ -16,7 +16,7 @@ def test_another_process_reads_what_a_rank_writes(tmp_path):
     """Every field arrives, in the row of its rank, and the other rows stay as they were."""
     board = StatusBoard.create(tmp_path / "board", 3)
     writer = """
-from executor.status import RankState, own_status
+from executor.processes.status_board import RankState, own_status
 status = own_status(1)
 status.step(4, loss=0.25, images_per_s=12.5)
 status.at(9, RankState.WAITING, peer=2)

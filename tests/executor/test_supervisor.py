@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from executor.places import local_environment
-from executor.status import RankState, StatusBoard
-from executor.supervisor import RankFailure, supervise
+from executor.processes.rank_environment import local_environment
+from executor.processes.status_board import RankState, StatusBoard
+from executor.processes.supervisor import RankFailure, supervise
 from hwprofiles.errors import ConfigError
 
 HERE = Path(__file__).parent
@@ -174,8 +174,8 @@ import signal, sys
 from pathlib import Path
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)  # who runs the tests may ignore them, as nohup does
-from executor.status import StatusBoard
-from executor.supervisor import supervise
+from executor.processes.status_board import StatusBoard
+from executor.processes.supervisor import supervise
 board = StatusBoard.open(Path(sys.argv[1]))
 try:
     supervise([sys.argv[2:]] * 2, environments=[{"RANK": "0"}, {"RANK": "1"}], board=board)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.processes import out_of_memory_kills
-from executor.status import RankState, StatusBoard
-from executor.verdict import Ending, Judge, Patience, Verdict, ending
+from executor.processes.diagnosis import Ending, Judge, Patience, Verdict, ending
+from executor.processes.status_board import RankState, StatusBoard
+from executor.processes.system_processes import out_of_memory_kills
 
 DEFAULT = Patience(stall_s=20.0, start_s=120.0, save_s=300.0)
 LOOK_S = 0.05

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from executor.places import held_port, local_environment
-from executor.status import RankRow, StatusBoard
-from executor.supervisor import supervise
+from executor.processes.rank_environment import held_port, local_environment
+from executor.processes.status_board import RankRow, StatusBoard
+from executor.processes.supervisor import supervise
 from hwprofiles.errors import ConfigError
 
 __all__ = ["KEPT_MEMORY", "Hosts", "launch", "scratch_folder", "threads_of"]
@@ -73,7 +73,7 @@ def launch(
         threads: Threads that each computes with.
         folder: Holds the status board.
         hosts: Where they are started; here if None.
-        stall_s, progress, task_name, log_folder: As for ``executor.supervisor.supervise``.
+        stall_s, progress, task_name, log_folder: As for ``executor.processes.supervisor.supervise``.
 
     Raises:
         RankFailure: A rank has failed; the others have been ended.

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from executor.processes import RankProcess, end_all, out_of_memory_kills
-from executor.status import BOARD_VARIABLE, RankRow, RankState, StatusBoard
-from executor.verdict import Ending, Judge, Patience, ending
-from executor.watch import LIFELINE_VARIABLE
+from executor.processes.diagnosis import Ending, Judge, Patience, ending
+from executor.processes.parent_watch import LIFELINE_VARIABLE
+from executor.processes.status_board import BOARD_VARIABLE, RankRow, RankState, StatusBoard
+from executor.processes.system_processes import RankProcess, end_all, out_of_memory_kills
 from hwprofiles.errors import ConfigError, OrreryError
 
 __all__ = ["RankFailure", "supervise"]
@@ -57,13 +57,13 @@ def supervise(
 
     However it ends, by the first failure, by an error of ours or by a signal, no process of any rank's group is
     left: they are asked to end, and killed after 2 s.  Should this process itself be killed, the ranks end because
-    of ``executor.watch.end_with_parent``.  While it runs in the main thread, SIGINT, SIGTERM and SIGHUP all end it
+    of ``executor.processes.parent_watch.end_with_parent``.  While it runs in the main thread, SIGINT, SIGTERM and SIGHUP all end it
     as Ctrl-C does, unless the caller ignores them.
 
     Args:
         commands: Program and arguments of each rank; wrappers such as ``ip netns exec`` may stand before.
         environments: Per rank, what is added to the environment of this process.
-        board: A new board of as many rows; the ranks find it by ``executor.status.own_status``.
+        board: A new board of as many rows; the ranks find it by ``executor.processes.status_board.own_status``.
         stall_s: Silence after which a rank in a task hangs, and after which ranks that all wait do; longer than any
             task takes.
         start_s: Time allowed until every rank has left ``STARTING``.

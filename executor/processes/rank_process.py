@@ -10,10 +10,10 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-from executor.places import Place, place
+from executor.processes.parent_watch import end_with_parent
+from executor.processes.rank_environment import Place, place
+from executor.processes.status_board import BOARD_VARIABLE, RankState, RankStatus, own_status, read_row
 from executor.runtime.devices import Device
-from executor.status import BOARD_VARIABLE, RankState, RankStatus, own_status, read_row
-from executor.watch import end_with_parent
 from hwprofiles.errors import OrreryError
 
 __all__ = ["failed", "group_timeout", "process_group", "serve"]

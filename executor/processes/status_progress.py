@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from executor.status import RankRow
+from executor.processes.status_board import RankRow
 
 __all__ = ["Progress", "loss_of", "reporter"]
 
@@ -14,7 +14,7 @@ Progress = Callable[[str, int, int], None] | None
 def reporter(
     progress: Progress, label: Callable[[Sequence[RankRow]], str], total: int
 ) -> Callable[[Sequence[RankRow]], None] | None:
-    """Return what ``executor.supervisor.supervise`` calls with the board; None where nobody asks.
+    """Return what ``executor.processes.supervisor.supervise`` calls with the board; None where nobody asks.
 
     Args:
         progress: Told as many steps as every rank has begun.

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from executor.status import RankRow, RankState
+from executor.processes.status_board import RankRow, RankState
 from hwprofiles.errors import ConfigError
 
 __all__ = ["HANG_LOOKS", "Ending", "Judge", "Patience", "Verdict", "ending"]
