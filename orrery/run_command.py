@@ -110,13 +110,13 @@ def _run_here(options: "RunOptions", report: "_Report", *, processes: int | None
 
 def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None) -> NoReturn:
     """Be the rank that the environment says; rank 0 writes and prints.  Ends the process."""
-    from executor.guard import guarded
     from executor.processes.diagnosis import Patience
     from executor.processes.rank_process import serve
     from executor.processes.status_board import RankState
     from executor.rank import run_rank
     from executor.run import Run, default_stall_s
     from executor.runtime.runnable_plans import check_program, program_of
+    from executor.watchdog.rank_watchdog import guarded
     from planner.plan.plan_file import load_plan
 
     def work(where: "Place", status: "RankStatus") -> None:

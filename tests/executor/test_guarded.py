@@ -10,7 +10,7 @@ pytestmark = pytest.mark.timeout(30)
 
 FAMILY = """
 import os, signal, sys
-from executor.guarded import GuardedProcess
+from executor.watchdog.watched_process import GuardedProcess
 
 buried_first, end = sys.argv[1] == "buried", sys.argv[2]
 (seen, go), (alive, held), (told, telling) = os.pipe(), os.pipe(), os.pipe()

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from torch.distributed import TCPStore
 
-from executor.guarded import launcher_of
 from executor.processes.rank_environment import free_port, local_environment
 from executor.resume import Checkpoints
 from executor.runtime.run_options import RunOptions
 from executor.runtime.runnable_plans import program_of
+from executor.watchdog.watched_process import launcher_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from planner.plan.plan import make_plan
@@ -207,7 +207,7 @@ def test_a_checkpoint_that_is_never_whole(outcomes):
 
 LONELY = """
 import time
-from executor.guard import guarded
+from executor.watchdog.rank_watchdog import guarded
 from executor.processes.rank_process import serve
 from executor.processes.status_board import RankState
 from executor.processes.diagnosis import Patience

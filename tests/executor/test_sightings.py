@@ -4,7 +4,7 @@ import pytest
 
 from executor.processes.diagnosis import Patience
 from executor.processes.status_board import NEW_ROW, RankState, own_status, read_row
-from executor.sightings import Bench, Sighting, own_failure
+from executor.watchdog.heartbeats import Bench, Sighting, own_failure
 
 PATIENCE = Patience(stall_s=20.0)
 LOOK_S = 0.5

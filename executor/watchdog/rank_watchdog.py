@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import NoReturn
 
-from executor.guarded import GuardedProcess, launcher_of
-from executor.meeting import LOST, Meeting
 from executor.processes.diagnosis import HANG_LOOKS, Patience, Verdict
 from executor.processes.rank_environment import Place
 from executor.processes.rank_process import failed
 from executor.processes.status_board import NEW_ROW, RankStatus, read_row
 from executor.processes.system_processes import out_of_memory_kills
-from executor.sightings import Bench, Heartbeats, Judgement, Sighting, judgement, own_failure
+from executor.watchdog.heartbeats import Bench, Heartbeats, Judgement, Sighting, judgement, own_failure
+from executor.watchdog.rendezvous import LOST, Meeting
+from executor.watchdog.watched_process import GuardedProcess, launcher_of
 
 __all__ = ["guarded"]
 

@@ -11,7 +11,7 @@ import msgspec
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # its stubs hide them
 
 from executor.processes.rank_environment import Place
-from executor.sightings import Judgement, Sighting
+from executor.watchdog.heartbeats import Judgement, Sighting
 
 __all__ = ["LOST", "Meeting"]
 
