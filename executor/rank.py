@@ -13,9 +13,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from executor.clocks import clock_offset_s
-from executor.measurement import MEASUREMENT, WARM_UP, Measurement, join
-from executor.memory_meter import AllocationMeter
+from executor.measurement.clocks import clock_offset_s
+from executor.measurement.measured_run import MEASUREMENT, WARM_UP, Measurement, join
+from executor.measurement.memory_meter import AllocationMeter
 from executor.processes.launch import threads_of
 from executor.processes.rank_environment import Place, local_ranks
 from executor.processes.rank_process import process_group, serve
@@ -28,7 +28,7 @@ from hwprofiles.errors import ConfigError
 from planner.lowering.program import Program
 
 if TYPE_CHECKING:
-    from executor.resume import Checkpoints
+    from executor.checkpoints.resume import Checkpoints
 
 __all__ = ["MEASUREMENT", "main", "run_rank"]
 
@@ -132,7 +132,7 @@ def _train(
 def _checkpoints(options: RunOptions, program: Program) -> "Checkpoints | None":
     if not options.checkpoint:
         return None
-    from executor.resume import Checkpoints  # torch's part of it takes a second to load
+    from executor.checkpoints.resume import Checkpoints  # torch's part of it takes a second to load
 
     return Checkpoints(options, program.graph)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from executor.measurement import MEASUREMENT, Measurement, read_measurement
+from executor.measurement.measured_run import MEASUREMENT, Measurement, read_measurement
 from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
 from executor.processes.status_board import RankRow
 from executor.processes.status_progress import Progress, loss_of, reporter

@@ -159,7 +159,7 @@ class _Report:
     @contextmanager
     def files(self) -> Iterator[Mapping[str, Path]]:
         """Open what will be written, by its name in the folder, before the long work begins."""
-        from executor.measurement import MEASUREMENT
+        from executor.measurement.measured_run import MEASUREMENT
 
         wanted = {"trace": self.trace} if self.trace else {}
         if self.out:
@@ -169,7 +169,7 @@ class _Report:
 
     def write(self, run: "Run", options: "RunOptions", files: Mapping[str, Path]) -> dict[str, Any]:
         """Write the files; returns what ``show`` prints."""
-        from executor.measurement import MEASUREMENT
+        from executor.measurement.measured_run import MEASUREMENT
 
         measured, values = run.measurement, _values(run, options)
         if self.trace:
@@ -222,7 +222,7 @@ def _values(run: "Run", options: "RunOptions") -> dict[str, Any]:
 
 def _memory(run: "Run", options: "RunOptions") -> dict[str, Any]:
     """What each rank allocated at its peak, by kind, and what was predicted."""
-    from executor.memory_meter import ALLOCATED
+    from executor.measurement.memory_meter import ALLOCATED
     from executor.runtime.predicted_memory import predicted_bytes
 
     rows = run.measurement.allocated_bytes.tolist()

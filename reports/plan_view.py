@@ -45,7 +45,7 @@ class PlanView:
         Raises:
             ConfigError: ``path`` is no measurement, or one of another program.
         """
-        from executor.measurement import read_measurement
+        from executor.measurement.measured_run import read_measurement
 
         try:
             measurement = read_measurement(path)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from executor.accuracy.question import FLOAT32, Question
-from executor.confidence import CONFIDENCE
+from executor.measurement.confidence import CONFIDENCE
 from hwprofiles.errors import ConfigError
 
 __all__ = ["Compared", "Interval", "Result", "Training", "mean_interval"]

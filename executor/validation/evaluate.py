@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from executor.measurement import WARM_UP, Measurement
+from executor.measurement.measured_run import WARM_UP, Measurement
 from executor.validation.result import StrategyValidation
 from executor.validation.spread import median_interval
 from planner.lowering.program import KINDS, Program

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from executor.clocks import clock_offset_s
-from executor.measurement import WARM_UP, Measurement, join
+from executor.measurement.clocks import clock_offset_s
+from executor.measurement.measured_run import WARM_UP, Measurement, join
 from executor.probe.coding import CodingProbe, CodingRow
 from executor.probe.device import device_name
 from executor.probe.rows import ProbeRow, over_ranks

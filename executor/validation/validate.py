@@ -12,7 +12,7 @@ from typing import TypedDict
 import torch
 
 from executor.lab.wiring import lab_cluster
-from executor.measurement import Measurement, read_measurement
+from executor.measurement.measured_run import Measurement, read_measurement
 from executor.probe.probe import probe
 from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
 from executor.processes.status_board import RankRow

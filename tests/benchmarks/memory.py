@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "planner"))
 from plans import cluster_of
 from ranks import Ranks, options
 
-from executor.memory_meter import MemoryMeter
+from executor.measurement.memory_meter import MemoryMeter
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.predicted_memory import keeping_of

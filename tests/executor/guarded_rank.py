@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from executor.checkpoint import _Writer
+from executor.checkpoints.checkpoint import _Writer
 from executor.communication.reduction import Reducer
 from executor.processes.diagnosis import Patience
 from executor.processes.status_board import RankState

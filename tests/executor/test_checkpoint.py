@@ -18,7 +18,7 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.checkpoint import Part, load_checkpoint, model_identity, save_checkpoint
+from executor.checkpoints.checkpoint import Part, load_checkpoint, model_identity, save_checkpoint
 from executor.runtime.boxes import Box, whole_box
 from hwprofiles.errors import ConfigError
 from planner.models.builder import ModelBuilder
@@ -27,7 +27,7 @@ from planner.models.registry import load_model
 pytestmark = pytest.mark.timeout(120)
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["executor.checkpoint"])
+CONTEXT.set_forkserver_preload(["executor.checkpoints.checkpoint"])
 IDENTITY = {"model_identity": "abc", "dtype": "float64", "optimizer": "sgd"}
 
 

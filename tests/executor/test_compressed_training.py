@@ -13,7 +13,7 @@ from undivided import first_parameters
 from executor.communication.bucketed_sync import JoinedExchange
 from executor.compression.registry import data_type
 from executor.data.load import load_data
-from executor.measurement import join
+from executor.measurement.measured_run import join
 from executor.program.rank_program import RankProgram, messages_of
 from executor.program.recorder import Recorder
 from executor.runtime.boxes import whole_box

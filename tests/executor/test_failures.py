@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import torch
 
+from executor.checkpoints.resume import Checkpoints
 from executor.data.load import load_data
 from executor.processes.supervisor import RankFailure
-from executor.resume import Checkpoints
 from executor.run import run
 from executor.runtime.boxes import whole_box
 from executor.runtime.run_options import RunOptions

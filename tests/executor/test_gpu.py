@@ -11,7 +11,7 @@ from plans import cluster_of, inception_module, program_of
 from ranks import options
 from test_training import dense_block, small_alexnet, small_vgg
 
-from executor.measurement import join
+from executor.measurement.measured_run import join
 from executor.processes.rank_environment import free_port
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice, CudaDevice, device_of

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from torch.distributed import TCPStore
 
+from executor.checkpoints.resume import Checkpoints
 from executor.processes.rank_environment import free_port, local_environment
-from executor.resume import Checkpoints
 from executor.runtime.run_options import RunOptions
 from executor.runtime.runnable_plans import program_of
 from executor.watchdog.watched_process import launcher_of

@@ -7,7 +7,7 @@ import torch
 from plans import cluster_of
 from ranks import options, pool_of
 
-from executor.memory_meter import ALLOCATED, AllocationMeter, MemoryMeter
+from executor.measurement.memory_meter import ALLOCATED, AllocationMeter, MemoryMeter
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec

@@ -7,7 +7,7 @@ import pytest
 from plans import inception_module, program_of, star
 from ranks import Ranks, options, slices_of, train, whole
 
-from executor.measurement import WARM_UP, join
+from executor.measurement.measured_run import WARM_UP, join
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.training.session import open_session

@@ -9,8 +9,8 @@ from ranks import options, pool_of, train, whole
 from reducing import random_reducing_strategy
 from undivided import undivided_run, wide
 
+from executor.checkpoints.resume import Checkpoints
 from executor.processes.status_board import own_status
-from executor.resume import Checkpoints
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
 from executor.training.session import open_session

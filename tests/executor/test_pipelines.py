@@ -12,7 +12,7 @@ from ranks import options, pool_of, train, trained_to
 from undivided import Undivided, first_parameters, undivided_run, wide
 
 from executor.data.load import load_data
-from executor.measurement import join
+from executor.measurement.measured_run import join
 from executor.runtime.boxes import whole_box
 from executor.runtime.optimizers import OptimizerSpec
 from planner.cost.cost_model import CostModel

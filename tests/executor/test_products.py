@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from executor.layers.base import Step
 from executor.layers.factory import part_layer
 from executor.layers.kernels.products import product_of
-from executor.memory_meter import MemoryMeter
+from executor.measurement.memory_meter import MemoryMeter
 from planner.memory.cpu_backend import GradientForm, Taps, gradient_forms, scratch_numbers
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import ConfigSpace

@@ -6,8 +6,8 @@ import torch
 from plans import cluster_of, program_of, random_strategy
 from ranks import options, pool_of, slices_of, train, whole
 
+from executor.checkpoints.resume import Checkpoints
 from executor.processes.status_board import own_status
-from executor.resume import Checkpoints
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
 from executor.runtime.run_options import RunOptions

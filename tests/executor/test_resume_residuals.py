@@ -5,8 +5,8 @@ import pytest
 from plans import star
 from ranks import options, pool_of
 
+from executor.checkpoints.resume import Checkpoints
 from executor.processes.status_board import own_status
-from executor.resume import Checkpoints
 from executor.runtime.devices import CpuDevice
 from executor.training.session import open_session
 from planner.compression.settings import PLAIN, Compressed

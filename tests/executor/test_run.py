@@ -14,7 +14,7 @@ import pytest
 import torch
 from ranks import Ranks, options, train
 
-from executor.measurement import Measurement
+from executor.measurement.measured_run import Measurement
 from executor.processes.status_board import RankState
 from executor.processes.status_progress import reporter
 from executor.run import LEAST_STALL_S, _label, default_stall_s, run

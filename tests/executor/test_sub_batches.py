@@ -13,7 +13,7 @@ from torch.nn import functional
 from undivided import first_parameters, undivided_run, wide
 
 from executor.data.load import load_data
-from executor.measurement import join
+from executor.measurement.measured_run import join
 from executor.runtime.boxes import whole_box
 from executor.runtime.optimizers import OptimizerSpec
 from executor.runtime.positional_random import key_of, uniform

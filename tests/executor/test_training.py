@@ -8,7 +8,7 @@ from plans import cluster_of, inception_module, program_of, random_strategy, res
 from ranks import options, pool_of, train, whole
 from undivided import undivided_run, wide
 
-from executor.measurement import join
+from executor.measurement.measured_run import join
 from executor.runtime.optimizers import OptimizerSpec
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from page_kinds import small_view
 
-from executor.measurement import Measurement
+from executor.measurement.measured_run import Measurement
 from hwprofiles.errors import ConfigError
 from reports.timeline_page import timeline_html
 

@@ -9,7 +9,14 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from executor.checkpoint import Part, latest_step, load_checkpoint, model_identity, save_checkpoint, saved_sizes
+from executor.checkpoints.checkpoint import (
+    Part,
+    latest_step,
+    load_checkpoint,
+    model_identity,
+    save_checkpoint,
+    saved_sizes,
+)
 from executor.runtime.boxes import Box
 from executor.runtime.run_options import RunOptions
 from executor.training.session import Session

@@ -1,0 +1,1 @@
+"""What runs measure: tasks of all ranks on one clock, allocations, confidence."""
