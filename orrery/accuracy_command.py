@@ -11,7 +11,7 @@ from orrery.progress import progress_bar
 from orrery.views import print_rich
 
 if TYPE_CHECKING:
-    from executor.accuracy.result import Result
+    from executor.accuracy.accuracy_result import Result
 
 __all__ = ["accuracy"]
 
@@ -42,8 +42,8 @@ def accuracy(
     from executor.runtime.requirements import check_torch
 
     check_torch("accuracy")
-    from executor.accuracy.question import Question
-    from executor.accuracy.study import accuracy_study
+    from executor.accuracy.accuracy_request import Question
+    from executor.accuracy.accuracy_study import accuracy_study
     from executor.runtime.optimizer_spec import OptimizerSpec
     from reports.accuracy_page import write_accuracy_page
     from studies.eight_bit.lists import type_list

@@ -11,8 +11,8 @@ from orrery.progress import progress_bar
 from orrery.views import print_pairs, print_table
 
 if TYPE_CHECKING:
-    from executor.probe.probe import Probed
-    from executor.probe.rows import Samples
+    from executor.probe.measured_rows import Samples
+    from executor.probe.probe_run import Probed
 
 __all__ = ["probe"]
 
@@ -41,8 +41,8 @@ def probe(
     from executor.runtime.requirements import check_torch
 
     check_torch("probe")
-    from executor.probe.coding import CODED_TYPES
-    from executor.probe.probe import probe as probe_machine
+    from executor.probe.codec_probe import CODED_TYPES
+    from executor.probe.probe_run import probe as probe_machine
     from planner.parallel.degrees import split_list
     from studies.eight_bit.lists import type_list
 

@@ -18,7 +18,7 @@ from orrery.views import print_pairs
 if TYPE_CHECKING:
     from executor.processes.rank_environment import Place
     from executor.processes.status_board import RankStatus
-    from executor.run import Run
+    from executor.run.plan_run import Run
     from executor.runtime.run_options import RunOptions
 
 __all__ = ["run"]
@@ -100,7 +100,7 @@ def run(
 
 def _run_here(options: "RunOptions", report: "_Report", *, processes: int | None, stall_s: float | None) -> None:
     """Start the ranks on this machine, and watch over them."""
-    from executor.run import run
+    from executor.run.plan_run import run
 
     with report.files() as files, progress_bar("starting") as progress:
         ran = run(options, processes=processes, stall_s=stall_s, progress=progress)
@@ -113,8 +113,8 @@ def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None)
     from executor.processes.diagnosis import Patience
     from executor.processes.rank_process import serve
     from executor.processes.status_board import RankState
-    from executor.rank import run_rank
-    from executor.run import Run, default_stall_s
+    from executor.run.plan_run import Run, default_stall_s
+    from executor.run.run_rank import run_rank
     from executor.runtime.runnable_plans import check_program, program_of
     from executor.watchdog.rank_watchdog import guarded
     from planner.plan.plan_file import load_plan

@@ -13,9 +13,9 @@ from orrery.progress import progress_bar
 from orrery.views import print_table
 
 if TYPE_CHECKING:
-    from executor.lab.network import Hosts
+    from executor.lab.namespaces import Hosts
     from executor.runtime.run_options import RunOptions
-    from executor.validation.result import Validation
+    from executor.validation.validation_result import Validation
 
 __all__ = ["validate"]
 
@@ -76,7 +76,7 @@ def validate(
     check_torch("validate")
     options = _run_options(stand_in_compute, stand_in_codes, device=device, threads=threads, seed=seed)
     ranks = _ranks(processes, lab=lab, cluster=cluster)
-    from executor.validation.validate import validate as validate_strategies
+    from executor.validation.validation_run import validate as validate_strategies
     from planner.parallel.degrees import split_list
     from reports.validation_page import write_validation_page
     from studies.eight_bit.lists import type_list

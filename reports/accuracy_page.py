@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from executor.accuracy.question import FLOAT32
-from executor.accuracy.result import Result
+from executor.accuracy.accuracy_request import FLOAT32
+from executor.accuracy.accuracy_result import Result
 from reports.accuracy_tables import MODES, difference_text, headline, interval_text, remarks
 from reports.page_file import write_page
 from reports.page_template import rendered

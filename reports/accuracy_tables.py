@@ -3,8 +3,8 @@
 from rich.table import Table
 from rich.text import Text
 
-from executor.accuracy.question import FLOAT32
-from executor.accuracy.result import Compared, Interval, Result
+from executor.accuracy.accuracy_request import FLOAT32
+from executor.accuracy.accuracy_result import Compared, Interval, Result
 
 __all__ = ["MODES", "accuracy_table", "difference_text", "headline", "interval_text", "remarks"]
 

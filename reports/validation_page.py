@@ -15,7 +15,7 @@ from reports.timeline_rows import pack_timeline, side_by_side
 from reports.units import byte_unit, plain_unit, time_unit
 
 if TYPE_CHECKING:
-    from executor.validation.result import StrategyValidation, Validation
+    from executor.validation.validation_result import StrategyValidation, Validation
 
 __all__ = ["validation_headline", "validation_html", "write_validation_page"]
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.data.base import Expected
+from executor.data.dataset import Expected
 from executor.runtime.boxes import Box
 from hwprofiles.errors import ConfigError
 

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.data.base import PURPOSE, Expected
+from executor.data.dataset import PURPOSE, Expected
 from executor.runtime.boxes import Box
 from executor.runtime.positional_random import key_of, uniform
 

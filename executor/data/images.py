@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.data.base import Expected, Shuffled, Source
+from executor.data.dataset import Expected, Shuffled, Source
 from executor.runtime.boxes import Box
 from hwprofiles.errors import ConfigError
 

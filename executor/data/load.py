@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from executor.data.arrays import ArraySource, open_npy, open_npz
-from executor.data.base import Dataset, Expected, Shuffled, Source
+from executor.data.dataset import Dataset, Expected, Shuffled, Source
 from executor.data.generated import Endless, Repeated
 from executor.data.images import ImageSource, Prefetching
 from hwprofiles.errors import ConfigError

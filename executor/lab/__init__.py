@@ -2,7 +2,7 @@
 
 from executor.lab.commands import LabStatus, down, status, up
 from executor.lab.inside import is_inside, lab_hosts, run_inside
-from executor.lab.network import Hosts
+from executor.lab.namespaces import Hosts
 from executor.lab.tools import require_lab
 from executor.lab.wiring import lab_cluster
 

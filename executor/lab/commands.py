@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from executor.lab.network import Hosts, make_network, members, processes, remove_network
+from executor.lab.namespaces import Hosts, make_network, members, processes, remove_network
 from executor.lab.wiring import wiring_of
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from executor.lab.network import Hosts, temporary_network
+from executor.lab.namespaces import Hosts, temporary_network
 from executor.lab.tools import UNSHARE, call, require_lab, tool
 from executor.lab.wiring import wiring_of
 from hwprofiles.devices.device_graph import DeviceGraph

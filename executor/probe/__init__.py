@@ -4,14 +4,14 @@ For use inside an open process group, between training iterations, there are ``L
 ``over_ranks``, ``measure_device``, ``measure_links`` and ``write_profile``; ``probe`` starts processes of its own.
 """
 
-from executor.probe.coding import CODED_TYPES, CodingProbe, CodingRow
-from executor.probe.device import DeviceFacts, measure_device
-from executor.probe.layers import LayerProbe
-from executor.probe.links import Links, measure_links
-from executor.probe.parts import ProbePart, parts_of, strategy_parts
-from executor.probe.probe import Probed, probe
-from executor.probe.profile import write_profile
-from executor.probe.rows import ProbeRow, Samples, over_ranks
+from executor.probe.codec_probe import CODED_TYPES, CodingProbe, CodingRow
+from executor.probe.device_probe import DeviceFacts, measure_device
+from executor.probe.layer_probe import LayerProbe
+from executor.probe.link_probe import Links, measure_links
+from executor.probe.measured_rows import ProbeRow, Samples, over_ranks
+from executor.probe.parts_to_measure import ProbePart, parts_of, strategy_parts
+from executor.probe.probe_run import Probed, probe
+from executor.probe.probed_profile import write_profile
 
 __all__ = [
     "CODED_TYPES",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from executor.data.base import Dataset
+from executor.data.dataset import Dataset
 from executor.data.load import load_data
 from executor.layers.base import PartLayer, Step
 from executor.layers.factory import part_layer

@@ -9,7 +9,7 @@ from executor.communication.bucketed_sync import JoinedExchange
 from executor.communication.gradient_sync import GradientExchange
 from executor.communication.ordered_sync import OrderedExchange
 from executor.communication.transport import transport_of
-from executor.data.base import Dataset
+from executor.data.dataset import Dataset
 from executor.data.load import load_data
 from executor.layers.base import PartLayer, Place
 from executor.layers.factory import parameter_box, part_layer

@@ -13,7 +13,7 @@ from executor.communication.gradient_sync import GradientExchange
 from executor.communication.received_regions import Arrivals
 from executor.communication.reduction import Reducer
 from executor.communication.transport import Transport
-from executor.data.base import Dataset
+from executor.data.dataset import Dataset
 from executor.layers.base import NOWHERE, PartLayer, Step
 from executor.processes.status_board import RankState, RankStatus
 from executor.program.buckets import Chain, chains_of

@@ -7,8 +7,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from executor.measurement.measured_run import WARM_UP, Measurement
-from executor.validation.result import StrategyValidation
 from executor.validation.spread import median_interval
+from executor.validation.validation_result import StrategyValidation
 from planner.lowering.program import KINDS, Program
 from planner.simulation.program_replay import replay, timeline_rows
 from simulator.timelines.timeline import union

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from executor.probe.layers import LayerProbe
-from executor.probe.parts import ProbePart, parts_of, tensor_bytes
-from executor.probe.rows import ProbeRow
+from executor.probe.layer_probe import LayerProbe
+from executor.probe.measured_rows import ProbeRow
+from executor.probe.parts_to_measure import ProbePart, parts_of, tensor_bytes
 from executor.processes.status_board import RankState, RankStatus
 from executor.runtime.devices import Device
 from executor.runtime.optimizer_spec import OptimizerSpec

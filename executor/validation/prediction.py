@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from executor.probe.coding import CodingRow
-from executor.probe.profile import write_with_coding
-from executor.probe.rows import ProbeRow
+from executor.probe.codec_probe import CodingRow
+from executor.probe.measured_rows import ProbeRow
+from executor.probe.probed_profile import write_with_coding
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.lowering.program import KINDS, Program
 from planner.parallel.regions import held

@@ -11,7 +11,7 @@ from reports.palette import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours
 from reports.units import time_unit
 
 if TYPE_CHECKING:
-    from executor.validation.result import StrategyValidation, Validation
+    from executor.validation.validation_result import StrategyValidation, Validation
 
 __all__ = ["measured_ladder_figure", "task_figure", "validation_figure"]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from executor.lab.inside import is_inside, lab_hosts, run_inside
 from executor.runtime.run_options import RunOptions
-from executor.validation.validate import validate
+from executor.validation.validation_run import validate
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
 LAB = "lab-4"

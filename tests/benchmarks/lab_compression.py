@@ -15,7 +15,7 @@ from pathlib import Path
 
 from executor.lab.inside import is_inside, lab_hosts, run_inside
 from executor.runtime.run_options import RunOptions
-from executor.validation.validate import validate
+from executor.validation.validation_run import validate
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
 

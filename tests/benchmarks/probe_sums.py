@@ -16,9 +16,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from executor.probe.layers import LayerProbe
-from executor.probe.parts import parts_of
-from executor.probe.rows import Samples
+from executor.probe.layer_probe import LayerProbe
+from executor.probe.measured_rows import Samples
+from executor.probe.parts_to_measure import parts_of
 from executor.processes.launch import KEPT_MEMORY
 from executor.processes.rank_environment import free_port
 from executor.processes.status_board import own_status

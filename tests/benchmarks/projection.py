@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from executor.lab.inside import is_inside, lab_hosts, run_inside
-from executor.probe.probe import probe
+from executor.probe.probe_run import probe
 from executor.runtime.run_options import RunOptions
-from executor.validation.validate import validate
+from executor.validation.validation_run import validate
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
 SERIAL = "data=1"

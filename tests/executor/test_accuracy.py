@@ -9,9 +9,9 @@ import torch
 from test_idx import write_mnist
 from undivided import Undivided, first_parameters
 
+from executor.accuracy.accuracy_request import Question
+from executor.accuracy.accuracy_result import Result, Training, mean_interval
 from executor.accuracy.held_out import HeldOut
-from executor.accuracy.question import Question
-from executor.accuracy.result import Result, Training, mean_interval
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.errors import run

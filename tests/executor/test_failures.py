@@ -19,7 +19,7 @@ import torch
 from executor.checkpoints.resume import Checkpoints
 from executor.data.load import load_data
 from executor.processes.supervisor import RankFailure
-from executor.run import run
+from executor.run.plan_run import run
 from executor.runtime.boxes import whole_box
 from executor.runtime.run_options import RunOptions
 from executor.runtime.runnable_plans import program_of
@@ -119,7 +119,7 @@ def stop(pid):
 
 STARVED = """
 import resource, sys
-from executor.rank import main
+from executor.run.run_rank import main
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**31,) * 2)
 main(sys.argv[1:])

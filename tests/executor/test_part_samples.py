@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from executor.probe.parts import parts_of
-from executor.probe.rows import ProbeRow, Samples
+from executor.probe.measured_rows import ProbeRow, Samples
+from executor.probe.parts_to_measure import parts_of
 from executor.processes.status_board import RankState
 from executor.runtime.devices import CpuDevice
 from executor.runtime.run_options import RunOptions

@@ -2,8 +2,8 @@
 
 import pytest
 
-from executor.probe.parts import divided_parts, measured_names, strategy_parts
-from executor.probe.probe import probe
+from executor.probe.parts_to_measure import divided_parts, measured_names, strategy_parts
+from executor.probe.probe_run import probe
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec

@@ -9,11 +9,11 @@ from plans import inception_module, random_strategy, residual_block, star
 
 from executor.layers.base import PartLayer
 from executor.layers.convolution import ConvolutionPart
-from executor.probe.device import DeviceFacts
-from executor.probe.layers import LayerProbe
-from executor.probe.parts import added_slots, divided_parts, parts_of, portions, rounds_of, strategy_parts
-from executor.probe.profile import write_profile
-from executor.probe.rows import ProbeRow, Samples, over_ranks
+from executor.probe.device_probe import DeviceFacts
+from executor.probe.layer_probe import LayerProbe
+from executor.probe.measured_rows import ProbeRow, Samples, over_ranks
+from executor.probe.parts_to_measure import added_slots, divided_parts, parts_of, portions, rounds_of, strategy_parts
+from executor.probe.probed_profile import write_profile
 from executor.runtime.devices import CpuDevice
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError

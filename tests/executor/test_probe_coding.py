@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_probe import FACTS, Ticking
 
-from executor.probe.coding import CODED_TYPES, CodingProbe, CodingRow, speed_of
-from executor.probe.probe import probe
-from executor.probe.profile import write_profile
-from executor.probe.rows import Samples, over_ranks
+from executor.probe.codec_probe import CODED_TYPES, CodingProbe, CodingRow, speed_of
+from executor.probe.measured_rows import Samples, over_ranks
+from executor.probe.probe_run import probe
+from executor.probe.probed_profile import write_profile
 from executor.runtime.devices import CpuDevice
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.compute_profile import CodingSpeed

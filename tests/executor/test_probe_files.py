@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_probe import FACTS
 
-from executor.probe.cluster import cluster_content, fitted, topology_content, write_cluster
-from executor.probe.links import MESSAGE_BYTES, Links, MessageRow, OverheadRow
-from executor.probe.probe import probe
-from executor.probe.rows import Samples
+from executor.probe.link_probe import MESSAGE_BYTES, Links, MessageRow, OverheadRow
+from executor.probe.measured_rows import Samples
+from executor.probe.probe_run import probe
+from executor.probe.probed_cluster import cluster_content, fitted, topology_content, write_cluster
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.catalogue.topology_table import read_topo
 from hwprofiles.compute.profile_file import load_profile

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from executor.probe.probe import probe
+from executor.probe.probe_run import probe
 from executor.processes.rank_environment import held_port, local_environment
 from executor.processes.status_board import RankState, StatusBoard
 from executor.processes.supervisor import RankFailure, supervise
-from executor.validation.validate import validate
+from executor.validation.validation_run import validate
 
 pytestmark = pytest.mark.timeout(120)
 

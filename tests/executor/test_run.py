@@ -17,7 +17,7 @@ from ranks import Ranks, options, train
 from executor.measurement.measured_run import Measurement
 from executor.processes.status_board import RankState
 from executor.processes.status_progress import reporter
-from executor.run import LEAST_STALL_S, _label, default_stall_s, run
+from executor.run.plan_run import LEAST_STALL_S, _label, default_stall_s, run
 from executor.runtime.run_options import RunOptions
 from executor.runtime.runnable_plans import program_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -219,7 +219,10 @@ def test_overlap_changes_no_bit(tmp_path, strategy):
 
 @pytest.mark.parametrize(
     ("module", "heavy"),
-    [("executor.run", ["torch", "pandas"]), ("executor.rank", ["pandas", "numba", "scipy", "pydantic"])],
+    [
+        ("executor.run.plan_run", ["torch", "pandas"]),
+        ("executor.run.run_rank", ["pandas", "numba", "scipy", "pydantic"]),
+    ],
 )
 def test_start_loads_nothing_that_it_does_not_need(module, heavy):
     """Each would add up to a second to the start: torch and tables to the parent, the planner to every rank."""

@@ -12,11 +12,11 @@ from scipy.stats import spearmanr
 
 from executor.lab.inside import is_inside
 from executor.lab.tools import require_lab
-from executor.probe.device import device_name
+from executor.probe.device_probe import device_name
 from executor.runtime.devices import CpuDevice
 from executor.runtime.run_options import RunOptions
-from executor.validation.result import Validation, relative_error
-from executor.validation.validate import validate
+from executor.validation.validation_result import Validation, relative_error
+from executor.validation.validation_run import validate
 from executor.validation.variants import variants_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
@@ -191,7 +191,7 @@ def test_a_lab_has_no_gpus(monkeypatch):
         asked["device"] = spec.run.device
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("executor.validation.validate._measured", measured)
+    monkeypatch.setattr("executor.validation.validation_run._measured", measured)
     with pytest.raises(KeyboardInterrupt):
         validate("lenet5", batch=8, strategies=["data"], processes=2, cluster=CLUSTER, hosts=_Nowhere())
     assert asked == {"device": "cpu"}
@@ -204,7 +204,7 @@ def test_the_command_writes_the_page_and_its_numbers(capsys, tmp_path, monkeypat
         asked.update(changes, model=model)
         return found
 
-    monkeypatch.setattr("executor.validation.validate.validate", answer)
+    monkeypatch.setattr("executor.validation.validation_run.validate", answer)
     words = ["lenet5", "--processes", "2", "--batch", "8", "--cluster", CLUSTER, "--strategies", "data, model,data"]
     words += ["--exchange-order", "ready, reuse"]
     assert run(app, ["validate", *words, "--rounds", "4", "--out", str(tmp_path), "--json", "--threads", "1"]) == 0

@@ -136,8 +136,8 @@ def _eight_bit_paper(folder):
 
 
 def _accuracy(folder):
-    from executor.accuracy.question import Question
-    from executor.accuracy.result import Result, Training
+    from executor.accuracy.accuracy_request import Question
+    from executor.accuracy.accuracy_result import Result, Training
     from reports.accuracy_page import accuracy_html
 
     question = Question(types=("dynamic-tree",), seeds=3, epochs=2)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from browsing import needs_chromium, on_a_phone
 
-from executor.accuracy.question import Question
-from executor.accuracy.result import Result, Training
+from executor.accuracy.accuracy_request import Question
+from executor.accuracy.accuracy_result import Result, Training
 from reports.accuracy_page import accuracy_html, write_accuracy_page
 from reports.accuracy_tables import accuracy_table, headline
 

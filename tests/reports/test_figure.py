@@ -8,7 +8,7 @@ from synthetic_comparison import make_comparison
 from test_validation_page import DEVICES, make_strategy
 
 import orrery
-from executor.validation.result import Validation
+from executor.validation.validation_result import Validation
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model

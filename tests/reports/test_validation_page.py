@@ -13,7 +13,7 @@ from browsing import asked_for, chromium, needs_chromium, opened_in
 from plotly.offline import get_plotlyjs
 from test_comparison_page import parse
 
-from executor.validation.result import StrategyValidation, Validation
+from executor.validation.validation_result import StrategyValidation, Validation
 from reports.validation_page import validation_headline, validation_html, write_validation_page
 
 DEVICES = ("host0/cpu", "host1/cpu")

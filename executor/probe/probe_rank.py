@@ -1,4 +1,4 @@
-"""One process of a probe: ``python -m executor.probe.rank REQUEST`` with its place in the environment."""
+"""One process of a probe: ``python -m executor.probe.probe_rank REQUEST`` with its place in the environment."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -9,12 +9,12 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-from executor.probe.coding import CodingProbe, CodingRow
-from executor.probe.device import DeviceFacts, measure_device
-from executor.probe.layers import LayerProbe
-from executor.probe.links import Links, machine, measure_links
-from executor.probe.request import ANSWER, Answer, Portion, Request, portions_of, read_request, write
-from executor.probe.rows import ProbeRow, over_ranks
+from executor.probe.codec_probe import CodingProbe, CodingRow
+from executor.probe.device_probe import DeviceFacts, measure_device
+from executor.probe.layer_probe import LayerProbe
+from executor.probe.link_probe import Links, machine, measure_links
+from executor.probe.measured_rows import ProbeRow, over_ranks
+from executor.probe.probe_request import ANSWER, Answer, Portion, Request, portions_of, read_request, write
 from executor.processes.launch import threads_of
 from executor.processes.rank_environment import Place, local_ranks
 from executor.processes.rank_process import process_group, serve

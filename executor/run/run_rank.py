@@ -1,4 +1,4 @@
-"""One process of a run: ``python -m executor.rank OPTIONS PROGRAM`` with its place in the environment."""
+"""One process of a run: ``python -m executor.run.run_rank OPTIONS PROGRAM`` with its place in the environment."""
 
 import hashlib
 import pickle

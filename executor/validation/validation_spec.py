@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from executor.probe.coding import CodingRow
-from executor.probe.rows import ProbeRow
+from executor.probe.codec_probe import CodingRow
+from executor.probe.measured_rows import ProbeRow
 from executor.runtime.run_options import RunOptions
 from hwprofiles.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""One process of a study: ``python -m executor.accuracy.rank JOB OUT`` with its place in the environment.
+"""One process of a study: ``python -m executor.accuracy.accuracy_rank JOB OUT`` with its place in the environment.
 
 Processes start once and train every case with every seed, one after another.
 """
@@ -13,10 +13,10 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
+from executor.accuracy.accuracy_job import Job
+from executor.accuracy.accuracy_request import Case
+from executor.accuracy.accuracy_result import Training
 from executor.accuracy.held_out import HeldOut, whole_parameters
-from executor.accuracy.job import Job
-from executor.accuracy.question import Case
-from executor.accuracy.result import Training
 from executor.processes.launch import threads_of
 from executor.processes.rank_environment import Place
 from executor.processes.rank_process import process_group, serve

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from executor.communication.connections import Connections, Post, connections_for
-from executor.probe.rows import Samples
+from executor.probe.measured_rows import Samples
 from executor.runtime.devices import Device
 
 __all__ = [

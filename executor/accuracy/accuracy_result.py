@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from executor.accuracy.question import FLOAT32, Question
+from executor.accuracy.accuracy_request import FLOAT32, Question
 from executor.measurement.confidence import CONFIDENCE
 from hwprofiles.errors import ConfigError
 

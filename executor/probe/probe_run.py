@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.probe.cluster import cluster_content, gpu_topology, topology_content, write_cluster
-from executor.probe.coding import CODED_TYPES
-from executor.probe.profile import write_profile
-from executor.probe.request import ANSWER, Answer, Portion, Request, portions_of, read_answer, write
+from executor.probe.codec_probe import CODED_TYPES
+from executor.probe.probe_request import ANSWER, Answer, Portion, Request, portions_of, read_answer, write
+from executor.probe.probed_cluster import cluster_content, gpu_topology, topology_content, write_cluster
+from executor.probe.probed_profile import write_profile
 from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
 from executor.processes.status_board import RankRow
 from executor.processes.status_progress import Progress, reporter
@@ -97,7 +97,7 @@ def _answer(
     with scratch_folder() as folder:
         write(request, folder / "request.json")
         launch(
-            "executor.probe.rank",
+            "executor.probe.probe_rank",
             [str(folder / "request.json")],
             processes=request.processes,
             threads=request.threads,

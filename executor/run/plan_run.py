@@ -91,7 +91,7 @@ def run(
         lowered = folder / "program.pickle"
         lowered.write_bytes(pickle.dumps((program, plan.batch_norm == "reduced")))
         launch(
-            "executor.rank",
+            "executor.run.run_rank",
             [str(written), str(lowered)],
             processes=processes,
             threads=threads,

@@ -4,11 +4,11 @@ import pickle
 
 import numpy as np
 
-from executor.accuracy.job import job_of
-from executor.accuracy.question import Question
-from executor.accuracy.result import Result, mean_interval
-from executor.accuracy.samples import read_samples
-from executor.data.base import Expected
+from executor.accuracy.accuracy_job import job_of
+from executor.accuracy.accuracy_request import Question
+from executor.accuracy.accuracy_result import Result, mean_interval
+from executor.accuracy.accuracy_samples import read_samples
+from executor.data.dataset import Expected
 from executor.processes.launch import launch, scratch_folder, threads_of
 from executor.processes.status_progress import Progress, loss_of, reporter
 from planner.models.registry import load_model
@@ -39,7 +39,7 @@ def accuracy_study(question: Question, *, progress: Progress = None) -> Result:
         told.write_bytes(pickle.dumps(job))
         steps = len(job.programs) * question.seeds * question.epochs * job.steps_per_epoch
         launch(
-            "executor.accuracy.rank",
+            "executor.accuracy.accuracy_rank",
             [str(told), str(answer)],
             processes=question.processes,
             threads=threads_of(0, question.processes),

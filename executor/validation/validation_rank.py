@@ -1,4 +1,4 @@
-"""One process of a validation: ``python -m executor.validation.rank SPEC`` with its place in the environment.
+"""One process of a validation: ``python -m executor.validation.validation_rank SPEC`` with its place in the environment.
 
 All plans take turns within one process group, so that whatever changes with time, such as the clock of the
 processor, meets all of them alike.  The receives of a plan are posted ahead, and tags are numbers of tasks: so one
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from executor.measurement.clocks import clock_offset_s
 from executor.measurement.measured_run import WARM_UP, Measurement, join
-from executor.probe.coding import CodingProbe, CodingRow
-from executor.probe.device import device_name
-from executor.probe.rows import ProbeRow, over_ranks
+from executor.probe.codec_probe import CodingProbe, CodingRow
+from executor.probe.device_probe import device_name
+from executor.probe.measured_rows import ProbeRow, over_ranks
 from executor.processes.launch import threads_of
 from executor.processes.rank_environment import Place, local_ranks
 from executor.processes.rank_process import process_group, serve
@@ -30,7 +30,8 @@ from executor.program.recorder import Measured
 from executor.runtime.devices import Device, device_of
 from executor.training.session import open_session
 from executor.validation.part_samples import PartSamples
-from executor.validation.spec import (
+from executor.validation.spread import median_spread
+from executor.validation.validation_spec import (
     PlanSamples,
     Spec,
     measurement_path,
@@ -39,7 +40,6 @@ from executor.validation.spec import (
     write_place,
     write_samples,
 )
-from executor.validation.spread import median_spread
 from planner.lowering.program import Program
 
 __all__ = ["main"]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from executor.probe.coding import CODED_TYPES, CodingRow
-from executor.probe.device import DeviceFacts
-from executor.probe.links import Links
-from executor.probe.parts import ProbePart, divided_parts, portions
-from executor.probe.rows import ProbeRow
+from executor.probe.codec_probe import CODED_TYPES, CodingRow
+from executor.probe.device_probe import DeviceFacts
+from executor.probe.link_probe import Links
+from executor.probe.measured_rows import ProbeRow
+from executor.probe.parts_to_measure import ProbePart, divided_parts, portions
 from hwprofiles.errors import ConfigError
 from planner.compression.data_types import compression
 from planner.graph.computation_graph import ComputationGraph

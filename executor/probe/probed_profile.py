@@ -8,9 +8,9 @@ import numba
 import numpy as np
 import yaml
 
-from executor.probe.coding import CodingRow, speeds_of
-from executor.probe.device import DeviceFacts
-from executor.probe.rows import ProbeRow
+from executor.probe.codec_probe import CodingRow, speeds_of
+from executor.probe.device_probe import DeviceFacts
+from executor.probe.measured_rows import ProbeRow
 from hwprofiles.compute.compute_profile import PROFILE_PHASES
 from hwprofiles.compute.profile_file import catalogue
 from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA

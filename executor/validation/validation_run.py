@@ -13,18 +13,18 @@ import torch
 
 from executor.lab.wiring import lab_cluster
 from executor.measurement.measured_run import Measurement, read_measurement
-from executor.probe.probe import probe
+from executor.probe.probe_run import probe
 from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
 from executor.processes.status_board import RankRow
 from executor.processes.status_progress import Progress
 from executor.program.buckets import longest_bytes
-from executor.run import default_stall_s
+from executor.run.plan_run import default_stall_s
 from executor.runtime.run_options import RunOptions
 from executor.runtime.runnable_plans import check_program
 from executor.validation.evaluate import evaluated
 from executor.validation.prediction import with_coding, with_samples
-from executor.validation.result import Validation
-from executor.validation.spec import (
+from executor.validation.validation_result import Validation
+from executor.validation.validation_spec import (
     Spec,
     check_bounds,
     measurement_path,
@@ -68,7 +68,7 @@ def validate(
             if None.
         hosts: Hosts of a lab, where the ranks run; here if None.
         run: How plans are run; its plan, steps, folder and ``join_bytes`` are not read.
-        rounds, turn_s, spread, budget_s: As for ``executor.validation.spec.Spec``.
+        rounds, turn_s, spread, budget_s: As for ``executor.validation.validation_spec.Spec``.
         exchange, compress_gradients, compress_activations, exchange_orders: As for
             ``executor.validation.variants.variants_of``.
         out: Folder in which a probed cluster is kept; made if missing.
@@ -98,7 +98,7 @@ def validate(
 
 
 class _Bounds(TypedDict):
-    """When it is enough, as ``executor.validation.spec.Spec`` says."""
+    """When it is enough, as ``executor.validation.validation_spec.Spec`` says."""
 
     rounds: int
     turn_s: float
@@ -266,7 +266,7 @@ def _measured(
     seen = _Seen(spec, programs, progress)
     write_spec(spec, folder / "spec.json")
     launch(
-        "executor.validation.rank", [str(folder / "spec.json")], processes=processes, threads=spec.run.threads,
+        "executor.validation.validation_rank", [str(folder / "spec.json")], processes=processes, threads=spec.run.threads,
         folder=folder, hosts=hosts, stall_s=stall_s, progress=seen.look, task_name=seen.task_name,
     )  # fmt: skip
     paths = {name: [measurement_path(spec, name, turn) for turn in range(spec.rounds)] for name in spec.plans}

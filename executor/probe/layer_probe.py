@@ -11,8 +11,8 @@ from torch import Tensor
 from executor.layers.base import Step
 from executor.layers.factory import parameter_box, part_layer
 from executor.layers.kernels.layout import channels_last, laid_out
-from executor.probe.parts import ProbePart, added_slots, rounds_of
-from executor.probe.rows import ProbeRow, Samples
+from executor.probe.measured_rows import ProbeRow, Samples
+from executor.probe.parts_to_measure import ProbePart, added_slots, rounds_of
 from executor.runtime.devices import Device, Mark
 from executor.runtime.initial_parameters import initial_parameters
 from executor.runtime.optimizers import OptimizerSpec, make_optimizer

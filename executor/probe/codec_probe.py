@@ -9,7 +9,7 @@ import torch
 
 from executor.compression.base import DataType
 from executor.compression.registry import data_type
-from executor.probe.rows import Samples
+from executor.probe.measured_rows import Samples
 from executor.runtime.devices import Device, Mark
 from hwprofiles.compute.compute_profile import CODING_PLACES, CODING_TASKS, CodingSpeed
 from planner.compression.data_types import compression_names

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from executor.probe.device import DeviceFacts
-from executor.probe.links import Links, MessageRow, OverheadRow
-from executor.probe.profile import write_yaml
+from executor.probe.device_probe import DeviceFacts
+from executor.probe.link_probe import Links, MessageRow, OverheadRow
+from executor.probe.probed_profile import write_yaml
 from hwprofiles.catalogue.topology_table import read_topo
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.devices.latency import Latency

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.accuracy.question import FLOAT32, Case, Question
+from executor.accuracy.accuracy_request import FLOAT32, Case, Question
 from executor.runtime.runnable_plans import check_program
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError

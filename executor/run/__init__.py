@@ -1,0 +1,1 @@
+"""A plan run for real, by local processes or under torchrun."""
