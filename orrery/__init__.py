@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from planner.plan.plan import Plan, lower_plan, make_plan
     from planner.plan.plan_file import load_plan, save_plan
     from planner.simulation.program_replay import Replay, replay
-    from reports.comparison_page import write_comparison_page
-    from reports.figure import figure
+    from reports.figures.figure_of import figure
+    from reports.pages.comparison_page import write_comparison_page
     from studies.sweep.store import Store
 
 __all__ = [
@@ -47,8 +47,8 @@ _HOMES = {
     "planner.plan.plan_file": ("load_plan", "save_plan"),
     "planner.simulation.program_replay": ("Replay", "replay"),
     "planner.sweep": ("Store",),
-    "reports.comparison_page": ("write_comparison_page",),
-    "reports.figure": ("figure",),
+    "reports.pages.comparison_page": ("write_comparison_page",),
+    "reports.figures.figure_of": ("figure",),
 }
 
 

@@ -45,7 +45,7 @@ def accuracy(
     from executor.accuracy.accuracy_request import Question
     from executor.accuracy.accuracy_study import accuracy_study
     from executor.runtime.optimizer_spec import OptimizerSpec
-    from reports.accuracy_page import write_accuracy_page
+    from reports.pages.accuracy_page import write_accuracy_page
     from studies.eight_bit.lists import type_list
 
     with page_files(out, "accuracy.json") as files, progress_bar(model) as progress:
@@ -69,7 +69,7 @@ def accuracy(
 
 
 def _show(result: "Result", out: Path | None) -> None:
-    from reports.accuracy_tables import accuracy_table, headline, remarks
+    from reports.tables.accuracy_tables import accuracy_table, headline, remarks
 
     print_rich(accuracy_table(result))
     lines = [headline(result), *remarks(result)]

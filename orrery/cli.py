@@ -263,7 +263,7 @@ def compare(
     from planner.models.registry import load_model
     from planner.parallel.degrees import split_list
     from planner.plan.compare_strategies import compare as compare_strategies
-    from reports.comparison_page import write_comparison_page
+    from reports.pages.comparison_page import write_comparison_page
 
     names = split_list(strategies)
     page = out / "index.html"
@@ -275,8 +275,8 @@ def compare(
         numbers.write_bytes(to_json(values))
     if json:
         return print_json(values)
-    from reports.summary import headline
-    from reports.tables import comparison_table
+    from reports.tables.comparison_columns import headline
+    from reports.tables.comparison_table import comparison_table
 
     print_rich(comparison_table(comparison))
     refused = [f"{name} was refused: {reason}" for name, reason in comparison.refused.items()]

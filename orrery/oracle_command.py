@@ -58,7 +58,7 @@ def oracle(
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from hwprofiles.errors import ConfigError
     from planner.models.registry import load_model
-    from reports.oracle_page import write_oracle_page
+    from reports.pages.oracle_page import write_oracle_page
     from studies.oracle.oracle_options import OracleOptions, device_counts, strategy_list
     from studies.oracle.projection import oracle as project
 
@@ -80,7 +80,7 @@ def oracle(
 
 
 def _show(table: "OracleTable", out: Path | None) -> None:
-    from reports.oracle_tables import booking_line, headline, limit_lines, oracle_table, refused_lines
+    from reports.tables.oracle_tables import booking_line, headline, limit_lines, oracle_table, refused_lines
 
     print_rich(oracle_table(table))
     lines: list[Any] = [headline(table), booking_line(table), *limit_lines(table), *refused_lines(table), *table.notes]

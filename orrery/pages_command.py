@@ -13,7 +13,7 @@ from orrery.progress import progress_bar
 from orrery.views import print_pairs, print_table
 
 if TYPE_CHECKING:
-    from reports.plan_view import PlanView
+    from reports.drawings.plan_view import PlanView
 
 __all__ = ["index", "show", "timeline"]
 
@@ -30,7 +30,7 @@ def timeline(
     json: Json = False,
 ) -> None:
     """Draw every task of an iteration on every device and link, and what each waited for: one page."""
-    from reports.timeline_page import write_timeline_page
+    from reports.pages.timeline_page import write_timeline_page
 
     with whole_file(out, plan_file, measured) as file, progress_bar("simulating"):
         view = _view(plan_file, measured)
@@ -49,7 +49,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a plan as linked pages: strategy, cluster and memory, and the timeline."""
-    from reports.plan_page import PAGES, write_plan_pages
+    from reports.pages.plan_page import PAGES, write_plan_pages
 
     with ExitStack() as stack, progress_bar("simulating"), TemporaryDirectory() as folder:
         files = {file: stack.enter_context(whole_file(out / file, plan_file, measured)) for _, file in PAGES}
@@ -69,7 +69,7 @@ def index(
     json: Json = False,
 ) -> None:
     """List the pages and results of a folder, with what each says, on one page."""
-    from reports.index_page import found_results, index_html
+    from reports.pages.index_page import found_results, index_html
 
     page = out or folder / "results.html"
     found = found_results(folder, leave_out=page)
@@ -83,7 +83,7 @@ def index(
 
 def _view(plan_file: Path, measured: Path | None) -> "PlanView":
     from orrery.stored_plan import open_plan
-    from reports.plan_view import PlanView
+    from reports.drawings.plan_view import PlanView
 
     stored = open_plan(plan_file)
     view = PlanView(

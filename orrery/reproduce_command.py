@@ -37,7 +37,7 @@ def reproduce(
         raise ConfigError(f"numbers must be left out for {paper}, which draws none, got {numbers}")
     with whole_file(html) if html else nullcontext() as file, progress_bar(paper) as progress:
         if paper == "eight-bit":
-            from reports.eight_bit_paper_page import paper_answers, write_paper_page
+            from reports.pages.eight_bit_paper_page import paper_answers, write_paper_page
 
             found = paper_answers(numbers=numbers or _NUMBERS, progress=progress)
             rows = row_values([each.row for each in found])

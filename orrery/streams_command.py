@@ -138,7 +138,7 @@ def _measured(graph: "ComputationGraph", page: Path | None, **asked: Any) -> _An
     """The schedules run on the cores of this machine."""
     from executor.streams.measure import measure_streams
     from executor.streams.view import as_comparison, measured_values
-    from reports.streams_page import write_streams_page
+    from reports.pages.streams_page import write_streams_page
 
     found = measure_streams(graph, **asked)
     if page:
@@ -148,7 +148,7 @@ def _measured(graph: "ComputationGraph", page: Path | None, **asked: Any) -> _An
 
 def _simulated(graph: "ComputationGraph", page: Path | None, *, progress: Progress | None, **asked: Any) -> _Answer:
     """The schedules simulated on a device."""
-    from reports.streams_page import write_streams_page
+    from reports.pages.streams_page import write_streams_page
     from studies.streams.compare_schedules import Question, compare_schedules
 
     found = compare_schedules(Question(graph=graph, **asked), progress)
@@ -179,7 +179,7 @@ def _values(found: "StreamComparison") -> dict[str, Any]:
 
 
 def _show(found: "StreamComparison") -> None:
-    from reports.streams_page import headline, streams_table
+    from reports.pages.streams_page import headline, streams_table
 
     print_rich(streams_table(found))
     print("\n".join([headline(found), *found.notes]))

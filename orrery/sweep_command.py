@@ -82,7 +82,7 @@ def results(
         for file in filter(None, (csv_file, parquet_file)):
             exported(frame, file)
         if page:
-            from reports.sweep_page import write_sweep_page
+            from reports.pages.sweep_page import write_sweep_page
 
             write_sweep_page(frame, page, name=store.name)
     if json:
@@ -92,7 +92,7 @@ def results(
 
 def _show(frame: "pd.DataFrame", limit: int, *, chosen: bool) -> None:
     """Print the first rows, with as many columns as fit where none were chosen, and what is not shown."""
-    from reports.sweep_table import fitting_columns, reason_lines, sweep_table
+    from reports.tables.sweep_table import fitting_columns, reason_lines, sweep_table
 
     rows = frame.head(limit)
     names = list(rows.columns) if chosen else fitting_columns(rows, print_width())

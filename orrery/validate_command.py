@@ -78,7 +78,7 @@ def validate(
     ranks = _ranks(processes, lab=lab, cluster=cluster)
     from executor.validation.validation_run import validate as validate_strategies
     from planner.parallel.degrees import split_list
-    from reports.validation_page import write_validation_page
+    from reports.pages.validation_page import write_validation_page
     from studies.eight_bit.lists import type_list
 
     with page_files(out, "validation.json") as files, progress_bar(model) as progress, _hosts(lab) as hosts:
@@ -165,7 +165,7 @@ def validation_values(found: "Validation") -> dict[str, Any]:
 
 def _print(found: "Validation") -> None:
     """A table for people, and the answer."""
-    from reports.validation_page import validation_headline
+    from reports.pages.validation_page import validation_headline
 
     print_table(
         [

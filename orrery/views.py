@@ -122,7 +122,7 @@ def row_values(rows: "Sequence[Row]") -> list[dict[str, Any]]:
 
 def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:
     """Every layer with its degrees and devices, in few words."""
-    from reports.device_lists import compact_devices
+    from reports.style.device_lists import compact_devices
 
     return [
         {"layer": name, "degrees": configuration.describe(), "devices": compact_devices(configuration.devices)}

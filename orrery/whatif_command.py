@@ -54,7 +54,7 @@ def by_hand(
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from hwprofiles.errors import ConfigError
     from planner.parallel.degrees import split_list
-    from reports.whatif_tables import reason_lines, sensitivity_table, whatif_table
+    from reports.tables.whatif_tables import reason_lines, sensitivity_table, whatif_table
     from studies.whatif.scenarios import Scenario, standard_scenarios
     from studies.whatif.scenarios import whatif as ask
 
@@ -110,7 +110,7 @@ def eight_bit(
     """
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.models.registry import load_model
-    from reports.eight_bit_page import write_eight_bit_page
+    from reports.pages.eight_bit_page import write_eight_bit_page
     from studies.eight_bit.compression_sweep import Question, sweep
     from studies.eight_bit.lists import factors, type_list, whole_numbers
 
@@ -134,7 +134,7 @@ def eight_bit(
 
 
 def _show(found: "Sweep", out: Path | None) -> None:
-    from reports.eight_bit_tables import crossing_lines, headline, sweep_table
+    from reports.tables.eight_bit_tables import crossing_lines, headline, sweep_table
 
     print_rich(sweep_table(found))
     lines = [headline(found), *crossing_lines(found), *found.notes]

@@ -8,9 +8,9 @@ import plotly.graph_objects as go
 from planner.plan.comparison import Comparison
 from reports.figures.labels import label_places
 from reports.figures.look import log_ticks, spread_out, styled
-from reports.palette import COMPUTE, IDLE, MARK
-from reports.summary import winner_of
-from reports.units import time_unit
+from reports.style.palette import COMPUTE, IDLE, MARK
+from reports.style.units import time_unit
+from reports.tables.comparison_columns import winner_of
 
 __all__ = ["agreement_figure"]
 

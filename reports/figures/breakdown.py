@@ -4,8 +4,8 @@ import plotly.graph_objects as go
 
 from planner.plan.comparison import Comparison
 from reports.figures.look import styled
-from reports.palette import COMMUNICATION, COMPUTE, IDLE, MARK
-from reports.units import Unit, time_unit
+from reports.style.palette import COMMUNICATION, COMPUTE, IDLE, MARK
+from reports.style.units import Unit, time_unit
 
 __all__ = ["breakdown_figure"]
 

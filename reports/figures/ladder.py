@@ -4,8 +4,8 @@ import plotly.graph_objects as go
 
 from planner.plan.comparison import Comparison
 from reports.figures.look import styled
-from reports.palette import RUNGS
-from reports.units import time_unit
+from reports.style.palette import RUNGS
+from reports.style.units import time_unit
 
 __all__ = ["ladder_figure", "ladder_readings"]
 

@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 
 from planner.plan.comparison import StrategyResult
 from reports.figures.look import styled
-from reports.palette import COMPUTE, MARK
-from reports.units import memory_unit
+from reports.style.palette import COMPUTE, MARK
+from reports.style.units import memory_unit
 
 __all__ = ["memory_figure"]
 

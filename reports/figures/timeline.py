@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from planner.simulation.program_replay import Replay
+from reports.drawings.timeline_rows import TimelineRow, timeline_rows
 from reports.figures.look import styled
-from reports.palette import kind_colours
-from reports.timeline_rows import TimelineRow, timeline_rows
-from reports.units import Unit, time_unit
+from reports.style.palette import kind_colours
+from reports.style.units import Unit, time_unit
 
 __all__ = ["timeline_figure"]
 

@@ -7,8 +7,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from reports.figures.look import log_ticks, styled
-from reports.palette import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours
-from reports.units import time_unit
+from reports.style.palette import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours
+from reports.style.units import time_unit
 
 if TYPE_CHECKING:
     from executor.validation.validation_result import StrategyValidation, Validation

@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 
 from reports.figures.look import styled
-from reports.palette import MARK, SERIES
+from reports.style.palette import MARK, SERIES
 from studies.whatif.scenarios import WhatIf
 
 __all__ = ["whatif_figure"]

@@ -16,8 +16,8 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.plan.plan import lower_plan, make_plan
-from reports.plan_view import PlanView
-from reports.timeline_page import write_timeline_page
+from reports.drawings.plan_view import PlanView
+from reports.pages.timeline_page import write_timeline_page
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 ZOOM = """async key => {

@@ -19,7 +19,7 @@ def small_view(where="p100-4x4:nodes=1", model="lenet5"):
     """LeNet-5 or another small network by OWT on a few GPUs."""
     from planner.cost.cost_model import CostModel
     from planner.plan.plan import lower_plan, make_plan
-    from reports.plan_view import PlanView
+    from reports.drawings.plan_view import PlanView
 
     graph, cluster = load_model(model, batch=64), load_cluster(where)
     plan = replace(make_plan(graph, cluster, strategy="owt"), cluster=where, model=model)
@@ -46,31 +46,31 @@ def sweep_frame():
 
 
 def _comparison(folder):
-    from reports.comparison_page import comparison_html
+    from reports.pages.comparison_page import comparison_html
 
     return comparison_html(make_comparison(tasks=400, devices=4))
 
 
 def _timeline(folder):
-    from reports.timeline_page import timeline_html
+    from reports.pages.timeline_page import timeline_html
 
     return timeline_html(small_view(), links=(("plan", "index.html"), ("timeline", "")))
 
 
 def _plan(folder):
-    from reports.plan_page import plan_html
+    from reports.pages.plan_page import plan_html
 
     return plan_html(small_view())
 
 
 def _sweep(folder):
-    from reports.sweep_page import sweep_html
+    from reports.pages.sweep_page import sweep_html
 
     return sweep_html(sweep_frame(), name="results.sqlite")
 
 
 def _index(folder):
-    from reports.index_page import found_results, index_html
+    from reports.pages.index_page import found_results, index_html
 
     (folder / "a.html").write_text(_sweep(folder))
     (folder / "b.json").write_text('{"model": "lenet5", "iteration_s": 0.001}')
@@ -78,7 +78,7 @@ def _index(folder):
 
 
 def _oracle(folder):
-    from reports.oracle_page import oracle_html
+    from reports.pages.oracle_page import oracle_html
     from studies.oracle.projection import oracle
 
     table = oracle(
@@ -89,14 +89,14 @@ def _oracle(folder):
 
 
 def _streams(folder):
-    from reports.streams_page import streams_html
+    from reports.pages.streams_page import streams_html
     from studies.streams.compare_schedules import Question, compare_schedules
 
     return streams_html(compare_schedules(Question(graph=load_model("lenet5", batch=4), device="p100")))
 
 
 def _eight_bit(folder):
-    from reports.eight_bit_page import eight_bit_html
+    from reports.pages.eight_bit_page import eight_bit_html
     from studies.eight_bit.compression_sweep import Question, sweep
 
     question = Question(
@@ -109,7 +109,7 @@ def _eight_bit(folder):
 def _validation(folder):
     from test_validation_page import DEVICES, Validation, make_strategy
 
-    from reports.validation_page import validation_html
+    from reports.pages.validation_page import validation_html
 
     strategies = (make_strategy("data", 0.5, 0.52), make_strategy("model", 0.4, 0.39))
     return validation_html(
@@ -129,7 +129,7 @@ def _validation(folder):
 
 
 def _eight_bit_paper(folder):
-    from reports.eight_bit_paper_page import paper_html
+    from reports.pages.eight_bit_paper_page import paper_html
     from studies.reproduce.eight_bit_claims import eight_bit_answers
 
     return paper_html(list(eight_bit_answers()))
@@ -138,7 +138,7 @@ def _eight_bit_paper(folder):
 def _accuracy(folder):
     from executor.accuracy.accuracy_request import Question
     from executor.accuracy.accuracy_result import Result, Training
-    from reports.accuracy_page import accuracy_html
+    from reports.pages.accuracy_page import accuracy_html
 
     question = Question(types=("dynamic-tree",), seeds=3, epochs=2)
     trainings = [

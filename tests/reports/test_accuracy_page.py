@@ -6,8 +6,8 @@ from browsing import needs_chromium, on_a_phone
 
 from executor.accuracy.accuracy_request import Question
 from executor.accuracy.accuracy_result import Result, Training
-from reports.accuracy_page import accuracy_html, write_accuracy_page
-from reports.accuracy_tables import accuracy_table, headline
+from reports.pages.accuracy_page import accuracy_html, write_accuracy_page
+from reports.tables.accuracy_tables import accuracy_table, headline
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 from synthetic_comparison import NAMES, make_comparison
 
-from reports.comparison_page import comparison_html, write_comparison_page
+from reports.pages.comparison_page import comparison_html, write_comparison_page
 
 
 class Tables(HTMLParser):

@@ -7,8 +7,8 @@ from browsing import needs_chromium, on_a_phone
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from reports.eight_bit_page import eight_bit_html, write_eight_bit_page
-from reports.eight_bit_tables import crossing_lines, headline, sweep_table
+from reports.pages.eight_bit_page import eight_bit_html, write_eight_bit_page
+from reports.tables.eight_bit_tables import crossing_lines, headline, sweep_table
 from studies.eight_bit.compression_sweep import Question, sweep
 
 

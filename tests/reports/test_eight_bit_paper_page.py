@@ -7,7 +7,13 @@ from browsing import needs_chromium, on_a_phone
 
 from orrery.cli import app
 from orrery.errors import run
-from reports.eight_bit_paper_page import INCONSISTENCIES, paper_answers, paper_headline, paper_html, write_paper_page
+from reports.pages.eight_bit_paper_page import (
+    INCONSISTENCIES,
+    paper_answers,
+    paper_headline,
+    paper_html,
+    write_paper_page,
+)
 from studies.reproduce.answers import Claim, Found
 
 pytestmark = pytest.mark.timeout(300)

@@ -8,7 +8,7 @@ from browsing import needs_chromium, on_a_phone
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
-from reports.oracle_page import oracle_html, write_oracle_page
+from reports.pages.oracle_page import oracle_html, write_oracle_page
 from studies.oracle.projection import oracle
 
 

@@ -6,7 +6,7 @@ import pytest
 from browsing import asked_for, chromium, needs_chromium, opened_in
 from synthetic_comparison import make_comparison
 
-from reports.comparison_page import write_comparison_page
+from reports.pages.comparison_page import write_comparison_page
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 

@@ -7,7 +7,17 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from reports.palette import COMMUNICATION, COMPUTE, CONFIGURATIONS, EXCHANGE, IDLE, MARK, PLAIN, SERIES, kind_colours
+from reports.style.palette import (
+    COMMUNICATION,
+    COMPUTE,
+    CONFIGURATIONS,
+    EXCHANGE,
+    IDLE,
+    MARK,
+    PLAIN,
+    SERIES,
+    kind_colours,
+)
 
 # Machado, Oliveira and Fernandes, IEEE TVCG 15(6), 2009: severity 1.0, on linear RGB.
 VISION = {

@@ -12,11 +12,11 @@ from test_timeline_page import data_of, unpacked
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
-from reports.cluster_drawing import cluster_drawing
-from reports.index_page import found_results, index_html
-from reports.plan_page import plan_html, write_plan_pages
-from reports.strategy_drawing import HEIGHT, ROW, layer_places
-from reports.sweep_page import sweep_headline, sweep_html
+from reports.drawings.cluster_drawing import cluster_drawing
+from reports.drawings.strategy_drawing import HEIGHT, ROW, layer_places
+from reports.pages.index_page import found_results, index_html
+from reports.pages.plan_page import plan_html, write_plan_pages
+from reports.pages.sweep_page import sweep_headline, sweep_html
 
 
 @pytest.mark.parametrize("model", ["lenet5", "resnet18", "inception-v3", "densenet121"])

@@ -7,7 +7,7 @@ from browsing import needs_chromium, on_a_phone
 
 from planner.models.registry import load_model
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
-from reports.streams_page import headline, stream_rows, streams_html, write_streams_page
+from reports.pages.streams_page import headline, stream_rows, streams_html, write_streams_page
 from studies.streams.compare_schedules import Question, compare_schedules
 
 

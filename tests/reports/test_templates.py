@@ -4,7 +4,7 @@ from importlib.resources import files
 
 import pytest
 
-from reports.page_template import rendered
+from reports.pages.page_template import rendered
 
 TEMPLATES = files("reports").joinpath("templates")
 PAGES = sorted(each.name for each in TEMPLATES.iterdir() if each.name.endswith(".html"))

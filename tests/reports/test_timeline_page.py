@@ -11,7 +11,7 @@ from page_kinds import small_view
 
 from executor.measurement.measured_run import Measurement
 from hwprofiles.errors import ConfigError
-from reports.timeline_page import timeline_html
+from reports.pages.timeline_page import timeline_html
 
 TYPES = {"Uint8Array": "u1", "Uint16Array": "<u2", "Uint32Array": "<u4", "Float64Array": "<f8"}
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.device_lists import compact_devices
-from reports.units import byte_unit, memory_unit, plain_unit, time_unit
+from reports.style.device_lists import compact_devices
+from reports.style.units import byte_unit, memory_unit, plain_unit, time_unit
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from plotly.offline import get_plotlyjs
 from test_comparison_page import parse
 
 from executor.validation.validation_result import StrategyValidation, Validation
-from reports.validation_page import validation_headline, validation_html, write_validation_page
+from reports.pages.validation_page import validation_headline, validation_html, write_validation_page
 
 DEVICES = ("host0/cpu", "host1/cpu")
 KINDS = ("forward", "weight_gradient", "transfer", "collective")

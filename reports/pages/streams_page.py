@@ -6,9 +6,9 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
-from reports.page_file import write_page
-from reports.page_template import plain_figure, rendered
-from reports.units import memory_unit, time_unit
+from reports.pages.page_file import write_page
+from reports.pages.page_template import plain_figure, rendered
+from reports.style.units import memory_unit, time_unit
 from studies.streams.compare_schedules import StreamComparison
 
 __all__ = ["headline", "stream_rows", "streams_html", "streams_table", "write_streams_page"]

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.plan.comparison import LayerResult
-from reports.device_lists import compact_devices
-from reports.units import byte_unit, time_unit
+from reports.style.device_lists import compact_devices
+from reports.style.units import byte_unit, time_unit
 
 __all__ = ["layer_table"]
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from planner.lowering.program import Program
 from planner.simulation.program_replay import Replay
 from planner.simulation.steady_path import Path
-from reports.packing import Packed, pack_array, pack_json
-from reports.timeline_rows import pack_timeline, side_by_side
+from reports.drawings.timeline_rows import pack_timeline, side_by_side
+from reports.style.packing import Packed, pack_array, pack_json
 from simulator.timelines.timeline import alone_s
 
 __all__ = ["timeline_data"]

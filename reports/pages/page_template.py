@@ -8,7 +8,7 @@ import jinja2
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from reports import palette
+from reports.style import palette
 
 __all__ = ["Links", "plain_figure", "rendered"]
 

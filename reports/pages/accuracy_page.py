@@ -8,10 +8,10 @@ import numpy as np
 
 from executor.accuracy.accuracy_request import FLOAT32
 from executor.accuracy.accuracy_result import Result
-from reports.accuracy_tables import MODES, difference_text, headline, interval_text, remarks
-from reports.page_file import write_page
-from reports.page_template import rendered
-from reports.palette import PLAIN, SERIES
+from reports.pages.page_file import write_page
+from reports.pages.page_template import rendered
+from reports.style.palette import PLAIN, SERIES
+from reports.tables.accuracy_tables import MODES, difference_text, headline, interval_text, remarks
 
 __all__ = ["accuracy_html", "write_accuracy_page"]
 

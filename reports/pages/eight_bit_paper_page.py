@@ -6,9 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from reports.page_file import write_page
-from reports.page_template import rendered
-from reports.palette import BLUE, GREEN, ORANGE, PLAIN, PURPLE
+from reports.pages.page_file import write_page
+from reports.pages.page_template import rendered
+from reports.style.palette import BLUE, GREEN, ORANGE, PLAIN, PURPLE
 from studies.reproduce.answers import Found
 from studies.reproduce.eight_bit_claims import eight_bit_answers
 

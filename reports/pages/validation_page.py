@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from reports.drawings.timeline_rows import pack_timeline, side_by_side
 from reports.figures.validation import measured_ladder_figure, task_figure
-from reports.page_file import write_page
-from reports.page_template import plain_figure, rendered
-from reports.palette import kind_colours
-from reports.timeline_rows import pack_timeline, side_by_side
-from reports.units import byte_unit, plain_unit, time_unit
+from reports.pages.page_file import write_page
+from reports.pages.page_template import plain_figure, rendered
+from reports.style.palette import kind_colours
+from reports.style.units import byte_unit, plain_unit, time_unit
 
 if TYPE_CHECKING:
     from executor.validation.validation_result import StrategyValidation, Validation

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from reports.packing import pack_array, pack_json
+from reports.style.packing import pack_array, pack_json
 
 __all__ = ["TimelineRow", "assign_lanes", "pack_timeline", "side_by_side", "timeline_rows"]
 

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 from hwprofiles.errors import ConfigError
-from reports.page_template import rendered
-from reports.units import byte_unit, time_unit
+from reports.pages.page_template import rendered
+from reports.style.units import byte_unit, time_unit
 
 __all__ = ["Found", "found_results", "index_html"]
 

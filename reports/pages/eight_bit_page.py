@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from reports.eight_bit_tables import crossing_words, headline, shown_crossings, speed_text
-from reports.page_file import write_page
-from reports.page_template import rendered
-from reports.palette import PLAIN, SERIES, SYMBOLS
-from reports.units import time_unit
+from reports.pages.page_file import write_page
+from reports.pages.page_template import rendered
+from reports.style.palette import PLAIN, SERIES, SYMBOLS
+from reports.style.units import time_unit
+from reports.tables.eight_bit_tables import crossing_words, headline, shown_crossings, speed_text
 from studies.eight_bit.compression_sweep import Sweep
 
 __all__ = ["eight_bit_html", "write_eight_bit_page"]

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
-from reports.oracle_tables import booking_line, headline, oracle_columns, ordered, refused_lines
-from reports.page_file import write_page
-from reports.page_template import plain_figure, rendered
-from reports.units import memory_unit, plain_unit, time_unit
+from reports.pages.page_file import write_page
+from reports.pages.page_template import plain_figure, rendered
+from reports.style.units import memory_unit, plain_unit, time_unit
+from reports.tables.oracle_tables import booking_line, headline, oracle_columns, ordered, refused_lines
 from studies.oracle.oracle_table import OracleRow, OracleTable
 
 __all__ = ["oracle_html", "write_oracle_page"]

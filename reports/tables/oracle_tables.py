@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hwprofiles.units import HOUR_S
-from reports.summary import Column
-from reports.units import Unit, memory_unit, plain_unit, time_unit
+from reports.style.units import Unit, memory_unit, plain_unit, time_unit
+from reports.tables.comparison_columns import Column
 from studies.oracle.oracle_table import OracleRow, OracleTable
 
 __all__ = [

@@ -5,7 +5,7 @@ import math
 from rich.table import Table
 from rich.text import Text
 
-from reports.units import plain_unit, time_unit
+from reports.style.units import plain_unit, time_unit
 from studies.whatif.scenarios import WhatIf
 
 __all__ = ["reason_lines", "sensitivity_table", "whatif_table"]

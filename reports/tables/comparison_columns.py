@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.plan.comparison import Comparison, StrategyResult
-from reports.units import Unit, byte_unit, memory_unit, plain_unit, time_unit
+from reports.style.units import Unit, byte_unit, memory_unit, plain_unit, time_unit
 
 __all__ = ["Column", "comparison_columns", "fullest_device", "headline", "winner_of"]
 

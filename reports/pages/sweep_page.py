@@ -9,12 +9,12 @@ from pandas.api.types import is_numeric_dtype
 
 from hwprofiles.errors import ConfigError
 from hwprofiles.units import HOUR_S
-from reports.packing import pack_json
-from reports.page_file import write_page
-from reports.page_template import Links, rendered
-from reports.palette import MARK, SERIES, SYMBOLS
-from reports.sweep_table import column_label, column_unit
-from reports.units import time_unit
+from reports.pages.page_file import write_page
+from reports.pages.page_template import Links, rendered
+from reports.style.packing import pack_json
+from reports.style.palette import MARK, SERIES, SYMBOLS
+from reports.style.units import time_unit
+from reports.tables.sweep_table import column_label, column_unit
 
 __all__ = ["sweep_headline", "sweep_html", "with_costs", "write_sweep_page"]
 

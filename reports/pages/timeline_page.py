@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from reports.page_file import write_page
-from reports.page_template import Links, rendered
-from reports.palette import kind_colours
-from reports.plan_view import PlanView
-from reports.timeline_data import timeline_data
-from reports.units import time_unit
+from reports.drawings.plan_view import PlanView
+from reports.drawings.timeline_data import timeline_data
+from reports.pages.page_file import write_page
+from reports.pages.page_template import Links, rendered
+from reports.style.palette import kind_colours
+from reports.style.units import time_unit
 
 __all__ = ["timeline_html", "write_timeline_page"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from planner.graph.computation_graph import ComputationGraph
 from planner.plan.comparison import LayerResult
-from reports.palette import CONFIGURATIONS
-from reports.units import byte_unit, time_unit
+from reports.style.palette import CONFIGURATIONS
+from reports.style.units import byte_unit, time_unit
 
 __all__ = ["COLUMN", "ROW", "layer_places", "strategy_drawing"]
 

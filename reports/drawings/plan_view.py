@@ -18,7 +18,7 @@ from planner.simulation.memory_curve import MemoryCurve, memory_curve
 from planner.simulation.program_replay import Replay, replay
 from planner.simulation.steady_path import Path as CriticalPath
 from planner.simulation.steady_path import program_path
-from reports.units import plain_unit, time_unit
+from reports.style.units import plain_unit, time_unit
 
 __all__ = ["PlanView"]
 

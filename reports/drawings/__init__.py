@@ -1,0 +1,1 @@
+"""What drawings are made from: networks, clusters, timelines."""

@@ -1,0 +1,1 @@
+"""The look of all pages: colours, units, compact columns, lists of devices."""
