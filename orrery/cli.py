@@ -7,11 +7,20 @@ from typing import Annotated
 
 import typer
 
-from orrery.accuracy_command import accuracy
-from orrery.errors import run
-from orrery.groups import Commands
-from orrery.lab_command import lab
-from orrery.options import (
+from orrery.commands.accuracy_command import accuracy
+from orrery.commands.lab_command import lab
+from orrery.commands.oracle_command import oracle
+from orrery.commands.pages_command import index, show, timeline
+from orrery.commands.probe_command import probe
+from orrery.commands.reproduce_command import reproduce
+from orrery.commands.run_command import run as run_plan
+from orrery.commands.streams_command import streams
+from orrery.commands.sweep_command import results, sweep
+from orrery.commands.validate_command import validate
+from orrery.commands.whatif_command import whatif
+from orrery.terminal.command_groups import Commands
+from orrery.terminal.exit_codes import run
+from orrery.terminal.options import (
     Batch,
     BatchNorm,
     Cluster,
@@ -41,17 +50,9 @@ from orrery.options import (
     UpdateEach,
     whole_number,
 )
-from orrery.oracle_command import oracle
-from orrery.output import print_json, to_json, whole_file
-from orrery.pages_command import index, show, timeline
-from orrery.probe_command import probe
-from orrery.progress import progress_bar
-from orrery.reproduce_command import reproduce
-from orrery.run_command import run as run_plan
-from orrery.streams_command import streams
-from orrery.sweep_command import results, sweep
-from orrery.validate_command import validate
-from orrery.views import (
+from orrery.terminal.output import print_json, to_json, whole_file
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import (
     cluster_row,
     comparison_values,
     configuration_rows,
@@ -63,7 +64,6 @@ from orrery.views import (
     replay_values,
     told,
 )
-from orrery.whatif_command import whatif
 
 __all__ = ["app", "main"]
 
@@ -175,7 +175,7 @@ def simulate(
     """Replay a plan on the model of its cluster."""
     from contextlib import nullcontext
 
-    from orrery.stored_plan import open_plan
+    from orrery.terminal.stored_plan import open_plan
     from planner.simulation.program_replay import replay
 
     traced, written = (whole_file(path, plan_file) if path else nullcontext() for path in (trace, graph))
@@ -236,8 +236,8 @@ def analyse(
     json: Json = False,
 ) -> None:
     """Say what a plan's iteration waits for, what faster hardware would change, and what fills the memory."""
-    from orrery.analysis_view import analysis_values, print_analysis
-    from orrery.stored_plan import open_plan
+    from orrery.terminal.analysis_view import analysis_values, print_analysis
+    from orrery.terminal.stored_plan import open_plan
     from planner.plan.analysis import analyse as analyse_program
 
     with progress_bar("simulating") as progress:

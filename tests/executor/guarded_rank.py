@@ -16,7 +16,7 @@ from executor.processes.status_board import RankState
 from executor.runtime.optimizers import _Sgd
 from executor.training.worker import Worker
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 
 FOREVER_S, SAVE_S, FROM_STEP, GUILTY = 600, 3.0, 3, 1
 now = {"step": 0}

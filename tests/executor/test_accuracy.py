@@ -14,7 +14,7 @@ from executor.accuracy.accuracy_result import Result, Training, mean_interval
 from executor.accuracy.held_out import HeldOut
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 from planner.models.registry import load_model
 
 pytestmark = pytest.mark.timeout(300)

@@ -17,7 +17,7 @@ from hwprofiles.compute.compute_profile import CodingSpeed
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 from planner.compression.data_types import compression, compression_names
 from planner.cost.codec_time import ACTIVATIONS, GRADIENTS, coding_s
 from planner.cost.compressed_all_reduce import coded_sum

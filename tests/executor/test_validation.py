@@ -21,7 +21,7 @@ from executor.validation.variants import variants_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 from planner.compression.settings import Compressed
 from planner.models.registry import load_model
 from planner.plan.plan import lower_plan, make_plan

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import pytest
 
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 
 PLAN = "plan lenet5 --cluster titanx-4 --batch 8 --out p.json"
 ORACLE = "oracle lenet5 --cluster abci-v100 --dataset imagenet --gpus 4"

@@ -11,7 +11,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.compute_profile import MeasuredRow
 from hwprofiles.compute.profile_file import load_profile
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 from planner.compression.settings import Compressed
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model

@@ -7,7 +7,7 @@ import pytest
 
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 
 
 def provide(monkeypatch, **modules):

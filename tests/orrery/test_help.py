@@ -21,7 +21,7 @@ def test_help_loads_nothing_heavy(command):
     """The limit is 0.3 s: what would break it is an import of a library or of a part below."""
     words = [*command.split(), "--help"]
     script = (
-        "import json, sys; from orrery.cli import app; from orrery.errors import run; "
+        "import json, sys; from orrery.cli import app; from orrery.terminal.exit_codes import run; "
         "code = run(app, sys.argv[1:]); print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
     )
     ended = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
@@ -35,7 +35,7 @@ def test_help_loads_nothing_heavy(command):
 def test_help_lists_every_command(capsys):
     """The commands that the README names are the commands that there are, in groups, each with its whole sentence."""
     from orrery.cli import app
-    from orrery.errors import run
+    from orrery.terminal.exit_codes import run
 
     assert run(app, ["--help"]) == 0
     lines = capsys.readouterr().out.partition("Look up:")[2].splitlines()

@@ -8,7 +8,7 @@ import pytest
 from executor.lab.tools import require_lab
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 
 
 def obstacle():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 
 QUESTION = ["oracle", "lenet5", "--cluster", "titanx-4", "--dataset", "cifar10"]
 

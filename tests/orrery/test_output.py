@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hwprofiles.errors import ConfigError
-from orrery.output import to_json, whole_file
+from orrery.terminal.output import to_json, whole_file
 
 
 def test_file_takes_its_name_at_the_end(tmp_path):

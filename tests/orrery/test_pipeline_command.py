@@ -6,7 +6,7 @@ import json
 import pytest
 
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 
 QUESTION = ["--cluster", "titanx-4", "--batch", "16", "--strategy", "pipeline"]
 

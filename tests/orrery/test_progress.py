@@ -4,7 +4,7 @@ import io
 import time
 
 import orrery.progress
-from orrery.progress import progress_bar
+from orrery.terminal.progress import progress_bar
 
 
 class Terminal(io.StringIO):

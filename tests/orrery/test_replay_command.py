@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 
 # Two transfers share a link; the kernel waits for one of them.  Half each until the short one ends at 2.
 GRAPH = {
@@ -61,7 +61,7 @@ def test_plan_replays_the_same_from_its_file(tmp_path, capsys, form, options):
     assert run(app, ["replay", str(graph), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
 
-    from orrery.stored_plan import open_plan
+    from orrery.terminal.stored_plan import open_plan
     from planner.simulation.program_replay import replay
     from simulator.formats.graph_file import read_graph
 

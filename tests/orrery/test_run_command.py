@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 
 pytestmark = pytest.mark.timeout(200)
 STEPS = "4"

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 from studies.sweep.evaluate_point import Result
 from studies.sweep.point import Point
 from studies.sweep.store import Store

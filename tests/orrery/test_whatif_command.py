@@ -5,7 +5,7 @@ import json
 import pytest
 
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 
 QUESTION = ["whatif", "eight-bit", "--cluster", "titanx-4", "--model", "lenet5", "--batch-per-device", "32"]
 SMALL = ["--sub-batches", "1,2", "--types", "dynamic-tree", "--devices", "4", "--link-speeds", "0.01,1"]

@@ -10,7 +10,7 @@ from plans import cluster_of, inception_module, star
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 from planner.compression.data_types import compression_names
 from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.cost.cost_model import CostModel

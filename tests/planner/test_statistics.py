@@ -12,7 +12,7 @@ from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, rando
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 from planner.cost.all_reduce import EXCHANGES
 from planner.cost.cost_model import BATCH_NORMS, CostModel, part_times
 from planner.cost.link_loads import Loads

@@ -6,7 +6,7 @@ import pytest
 from browsing import needs_chromium, on_a_phone
 
 from orrery.cli import app
-from orrery.errors import run
+from orrery.terminal.exit_codes import run
 from reports.pages.eight_bit_paper_page import (
     INCONSISTENCIES,
     paper_answers,

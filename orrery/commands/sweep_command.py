@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orrery.options import Json
-from orrery.output import print_json, whole_file
-from orrery.progress import progress_bar
-from orrery.views import print_pairs, print_rich, print_width
+from orrery.terminal.options import Json
+from orrery.terminal.output import print_json, whole_file
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import print_pairs, print_rich, print_width
 
 if TYPE_CHECKING:
     import pandas as pd

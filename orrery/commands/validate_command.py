@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.options import Batch, Device, Exchange, Json, Model, Page, Seed, StandInCompute, Strategies, Threads
-from orrery.output import page_files, print_json, to_json
-from orrery.progress import progress_bar
-from orrery.views import print_table
+from orrery.terminal.options import (
+    Batch,
+    Device,
+    Exchange,
+    Json,
+    Model,
+    Page,
+    Seed,
+    StandInCompute,
+    Strategies,
+    Threads,
+)
+from orrery.terminal.output import page_files, print_json, to_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import print_table
 
 if TYPE_CHECKING:
     from executor.lab.namespaces import Hosts

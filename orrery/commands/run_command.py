@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from orrery.errors import left_out
-from orrery.options import Device, Json, PlanFile, Seed, StandInCompute, Threads, Trace
-from orrery.output import print_json, to_json, whole_file
-from orrery.progress import progress_bar
-from orrery.views import print_pairs
+from orrery.terminal.exit_codes import left_out
+from orrery.terminal.options import Device, Json, PlanFile, Seed, StandInCompute, Threads, Trace
+from orrery.terminal.output import print_json, to_json, whole_file
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import print_pairs
 
 if TYPE_CHECKING:
     from executor.processes.rank_environment import Place

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from orrery.options import Json
-from orrery.output import print_json, whole_file
-from orrery.progress import progress_bar
-from orrery.views import print_table, row_values
+from orrery.terminal.options import Json
+from orrery.terminal.output import print_json, whole_file
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import print_table, row_values
 
 __all__ = ["reproduce"]
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from orrery.options import Batch, Cluster, Exchange, Json, Model, Page
-from orrery.output import page_files, print_json, to_json
-from orrery.progress import progress_bar
-from orrery.views import print_rich
+from orrery.terminal.options import Batch, Cluster, Exchange, Json, Model, Page
+from orrery.terminal.output import page_files, print_json, to_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import print_rich
 
 if TYPE_CHECKING:
     from studies.eight_bit.compression_sweep import Sweep

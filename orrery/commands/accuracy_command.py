@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from orrery.options import Json, Page
-from orrery.output import page_files, print_json, to_json
-from orrery.progress import progress_bar
-from orrery.views import print_rich
+from orrery.terminal.options import Json, Page
+from orrery.terminal.output import page_files, print_json, to_json
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import print_rich
 
 if TYPE_CHECKING:
     from executor.accuracy.accuracy_result import Result

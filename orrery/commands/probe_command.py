@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.options import Batch, Device, Json
-from orrery.output import print_json, to_json, whole_file
-from orrery.progress import progress_bar
-from orrery.views import print_pairs, print_table
+from orrery.terminal.options import Batch, Device, Json
+from orrery.terminal.output import print_json, to_json, whole_file
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
     from executor.probe.measured_rows import Samples

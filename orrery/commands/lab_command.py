@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.options import Json
-from orrery.output import print_json
-from orrery.views import print_pairs, print_table
+from orrery.terminal.options import Json
+from orrery.terminal.output import print_json
+from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
     from executor.lab.commands import LabStatus

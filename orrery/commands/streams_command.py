@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from orrery.errors import left_out
-from orrery.options import Batch, Exchange, Json, Model
-from orrery.output import print_json, whole_file
-from orrery.progress import Progress, progress_bar
-from orrery.views import print_rich, print_table
+from orrery.terminal.exit_codes import left_out
+from orrery.terminal.options import Batch, Exchange, Json, Model
+from orrery.terminal.output import print_json, whole_file
+from orrery.terminal.progress import Progress, progress_bar
+from orrery.terminal.views import print_rich, print_table
 
 if TYPE_CHECKING:
     from executor.streams.measure import MeasuredStreams

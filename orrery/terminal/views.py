@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hwprofiles.catalogue.cluster_catalogue import ClusterSummary
-    from orrery.stored_plan import StoredPlan
+    from orrery.terminal.stored_plan import StoredPlan
     from planner.compression.settings import Compressed
     from planner.plan.comparison import Comparison
     from planner.plan.plan import Plan

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orrery.options import Json, PlanFile
-from orrery.output import print_json, whole_file
-from orrery.progress import progress_bar
-from orrery.views import print_pairs, print_table
+from orrery.terminal.options import Json, PlanFile
+from orrery.terminal.output import print_json, whole_file
+from orrery.terminal.progress import progress_bar
+from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
     from reports.drawings.plan_view import PlanView
@@ -82,7 +82,7 @@ def index(
 
 
 def _view(plan_file: Path, measured: Path | None) -> "PlanView":
-    from orrery.stored_plan import open_plan
+    from orrery.terminal.stored_plan import open_plan
     from reports.drawings.plan_view import PlanView
 
     stored = open_plan(plan_file)

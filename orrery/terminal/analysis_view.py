@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwprofiles.units import GIB
-from orrery.views import print_pairs, print_table
+from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
-    from orrery.stored_plan import StoredPlan
+    from orrery.terminal.stored_plan import StoredPlan
     from planner.plan.analysis import Analysis
     from planner.simulation.steady_path import Stretch
 

@@ -1,0 +1,1 @@
+"""The commands, one file each or a few that belong together."""
