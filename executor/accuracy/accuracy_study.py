@@ -10,13 +10,14 @@ from executor.accuracy.accuracy_result import Result, mean_interval
 from executor.accuracy.accuracy_samples import read_samples
 from executor.data.dataset import Expected
 from executor.processes.launch import launch, scratch_folder, threads_of
-from executor.processes.status_progress import Progress, loss_of, reporter
+from executor.processes.status_progress import loss_of, reporter
+from hwprofiles.aliases import Progress
 from planner.models.registry import load_model
 
 __all__ = ["accuracy_study"]
 
 
-def accuracy_study(question: Question, *, progress: Progress = None) -> Result:
+def accuracy_study(question: Question, *, progress: Progress | None = None) -> Result:
     """Train every case with every seed, by plans of ours run by real processes, and test each network.
 
     Args:

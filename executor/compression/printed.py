@@ -16,6 +16,7 @@ from executor.compression.errors import Distribution, mean_errors
 from executor.compression.published import published_type
 from executor.compression.registry import data_type
 from executor.compression.table_types import TableType
+from hwprofiles.aliases import Progress
 from hwprofiles.errors import ConfigError
 from planner.compression.data_types import compression
 from studies.eight_bit.paper_tables import read_table
@@ -23,7 +24,6 @@ from studies.reproduce.answers import Claim, Found
 
 __all__ = ["GROUPS", "WAYS", "table_2"]
 
-Progress = Callable[[str, int, int], None] | None
 
 GROUPS = {
     "A": Distribution(kind="uniform", spread=1.0),
@@ -60,7 +60,7 @@ class _Line:
     relative: str
 
 
-def table_2(*, count: int = COUNT, seed: int = 0, progress: Progress = None) -> Iterator[Found]:
+def table_2(*, count: int = COUNT, seed: int = 0, progress: Progress | None = None) -> Iterator[Found]:
     """Relative and absolute errors of every group and type, each as published and by our types.
 
     Args:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from planner.lowering.program import Program
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MEASUREMENT", "Measurement", "join", "read_measurement"]
 
-Floats = NDArray[np.float64]
 
 MEASUREMENT = "measured.npz"
 """What rank 0 writes into the run's folder."""

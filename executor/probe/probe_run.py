@@ -10,8 +10,9 @@ from executor.probe.probed_cluster import cluster_content, gpu_topology, topolog
 from executor.probe.probed_profile import write_profile
 from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
 from executor.processes.status_board import RankRow
-from executor.processes.status_progress import Progress, reporter
+from executor.processes.status_progress import reporter
 from executor.runtime.devices import device_of
+from hwprofiles.aliases import Progress
 
 __all__ = ["Probed", "probe"]
 
@@ -49,7 +50,7 @@ def probe(
     codings: Sequence[str] = CODED_TYPES,
     hosts: Hosts | None = None,
     stall_s: float = STALL_S,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> Probed:
     """Measure the parts of models' layers and the links between processes, and write both as files.
 
@@ -91,7 +92,7 @@ def probe(
 
 
 def _answer(
-    request: Request, work: Sequence[Portion], hosts: Hosts | None, stall_s: float, progress: Progress
+    request: Request, work: Sequence[Portion], hosts: Hosts | None, stall_s: float, progress: Progress | None
 ) -> Answer:
     """Start the ranks; what they have found."""
     with scratch_folder() as folder:

@@ -4,15 +4,13 @@ import math
 from collections.abc import Callable, Sequence
 
 from executor.processes.status_board import RankRow
+from hwprofiles.aliases import Progress
 
-__all__ = ["Progress", "loss_of", "reporter"]
-
-Progress = Callable[[str, int, int], None] | None
-"""Called as ``progress(label, done, total)``; None where nobody asks."""
+__all__ = ["loss_of", "reporter"]
 
 
 def reporter(
-    progress: Progress, label: Callable[[Sequence[RankRow]], str], total: int
+    progress: Progress | None, label: Callable[[Sequence[RankRow]], str], total: int
 ) -> Callable[[Sequence[RankRow]], None] | None:
     """Return what ``executor.processes.supervisor.supervise`` calls with the board; None where nobody asks.
 

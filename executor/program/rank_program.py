@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from executor.runtime.boxes import Box
 from executor.runtime.samples import Samples
@@ -24,7 +23,6 @@ from planner.parallel.regions import Boxes, held, needed
 
 __all__ = ["Delivered", "Input", "Message", "RankProgram", "Unit", "messages_of"]
 
-Ints = NDArray[np.int64]
 Unit = tuple[int, int]
 """A layer and a sub-batch of it; 0 where the layer takes the whole batch."""
 Delivered = tuple[Edge, int]

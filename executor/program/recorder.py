@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from executor.runtime.devices import Device, Mark
+from hwprofiles.aliases import Floats
 
 __all__ = ["Measured", "Recorder"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,10 @@ import numpy as np
 from executor.measurement.measured_run import MEASUREMENT, Measurement, read_measurement
 from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
 from executor.processes.status_board import RankRow
-from executor.processes.status_progress import Progress, loss_of, reporter
+from executor.processes.status_progress import loss_of, reporter
 from executor.runtime.run_options import RunOptions, write_options
 from executor.runtime.runnable_plans import check_program, program_of
+from hwprofiles.aliases import Progress
 from planner.lowering.program import Program
 from planner.plan.plan import Plan
 from planner.plan.plan_file import load_plan
@@ -56,7 +57,7 @@ def run(
     processes: int | None = None,
     hosts: Hosts | None = None,
     stall_s: float | None = None,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> Run:
     """Run a plan with one local process a rank.
 

@@ -13,12 +13,12 @@ from threading import Event, Thread
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew, StepTimes
 from executor.streams.turns import in_turns
+from hwprofiles.aliases import Floats
 from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
@@ -31,7 +31,6 @@ from studies.streams.stream_schedules import PathOptions, schedule
 
 __all__ = ["CPU_SCHEDULES", "UNLIMITED", "MeasuredSchedule", "MeasuredStreams", "measure_streams"]
 
-Floats = NDArray[np.float64]
 CPU_SCHEDULES = ("one-stream", "layers", "asynchronous", "critical-path")
 UNLIMITED = Launch(tile_rows=1, tile_columns=1, blocks_per_multiprocessor=1, priorities=1 << 20, streams=1 << 20)
 """What threads can do: as many streams and priorities as anybody asks for."""

@@ -12,15 +12,13 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import Program
 from studies.streams.stream_plan import StreamPlan
 
 __all__ = ["Crew", "StepTimes"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from executor.streams.measure import MeasuredSchedule, MeasuredStreams
+from hwprofiles.aliases import Floats
 from planner.simulation.program_replay import timeline_rows
 from simulator.timelines.timeline import lower_bound
 from studies.streams.compare_schedules import BINS, ScheduleResult, StreamComparison
@@ -13,8 +13,6 @@ from studies.streams.stream_plan import read_streams
 from studies.streams.stream_schedules import paths_of
 
 __all__ = ["as_comparison", "measured_values"]
-
-Floats = NDArray[np.float64]
 
 
 def as_comparison(found: MeasuredStreams) -> StreamComparison:

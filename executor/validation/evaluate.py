@@ -4,18 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from executor.measurement.measured_run import WARM_UP, Measurement
 from executor.validation.spread import median_interval
 from executor.validation.validation_result import StrategyValidation
+from hwprofiles.aliases import Floats
 from planner.lowering.program import KINDS, Program
 from planner.simulation.program_replay import replay, timeline_rows
 from simulator.timelines.timeline import union
 
 __all__ = ["evaluated"]
-
-Floats = NDArray[np.float64]
 
 
 def evaluated(

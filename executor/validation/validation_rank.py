@@ -15,7 +15,6 @@ from typing import NoReturn
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 
 from executor.measurement.clocks import clock_offset_s
 from executor.measurement.measured_run import WARM_UP, Measurement, join
@@ -40,11 +39,11 @@ from executor.validation.validation_spec import (
     write_place,
     write_samples,
 )
+from hwprofiles.aliases import Floats
 from planner.lowering.program import Program
 
 __all__ = ["main"]
 
-Floats = NDArray[np.float64]
 
 _LEAST_COUNTED, _MOST_COUNTED = 3, 100
 _SAMPLES = 2

@@ -16,7 +16,6 @@ from executor.measurement.measured_run import Measurement, read_measurement
 from executor.probe.probe_run import probe
 from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
 from executor.processes.status_board import RankRow
-from executor.processes.status_progress import Progress
 from executor.program.buckets import longest_bytes
 from executor.run.plan_run import default_stall_s
 from executor.runtime.run_options import RunOptions
@@ -34,6 +33,7 @@ from executor.validation.validation_spec import (
     write_spec,
 )
 from executor.validation.variants import Variant, variants_of
+from hwprofiles.aliases import Progress
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
@@ -55,7 +55,7 @@ def validate(
     hosts: Hosts | None = None, run: RunOptions | None = None, rounds: int = 12, turn_s: float = 2.0,
     spread: float = 0.02, budget_s: float = 300.0, exchange: str = "ring", compress_gradients: Sequence[str] = (),
     compress_activations: Sequence[str] = (), exchange_orders: Sequence[str] = (), out: Path | None = None,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> Validation:  # fmt: skip
     """Predict the iteration times of strategies, run them, and compare.
 
@@ -141,7 +141,7 @@ def _cluster(name: str, processes: int, hosts: Hosts | None) -> DeviceGraph:
     return described if hosts is None else lab_cluster(described)
 
 
-def _validated(job: _Job, variants: Sequence[Variant], load_before: str, progress: Progress) -> Validation:
+def _validated(job: _Job, variants: Sequence[Variant], load_before: str, progress: Progress | None) -> Validation:
     """Plan, run, and join what was measured with what the samples between the turns predict."""
     plans, refused = _plans(job.graph, job.cluster, variants, progress)
     programs = {name: lower_plan(plan, job.graph, job.cluster) for name, plan in plans.items()}
@@ -197,7 +197,7 @@ def _in_lab(options: RunOptions) -> RunOptions:
 
 def _probed(
     model: str, batch: int, strategies: Sequence[str], processes: int, options: RunOptions, out: Path,
-    types: Collection[str], progress: Progress,
+    types: Collection[str], progress: Progress | None,
 ) -> str:  # fmt: skip
     """Measure this machine; returns the cluster file."""
     if options.stand_in:
@@ -213,7 +213,7 @@ def _probed(
 
 
 def _plans(
-    graph: ComputationGraph, cluster: DeviceGraph, variants: Sequence[Variant], progress: Progress
+    graph: ComputationGraph, cluster: DeviceGraph, variants: Sequence[Variant], progress: Progress | None
 ) -> tuple[dict[str, Plan], dict[str, str]]:
     plans: dict[str, Plan] = {}
     refused: dict[str, str] = {}
@@ -260,7 +260,7 @@ def _measured(
     processes: int,
     hosts: Hosts | None,
     stall_s: float,
-    progress: Progress,
+    progress: Progress | None,
 ) -> dict[str, list[Measurement]]:
     """Run all plans in turns; what was measured, by strategy."""
     seen = _Seen(spec, programs, progress)
@@ -279,7 +279,7 @@ class _Seen:
 
     spec: Spec
     programs: dict[str, Program]
-    progress: Progress
+    progress: Progress | None
     turn: int = 0
 
     def look(self, rows: Sequence[RankRow]) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.compute.kernels import Floats, Kernels
+from hwprofiles.aliases import Floats
+from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
 

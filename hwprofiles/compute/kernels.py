@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Kernels"]
+from hwprofiles.aliases import Floats
 
-Floats = NDArray[np.float64]
+__all__ = ["Kernels"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

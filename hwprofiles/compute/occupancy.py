@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
-from hwprofiles.compute.kernels import Floats, Kernels
+from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.message_overhead import MessageOverhead
@@ -17,7 +18,6 @@ from hwprofiles.errors import ConfigError, UnreachableError
 
 __all__ = ["ROUTING_BYTES", "Device", "DeviceGraph", "Latency", "Link", "RouteTable"]
 
-Floats = NDArray[np.float64]
 
 ROUTING_BYTES = float(2**20)
 """Size of the message whose time over its links, one after another, a route makes least."""

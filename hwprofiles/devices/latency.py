@@ -6,13 +6,11 @@ from itertools import pairwise
 from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.errors import ConfigError
 
 __all__ = ["Latency"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
+
 __all__ = ["Arc", "RouteTable", "Router", "unreachable_pair"]
 
-Ints = NDArray[np.int64]
 
 LINKS_BITS = 16
 """The search compares (cost, links) as one integer: the cost shifted by so many bits, plus the links."""

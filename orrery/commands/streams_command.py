@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from hwprofiles.aliases import Progress
 from orrery.terminal.exit_codes import left_out
 from orrery.terminal.options import Batch, Exchange, Json, Model
 from orrery.terminal.output import print_json, whole_file
-from orrery.terminal.progress import Progress, progress_bar
+from orrery.terminal.progress import progress_bar
 from orrery.terminal.views import print_rich, print_table
 
 if TYPE_CHECKING:

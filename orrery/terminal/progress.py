@@ -1,14 +1,14 @@
 """A progress bar on standard error for whatever takes longer than a second."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
-__all__ = ["Progress", "progress_bar"]
+from hwprofiles.aliases import Progress
 
-Progress = Callable[[str, int, int], None]
-"""Called as ``progress(label, done, total)``."""
+__all__ = ["progress_bar"]
+
 
 PATIENCE_S = 1.0
 

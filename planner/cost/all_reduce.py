@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import AUTO
 from planner.graph.computation_graph import Layer
@@ -26,8 +26,6 @@ __all__ = [
     "replica_groups",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 EXCHANGES = (*ALL_REDUCES, AUTO)
 """What an exchange may be called."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.compute.compute_profile import CODING_PLACES, CODING_TASKS, ComputeProfile
 from hwprofiles.compute.kernels import Kernels
 from planner.compression.data_types import Compression
@@ -13,8 +14,6 @@ from planner.parallel.regions import Pieces
 
 __all__ = ["ACTIVATIONS", "GRADIENTS", "Coding", "coding_s", "decoding_of", "encoding_of"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 GRADIENTS, ACTIVATIONS = CODING_PLACES
 

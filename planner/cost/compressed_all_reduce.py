@@ -16,8 +16,8 @@ Where a piece is smaller than m its message is taken to be as large as the other
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from planner.compression.data_types import Compression
 from planner.compression.settings import AUTO, PLAIN, Compressed, check_exchange, takes
 from planner.cost.all_reduce import Choice, considered, exchange_s, layer_choice, replica_groups
@@ -28,8 +28,6 @@ from planner.parallel.configurations import ConfigSpace
 from planner.parallel.strategies import Strategy
 
 __all__ = ["CodedSum", "coded_choice", "coded_choices", "coded_sum", "exchange_choices", "groups_of"]
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.compute.compute_profile import ComputeProfile, MeasuredParts
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.profile_file import load_profile
@@ -37,8 +38,6 @@ from planner.topology.route_levels import RouteLevels
 
 __all__ = ["BATCH_NORMS", "CostModel", "NodeCosts", "kernel_s", "part_times"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 BATCH_NORMS = ("local", "reduced")
 """Batch normalisation by the statistics of each part, or of the whole batch."""
 JOBS = 8

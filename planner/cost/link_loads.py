@@ -7,8 +7,8 @@ layer and of those that it reads only, so thousands of changes can be weighed be
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from planner.cost.all_reduce import chosen, group_rounds, replica_groups
 from planner.cost.cost_model import CostModel, part_times
 from planner.graph.computation_graph import Edge
@@ -16,8 +16,6 @@ from planner.parallel.configurations import ConfigSpace
 from planner.parallel.regions import pieces_of
 
 __all__ = ["Loads"]
-
-Floats = NDArray[np.float64]
 
 
 class Loads:

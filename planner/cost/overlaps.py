@@ -4,16 +4,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from planner.graph.shapes import Need, Shape
 from planner.parallel.configurations import ConfigSpace, part_bounds
 from planner.parallel.regions import needed
 
 __all__ = ["Overlaps", "overlaps_of"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Overlaps(NamedTuple):

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hwprofiles.aliases import Bools, Floats
 from planner.elimination.minplus import fold_columns, fold_rows
-from planner.elimination.search_problem import Bools, Floats, SearchProblem
+from planner.elimination.search_problem import SearchProblem
 
 __all__ = ["Relaxation", "edge_bounds", "keep_within", "prune", "relax", "tree_bounds"]
 

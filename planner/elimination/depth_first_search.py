@@ -5,8 +5,9 @@ import math
 import numpy as np
 from numba import njit
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.errors import InfeasiblePlanError
-from planner.elimination.search_problem import Floats, Ints, SearchProblem, Solution, evaluate
+from planner.elimination.search_problem import SearchProblem, Solution, evaluate
 from simulator.graph.task_graph import pack_rows
 
 __all__ = ["depth_first"]

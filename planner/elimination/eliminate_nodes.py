@@ -9,11 +9,12 @@ import math
 
 import numpy as np
 
+from hwprofiles.aliases import Floats
 from hwprofiles.errors import InfeasiblePlanError
 from planner.elimination.elimination_state import Dense, Factor, Fork, Network, spread
 from planner.elimination.forks import common_end, reduce_fork
 from planner.elimination.minplus import fold_columns, fold_rows
-from planner.elimination.search_problem import Floats, SearchProblem, Solution, evaluate
+from planner.elimination.search_problem import SearchProblem, Solution, evaluate
 
 __all__ = ["DEFAULT_LIMIT_BYTES", "eliminate"]
 

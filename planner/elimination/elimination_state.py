@@ -13,10 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.errors import InfeasiblePlanError
 from hwprofiles.units import GIGA
 from planner.elimination.minplus import product
-from planner.elimination.search_problem import Floats, Ints, SearchProblem, TensorCost
+from planner.elimination.search_problem import SearchProblem, TensorCost
 
 __all__ = ["Dense", "Factor", "Fork", "Network", "Slot", "Undo", "spread"]
 

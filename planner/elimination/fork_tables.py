@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from planner.elimination.minplus import product
-from planner.elimination.search_problem import Floats, Ints
 
 __all__ = ["Client", "fork_choice", "fork_table"]
 

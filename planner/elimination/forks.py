@@ -13,9 +13,9 @@ into two blocks pays it twice, which never wins, so R is exact.  A block costs o
 
 from typing import Any
 
+from hwprofiles.aliases import Floats, Ints
 from planner.elimination.elimination_state import Fork, Network
 from planner.elimination.fork_tables import Client, fork_choice, fork_table
-from planner.elimination.search_problem import Floats, Ints
 
 __all__ = ["MOST_CLIENTS", "common_end", "reduce_fork"]
 

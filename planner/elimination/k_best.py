@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hwprofiles.aliases import Bools
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.elimination.bounds import SLACK, relax
 from planner.elimination.eliminate_nodes import DEFAULT_LIMIT_BYTES, eliminate
-from planner.elimination.search_problem import Bools, SearchProblem, evaluate, restrict
+from planner.elimination.search_problem import SearchProblem, evaluate, restrict
 
 __all__ = ["Ranked", "k_best"]
 

@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 
+from hwprofiles.aliases import Bools
 from planner.elimination.bounds import Relaxation, keep_within, relax
 from planner.elimination.eliminate_nodes import DEFAULT_LIMIT_BYTES, eliminate
-from planner.elimination.search_problem import Bools, SearchProblem, Solution, evaluate, restrict
+from planner.elimination.search_problem import SearchProblem, Solution, evaluate, restrict
 
 __all__ = ["eliminate_pruned", "forest_choice"]
 

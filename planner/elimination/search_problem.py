@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Bools, Floats, Ints
 from hwprofiles.errors import ConfigError
 
 __all__ = ["SearchProblem", "Solution", "TensorCost", "evaluate", "restrict"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 
 __all__ = ["Block", "LayerPath", "dependency_distances", "layer_blocks"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

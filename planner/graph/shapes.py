@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from hwprofiles.aliases import Ints
 
 __all__ = ["IN_CHANNEL", "Need", "Shape"]
 
-Ints = NDArray[np.int64]
 
 IN_CHANNEL = "in_channel"
 """The reduction dimension: slices of a layer's input channels, and the dimension of partial sums over each."""

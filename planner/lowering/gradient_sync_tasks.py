@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from planner.compression.data_types import Compression
 from planner.compression.settings import Compressed
 from planner.cost.all_reduce import chosen, group_rounds
@@ -22,7 +22,6 @@ from simulator.graph.memory_need import check_memory
 
 __all__ = ["Exchanges"]
 
-Ints = NDArray[np.int64]
 _TASK_BYTES = 400  # of a message with its dependencies, while they are put in order
 _Add = Callable[..., Ints]
 """``Tasks.add`` of one kind and layer."""

@@ -4,17 +4,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Bools, Ints
 from planner.graph.computation_graph import Edge
 from planner.lowering.program import Program
 from planner.lowering.unit_times import unit_of
 from planner.parallel.regions import held, needed
 
 __all__ = ["Delivery", "deliveries_of"]
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import PLAIN, Compressed
 from planner.cost.cost_model import CostModel, part_times
@@ -25,8 +25,6 @@ from planner.parallel.regions import Pieces, pieces_of
 
 __all__ = ["lower"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 _DIMS = 6
 _Unit = tuple[int, int]
 """A layer and a sub-batch."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.settings import Compressed
 from planner.graph.computation_graph import ComputationGraph, Edge
@@ -16,8 +17,6 @@ from simulator.collectives.rounds import Round
 
 __all__ = ["KINDS", "Collective", "Program"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 KINDS = (
     "forward", "epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient", "update", "compress",

@@ -4,14 +4,12 @@ The executor's ranks and the account of memory read these rules; neither has its
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from planner.lowering.program import KINDS, Program
 
 __all__ = ["MESSAGE_JOIN_BYTES", "PAIR_BYTES", "Departures", "phases", "program_order"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 MESSAGE_JOIN_BYTES = 64 * 1024
 """Regions of one tensor for one device, ready at once, travel as one message up to this size: a message costs gloo

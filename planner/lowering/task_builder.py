@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from planner.lowering.program import KINDS
 
 __all__ = ["Pairs", "Rows", "Tasks"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Pairs = tuple[Ints, Ints]
 """A row (a part, a device, a region) and a task after which it has something, pair by pair."""
 

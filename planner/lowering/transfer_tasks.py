@@ -1,8 +1,8 @@
 """Lowering of the regions that go from device to device: as they are, or encoded before and decoded after."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from planner.compression.settings import Compressed
 from planner.cost.codec_time import ACTIVATIONS, coding_s, decoding_of, encoding_of
 from planner.cost.cost_model import CostModel
@@ -11,8 +11,6 @@ from planner.lowering.task_builder import Pairs, Tasks
 from planner.parallel.regions import Pieces
 
 __all__ = ["Transfers"]
-
-Ints = NDArray[np.int64]
 
 
 class Transfers:

@@ -1,8 +1,8 @@
 """Output parts where they are made, and inputs that are assembled of several of them."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from planner.graph.computation_graph import Edge
 from planner.lowering.input_layouts import Delivery
 from planner.lowering.program import KINDS
@@ -13,7 +13,6 @@ from planner.memory.message_lifetimes import leaves
 
 __all__ = ["activations"]
 
-Floats = NDArray[np.float64]
 _TRANSFER = KINDS.index("transfer")
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Bools, Floats, Ints
 from planner.lowering.input_layouts import Delivery, deliveries_of
 from planner.lowering.program import KINDS, Program
 from planner.lowering.send_phases import Departures
@@ -16,9 +16,6 @@ from planner.memory.message_copies import are_copies
 
 __all__ = ["Account", "Rows", "parameter_bytes", "residuals"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 _COLLECTIVE, _TRANSFER = KINDS.index("collective"), KINDS.index("transfer")
 
 

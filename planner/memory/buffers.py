@@ -4,13 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from hwprofiles.aliases import Bools, Floats, Ints
 
 __all__ = ["BUFFERS", "Buffers"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 BUFFERS = (
     "parameters",

@@ -13,10 +13,10 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
+
 __all__ = ["GradientForm", "Taps", "gradient_forms", "scratch_numbers"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 WEIGHTS_A_WINDOW = 4096
 """Weights for each of a part's windows from which one product with all of these takes 0.2 to 0.9 of the library's

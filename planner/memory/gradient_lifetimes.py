@@ -4,8 +4,8 @@ from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Bools, Floats, Ints
 from planner.graph.computation_graph import Edge
 from planner.lowering.input_layouts import Delivery
 from planner.lowering.program import KINDS
@@ -16,9 +16,6 @@ from planner.memory.message_lifetimes import leaves
 
 __all__ = ["activation_gradients"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 _TRANSFER = KINDS.index("transfer")
 
 

@@ -1,8 +1,8 @@
 """What layers keep for their backward pass, what they take while they compute, and the data that they read."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from planner.lowering.unit_times import UnitTimes
 from planner.memory.buffer_account import Account
 from planner.memory.buffers import Buffers
@@ -11,7 +11,6 @@ from planner.parallel.regions import needed
 
 __all__ = ["layers"]
 
-Floats = NDArray[np.float64]
 
 _STATISTICS_BYTES = 8
 """Statistics are summed in double precision."""

@@ -5,9 +5,7 @@ before any replay.  It says what the executor does: a device runs its tasks in p
 reads any more.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
+from hwprofiles.aliases import Floats
 from planner.lowering.program import Program
 from planner.lowering.unit_times import UnitTimes
 from planner.memory.activation_lifetimes import activations
@@ -20,8 +18,6 @@ from planner.memory.message_lifetimes import codes, messages
 from planner.memory.parameter_lifetimes import kept, parameter_gradients
 
 __all__ = ["Lives", "parameter_bytes", "residuals"]
-
-Floats = NDArray[np.float64]
 
 
 class Lives:

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Bools, Floats
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer, Operation
 from planner.lowering.program import Program
@@ -28,8 +29,6 @@ __all__ = [
     "part_memories",
 ]
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 """Numbers of state that an optimizer keeps for every trained one, beside its value and its gradient."""

@@ -1,17 +1,14 @@
 """Which messages carry copies of the numbers that they send, and which the tensor itself."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Bools, Ints
 from planner.lowering.program import Program
 from planner.lowering.send_phases import MESSAGE_JOIN_BYTES, phases
 from planner.memory.memory_policy import PartMemory
 from planner.parallel.regions import held, needed
 
 __all__ = ["are_copies"]
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 def are_copies(program: Program, parts: list[PartMemory], transfers: Ints) -> Bools:

@@ -1,8 +1,8 @@
 """Regions on their way: copies that leave and arrive, and their codes."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from planner.lowering.program import KINDS
 from planner.lowering.unit_times import UnitTimes, unit_of
 from planner.memory.buffer_account import Account
@@ -10,8 +10,6 @@ from planner.memory.buffers import Buffers
 
 __all__ = ["codes", "leaves", "messages"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 _COMPRESS, _DECOMPRESS, _TRANSFER = (KINDS.index(kind) for kind in ("compress", "decompress", "transfer"))
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.errors import DeviceMemoryError
 from planner.lowering.program import Program
 from planner.lowering.send_phases import program_order
@@ -22,8 +22,6 @@ __all__ = [
     "residuals",
 ]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 COPIES_OF_PARAMETERS = 3
 """Value, gradient and momentum of every trained number."""

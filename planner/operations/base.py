@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import LAYER_PHASES, Kept, Parameter
@@ -14,7 +14,6 @@ from planner.graph.shapes import Need, Shape
 
 __all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "INDEX_BYTES", "OperationBase", "Part", "identity_needs"]
 
-Floats = NDArray[np.float64]
 
 ELEMENT_BYTES = 4
 """Of the numbers whose traffic kernels count."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hwprofiles.aliases import Floats
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import Kept, Parameter
@@ -13,7 +14,6 @@ from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
     BATCH_STATISTICS,
-    Floats,
     OperationBase,
     Part,
 )

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hwprofiles.aliases import Floats
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import Kept, Parameter
 from planner.graph.shapes import Need, Shape
-from planner.operations.base import Floats, OperationBase, Part
+from planner.operations.base import OperationBase, Part
 from planner.operations.checks import check_activation, check_int, single
 
 __all__ = ["Linear"]

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.topology.network_routes import Network, network_of
 
 __all__ = ["grouped_devices"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 _MESSAGE_BYTES = 2.0**20
 """Message by which devices of a node are near to each other or far."""
 

@@ -6,12 +6,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from planner.graph.shapes import Need, Shape
 from planner.parallel.configurations import ConfigSpace, part_bounds
 
 __all__ = ["Boxes", "Pieces", "held", "layouts_of", "needed", "pieces_of"]
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

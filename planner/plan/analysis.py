@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hwprofiles.aliases import Progress
 from planner.lowering.program import Program
-from planner.plan.plan import Progress
 from planner.simulation.memory_curve import MemoryCurve, memory_curve
 from planner.simulation.program_replay import Replay, Shares, replay
 from planner.simulation.sensitivity import Sensitivity, sensitivities
@@ -55,7 +55,7 @@ class Analysis:
         return self.memory.alive(self.memory.fullest, self.memory.peak_time_s(self.memory.fullest))
 
 
-def analyse(program: Program, *, iterations: int = ITERATIONS, progress: Progress = None) -> Analysis:
+def analyse(program: Program, *, iterations: int = ITERATIONS, progress: Progress | None = None) -> Analysis:
     """Replay a program and say what its iteration waits for.
 
     Args:

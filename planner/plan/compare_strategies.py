@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from hwprofiles.aliases import Progress
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.all_reduce import layer_choice
@@ -18,7 +19,7 @@ from planner.parallel.configurations import ConfigSpace, Configuration
 from planner.parallel.micro_batches import WHOLE, Cut
 from planner.parallel.strategies import Strategy
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
-from planner.plan.plan import Progress, layerwise, lowered, refined
+from planner.plan.plan import layerwise, lowered, refined
 from planner.search.hybrid_search import HYBRID, search_hybrids
 from planner.search.pipeline_strategy import strategy_and_cut
 from planner.simulation.additive_cost import additive_s, additive_terms
@@ -40,7 +41,7 @@ def compare(
     *,
     exchange: str = "ring",
     refine: int = 0,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Compare strategies by name or file.
 
@@ -90,7 +91,7 @@ def compare(
 
 
 def _strategies(
-    model: CostModel, names: Sequence[str], refine: int, progress: Progress
+    model: CostModel, names: Sequence[str], refine: int, progress: Progress | None
 ) -> tuple[dict[str, tuple[Strategy, Cut]], dict[str, str], tuple[str, ...]]:
     """What the names stand for, which cannot run and why, and notes."""
     if not names:

@@ -1,9 +1,10 @@
 """A plan: one strategy for one model, batch and cluster, with what it was priced at and how it was found."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from hwprofiles.aliases import Progress
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.compression.settings import PLAIN, Compressed, compressed_of
@@ -36,7 +37,6 @@ from planner.simulation.transfer_prices import check_messages
 
 __all__ = [
     "Plan",
-    "Progress",
     "layerwise",
     "lower_plan",
     "lowered",
@@ -44,7 +44,6 @@ __all__ = [
     "refined",
 ]
 
-Progress = Callable[[str, int, int], None] | None
 _STARTS = 8
 """Strategies of least additive cost that a refinement starts from."""
 
@@ -164,7 +163,7 @@ class _Candidate:
     simulated_s: float
 
 
-def _candidates(model: CostModel, progress: Progress) -> tuple[Found, dict[str, Strategy], list[str]]:
+def _candidates(model: CostModel, progress: Progress | None) -> tuple[Found, dict[str, Strategy], list[str]]:
     """What the search found, the optimum and the usual strategies, and which of these cannot be had."""
     count, notes = len(model.cluster.devices), []
     candidates: dict[str, Strategy] = {}
@@ -179,7 +178,9 @@ def _candidates(model: CostModel, progress: Progress) -> tuple[Found, dict[str, 
     return found, {"layerwise": found.strategy, **candidates}, notes
 
 
-def refined(model: CostModel, plans: int, *, progress: Progress = None) -> tuple[Found, Refined, tuple[str, ...]]:
+def refined(
+    model: CostModel, plans: int, *, progress: Progress | None = None
+) -> tuple[Found, Refined, tuple[str, ...]]:
     """Search the layer-wise optimum of Eq. 1, and refine it, its runners-up and the usual strategies by simulation.
 
     Args:
@@ -206,7 +207,7 @@ def refined(model: CostModel, plans: int, *, progress: Progress = None) -> tuple
     return found, best, tuple(notes)
 
 
-def layerwise(model: CostModel, *, progress: Progress = None) -> tuple[Found, _Candidate, tuple[str, ...]]:
+def layerwise(model: CostModel, *, progress: Progress | None = None) -> tuple[Found, _Candidate, tuple[str, ...]]:
     """Search the layer-wise optimum of Eq. 1, and choose by simulation among it and the usual strategies.
 
     Returns:
@@ -260,7 +261,7 @@ def make_plan(
     recompute: str = "none",
     optimizer: str = MOMENTUM.optimizer,
     refine: int = 0,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> Plan:
     """Make a plan: search it (``layerwise``, ``hybrid``), derive it from a rule, or read it from a file.
 
@@ -305,7 +306,7 @@ class _Chosen:
     """The fields of ``Plan`` that say how it was found."""
 
 
-def _chosen(model: CostModel, asked: Asked, progress: Progress) -> _Chosen:
+def _chosen(model: CostModel, asked: Asked, progress: Progress | None) -> _Chosen:
     """What a search, a rule or a file gives."""
     if asked.strategy == "layerwise":
         return _layerwise(model, asked, progress)
@@ -338,7 +339,7 @@ def _priced(model: CostModel, asked: Asked, chosen: _Chosen) -> Plan:
     )
 
 
-def _derived(model: CostModel, asked: Asked, progress: Progress) -> _Chosen:
+def _derived(model: CostModel, asked: Asked, progress: Progress | None) -> _Chosen:
     """A strategy by a rule or from a file, with what of it is compressed."""
     strategy, cut = strategy_and_cut(model, asked.strategy, cut=asked.cut, pipeline=asked.pipeline)
     again, keeping = recompute_of(model.graph, asked.recompute, cut), asked.keeping
@@ -356,7 +357,7 @@ def _derived(model: CostModel, asked: Asked, progress: Progress) -> _Chosen:
     return _Chosen(strategy=strategy, cut=cut, compressed=compressed, recompute=again, found=found)
 
 
-def _layerwise(model: CostModel, asked: Asked, progress: Progress) -> _Chosen:
+def _layerwise(model: CostModel, asked: Asked, progress: Progress | None) -> _Chosen:
     if not asked.refine:
         searched, candidate, notes = layerwise(model, progress=progress)
         found = _searched(searched, candidate.simulated_s, notes)
@@ -366,7 +367,7 @@ def _layerwise(model: CostModel, asked: Asked, progress: Progress) -> _Chosen:
     return _Chosen(strategy=best.strategy, cut=asked.cut, found=found)
 
 
-def _hybrid(model: CostModel, plans: int, progress: Progress) -> _Chosen:
+def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
     """A hybrid and its cut; the refinement knows no stages."""
     searched = search_hybrids(model, stages=not plans, progress=progress)
     if not plans:

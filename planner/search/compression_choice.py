@@ -1,11 +1,11 @@
 """Where compression pays: which tensors and gradients of a strategy are better sent as codes."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
+from hwprofiles.aliases import Progress
 from hwprofiles.errors import InfeasiblePlanError
 from planner.compression.settings import Compressed
 from planner.cost.applied_strategy import applied
@@ -21,7 +21,6 @@ from planner.simulation.memory_curve import replay_that_fits
 
 __all__ = ["pays"]
 
-Progress = Callable[[str, int, int], None] | None
 _Item = tuple[str, str]
 """A field of ``Compressed`` that lists layers, and a layer."""
 _SAME = 1e-9
@@ -30,7 +29,7 @@ _SAME = 1e-9
 
 def pays(
     model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compressed: Compressed | None = None, *,
-    recompute: Recompute = KEEP, keeping: Keeping = MOMENTUM, progress: Progress = None,
+    recompute: Recompute = KEEP, keeping: Keeping = MOMENTUM, progress: Progress | None = None,
 ) -> tuple[Compressed, tuple[str, ...]]:  # fmt: skip
     """Compress, of what may be, only what shortens the simulated iteration and fits in memory.
 
@@ -70,7 +69,7 @@ class _Trial:
 
     def __init__(
         self, model: CostModel, strategy: Strategy, cut: Cut, allowed: Compressed, recompute: Recompute,
-        keeping: Keeping, progress: Progress,
+        keeping: Keeping, progress: Progress | None,
     ) -> None:  # fmt: skip
         self.allowed, self.recompute, self.keeping, self.progress = allowed, recompute, keeping, progress
         self.model, self.spaces, self.cut = applied(model, strategy, cut)

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.errors import ConfigError
 from planner.graph.layer_paths import dependency_distances
 from planner.lowering.program import KINDS, Collective, Program
@@ -27,8 +27,6 @@ from simulator.timelines.timeline import alone_s
 
 __all__ = ["EXCHANGE_ORDERS", "SLICE_BYTES", "check_exchange_order", "in_order", "ordered", "sliced"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 EXCHANGE_ORDERS = ("end", "ready", "reuse")
 """All updates end the iteration; or each waits for its own sum, and sums go as their gradients are made, or by their

@@ -6,11 +6,12 @@ far are pruned; the others are replayed in the order of an estimate, Eq. 1 with 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from hwprofiles.aliases import Progress
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel, kernel_s
@@ -36,7 +37,6 @@ _ALWAYS_KEPT = 2
 """Copies of a parameter that live throughout: value and momentum."""
 _PER_STAGE = (1, 2, 4)
 """Micro-batches for every stage that are tried."""
-Progress = Callable[[str, int, int], None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class FoundHybrid:
 
 
 def search_hybrids(
-    model: CostModel, *, replays: int = REPLAYS, stages: bool = True, progress: Progress = None
+    model: CostModel, *, replays: int = REPLAYS, stages: bool = True, progress: Progress | None = None
 ) -> FoundHybrid:
     """The uniform hybrid with the shortest simulated iteration.
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Bools, Floats
 from planner.cost.cost_model import CostModel
 from planner.elimination.bounds import edge_bounds, keep_within, relax
 from planner.elimination.eliminate_nodes import eliminate
@@ -26,8 +26,6 @@ from planner.parallel.strategies import Strategy
 
 __all__ = ["SAMPLES", "Found", "find", "sharpened"]
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 DIRECT_PAIRS = 60_000
 """Up to so many pairs of configurations, all are priced: about 0.05 s."""

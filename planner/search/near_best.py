@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 
+from hwprofiles.aliases import Bools
 from planner.cost.cost_model import CostModel
 from planner.elimination.k_best import Ranked, k_best
-from planner.elimination.search_problem import Bools
 from planner.parallel.configurations import ConfigSpace, Configuration
 from planner.search.layerwise import SAMPLES, sharpened
 

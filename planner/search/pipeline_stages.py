@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from hwprofiles.units import GIB
 from planner.cost.cost_model import CostModel
@@ -22,8 +22,6 @@ from planner.simulation.transfer_prices import edge_prices
 
 __all__ = ["Layout", "balanced", "stage_bounds"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Layout = Callable[[Layer, Sequence[int]], Configuration]
 """How a layer is split over the devices of its stage, whose first one holds a part of every layer."""
 

@@ -5,8 +5,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from planner.lowering.program import Program
 from planner.memory.buffers import BUFFERS, Buffers
 from planner.memory.lifetimes import Lives
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["MemoryCurve", "buffers", "memory_curve", "replay_that_fits"]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

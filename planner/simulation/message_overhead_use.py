@@ -6,13 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.lowering.program import Collective
 
 __all__ = ["ArithmeticUses", "MessageOverheads", "message_overheads_of"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class ArithmeticUses(NamedTuple):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import KINDS, Program
 from planner.simulation.link_use import LinkUse
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Replay", "Shares", "replay", "timeline_rows"]
 
-Floats = NDArray[np.float64]
 
 _TRACED_LINKS = 16
 _MOST_TASKS = 20_000_000

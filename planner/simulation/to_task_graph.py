@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from planner.lowering.program import Collective, Program
 from planner.simulation.message_overhead_use import message_overheads_of
 from planner.topology.copy_engine_use import CopyEngineUses, copy_engines_of
@@ -21,8 +21,6 @@ from simulator.graph.task_graph import TaskGraph
 
 __all__ = ["ITERATIONS", "Reading", "read"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ITERATIONS = 4
 """Replayed in a row, for the steady state."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from planner.compression.data_types import Compression
 from planner.compression.settings import PLAIN, Compressed
 from planner.cost.codec_time import ACTIVATIONS, coding_s, decoding_of, encoding_of
@@ -17,7 +17,6 @@ from simulator.graph.memory_need import check_memory, engine_bytes, graph_bytes
 
 __all__ = ["check_messages", "edge_prices"]
 
-Floats = NDArray[np.float64]
 
 _USES = 2
 """Links of a route, at the least."""

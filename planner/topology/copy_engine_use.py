@@ -4,15 +4,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.topology.network_routes import Network, network_of
 
 __all__ = ["CopyEngineUses", "EngineUses", "copy_engines_of"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class EngineUses(NamedTuple):

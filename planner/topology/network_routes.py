@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph, Latency
 from planner.topology.route_levels import RouteLevels, levels_of
 
 __all__ = ["Network", "network_of"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _TABLE_DEVICES = 512
 """Up to so many devices the routes between all of them are found at once."""

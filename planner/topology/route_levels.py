@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from hwprofiles.aliases import Floats, Ints
 
 __all__ = ["RouteLevels", "levels_of"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 CLASS_BITS = 63
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from planner.lowering.program import Program
 from planner.simulation.program_replay import Replay
 from planner.simulation.steady_path import Path
@@ -14,9 +14,6 @@ from reports.style.packing import Packed, pack_array, pack_json
 from simulator.timelines.timeline import alone_s
 
 __all__ = ["timeline_data"]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def timeline_data(replay: Replay, path: Path, measured: pd.DataFrame | None = None) -> dict[str, Any]:

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from reports.style.packing import pack_array, pack_json
 
 __all__ = ["TimelineRow", "assign_lanes", "pack_timeline", "side_by_side", "timeline_rows"]
-
-Ints = NDArray[np.int64]
 
 
 def pack_timeline(timeline: pd.DataFrame, devices: Sequence[str], *, ids: bool = False) -> dict[str, Any]:

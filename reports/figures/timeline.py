@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from planner.simulation.program_replay import Replay
 from reports.drawings.timeline_rows import TimelineRow, timeline_rows
 from reports.figures.look import styled
@@ -17,7 +17,6 @@ __all__ = ["timeline_figure"]
 
 _MOST_BARS = 6000
 _CELLS = 1000
-Ints = NDArray[np.int64]
 
 
 def timeline_figure(replay: Replay, *, most_bars: int = _MOST_BARS) -> go.Figure:

@@ -1,11 +1,12 @@
 """The answer of ``orrery reproduce eight-bit`` as one HTML file that needs nothing else."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from hwprofiles.aliases import Progress
 from reports.pages.page_file import write_page
 from reports.pages.page_template import rendered
 from reports.style.palette import BLUE, GREEN, ORANGE, PLAIN, PURPLE
@@ -14,7 +15,6 @@ from studies.reproduce.eight_bit_claims import eight_bit_answers
 
 __all__ = ["INCONSISTENCIES", "paper_answers", "paper_headline", "paper_html", "write_paper_page"]
 
-Progress = Callable[[str, int, int], None] | None
 PRINTED = "printed"
 _LOOKS = {
     PRINTED: {"colour": PLAIN, "symbol": "circle-open", "dash": "dot"},
@@ -46,7 +46,7 @@ INCONSISTENCIES = (
 """Where the source contradicts itself, in words; rows say it again with numbers."""
 
 
-def paper_answers(*, numbers: int = 25_000_000, progress: Progress = None) -> list[Found]:
+def paper_answers(*, numbers: int = 25_000_000, progress: Progress | None = None) -> list[Found]:
     """Every answer to what the paper prints; Table 2 only where torch is installed.
 
     Args:

@@ -5,14 +5,12 @@ Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, Sec
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from simulator.collectives import rings
 from simulator.collectives.rounds import Round, round_of
 
 __all__ = ["all_gather", "all_reduce", "reduce_scatter"]
-
-Ints = NDArray[np.int64]
 
 
 def all_reduce(count: int) -> list[Round]:

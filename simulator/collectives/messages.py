@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from simulator.collectives.rounds import Round
 from simulator.graph.memory_need import check_memory
 
 __all__ = ["Messages", "messages_of"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _PIECE_BYTES, _PAIR_BYTES = 120, 64  # measured, rounded up
 

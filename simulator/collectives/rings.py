@@ -3,13 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from simulator.collectives.rounds import Round, round_of
 
 __all__ = ["all_gather", "all_reduce", "nested_all_reduce", "reduce_scatter"]
-
-Ints = NDArray[np.int64]
 
 
 def all_reduce(count: int) -> list[Round]:

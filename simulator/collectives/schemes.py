@@ -4,15 +4,14 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from hwprofiles.errors import ConfigError
 from simulator.collectives import halving, hierarchy, rings, servers, trees
 from simulator.collectives.rounds import Round
 
 __all__ = ["ALL_GATHERS", "ALL_REDUCES", "BROADCASTS", "REDUCE_SCATTERS", "all_reduce", "rank_rounds"]
 
-Ints = NDArray[np.int64]
 Flat = Callable[[int], list[Round]]
 
 _FLAT: dict[str, Flat] = {

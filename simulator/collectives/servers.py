@@ -1,13 +1,11 @@
 """Collectives without a pattern on the way: everyone sends straight to whom it concerns."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from simulator.collectives.rounds import Round, round_of
 
 __all__ = ["all_gather", "all_to_all", "one_server", "one_shot", "reduce_scatter", "spread_servers"]
-
-Ints = NDArray[np.int64]
 
 
 def _everyone_to_everyone(count: int) -> tuple[Ints, Ints]:

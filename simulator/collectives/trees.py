@@ -1,14 +1,13 @@
 """Collectives on trees: few steps, of large messages."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from simulator.collectives import rings
 from simulator.collectives.rounds import Round, round_of, whole_round
 
 __all__ = ["all_reduce", "broadcast", "double_all_reduce", "scattered_broadcast"]
 
-Ints = NDArray[np.int64]
 PIECES = 8
 """Pieces of each half of the buffer that follow each other through a double tree."""
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from hwprofiles.aliases import Ints
 from simulator.compiled.jit import saved
-from simulator.compiled.state import COUNTERS, ENTRY, MIXED, RESOURCE, TASK, USE, Ints, ReplayState
+from simulator.compiled.state import COUNTERS, ENTRY, MIXED, RESOURCE, TASK, USE, ReplayState
 from simulator.graph.task_graph import TaskGraph
 
 __all__ = ["initial_state"]

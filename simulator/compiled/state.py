@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
+
 __all__ = [
     "ASKED",
     "BEGUN",
@@ -27,16 +29,12 @@ __all__ = [
     "TIMER",
     "TOUCHED",
     "USE",
-    "Floats",
     "Indices",
-    "Ints",
     "Records",
     "ReplayState",
 ]
 
 Records = Any  # structured arrays, whose fields the compiler reads as attributes
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Indices = NDArray[np.int32]
 
 TASK = np.dtype(

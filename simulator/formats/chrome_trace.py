@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from hwprofiles.errors import ConfigError
 from simulator.formats.whole_files import whole_file
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check_trace", "write_trace"]
 
-Ints = NDArray[np.int64]
 Event = dict[str, Any]
 Counter = tuple[Sequence[float], Sequence[float]]
 

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.errors import ConfigError
 from simulator.graph.task_graph import TaskGraph
 
@@ -30,9 +30,6 @@ __all__ = [
 ]
 
 VERSION = 1
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class ResourceRow(msgspec.Struct, forbid_unknown_fields=True):

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from hwprofiles.errors import ConfigError
 from simulator.formats.graph_columns import (
     VERSION,
@@ -40,8 +41,6 @@ _COLUMNS = (
     "id", "name", "kind", "after", "start_s", "latency_s", "work", "uses", "weights", "rate_limit", "priority",
     "stream",
 )  # fmt: skip
-
-Ints = NDArray[np.int64]
 
 
 class _Attributes(msgspec.Struct, forbid_unknown_fields=True):

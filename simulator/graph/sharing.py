@@ -6,10 +6,10 @@ This is the clear solver, the reference of the compiled one.
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
+
 __all__ = ["TOLERANCE", "alone_rates", "max_min_rates"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 TOLERANCE = 1e-12
 """Relative difference below which two times, or two levels, are one: a thousand times the rounding of

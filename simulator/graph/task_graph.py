@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Schedule", "TaskGraph", "pack_rows"]
+from hwprofiles.aliases import Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+__all__ = ["Schedule", "TaskGraph", "pack_rows"]
 
 
 def pack_rows(rows: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:

@@ -3,16 +3,14 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from simulator.graph.sharing import TOLERANCE
 from simulator.graph.task_graph import Schedule, TaskGraph
 from simulator.timelines.timeline import alone_s
 
 __all__ = ["Step", "critical_path"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _SAME = 10 * TOLERANCE  # relative difference of times that belong to one instant
 

@@ -3,15 +3,13 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from simulator.engines.engine import simulate
 from simulator.graph.sharing import alone_rates
 from simulator.graph.task_graph import Schedule, TaskGraph
 
 __all__ = ["Bound", "alone_s", "busiest_resource", "longest_path_s", "lower_bound", "resource_use", "union"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

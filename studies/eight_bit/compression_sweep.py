@@ -11,11 +11,12 @@ Source:
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
+from hwprofiles.aliases import Progress
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.compression.data_types import compression
@@ -27,7 +28,6 @@ from studies.eight_bit.thresholds import BEST, Crossing, bisected, crossing
 
 __all__ = ["COMPRESS", "PLAIN_TYPE", "Point", "Question", "Sweep", "sweep"]
 
-Progress = Callable[[str, int, int], None] | None
 
 COMPRESS = ("both", "activations", "gradients")
 PLAIN_TYPE = "float32"
@@ -148,7 +148,7 @@ class Sweep:
         return asdict(self)
 
 
-def sweep(question: Question, *, exact: bool = False, progress: Progress = None) -> Sweep:
+def sweep(question: Question, *, exact: bool = False, progress: Progress | None = None) -> Sweep:
     """Simulate every point, then find where each type pays.
 
     Args:

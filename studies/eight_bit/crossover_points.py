@@ -8,13 +8,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.errors import ConfigError
 from studies.eight_bit.many_machines import Reading, Setting, Workload, sub_batch_times
 from studies.eight_bit.number_cost import FLOAT32, Coding
 
 __all__ = ["Crossover", "crossover"]
 
-Floats = NDArray[np.float64]
 Pays = Callable[[Floats], NDArray[np.bool_]]
 
 _POINTS = 513

@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.errors import ConfigError
 
 __all__ = ["PCIE_BYTES_PER_S", "LinearLayers", "exchange_s", "machine_penalty_s", "machine_speedup"]
 
-Floats = NDArray[np.float64]
 
 PCIE_BYTES_PER_S = 5.25e9
 """Where the bandwidth saturates (A.1.1).  With sizes in MiB it gives the times that the paper gets from MB and its

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
 from studies.eight_bit.number_cost import Coding
@@ -24,7 +24,6 @@ __all__ = [
     "sub_batch_times",
 ]
 
-Floats = NDArray[np.float64]
 Number = float | Floats
 
 

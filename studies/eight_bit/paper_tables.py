@@ -11,6 +11,7 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.errors import ConfigError
 from studies.eight_bit.machine import LinearLayers
 from studies.eight_bit.many_machines import Workload
@@ -30,7 +31,6 @@ __all__ = [
     "read_table",
 ]
 
-Floats = NDArray[np.float64]
 
 BITS = (32, 8)
 """Columns of the arrays below."""

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from planner.topology.network_routes import Network
 
 __all__ = ["Wire", "boundaries", "columns", "direct", "neighbours", "ring", "rows"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _ALL = 16
 """Devices up to which every message of a pattern is looked at."""

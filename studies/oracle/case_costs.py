@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from planner.topology.network_routes import Network
 from studies.oracle import alpha_beta as wires
 from studies.oracle import forms
@@ -12,8 +13,6 @@ from studies.oracle.oracle_options import OracleOptions
 
 __all__ = ["Communication", "communication_s", "held_bytes", "stage_costs"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Communication = dict[str, float]
 """Seconds of an iteration by part: ``gradient_exchange_s``, ``activations_s``, ``halo_s``."""
 

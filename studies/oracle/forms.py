@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
+
 __all__ = [
     "activation_exchange_s",
     "computation_s",
@@ -26,7 +28,6 @@ __all__ = [
     "pipeline_transfer_s",
 ]
 
-Floats = NDArray[np.float64]
 Numbers = NDArray[Any] | float
 
 

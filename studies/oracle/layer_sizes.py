@@ -4,17 +4,14 @@ from functools import cached_property
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Bools, Floats, Ints
 from planner.graph.computation_graph import ComputationGraph, Edge, Layer
 from planner.graph.shapes import Need
 from planner.parallel.configurations import part_bounds
 
 __all__ = ["Sizes", "is_flat"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Grid = tuple[int, ...]
 
 

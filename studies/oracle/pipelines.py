@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.errors import InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
@@ -16,9 +16,6 @@ from studies.oracle.cases import Case
 from studies.oracle.layer_sizes import Sizes
 
 __all__ = ["boundaries_s", "pipeline_makespan_s", "planned_bounds"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def pipeline_makespan_s(

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Progress
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from hwprofiles.units import HOUR_S
@@ -26,12 +27,11 @@ from studies.oracle.layer_sizes import Sizes
 from studies.oracle.oracle_options import STRATEGIES, OracleOptions, check_strategy
 from studies.oracle.oracle_table import Limit, OracleRow, OracleTable, WireRow
 from studies.oracle.pipelines import boundaries_s, pipeline_makespan_s, planned_bounds
-from studies.oracle.simulated_cases import Progress, simulate_cases
+from studies.oracle.simulated_cases import simulate_cases
 from studies.oracle.splits import Split, layer_times
 
 __all__ = ["memory_reuse", "oracle", "question_of"]
 
-Floats = NDArray[np.float64]
 LEVEL_BYTES = 2**20
 """Message whose alpha the levels print."""
 
@@ -49,7 +49,7 @@ def oracle(
     budget_gpu_hours: float | None = None,
     simulate: bool = False,
     processes: int = 0,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> OracleTable:
     """Project every strategy on every number of devices by the closed forms of ParaDL, Table 1.
 
@@ -289,7 +289,7 @@ def _least_memory_bytes(cluster: DeviceGraph, devices: int) -> float:
 
 def _replayed(
     rows: Sequence[OracleRow], model: CostModel, cases: Sequence[Case], question: Question, processes: int,
-    progress: Progress,
+    progress: Progress | None,
 ) -> list[OracleRow]:  # fmt: skip
     """The rows, each with its strategy replayed as a plan."""
     found = simulate_cases(

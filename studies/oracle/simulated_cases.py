@@ -1,12 +1,13 @@
 """The oracle's second answer: the strategy of each row as a plan, lowered and replayed with overlap and contention."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
 
+from hwprofiles.aliases import Progress
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import OrreryError
 from planner.cost.applied_strategy import applied
@@ -27,7 +28,6 @@ ITERATIONS = 3
 """Replayed in a row; the second is read: one has gone before it, and one follows."""
 SCHEDULE = "gpipe"
 """Of the pipeline, as Table 1 has it: all micro-batches forward, then all back, and all their activations kept."""
-Progress = Callable[[str, int, int], None] | None
 
 
 def plan_text(case: Case) -> str:
@@ -113,7 +113,7 @@ def _one(case: Case) -> Simulated:
 
 def simulate_cases(
     graph: ComputationGraph, cluster: DeviceGraph, cases: Sequence[Case], samples: int, *, processes: int = 0,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> list[Simulated]:  # fmt: skip
     """Replay all cases, the largest first, side by side in processes.
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from planner.cost.cost_model import CostModel, kernel_s
 from planner.graph.computation_graph import LAYER_PHASES, Layer
 from planner.graph.shapes import IN_CHANNEL
@@ -15,8 +15,6 @@ from planner.parallel.input_channel_split import reducing
 from studies.oracle.layer_sizes import Sizes
 
 __all__ = ["Split", "layer_times"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ ICLR 2018 submission.
 from collections.abc import Callable, Iterator
 from time import perf_counter
 
+from hwprofiles.aliases import Progress
 from planner.cost.cost_model import CostModel
 from planner.search.layerwise import find
 from studies.reproduce.deepa_tables import table_rows
@@ -30,10 +31,8 @@ _PRIME = f"{MANY} is prime and has no equal parts, so {EVEN} classes are split"
 Answer = tuple[Value, str]
 """Our value, and what is to be said about it."""
 
-Progress = Callable[[str, int, int], None] | None
 
-
-def deepa_rows(progress: Progress = None) -> Iterator[Row]:
+def deepa_rows(progress: Progress | None = None) -> Iterator[Row]:
     """Every row: Tables 2 and 3, then the claims of the text and the figures."""
     claims, bench = stored("deepa_claims"), Bench()
     yield from table_rows()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 
+from hwprofiles.aliases import Progress
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.latency import Latency
 from studies.eight_bit.machine import exchange_s, machine_speedup
@@ -43,7 +44,6 @@ from studies.reproduce.rows import Row
 
 __all__ = ["WAYS", "Answer", "Claim", "Way", "claims", "eight_bit_answers", "eight_bit_rows"]
 
-Progress = Callable[[str, int, int], None] | None
 Answer = tuple[float, str]
 """Our value in the unit of the claim, and what is to be said about it."""
 
@@ -56,13 +56,13 @@ Way = Callable[[Claim], Answer | None]
 """How a claim is recomputed; None where the way says nothing about it."""
 
 
-def eight_bit_rows(progress: Progress = None) -> Iterator[Row]:
+def eight_bit_rows(progress: Progress | None = None) -> Iterator[Row]:
     """Every answer as a row."""
     for found in eight_bit_answers(progress):
         yield found.row
 
 
-def eight_bit_answers(progress: Progress = None) -> Iterator[Found]:
+def eight_bit_answers(progress: Progress | None = None) -> Iterator[Found]:
     """For each claim, in the paper's order of tables, the answer of each way that speaks of it."""
     everything = claims()
     for done, claim in enumerate(everything):

@@ -14,6 +14,7 @@ from itertools import accumulate
 from operator import mul
 from time import perf_counter
 
+from hwprofiles.aliases import Progress
 from planner.cost.cost_model import CostModel
 from planner.elimination.depth_first_search import depth_first
 from planner.elimination.eliminate_nodes import eliminate
@@ -33,10 +34,8 @@ SAMPLES = 32
 """Samples a GPU in all experiments (Sec. 6)."""
 Answer = tuple[Value, str]
 
-Progress = Callable[[str, int, int], None] | None
 
-
-def layerwise_rows(progress: Progress = None) -> Iterator[Row]:
+def layerwise_rows(progress: Progress | None = None) -> Iterator[Row]:
     """Every row, in the paper's order."""
     claims, bench = stored("layerwise_claims"), Bench()
     for done, claim in enumerate(claims):

@@ -14,6 +14,7 @@ from statistics import mean
 
 import numpy as np
 
+from hwprofiles.aliases import Progress
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.models.registry import load_model
@@ -28,10 +29,9 @@ MODELS = ("resnet50", "vgg16")
 SAMPLES = 32
 """A GPU, in weak scaling; the paper prints the mini-batches in Figure 1 only."""
 Answer = tuple[Value, str]
-Progress = Callable[[str, int, int], None] | None
 
 
-def paradl_rows(progress: Progress = None) -> Iterator[Row]:
+def paradl_rows(progress: Progress | None = None) -> Iterator[Row]:
     """Every row, in the paper's order."""
     claims = stored("paradl_claims")
     for done, claim in enumerate(claims):

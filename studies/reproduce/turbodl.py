@@ -15,6 +15,7 @@ from functools import cache
 
 import numpy as np
 
+from hwprofiles.aliases import Progress
 from hwprofiles.compute.occupancy import READINGS
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
@@ -24,11 +25,10 @@ from studies.streams.compare_schedules import Question, StreamComparison, compar
 __all__ = ["CLAIMS", "claim_rows", "turbodl_rows"]
 
 DEVICE = "p100"
-Progress = Callable[[str, int, int], None] | None
 Answer = tuple[Value, str]
 
 
-def turbodl_rows(progress: Progress = None) -> Iterator[Row]:
+def turbodl_rows(progress: Progress | None = None) -> Iterator[Row]:
     """Every row, in the paper's order: of a gain, one a reading of occupancy."""
     claims = stored("turbodl_claims")
     for done, claim in enumerate(claims):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.occupancy import launch_of
 from hwprofiles.compute.profile_file import load_profile
@@ -35,7 +35,6 @@ __all__ = [
     "work_of",
 ]
 
-Floats = NDArray[np.float64]
 BINS = 400
 """Of the curve of occupancy over an iteration."""
 

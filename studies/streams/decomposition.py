@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.compute.compute_profile import ComputeProfile
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.occupancy import occupancy
@@ -25,8 +26,6 @@ from studies.streams.program_extension import with_sub_tasks
 
 __all__ = ["Decomposed", "Measured", "decompose", "sub_kernels", "with_measured"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Measured = Mapping[tuple[str, str], float]
 """Seconds of whole sub-tasks by (layer, kind), launches included."""
 _EPILOGUE, _WEIGHT, _BIAS = (KINDS.index(f"{name}_gradient") for name in ("epilogue", "weight", "bias"))

@@ -8,15 +8,14 @@ import heapq
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import KINDS, Program
 from studies.streams.stream_plan import StreamPlan, pairs_of
 
 __all__ = ["bounded", "held_bytes", "needed_bytes"]
 
-Floats = NDArray[np.float64]
 _WEIGHT = KINDS.index("weight_gradient")
 _BACK = [KINDS.index(kind) for kind in ("epilogue_gradient", "activation_gradient")]
 

@@ -15,6 +15,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Ints
 from hwprofiles.compute.launch import Launch
 from hwprofiles.compute.occupancy import launch_of
 from hwprofiles.devices.device_graph import DeviceGraph
@@ -32,7 +33,6 @@ from studies.streams.stream_schedules import check_streams, schedule
 
 __all__ = ["PLACES", "SHARING_ORDERS", "Arrangement", "ManyDevices", "arrange", "arranged"]
 
-Ints = NDArray[np.int64]
 PLACES = ("delayed", "even", "hurried")
 """Of a layer's weight gradient beside the activation gradients."""
 SHARING_ORDERS = ("ready", "reuse")

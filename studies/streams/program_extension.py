@@ -4,14 +4,12 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from planner.lowering.program import KINDS, Program
 
 __all__ = ["with_sub_tasks"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 _EPILOGUE, _ACTIVATION, _WEIGHT, _BIAS = (
     KINDS.index(f"{name}_gradient") for name in ("epilogue", "activation", "weight", "bias")
 )

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from planner.simulation.message_overhead_use import message_overheads_of
 from planner.simulation.program_replay import Replay
 from planner.simulation.to_task_graph import ITERATIONS, Reading, read
@@ -13,9 +13,6 @@ from simulator.engines.engine import simulate
 from studies.streams.decomposition import Decomposed
 
 __all__ = ["StreamPlan", "pairs_of", "read_streams", "replay_streams"]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hwprofiles.aliases import Floats, Ints
 from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
 from planner.graph.layer_paths import Block, dependency_distances, layer_blocks
@@ -19,8 +20,6 @@ from studies.streams.stream_plan import StreamPlan, pairs_of
 
 __all__ = ["METHODS", "SCHEDULES", "PathOptions", "Paths", "check_streams", "paths_of", "schedule"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 SCHEDULES = ("one-stream", "layers", "asynchronous", "critical-path")
 METHODS = ("levels", "queue", "synchronisation")

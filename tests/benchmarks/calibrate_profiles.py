@@ -24,8 +24,9 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from hwprofiles.aliases import Floats
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
-from hwprofiles.compute.kernels import Floats, Kernels
+from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.profile_file import load_profile
 
 DEEPBENCH = {"p100": "P100", "titanx": "TitanX", "v100-16gb": "V100"}
