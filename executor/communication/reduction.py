@@ -1,6 +1,7 @@
 """Sums over replicas: gradients and batch-norm statistics, by the rounds of the program or the back end's own ring.
 
-Over gloo two ranks sum by messages: its own ring would send both ways over one connection (``executor.communication.connections``).
+Over gloo two ranks sum by messages: its own ring would send both ways over one connection
+(``executor.communication.connections``).
 """
 
 import math

@@ -45,7 +45,8 @@ class Measurement:
     notes: tuple[str, ...] = ()
     """What else ranks have to say."""
     allocated_bytes: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    """Shape (ranks, kinds): what was allocated at the peak, by ``executor.measurement.memory_meter.ALLOCATED``; empty if not asked
+    """Shape (ranks, kinds): what was allocated at the peak, by ``executor.measurement.memory_meter.ALLOCATED``; empty
+    if not asked
     for."""
 
     @cached_property

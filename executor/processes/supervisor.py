@@ -57,7 +57,8 @@ def supervise(
 
     However it ends, by the first failure, by an error of ours or by a signal, no process of any rank's group is
     left: they are asked to end, and killed after 2 s.  Should this process itself be killed, the ranks end because
-    of ``executor.processes.parent_watch.end_with_parent``.  While it runs in the main thread, SIGINT, SIGTERM and SIGHUP all end it
+    of ``executor.processes.parent_watch.end_with_parent``.  While it runs in the main thread, SIGINT, SIGTERM and
+    SIGHUP all end it
     as Ctrl-C does, unless the caller ignores them.
 
     Args:

@@ -41,7 +41,8 @@ class RunOptions:
     threads: int = 0
     """Threads that a rank computes with; 0: the machine's cores, shared equally."""
     join_bytes: float = JOIN_BYTES
-    """Gradients of several layers are summed as one buffer up to this size; see ``executor.program.buckets.longest_bytes``."""
+    """Gradients of several layers are summed as one buffer up to this size; see
+    ``executor.program.buckets.longest_bytes``."""
     memory: bool = False
     """Count what the first iterations allocate, exactly; on a processor this slows them down."""
     checkpoint: str = ""

@@ -1,4 +1,4 @@
-"""One process of a validation: ``python -m executor.validation.validation_rank SPEC`` with its place in the environment.
+"""One process of a validation: ``python -m executor.validation.validation_rank SPEC``.
 
 All plans take turns within one process group, so that whatever changes with time, such as the clock of the
 processor, meets all of them alike.  The receives of a plan are posted ahead, and tags are numbers of tasks: so one

@@ -266,7 +266,8 @@ def _measured(
     seen = _Seen(spec, programs, progress)
     write_spec(spec, folder / "spec.json")
     launch(
-        "executor.validation.validation_rank", [str(folder / "spec.json")], processes=processes, threads=spec.run.threads,
+        "executor.validation.validation_rank", [str(folder / "spec.json")], processes=processes,
+        threads=spec.run.threads,
         folder=folder, hosts=hosts, stall_s=stall_s, progress=seen.look, task_name=seen.task_name,
     )  # fmt: skip
     paths = {name: [measurement_path(spec, name, turn) for turn in range(spec.rounds)] for name in spec.plans}

@@ -57,7 +57,8 @@ def load_cluster(spec: str) -> DeviceGraph:
     Args:
         spec: A name of the catalogue or the path of a cluster file, and optionally parameters:
             ``p100-4x4``, ``p100-4x4:nodes=8``, ``mine.yaml:nodes=2,uplinks=3``; and changes, whose names have
-            points: ``p100-4x4:link.ib.bandwidth_factor=0.5,device.node0/gpu1.speed=0.8`` (``hwprofiles.catalogue.changes``).
+            points: ``p100-4x4:link.ib.bandwidth_factor=0.5,device.node0/gpu1.speed=0.8``
+                (``hwprofiles.catalogue.changes``).
 
     Raises:
         ConfigError: The cluster, a parameter or the file breaks a rule; one line names all of them.

@@ -25,7 +25,8 @@ def _type(text: str) -> Compression | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compressed:
-    """Data types of messages, as ``planner.compression.data_types.compression`` reads them; empty: messages stay as they are.
+    """Data types of messages, as ``planner.compression.data_types.compression`` reads them; empty: messages stay as
+    they are.
 
     Raises:
         ConfigError: A type is unknown, or activations would be compressed by one that keeps a residual: what a

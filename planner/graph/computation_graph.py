@@ -168,7 +168,8 @@ class ComputationGraph:
         batch: Samples in a mini-batch.
         layers: In topological order, every input named before.
         element_bytes: Size of a number.
-        undivided: The model's own graph, where layers of it are replaced by several (``planner.parallel.input_channel_split``).
+        undivided: The model's own graph, where layers of it are replaced by several
+            (``planner.parallel.input_channel_split``).
         origin: For every layer the one of ``undivided`` that it is, or is a piece of.
     """
 

@@ -108,7 +108,8 @@ class Program:
     """Shape (N, 2): task, and the task of the iteration before that it waits for."""
     sums: tuple[int, ...] = ()
     """Collectives that sum gradients in the order in which all devices do them, one after another, with slices of one
-    sum in the order of their ids (``planner.search.gradient_order``); empty where they go as their gradients are made."""
+    sum in the order of their ids (``planner.search.gradient_order``); empty where they go as their gradients are
+    made."""
 
     @property
     def size(self) -> int:

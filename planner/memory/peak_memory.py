@@ -30,7 +30,8 @@ COPIES_OF_PARAMETERS = 3
 def peak_memory_bytes(program: Program, keeping: Keeping = MOMENTUM, *, without: Sequence[str] = ()) -> Floats:
     """Bytes that each device must hold, at the task where that is most, tasks taken in program order.
 
-    The buffers are those of the replay (``planner.memory.buffers``); what differs is when messages come and go, for a device
+    The buffers are those of the replay (``planner.memory.buffers``); what differs is when messages come and go, for a
+    device
     runs its own tasks in program order there too.
 
     Args:

@@ -124,7 +124,8 @@ def hybrid_strategy(
 
     Raises:
         ConfigError: There are fewer devices, the data degree does not divide the batch, there is a degree into
-            which no layer can be split, or it has stages, which need a cut too (``planner.search.pipeline_strategy.strategy_and_cut``).
+            which no layer can be split, or it has stages, which need a cut too
+            (``planner.search.pipeline_strategy.strategy_and_cut``).
     """
     if hybrid.pipeline > 1:
         raise ConfigError(f"strategy must be one without micro-batches here, got {hybrid.text}")

@@ -272,12 +272,14 @@ def make_plan(
         exchange: One of ``planner.cost.all_reduce.EXCHANGES``.
         exchange_order: One of ``planner.search.gradient_order.EXCHANGE_ORDERS``; ``end`` for the searches.
         batch_norm: One of ``planner.cost.cost_model.BATCH_NORMS``.
-        cut: Which layers take the mini-batch in sub-batches (``planner.parallel.micro_batches.cut_of``); none for ``layerwise``, and for
+        cut: Which layers take the mini-batch in sub-batches (``planner.parallel.micro_batches.cut_of``); none for
+            ``layerwise``, and for
             ``pipeline``, which makes its own.
         pipeline: What is asked of the strategy ``pipeline``.
         compressed: What travels as codes (``planner.compression.settings.compressed_of``); nothing for ``layerwise``.
         where_it_pays: Compress only what shortens the simulated iteration (``planner.search.compression_choice.pays``).
-        recompute: Which activations are computed again (``planner.parallel.recomputation.recompute_of``); none for ``layerwise``.
+        recompute: Which activations are computed again (``planner.parallel.recomputation.recompute_of``); none for
+            ``layerwise``.
         optimizer: Whose state must fit: one of ``planner.memory.memory_policy.OPTIMIZERS``.
         refine: Plans to simulate in the refinement of ``layerwise``, or of the best hybrid without stages; 0 for none.
         progress: Called as ``progress(label, done, total)``.

@@ -63,7 +63,8 @@ def strategy_and_cut(
 
     Args:
         model: Prices of a model on a cluster.
-        name: ``pipeline``, degrees with a pipeline among them, or what ``planner.parallel.strategies.named_strategy`` knows.
+        name: ``pipeline``, degrees with a pipeline among them, or what ``planner.parallel.strategies.named_strategy``
+            knows.
         cut: Of other strategies.
         pipeline: What is asked of ``pipeline``.
 

@@ -164,7 +164,8 @@ def _cases(
 
 
 def memory_reuse(graph: ComputationGraph, cluster: DeviceGraph) -> float:
-    """Gamma of a model: what ``planner.memory.peak_memory`` keeps of activations at the peak, over 2 sum(|x| + |y|) of the table.
+    """Gamma of a model: what ``planner.memory.peak_memory`` keeps of activations at the peak, over 2 sum(|x| + |y|) of
+    the table.
 
     On one device without a split, where nothing but activations, their gradients and parameters is kept.
     """
