@@ -13,7 +13,7 @@ from orrery.commands.oracle_command import oracle
 from orrery.commands.pages_command import index, show, timeline
 from orrery.commands.probe_command import probe
 from orrery.commands.reproduce_command import reproduce
-from orrery.commands.run_command import run as run_plan
+from orrery.commands.run_command import run_command
 from orrery.commands.streams_command import streams
 from orrery.commands.sweep_command import results, sweep
 from orrery.commands.validate_command import validate
@@ -103,8 +103,8 @@ def plan(
     batch: Batch,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Plan file to write.")],
     strategy: Strategy = "layerwise",
-    exchange: Exchange = "ring",
-    exchange_order: ExchangeOrder = "end",
+    gradient_sync: Exchange = "ring",
+    gradient_sync_order: ExchangeOrder = "end",
     batch_norm: BatchNorm = "local",
     dtype: Numbers = "float32",
     sub_batches: SubBatches = 1,
@@ -127,24 +127,36 @@ def plan(
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.compression.settings import compressed_of
     from planner.models.registry import load_model
-    from planner.parallel.micro_batches import asked_cut
+    from planner.parallel.micro_batches import requested_micro_batching
     from planner.plan.plan import make_plan
     from planner.plan.plan_file import save_plan
-    from planner.search.pipeline_strategy import asked_pipeline
+    from planner.search.pipeline_strategy import requested_pipeline
 
     files_read = [word for word in (strategy, cluster.partition(":")[0]) if Path(word).suffix]  # names have none
     with whole_file(out, *files_read) as file, progress_bar("planning") as progress:
         graph = load_model(model, batch=batch, element_bytes=int(dtype.removeprefix("float")) // 8)
-        cut = asked_cut(graph, sub_batches, first=sub_batch_from, order=sub_batch_order, update_each=update_each)
+        micro_batching = requested_micro_batching(
+            graph, sub_batches, first=sub_batch_from, order=sub_batch_order, update_each=update_each
+        )
         types = {"gradients": compress_gradients, "activations": compress_activations}
         found = make_plan(
-            graph, load_cluster(cluster), strategy=strategy, exchange=exchange, exchange_order=exchange_order,
-            batch_norm=batch_norm, cut=cut,
-            pipeline=asked_pipeline(stages=stages, micro_batches=micro_batches, schedule=schedule, stage_at=stage_at),
-            compressed=compressed_of(graph, exchange, **types), where_it_pays=compress_where == "pays",
-            recompute=recompute, optimizer=optimizer,
-            refine=refine, progress=progress,
-        )  # fmt: skip
+            graph,
+            load_cluster(cluster),
+            strategy=strategy,
+            gradient_sync=gradient_sync,
+            gradient_sync_order=gradient_sync_order,
+            batch_norm=batch_norm,
+            micro_batching=micro_batching,
+            pipeline=requested_pipeline(
+                stages=stages, micro_batches=micro_batches, schedule=schedule, stage_at=stage_at
+            ),
+            compressed=compressed_of(graph, gradient_sync, **types),
+            where_it_pays=compress_where == "pays",
+            recompute=recompute,
+            optimizer=optimizer,
+            refine=refine,
+            progress=progress,
+        )
         save_plan(found, file)
     values = {"model": model, "cluster": cluster, "batch": batch, "strategy": strategy, **plan_values(found)}
     if json:
@@ -254,7 +266,7 @@ def compare(
     batch: Batch,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")],
     strategies: Strategies = "data,model,owt,spatial,layerwise",
-    exchange: Exchange = "ring",
+    gradient_sync: Exchange = "ring",
     refine: Refine = 0,
     json: Json = False,
 ) -> None:
@@ -269,23 +281,25 @@ def compare(
     page = out / "index.html"
     with whole_file(page) as file, whole_file(out / "comparison.json") as numbers, progress_bar(model) as progress:
         graph, machines = load_model(model, batch=batch), load_cluster(cluster)
-        comparison = compare_strategies(graph, machines, names, exchange=exchange, refine=refine, progress=progress)
+        comparison = compare_strategies(
+            graph, machines, names, gradient_sync=gradient_sync, refine=refine, progress=progress
+        )
         values = comparison_values(comparison, page=page)
         write_comparison_page(comparison, file)
         numbers.write_bytes(to_json(values))
     if json:
         return print_json(values)
-    from reports.tables.comparison_columns import headline
+    from reports.tables.comparison_columns import comparison_headline
     from reports.tables.comparison_table import comparison_table
 
     print_rich(comparison_table(comparison))
     refused = [f"{name} was refused: {reason}" for name, reason in comparison.refused.items()]
-    print("\n".join([headline(comparison), *refused, *comparison.notes, f"page: {page}"]))
+    print("\n".join([comparison_headline(comparison), *refused, *comparison.notes, f"page: {page}"]))
 
 
 app.command("reproduce")(reproduce)
 app.command("accuracy")(accuracy)
-app.command("run")(run_plan)
+app.command("run")(run_command)
 app.command("probe")(probe)
 app.command("validate")(validate)
 app.command("oracle")(oracle)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.accuracy.accuracy_request import FLOAT32, Case, Question
+from executor.accuracy.accuracy_request import FLOAT32, AccuracyCase, AccuracyRequest
 from executor.runtime.runnable_plans import check_program
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
@@ -24,8 +24,8 @@ EXCHANGE = "ps-spread"
 class Job:
     """A study as its ranks need it."""
 
-    question: Question
-    programs: dict[Case, Program]
+    question: AccuracyRequest
+    programs: dict[AccuracyCase, Program]
     held_out: ComputationGraph
     """The network with all samples that are tested on as its batch."""
     training_file: str
@@ -33,7 +33,7 @@ class Job:
     steps_per_epoch: int
 
 
-def job_of(question: Question, folder: Path, *, training: int, testing: int) -> Job:
+def job_of(question: AccuracyRequest, folder: Path, *, training: int, testing: int) -> Job:
     """Plan and lower every case.
 
     Args:
@@ -57,7 +57,7 @@ def job_of(question: Question, folder: Path, *, training: int, testing: int) -> 
     for case in question.cases():
         kind = "" if case.type == FLOAT32 else case.type
         compressed = compressed_of(graph, EXCHANGE, **{"gradients" if case.mode == "data" else "activations": kind})
-        plan = make_plan(graph, cluster, strategy=case.mode, exchange=EXCHANGE, compressed=compressed)
+        plan = make_plan(graph, cluster, strategy=case.mode, gradient_sync=EXCHANGE, compressed=compressed)
         programs[case] = lower_plan(plan, graph, cluster)
         check_program(programs[case], question.processes)
     return Job(

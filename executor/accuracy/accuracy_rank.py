@@ -14,14 +14,14 @@ import torch
 import torch.distributed as dist
 
 from executor.accuracy.accuracy_job import Job
-from executor.accuracy.accuracy_request import Case
+from executor.accuracy.accuracy_request import AccuracyCase
 from executor.accuracy.accuracy_result import Training
 from executor.accuracy.held_out import HeldOut, whole_parameters
 from executor.processes.launch import threads_of
-from executor.processes.rank_environment import Place
+from executor.processes.rank_environment import RankEnvironment
 from executor.processes.rank_process import process_group, serve
 from executor.processes.status_board import RankState, RankStatus
-from executor.runtime.devices import Device, device_of
+from executor.runtime.devices import ComputeDevice, device_of
 from executor.runtime.run_options import RunOptions
 from executor.training.session import Session, open_session
 from hwprofiles.errors import ConfigError
@@ -32,12 +32,12 @@ __all__ = ["main"]
 class _Trainer:
     """A rank at its trainings."""
 
-    def __init__(self, job: Job, where: Place, device: Device, status: RankStatus) -> None:
+    def __init__(self, job: Job, where: RankEnvironment, device: ComputeDevice, status: RankStatus) -> None:
         self._job, self._where, self._device, self._status = job, where, device, status
         self._held_out = HeldOut(job.held_out, job.testing_file) if where.rank == 0 else None
         self._steps = 0
 
-    def train(self, case: Case, seed: int) -> Training | None:
+    def train(self, case: AccuracyCase, seed: int) -> Training | None:
         """Train once; returns what came of it on rank 0.
 
         Raises:
@@ -50,7 +50,7 @@ class _Trainer:
                 f"training with {case.type}, {case.mode} parallel, seed {seed}: {error}"
             ) from error
 
-    def _train(self, case: Case, seed: int) -> Training | None:
+    def _train(self, case: AccuracyCase, seed: int) -> Training | None:
         job, per_epoch = self._job, self._job.steps_per_epoch
         steps = job.question.epochs * per_epoch
         options = RunOptions(
@@ -84,7 +84,7 @@ class _Trainer:
 def main(arguments: Sequence[str]) -> NoReturn:
     """Run as the process of one rank, which this ends."""
 
-    def work(where: Place, status: RankStatus) -> None:
+    def work(where: RankEnvironment, status: RankStatus) -> None:
         """Train every case with every seed."""
         job: Job = pickle.loads(Path(arguments[0]).read_bytes())
         torch.set_num_threads(threads_of(0, where.ranks))

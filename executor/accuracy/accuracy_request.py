@@ -7,7 +7,7 @@ from executor.runtime.optimizer_spec import OptimizerSpec
 from hwprofiles.errors import ConfigError
 from planner.compression.data_types import compression
 
-__all__ = ["FLOAT32", "MODES", "Case", "Question"]
+__all__ = ["FLOAT32", "MODES", "AccuracyCase", "AccuracyRequest"]
 
 FLOAT32 = "float32"
 MODES = ("data", "model")
@@ -25,7 +25,7 @@ MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class AccuracyCase:
     """One way to train."""
 
     mode: str
@@ -35,7 +35,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class AccuracyRequest:
     """What is to be trained and compared."""
 
     model: str = "digits"
@@ -63,7 +63,7 @@ class Question:
         for text in self.types:
             compression(text)
 
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[AccuracyCase]:
         """Every way to train, float32 first in each mode.
 
         Raises:
@@ -73,7 +73,7 @@ class Question:
         for mode in dict.fromkeys(self.modes):
             types = self.types or (GRADIENT_TYPES if mode == "data" else ACTIVATION_TYPES)
             kept = [text for text in types if mode == "data" or not compression(text).feedback]
-            found += [Case(mode=mode, type=text) for text in dict.fromkeys([FLOAT32, *kept])]
+            found += [AccuracyCase(mode=mode, type=text) for text in dict.fromkeys([FLOAT32, *kept])]
         if all(case.type == FLOAT32 for case in found):
             raise ConfigError(
                 "types must name one beside float32 that the modes can use: those with a residual compress gradients "

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from executor.accuracy.accuracy_request import FLOAT32, Question
+from executor.accuracy.accuracy_request import FLOAT32, AccuracyRequest
 from executor.measurement.confidence import CONFIDENCE
 from hwprofiles.errors import ConfigError
 
-__all__ = ["Compared", "Interval", "Result", "Training", "mean_interval"]
+__all__ = ["AccuracyResult", "Compared", "Interval", "Training", "mean_interval"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +86,10 @@ class Compared:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Result:
+class AccuracyResult:
     """A study that was run."""
 
-    question: Question
+    question: AccuracyRequest
     trainings: Sequence[Training]
     trained: int
     tested: int

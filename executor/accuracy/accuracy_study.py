@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 
 from executor.accuracy.accuracy_job import job_of
-from executor.accuracy.accuracy_request import Question
-from executor.accuracy.accuracy_result import Result, mean_interval
+from executor.accuracy.accuracy_request import AccuracyRequest
+from executor.accuracy.accuracy_result import AccuracyResult, mean_interval
 from executor.accuracy.accuracy_samples import read_samples
 from executor.data.dataset import Expected
 from executor.processes.launch import launch, scratch_folder, threads_of
@@ -17,7 +17,7 @@ from planner.models.registry import load_model
 __all__ = ["accuracy_study"]
 
 
-def accuracy_study(question: Question, *, progress: Progress | None = None) -> Result:
+def accuracy_study(question: AccuracyRequest, *, progress: Progress | None = None) -> AccuracyResult:
     """Train every case with every seed, by plans of ours run by real processes, and test each network.
 
     Args:
@@ -47,7 +47,7 @@ def accuracy_study(question: Question, *, progress: Progress | None = None) -> R
             folder=folder,
             progress=reporter(progress, loss_of, steps),
         )
-        return Result(
+        return AccuracyResult(
             question=question, trainings=pickle.loads(answer.read_bytes()), trained=len(training[1]),
             tested=len(testing[1]),
         )  # fmt: skip

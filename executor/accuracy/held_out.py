@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.data.load import load_data
-from executor.layers.base import PartLayer, Step
+from executor.layers.base import PartLayer, TrainingStep
 from executor.layers.factory import part_layer
 from executor.runtime.boxes import Box, whole_box
 from executor.training.session import Session
@@ -73,7 +73,7 @@ class HeldOut:
     @torch.no_grad()
     def accuracy(self, parameters: Parameters) -> float:
         """Share of the samples whose class the network gives the highest probability."""
-        step = Step(0, 0, self._labels)
+        step = TrainingStep(0, 0, self._labels)
         outputs = {"input": self._inputs}
         for i, (layer, part) in enumerate(zip(self._graph.layers, self._parts, strict=True)):
             inputs = [outputs[source] for source in layer.inputs]

@@ -51,7 +51,15 @@ from executor.runtime.boxes import Box
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 
-__all__ = ["Checkpoint", "Part", "latest_step", "load_checkpoint", "model_identity", "save_checkpoint", "saved_sizes"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointPart",
+    "latest_step",
+    "load_checkpoint",
+    "model_identity",
+    "save_checkpoint",
+    "saved_sizes",
+]
 
 VERSION = 1
 _LATEST, _ABOUT, _PARTIAL = "latest", "checkpoint.json", ".partial"
@@ -60,7 +68,7 @@ _OWN = re.compile(r"step-[0-9]{6,}(-[0-9]+)?(\.partial)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CheckpointPart:
     """The box that one rank holds of a tensor."""
 
     box: Box
@@ -93,7 +101,7 @@ def save_checkpoint(
     *,
     step: int,
     identity: Mapping[str, Any],
-    tensors: Mapping[str, Part],
+    tensors: Mapping[str, CheckpointPart],
     keep: int = 2,
     group: dist.ProcessGroup | None = None,
 ) -> None:
@@ -123,7 +131,7 @@ def save_checkpoint(
 def load_checkpoint(
     folder: Path,
     identity: Mapping[str, Any],
-    wanted: Mapping[str, Part],
+    wanted: Mapping[str, CheckpointPart],
     *,
     group: dist.ProcessGroup | None = None,
 ) -> Checkpoint:
@@ -193,7 +201,9 @@ def _candidates(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _check(found: Checkpoint, identity: Mapping[str, Any], wanted: Mapping[str, Part], metadata: Metadata) -> None:
+def _check(
+    found: Checkpoint, identity: Mapping[str, Any], wanted: Mapping[str, CheckpointPart], metadata: Metadata
+) -> None:
     for field, value in identity.items():
         if found.identity.get(field) != value:
             raise ConfigError(
@@ -215,7 +225,7 @@ def _collective(function: Callable[..., Any], *values: Any, **named: Any) -> Non
         function(*values, no_dist=not dist.is_initialized(), **named)
 
 
-def _chunk(part: Part) -> ChunkStorageMetadata:
+def _chunk(part: CheckpointPart) -> ChunkStorageMetadata:
     return ChunkStorageMetadata(offsets=Size(part.box.low), sizes=Size(part.box.shape))
 
 

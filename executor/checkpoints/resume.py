@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from executor.checkpoints.checkpoint import (
-    Part,
+    CheckpointPart,
     latest_step,
     load_checkpoint,
     model_identity,
@@ -82,20 +82,20 @@ class Checkpoints:
         for name, part in known.items():
             if part.tensor is not mine[name].tensor:
                 mine[name].tensor.copy_(part.tensor.sum(dim=0, keepdim=True) / mine[name].whole[0])
-        cut = session.view.program.cut
+        micro_batching = session.view.program.micro_batching
         for layer, optimizer in session.optimizers.items():
-            optimizer.resume(found.step * (cut.of(layer) if cut.update_each else 1))
+            optimizer.resume(found.step * (micro_batching.of(layer) if micro_batching.update_each else 1))
         return tuple(_notes(session, mine, saved))
 
 
-def _residuals(session: Session) -> dict[str, Part]:
+def _residuals(session: Session) -> dict[str, CheckpointPart]:
     """By name, what this replica keeps of gradients: its row of a tensor with one row a replica."""
-    tensors: dict[str, Part] = {}
-    for i, residual in session.exchange.residuals().items():
+    tensors: dict[str, CheckpointPart] = {}
+    for i, residual in session.gradient_sync.residuals().items():
         layer = session.view.program.graph.layers[i]
         for parameter in layer.parameters:
             box, row = session.boxes[i][parameter.name], residual.replica
-            tensors[f"{layer.name}.{parameter.name}{_RESIDUAL}"] = Part(
+            tensors[f"{layer.name}.{parameter.name}{_RESIDUAL}"] = CheckpointPart(
                 Box((row, *box.low), (row + 1, *box.high)),
                 (residual.replicas, *parameter.shape),
                 residual.tensors[parameter.name][None],
@@ -103,12 +103,12 @@ def _residuals(session: Session) -> dict[str, Part]:
     return tensors
 
 
-def _of_replicas(part: Part, replicas: int) -> Part:
+def _of_replicas(part: CheckpointPart, replicas: int) -> CheckpointPart:
     """The residual itself where there are as many replicas as before; else a place for those of all of them."""
     if replicas == part.whole[0]:
         return part
     box = Box((0, *part.box.low[1:]), (replicas, *part.box.high[1:]))
-    return Part(box, (replicas, *part.whole[1:]), part.tensor.new_empty(box.shape))
+    return CheckpointPart(box, (replicas, *part.whole[1:]), part.tensor.new_empty(box.shape))
 
 
 def _notes(session: Session, mine: Collection[str], saved: Collection[str]) -> Iterator[str]:
@@ -126,19 +126,19 @@ def _layer_of(residual: str) -> str:
     return residual.removesuffix(_RESIDUAL).rpartition(".")[0]
 
 
-def _tensors(session: Session) -> dict[str, Part]:
+def _tensors(session: Session) -> dict[str, CheckpointPart]:
     """By name, what a rank holds."""
-    tensors: dict[str, Part] = {}
+    tensors: dict[str, CheckpointPart] = {}
     for i, boxes in session.boxes.items():
         layer = session.view.program.graph.model_layer(i)
         shapes = {parameter.name: parameter.shape for parameter in layer.parameters}
         for place, (name, box) in enumerate(boxes.items()):
             key = f"{layer.name}.{name}"
-            tensors[key] = Part(box, shapes[name], session.parameters[i][name])
+            tensors[key] = CheckpointPart(box, shapes[name], session.parameters[i][name])
             for state, values in session.optimizers[i].state.items():
-                tensors[f"{key}.{state}"] = Part(box, shapes[name], values[place])
+                tensors[f"{key}.{state}"] = CheckpointPart(box, shapes[name], values[place])
         held = session.view.held(i)
         for name, buffer in session.parts[i].buffers.items():
             channels = Box((held.low[1],), (held.high[1],))
-            tensors[f"{layer.name}.{name}"] = Part(channels, (layer.output.size("channel"),), buffer)
+            tensors[f"{layer.name}.{name}"] = CheckpointPart(channels, (layer.output.size("channel"),), buffer)
     return tensors

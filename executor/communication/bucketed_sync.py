@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 from typing_extensions import override
 
-from executor.communication.gradient_sync import GradientExchange, Residual, views_of
+from executor.communication.gradient_sync import GradientSync, Residual, views_of
 from executor.program.buckets import JOIN_BYTES, Chain, joined_sums
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
-from executor.runtime.devices import Device, Handle
+from executor.runtime.devices import ComputeDevice, Handle
 
 if TYPE_CHECKING:
-    from executor.communication.compressed_reduction import CodedSum
+    from executor.communication.compressed_reduction import CompressedReduction
 
-__all__ = ["JoinedExchange"]
+__all__ = ["BucketedSync"]
 
 _CODED_LANES = 4
 """Sums of codes that may be under way at once over gloo, so that messages of some hide the coding of others."""
@@ -31,14 +31,14 @@ class _Bucket:
     flat: Tensor
     missing: int
     """Layers whose gradients of the next sum are not there yet."""
-    coded: "CodedSum | None" = None
+    coded: "CompressedReduction | None" = None
     lane: int = 0
     turn: int = 0
     """The next sum in this iteration."""
     handle: Handle | None = None
 
 
-class JoinedExchange(GradientExchange):
+class BucketedSync(GradientSync):
     """Sums gradients as soon as those that travel with them exist too; other arguments as for its base.
 
     Args:
@@ -49,7 +49,7 @@ class JoinedExchange(GradientExchange):
     def __init__(
         self,
         view: RankProgram,
-        device: Device,
+        device: ComputeDevice,
         recorder: Recorder,
         *,
         overlap: bool = True,
@@ -66,10 +66,10 @@ class JoinedExchange(GradientExchange):
             bucket = _Bucket(group, self._make_places([chains[0].layer for chains in group]), len(group))
             if (kind := group[0][0].kind) is not None:
                 from executor.communication.compressed_reduction import (
-                    CodedSum,  # its compiled kernels take a second to load
+                    CompressedReduction,  # its compiled kernels take a second to load
                 )
 
-                bucket.coded = CodedSum(view, self._reducer, recorder, kind, bucket.flat, stand_in=stand_in)
+                bucket.coded = CompressedReduction(view, self._reducer, recorder, kind, bucket.flat, stand_in=stand_in)
                 # Each lane takes its sums in program order, as on all ranks: none waits for what waits for it.
                 # What the back end itself sums, or rounds do, must meet in one order: that stays on one lane.
                 if all(bucket.coded.passes_codes(chain) for chains in group for chain in chains):

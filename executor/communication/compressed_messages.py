@@ -13,7 +13,7 @@ from executor.program.rank_program import Message, RankProgram
 from executor.runtime.boxes import Box
 from planner.compression.data_types import Compression
 
-__all__ = ["MessageCodes", "coder_of"]
+__all__ = ["CompressedMessages", "coder_of"]
 
 
 class _StandIn(DataType):
@@ -34,7 +34,7 @@ def coder_of(kind: Compression, *, stand_in: bool) -> DataType:
     return _StandIn(kind) if stand_in else data_type(kind)
 
 
-class MessageCodes:
+class CompressedMessages:
     """Codes of the regions of one rank's tensors.
 
     Args:

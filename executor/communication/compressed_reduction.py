@@ -18,12 +18,12 @@ from executor.program.recorder import Recorder
 from planner.compression.data_types import Compression
 from planner.lowering.program import KINDS
 
-__all__ = ["CodedSum"]
+__all__ = ["CompressedReduction"]
 
 _COMPRESS = KINDS.index("compress")
 
 
-class CodedSum:
+class CompressedReduction:
     """The sums of one buffer, and what their codes left out, which goes into the next.
 
     Args:

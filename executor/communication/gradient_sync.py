@@ -13,9 +13,9 @@ from executor.layers.base import NOWHERE
 from executor.layers.factory import parameter_box
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
-from executor.runtime.devices import DTYPES, Device, Handle, Lane
+from executor.runtime.devices import DTYPES, ComputeDevice, Handle, Lane
 
-__all__ = ["GradientExchange", "Residual", "views_of"]
+__all__ = ["GradientSync", "Residual", "views_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Residual:
     """By parameter, of the shape of the slice that the rank holds."""
 
 
-class GradientExchange(ABC):
+class GradientSync(ABC):
     """Sums every layer's gradients over its replicas.
 
     Args:
@@ -41,7 +41,7 @@ class GradientExchange(ABC):
     """
 
     def __init__(
-        self, view: RankProgram, device: Device, recorder: Recorder, *, overlap: bool, timeout_s: float
+        self, view: RankProgram, device: ComputeDevice, recorder: Recorder, *, overlap: bool, timeout_s: float
     ) -> None:
         self.overlap, self._timeout_s = overlap, timeout_s
         self._view, self._device, self._recorder = view, device, recorder

@@ -7,13 +7,13 @@ from functools import partial
 from torch import Tensor
 from typing_extensions import override
 
-from executor.communication.gradient_sync import GradientExchange
+from executor.communication.gradient_sync import GradientSync
 from executor.program.buckets import Chain
 from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
-from executor.runtime.devices import Device, Handle
+from executor.runtime.devices import ComputeDevice, Handle
 
-__all__ = ["OrderedExchange"]
+__all__ = ["OrderedSync"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class _Slice:
     content: Tensor
 
 
-class OrderedExchange(GradientExchange):
+class OrderedSync(GradientSync):
     """Sums a layer's gradients as soon as those that come first in the order are summed; arguments as for its base.
 
     The program of the view has an order of sums.
     """
 
     def __init__(
-        self, view: RankProgram, device: Device, recorder: Recorder, *, overlap: bool = True, timeout_s: float
+        self, view: RankProgram, device: ComputeDevice, recorder: Recorder, *, overlap: bool = True, timeout_s: float
     ) -> None:
         super().__init__(view, device, recorder, overlap=overlap, timeout_s=timeout_s)
         self._lanes.append(device.lane("gradients"))

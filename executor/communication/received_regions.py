@@ -11,12 +11,12 @@ from executor.program.rank_program import Message, RankProgram
 from executor.runtime.boxes import Box
 
 if TYPE_CHECKING:
-    from executor.communication.compressed_messages import MessageCodes
+    from executor.communication.compressed_messages import CompressedMessages
 
-__all__ = ["Arrivals"]
+__all__ = ["ReceivedRegions"]
 
 
-class Arrivals:
+class ReceivedRegions:
     """Lays messages out, and frees their buffers once all of their regions have been read.
 
     Args:
@@ -27,7 +27,7 @@ class Arrivals:
     """
 
     def __init__(
-        self, view: RankProgram, transport: Transport, status: RankStatus, codes: "MessageCodes | None"
+        self, view: RankProgram, transport: Transport, status: RankStatus, codes: "CompressedMessages | None"
     ) -> None:
         self._transport, self._status, self._codes = transport, status, codes
         self._regions: dict[int, tuple[Message, Tensor]] = {}

@@ -19,7 +19,7 @@ from typing_extensions import override
 from executor.communication.connections import Connections, Post, connections_for
 from executor.program.rank_program import Message, RankProgram
 from executor.program.recorder import Recorder
-from executor.runtime.devices import Device, Handle
+from executor.runtime.devices import ComputeDevice, Handle
 
 __all__ = ["GlooTransport", "NcclTransport", "Transport", "transport_of"]
 
@@ -199,7 +199,7 @@ class GlooTransport(Transport):
 class NcclTransport(Transport):
     """Messages over NCCL, on a stream of their own; arguments as for ``GlooTransport``."""
 
-    def __init__(self, view: RankProgram, *, device: Device, dtype: torch.dtype, recorder: Recorder) -> None:
+    def __init__(self, view: RankProgram, *, device: ComputeDevice, dtype: torch.dtype, recorder: Recorder) -> None:
         self._device, self._recorder, self._dtype = device, recorder, dtype
         self._lane = device.lane("messages")
         self._arrived: dict[Message, tuple[Handle, Tensor]] = {}
@@ -250,7 +250,13 @@ class NcclTransport(Transport):
 
 
 def transport_of(
-    view: RankProgram, device: Device, *, iterations: int, dtype: torch.dtype, recorder: Recorder, timeout_s: float
+    view: RankProgram,
+    device: ComputeDevice,
+    *,
+    iterations: int,
+    dtype: torch.dtype,
+    recorder: Recorder,
+    timeout_s: float,
 ) -> Transport:
     """The transport of a rank's device; arguments as for ``GlooTransport``."""
     if device.backend == "nccl":

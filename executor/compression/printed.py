@@ -20,7 +20,7 @@ from hwprofiles.aliases import Progress
 from hwprofiles.errors import ConfigError
 from planner.compression.data_types import compression
 from studies.eight_bit.paper_tables import read_table
-from studies.reproduce.answers import Claim, Found
+from studies.reproduce.answers import Claim, ComputedValue
 
 __all__ = ["GROUPS", "WAYS", "table_2"]
 
@@ -60,7 +60,7 @@ class _Line:
     relative: str
 
 
-def table_2(*, count: int = COUNT, seed: int = 0, progress: Progress | None = None) -> Iterator[Found]:
+def table_2(*, count: int = COUNT, seed: int = 0, progress: Progress | None = None) -> Iterator[ComputedValue]:
     """Relative and absolute errors of every group and type, each as published and by our types.
 
     Args:
@@ -85,7 +85,7 @@ def table_2(*, count: int = COUNT, seed: int = 0, progress: Progress | None = No
         yield from _found(line, distribution, kinds[distribution.kind] * distribution.spread)
 
 
-def _found(line: _Line, distribution: Distribution, values: Tensor) -> Iterator[Found]:
+def _found(line: _Line, distribution: Distribution, values: Tensor) -> Iterator[ComputedValue]:
     name = {"linear quantization": "linear"}.get(line.type, line.type.replace(" ", "-"))
     errors = {way: mean_errors(values, make(name, distribution.offset)) for way, make in WAYS.items()}
     about = f"{line.group} ({distribution.text}), {name}"
@@ -93,7 +93,7 @@ def _found(line: _Line, distribution: Distribution, values: Tensor) -> Iterator[
         claim = Claim("Table 2", f"{about}, {what} error", ("error", what, line.group, name), printed, unit)
         for way, pair in errors.items():
             ours = 100 * pair[1] if what == "relative" else pair[0]
-            yield Found(claim, way, ours, _why(what, way))
+            yield ComputedValue(claim, way, ours, _why(what, way))
 
 
 def _why(what: str, way: str) -> str:

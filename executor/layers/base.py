@@ -8,17 +8,17 @@ from types import MappingProxyType
 from torch import Tensor
 
 from executor.runtime.boxes import Box
-from executor.runtime.samples import Samples
+from executor.runtime.samples import BatchSamples
 from planner.graph.computation_graph import Layer
 
-__all__ = ["NOWHERE", "PartLayer", "Place", "Step"]
+__all__ = ["NOWHERE", "PartContext", "PartLayer", "TrainingStep"]
 
 NOWHERE: Mapping[str, Tensor] = MappingProxyType({})
 """No places for gradients: all are new tensors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class TrainingStep:
     """What a training step gives to the layers beside tensors of the network."""
 
     number: int
@@ -31,7 +31,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartContext:
     """Which part of which layer."""
 
     layer: Layer
@@ -39,7 +39,7 @@ class Place:
     """Index in the model of the layer, or of that of which it is a piece."""
     held: Box
     inputs: tuple[Box, ...]
-    samples: Samples
+    samples: BatchSamples
     """Of the layer's tensors."""
 
 
@@ -57,7 +57,7 @@ class PartLayer(ABC):
     reads_last: bool = False
     """Whether it would copy an input whose channels are not last in memory."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: PartContext) -> None:
         self.layer = place.layer
         self.index = place.index
         self.held = place.held
@@ -74,7 +74,7 @@ class PartLayer(ABC):
         self._saved: dict[str, Tensor] = {}
 
     @abstractmethod
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Compute the output and save what the backward passes need.
 
         Args:

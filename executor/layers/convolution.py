@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from executor.layers.base import NOWHERE, Place, Step
+from executor.layers.base import NOWHERE, PartContext, TrainingStep
 from executor.layers.batch_norm import Normaliser
 from executor.layers.epilogue import EpiloguePart
 from executor.layers.kernels.layout import channels_last, laid_out
 from executor.layers.kernels.products import Product, product_of
 from executor.layers.kernels.windows import cropped, padded, windows_of
-from planner.memory.cpu_backend import Taps, gradient_forms
+from planner.memory.cpu_backend import KernelPositions, gradient_forms
 from planner.operations.convolution import Convolution
 
 __all__ = ["ConvolutionPart"]
@@ -36,7 +36,7 @@ class ConvolutionPart(EpiloguePart):
     into a padded one.
     """
 
-    def __init__(self, place: Place, operation: Convolution, normaliser: Normaliser | None) -> None:
+    def __init__(self, place: PartContext, operation: Convolution, normaliser: Normaliser | None) -> None:
         super().__init__(place, operation.activation, normaliser)
         given = place.inputs[0]
         windows = windows_of(operation.needs(0, place.layer.input_shapes), place.held, given)
@@ -58,7 +58,7 @@ class ConvolutionPart(EpiloguePart):
         if self._in_padding is not None:
             return None
         operation, (samples, channels, *positions) = self._operation, self.held.shape
-        taps = Taps(
+        taps = KernelPositions(
             kernel=operation.kernel, stride=operation.stride, dilation=operation.dilation,
             outputs=np.array([positions]), pad=np.array([pad]),
             inputs=np.array([[window.left + window.size + window.right for window in self._copied]]),
@@ -67,7 +67,7 @@ class ConvolutionPart(EpiloguePart):
         forms = gradient_forms(taps, filters=filters, samples=np.array([float(samples)]), groups=operation.groups)
         return product_of(taps, int(forms[0]))
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Convolve the region with the held filters, then normalise and activate."""
         weight, bias = parameters["weight"], parameters.get("bias")
         if self._in_padding is None:
@@ -135,7 +135,7 @@ def _taken(values: Tensor, dim: int, part: slice) -> Tensor:
     return values if whole else values.narrow(dim, part.start, part.stop - part.start)
 
 
-def _segments(operation: Convolution, place: Place) -> tuple[_Segment, ...]:
+def _segments(operation: Convolution, place: PartContext) -> tuple[_Segment, ...]:
     """Cut a part's channels at its first and last border between groups; slices count from the part's first."""
     low, high = place.held.low[1], place.held.high[1]
     group_out = operation.channels // operation.groups

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from executor.layers.base import PartLayer, Place, Step
-from executor.layers.dropout_mask import Dropout as Mask
+from executor.layers.base import PartContext, PartLayer, TrainingStep
+from executor.layers.dropout_mask import DropoutMask as Mask
 from planner.operations.dropout import Dropout
 
 __all__ = ["DropoutPart"]
@@ -14,11 +14,11 @@ __all__ = ["DropoutPart"]
 class DropoutPart(PartLayer):
     """Elements dropped, the others scaled."""
 
-    def __init__(self, place: Place, operation: Dropout) -> None:
+    def __init__(self, place: PartContext, operation: Dropout) -> None:
         super().__init__(place)
         self._mask = Mask(place, operation.dropout)
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Drop."""
         return self._mask.forward(inputs[0], step)
 

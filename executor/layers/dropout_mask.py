@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from executor.layers.base import Place, Step
+from executor.layers.base import PartContext, TrainingStep
 from executor.runtime.positional_random import key_of, uniform
 
-__all__ = ["Dropout"]
+__all__ = ["DropoutMask"]
 
 
-class Dropout:
+class DropoutMask:
     """Drops a share of a part's outputs, and scales the others so that their mean stays.
 
     Args:
@@ -17,11 +17,11 @@ class Dropout:
         share: Of the outputs that are dropped; 0 for none.
     """
 
-    def __init__(self, place: Place, share: float) -> None:
+    def __init__(self, place: PartContext, share: float) -> None:
         self._place, self._share = place, share
         self._factor: Tensor | None = None
 
-    def forward(self, output: Tensor, step: Step) -> Tensor:
+    def forward(self, output: Tensor, step: TrainingStep) -> Tensor:
         """Drop; returns ``output`` itself where nothing is dropped."""
         if not self._share:
             return output

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from executor.layers.base import NOWHERE, PartLayer, Place, Step
+from executor.layers.base import NOWHERE, PartContext, PartLayer, TrainingStep
 from executor.layers.batch_norm import Normaliser
 from executor.layers.kernels.activations import activate_, activation_backward
 from planner.operations.normalisation import BatchNorm
@@ -26,14 +26,14 @@ class EpiloguePart(PartLayer):
     """
 
     def __init__(
-        self, place: Place, activation: str | None, normaliser: Normaliser | None = None, prefix: str = "norm_"
+        self, place: PartContext, activation: str | None, normaliser: Normaliser | None = None, prefix: str = "norm_"
     ) -> None:
         super().__init__(place)
         self._activation, self._normaliser, self._prefix = activation, normaliser, prefix
         if normaliser is not None:
             self.reduces, self.buffers = normaliser.reduced, normaliser.buffers
 
-    def _epilogue(self, product: Tensor, parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def _epilogue(self, product: Tensor, parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         if self._normaliser is None:
             return self._activated(product)
         weight, bias = (parameters[self._prefix + name] for name in ("weight", "bias"))
@@ -93,10 +93,10 @@ class EpiloguePart(PartLayer):
 class BatchNormPart(EpiloguePart):
     """Batch normalisation as a layer of its own."""
 
-    def __init__(self, place: Place, operation: BatchNorm, normaliser: Normaliser) -> None:
+    def __init__(self, place: PartContext, operation: BatchNorm, normaliser: Normaliser) -> None:
         super().__init__(place, operation.activation, normaliser, prefix="")
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Normalise the input and apply the activation."""
         return self._epilogue(inputs[0], parameters, step)
 

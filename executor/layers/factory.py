@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from executor.layers.base import PartLayer, Place
+from executor.layers.base import PartContext, PartLayer
 from executor.layers.batch_norm import Normaliser
 from executor.layers.convolution import ConvolutionPart
 from executor.layers.dropout import DropoutPart
@@ -16,7 +16,7 @@ from executor.layers.losses import LossPart
 from executor.layers.partial import SLICES, PartialProductPart, PartialSumPart
 from executor.layers.pooling import GlobalPoolingPart, PoolingPart
 from executor.runtime.boxes import Box
-from executor.runtime.samples import Samples
+from executor.runtime.samples import BatchSamples
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer, Parameter
 from planner.graph.shapes import IN_CHANNEL, Shape
@@ -41,7 +41,7 @@ def part_layer(
     part: int,
     *,
     reduced: bool = False,
-    samples: Samples | None = None,
+    samples: BatchSamples | None = None,
     dtype: torch.dtype,
     device: torch.device | str,
 ) -> PartLayer:
@@ -60,7 +60,7 @@ def part_layer(
     Raises:
         ConfigError: The kind of layer is not one of ``planner.operations``.
     """
-    place = _place(graph, index, space, part, samples or Samples(batch=graph.batch))
+    place = _place(graph, index, space, part, samples or BatchSamples(batch=graph.batch))
     output = place.layer.output
 
     def normaliser() -> Normaliser:
@@ -70,15 +70,15 @@ def part_layer(
     return _made(place, normaliser)
 
 
-def _place(graph: ComputationGraph, index: int, space: ConfigSpace, part: int, samples: Samples) -> Place:
+def _place(graph: ComputationGraph, index: int, space: ConfigSpace, part: int, samples: BatchSamples) -> PartContext:
     """What a part holds, and what it reads."""
     layer = graph.layers[index]
     operation, shapes = layer.operation, layer.input_shapes
     given = [_box(needed(space, operation.needs(slot, shapes), shape), part) for slot, shape in enumerate(shapes)]
-    return Place(layer, graph.origin[index], _box(held(space), part), tuple(given), samples)
+    return PartContext(layer, graph.origin[index], _box(held(space), part), tuple(given), samples)
 
 
-def _made(place: Place, normaliser: Callable[[], Normaliser]) -> PartLayer:
+def _made(place: PartContext, normaliser: Callable[[], Normaliser]) -> PartLayer:
     """The part of the layer's kind; one that normalises takes what does it."""
     operation = place.layer.operation
     match operation:
@@ -109,7 +109,7 @@ def _made(place: Place, normaliser: Callable[[], Normaliser]) -> PartLayer:
     raise ConfigError(f"layer {place.layer.name!r} must be of a kind of planner.operations, got {operation.kind}")
 
 
-def _product_part(place: Place, operation: PartialProduct) -> PartLayer:
+def _product_part(place: PartContext, operation: PartialProduct) -> PartLayer:
     """The part of a layer that reads one slice of the input channels and nothing else."""
     product, inputs = operation.product, operation.sliced(place.layer.input_shapes)
     whole = Layer(place.layer.name, product, place.layer.inputs, inputs, product.output(inputs))
@@ -119,7 +119,7 @@ def _product_part(place: Place, operation: PartialProduct) -> PartLayer:
     read = Box(
         (given.low[0], given.low[1] - first, *given.low[2:]), (given.high[0], given.high[1] - first, *given.high[2:])
     )
-    inner = Place(whole, place.index, Box(low, high), (read,), place.samples)
+    inner = PartContext(whole, place.index, Box(low, high), (read,), place.samples)
     if isinstance(product, Convolution):
         return ConvolutionPart(inner, product, None)
     return LinearPart(inner, product)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.layers.base import PartLayer, Place, Step
+from executor.layers.base import PartContext, PartLayer, TrainingStep
 from executor.layers.epilogue import EpiloguePart
 from planner.operations.joining import Add
 
@@ -15,10 +15,10 @@ __all__ = ["AddPart", "ConcatPart"]
 class AddPart(EpiloguePart):
     """The sum of the same part of all inputs, then an activation."""
 
-    def __init__(self, place: Place, operation: Add) -> None:
+    def __init__(self, place: PartContext, operation: Add) -> None:
         super().__init__(place, operation.activation)
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Add the inputs and apply the activation."""
         total = torch.add(inputs[0], inputs[1])
         for values in inputs[2:]:
@@ -33,7 +33,7 @@ class AddPart(EpiloguePart):
 class ConcatPart(PartLayer):
     """The channels of the inputs one after another; a part may need nothing of some."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: PartContext) -> None:
         super().__init__(place)
         offset, starts = 0, []
         for shape, given in zip(place.layer.input_shapes, place.inputs, strict=True):
@@ -41,7 +41,7 @@ class ConcatPart(PartLayer):
             offset += shape.size("channel")
         self._starts = tuple(starts)
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Copy what is not empty, one after another."""
         return torch.cat([values for values in inputs if values.numel()], 1)
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.layers.base import NOWHERE, Place, Step
-from executor.layers.dropout_mask import Dropout
+from executor.layers.base import NOWHERE, PartContext, TrainingStep
+from executor.layers.dropout_mask import DropoutMask
 from executor.layers.epilogue import EpiloguePart
 from planner.operations.linear import Linear
 
@@ -16,11 +16,11 @@ __all__ = ["LinearPart"]
 class LinearPart(EpiloguePart):
     """A matrix product, an activation, then dropout."""
 
-    def __init__(self, place: Place, operation: Linear) -> None:
+    def __init__(self, place: PartContext, operation: Linear) -> None:
         super().__init__(place, operation.activation)
-        self._operation, self._dropout = operation, Dropout(place, operation.dropout)
+        self._operation, self._dropout = operation, DropoutMask(place, operation.dropout)
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Multiply the flattened samples with the held rows of the weights; activate; drop."""
         values, weight = inputs[0].reshape(len(inputs[0]), -1), parameters["weight"]
         self._saved["input"], self._saved["weight"] = values, weight

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.layers.base import PartLayer, Place, Step
+from executor.layers.base import PartContext, PartLayer, TrainingStep
 from planner.operations.normalisation import LocalResponseNorm
 
 __all__ = ["LocalResponseNormPart"]
@@ -18,7 +18,7 @@ class LocalResponseNormPart(PartLayer):
     whose window j is in.  Both sums are means over windows of channels, times ``size``.
     """
 
-    def __init__(self, place: Place, operation: LocalResponseNorm) -> None:
+    def __init__(self, place: PartContext, operation: LocalResponseNorm) -> None:
         super().__init__(place)
         self._operation = operation
         held, given, half = place.held, place.inputs[0], operation.size // 2
@@ -27,7 +27,7 @@ class LocalResponseNormPart(PartLayer):
         self._outside = half - self._before, half - behind
         self._around = half + self._before, half + behind
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Normalise the held channels by those around them."""
         operation, values = self._operation, inputs[0]
         divisor = self._means(values.square(), *self._outside).mul_(operation.alpha).add_(operation.k)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.layers.base import PartLayer, Place, Step
+from executor.layers.base import PartContext, PartLayer, TrainingStep
 from hwprofiles.errors import ConfigError
 from planner.operations.loss import Loss
 
@@ -19,12 +19,12 @@ class LossPart(PartLayer):
     scaled once for all.  The output is the probabilities, or the errors.
     """
 
-    def __init__(self, place: Place, operation: Loss) -> None:
+    def __init__(self, place: PartContext, operation: Loss) -> None:
         super().__init__(place)
         self._softmax = operation.function == "softmax"
         self._batch = place.samples.batch
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Set the loss and return what its gradient starts from.
 
         Raises:

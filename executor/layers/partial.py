@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from executor.layers.base import NOWHERE, PartLayer, Place, Step
+from executor.layers.base import NOWHERE, PartContext, PartLayer, TrainingStep
 from executor.layers.batch_norm import Normaliser
-from executor.layers.dropout_mask import Dropout
+from executor.layers.dropout_mask import DropoutMask
 from executor.layers.epilogue import EpiloguePart
 from planner.operations.partial import PartialSum
 
@@ -24,12 +24,12 @@ class PartialProductPart(PartLayer):
         product: The same part of a layer that has that slice as its only input.
     """
 
-    def __init__(self, place: Place, product: PartLayer) -> None:
+    def __init__(self, place: PartContext, product: PartLayer) -> None:
         super().__init__(place)
         assert place.held.shape[SLICES] == 1
         self._product = product
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Multiply the slice."""
         return self._product.forward(inputs, parameters, step).unsqueeze(SLICES)
 
@@ -55,12 +55,12 @@ class PartialProductPart(PartLayer):
 class PartialSumPart(EpiloguePart):
     """The sum of all slices' partial sums, with the bias, then normalisation, activation and dropout as they are."""
 
-    def __init__(self, place: Place, operation: PartialSum, normaliser: Normaliser | None) -> None:
+    def __init__(self, place: PartContext, operation: PartialSum, normaliser: Normaliser | None) -> None:
         super().__init__(place, operation.operation.activation, normaliser)
         self._bias = operation.operation.bias
-        self._dropout = Dropout(place, getattr(operation.operation, "dropout", 0.0))
+        self._dropout = DropoutMask(place, getattr(operation.operation, "dropout", 0.0))
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Add up, normalise, activate, drop."""
         total = inputs[0].sum(SLICES)
         if self._bias:

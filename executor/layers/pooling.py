@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.layers.base import PartLayer, Place, Step
+from executor.layers.base import PartContext, PartLayer, TrainingStep
 from executor.layers.kernels.layout import laid_out_as
 from executor.layers.kernels.windows import cropped, padded, windows_of
 from planner.operations.pooling import GlobalPooling, Pooling
@@ -22,7 +22,7 @@ class PoolingPart(PartLayer):
     but not what sticks out of it; only the last window of a dimension does.
     """
 
-    def __init__(self, place: Place, operation: Pooling) -> None:
+    def __init__(self, place: PartContext, operation: Pooling) -> None:
         super().__init__(place)
         self._maximum = operation.mode == "max"
         windows = windows_of(operation.needs(0, place.layer.input_shapes), place.held, place.inputs[0])
@@ -53,7 +53,7 @@ class PoolingPart(PartLayer):
                 if window.right > window.pad
             }
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Pool the region."""
         values = self._lift(padded(inputs[0], self._copied, -math.inf if self._maximum else 0.0))
         self._saved["input"] = values
@@ -90,11 +90,11 @@ class PoolingPart(PartLayer):
 class GlobalPoolingPart(PartLayer):
     """The first maximum, or the mean, over all positions of the part's samples and channels."""
 
-    def __init__(self, place: Place, operation: GlobalPooling) -> None:
+    def __init__(self, place: PartContext, operation: GlobalPooling) -> None:
         super().__init__(place)
         self._maximum = operation.mode == "max"
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Pool every channel of every sample."""
         values = inputs[0].flatten(2)
         if not self._maximum:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from executor.runtime.devices import Device
+from executor.runtime.devices import ComputeDevice
 
 if TYPE_CHECKING:
     from executor.training.session import Session
@@ -92,7 +92,7 @@ class AllocationMeter:
         device: Where the rank computes.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: ComputeDevice) -> None:
         self._cuda = device.torch_device.type == "cuda"
         self._peak_bytes, self._before_bytes = 0.0, 0.0
         if self._cuda:

@@ -7,8 +7,8 @@ For use inside an open process group, between training iterations, there are ``L
 from executor.probe.codec_probe import CODED_TYPES, CodingProbe, CodingRow
 from executor.probe.device_probe import DeviceFacts, measure_device
 from executor.probe.layer_probe import LayerProbe
-from executor.probe.link_probe import Links, measure_links
-from executor.probe.measured_rows import ProbeRow, Samples, over_ranks
+from executor.probe.link_probe import MeasuredLinks, measure_links
+from executor.probe.measured_rows import ProbeRow, TimeSamples, over_ranks
 from executor.probe.parts_to_measure import ProbePart, parts_of, strategy_parts
 from executor.probe.probe_run import Probed, probe
 from executor.probe.probed_profile import write_profile
@@ -19,11 +19,11 @@ __all__ = [
     "CodingRow",
     "DeviceFacts",
     "LayerProbe",
-    "Links",
+    "MeasuredLinks",
     "ProbePart",
     "ProbeRow",
     "Probed",
-    "Samples",
+    "TimeSamples",
     "measure_device",
     "measure_links",
     "over_ranks",

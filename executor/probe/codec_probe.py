@@ -9,8 +9,8 @@ import torch
 
 from executor.compression.base import DataType
 from executor.compression.registry import data_type
-from executor.probe.measured_rows import Samples
-from executor.runtime.devices import Device, Mark
+from executor.probe.measured_rows import TimeSamples
+from executor.runtime.devices import ComputeDevice, Mark
 from hwprofiles.compute.compute_profile import CODING_PLACES, CODING_TASKS, CodingSpeed
 from planner.compression.data_types import compression_names
 
@@ -37,7 +37,7 @@ class CodingRow:
     task: str
     """One of ``CODING_TASKS``."""
     numbers: int
-    samples: Samples
+    samples: TimeSamples
 
 
 class CodingProbe:
@@ -55,7 +55,7 @@ class CodingProbe:
         ConfigError: A type is unknown.
     """
 
-    def __init__(self, types: Sequence[str], device: Device, numbers: Sequence[int] | None = None) -> None:
+    def __init__(self, types: Sequence[str], device: ComputeDevice, numbers: Sequence[int] | None = None) -> None:
         self._device, self._seconds = device, list[list[float]]()
         kinds = {kind.spec.text: kind for kind in map(data_type, types)}
         counts = numbers or _NUMBERS[device.torch_device.type]
@@ -89,15 +89,15 @@ class CodingProbe:
         self._seconds.append([max(read(end) - read(begin), 1e-9) for begin, end in marks])
 
     @property
-    def sums_s(self) -> Samples:
+    def sums_s(self) -> TimeSamples:
         """Of each sample, the sum over everything."""
-        return Samples(tuple(map(sum, self._seconds)))
+        return TimeSamples(tuple(map(sum, self._seconds)))
 
     def rows(self) -> list[CodingRow]:
         """One row a type, place, task and size, with a time for every sample so far; at least one."""
         columns = zip(self._cases, zip(*self._seconds, strict=True), strict=True)
         return [
-            CodingRow(type=text, place=place, task=task, numbers=count, samples=Samples(column))
+            CodingRow(type=text, place=place, task=task, numbers=count, samples=TimeSamples(column))
             for (text, place, task, count), column in columns
         ]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from executor.runtime.devices import Device
+from executor.runtime.devices import ComputeDevice
 
 __all__ = ["DeviceFacts", "device_name", "measure_device", "times_s"]
 
@@ -51,7 +51,7 @@ class DeviceFacts:
         return f"{self.name}, {self.threads} thread{'s' if self.threads > 1 else ''}"
 
 
-def times_s(device: Device, work: Callable[[], object], repetitions: int = _REPETITIONS) -> list[float]:
+def times_s(device: ComputeDevice, work: Callable[[], object], repetitions: int = _REPETITIONS) -> list[float]:
     """Seconds of each repetition of some work on a device, after one that is not counted."""
     work()
     marks = []
@@ -64,7 +64,7 @@ def times_s(device: Device, work: Callable[[], object], repetitions: int = _REPE
 
 
 @torch.no_grad()
-def measure_device(device: Device, *, processes: int = 1) -> DeviceFacts:
+def measure_device(device: ComputeDevice, *, processes: int = 1) -> DeviceFacts:
     """Measure the device of this process; where several share a machine, all do so at the same time.
 
     Args:
@@ -101,7 +101,7 @@ def measure_device(device: Device, *, processes: int = 1) -> DeviceFacts:
     )
 
 
-def device_name(device: Device) -> str:
+def device_name(device: ComputeDevice) -> str:
     """Name of the GPU, or of the processor."""
     where = device.torch_device
     return torch.cuda.get_device_properties(where).name if where.type == "cuda" else _processor()
@@ -113,7 +113,7 @@ def _arithmetic() -> str:
     return "tf32" if newer and (torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32) else "float32"
 
 
-def _software(device: Device) -> str:
+def _software(device: ComputeDevice) -> str:
     versions = [f"torch {torch.__version__}", f"Python {platform.python_version()}", platform.platform(terse=True)]
     if device.torch_device.type == "cuda":
         versions.append(f"CUDA {torch.version.cuda}")

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from executor.layers.base import Step
+from executor.layers.base import TrainingStep
 from executor.layers.factory import parameter_box, part_layer
 from executor.layers.kernels.layout import channels_last, laid_out
-from executor.probe.measured_rows import ProbeRow, Samples
+from executor.probe.measured_rows import ProbeRow, TimeSamples
 from executor.probe.parts_to_measure import ProbePart, added_slots, rounds_of
-from executor.runtime.devices import Device, Mark
+from executor.runtime.devices import ComputeDevice, Mark
 from executor.runtime.initial_parameters import initial_parameters
 from executor.runtime.optimizers import OptimizerSpec, make_optimizer
 from hwprofiles.errors import ConfigError
@@ -69,7 +69,7 @@ class LayerProbe:
         self,
         graph: ComputationGraph,
         parts: Sequence[ProbePart],
-        device: Device,
+        device: ComputeDevice,
         *,
         reduced: bool = False,
         optimizer: OptimizerSpec = _STILL,
@@ -133,9 +133,9 @@ class LayerProbe:
         self._device.synchronize()
 
     @property
-    def sums_s(self) -> Samples:
+    def sums_s(self) -> TimeSamples:
         """Of each sample, the sum over all parts and phases."""
-        return Samples(tuple(map(sum, self._seconds)))
+        return TimeSamples(tuple(map(sum, self._seconds)))
 
     def rows(self) -> list[ProbeRow]:
         """One row a part and phase, with a time for every sample so far; at least one."""
@@ -146,7 +146,7 @@ class LayerProbe:
                 sizes=case.part.sizes,
                 phase=phase,
                 flop=case.flop(phase),
-                samples=Samples(column),
+                samples=TimeSamples(column),
             )
             for (case, phase), column in zip(self._keys, zip(*self._seconds, strict=True), strict=True)
         ]
@@ -159,7 +159,7 @@ class _Case:
         self,
         graph: ComputationGraph,
         part: ProbePart,
-        device: Device,
+        device: ComputeDevice,
         reduced: bool,
         optimizer: OptimizerSpec,
         store: dict[object, tuple[dict[str, Tensor], Any]],
@@ -181,12 +181,12 @@ class _Case:
             )
         ]
         held = self._layer_part.held
-        self._step, self._gradient = Step(0, 0), None
+        self._step, self._gradient = TrainingStep(0, 0), None
         self._begun, self._gradients = False, dict[str, Tensor]()
         self._output: Tensor | None = None
         """Kept until the way back, as in a step, so that memory is given out as there."""
         if isinstance(self._layer.operation, Loss):
-            self._step = Step(0, 0, _targets(self._layer.operation, self._inputs[0]))
+            self._step = TrainingStep(0, 0, _targets(self._layer.operation, self._inputs[0]))
         else:
             self._gradient = _random(held.shape, make, gradients[self._layer.name])
         boxes = {row.name: parameter_box(row, held, self._layer.output) for row in self._layer.parameters}

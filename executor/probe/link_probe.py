@@ -12,13 +12,13 @@ import torch
 import torch.distributed as dist
 
 from executor.communication.connections import Connections, Post, connections_for
-from executor.probe.measured_rows import Samples
-from executor.runtime.devices import Device
+from executor.probe.measured_rows import TimeSamples
+from executor.runtime.devices import ComputeDevice
 
 __all__ = [
     "MESSAGE_BYTES",
     "SUM_BYTES",
-    "Links",
+    "MeasuredLinks",
     "MessageRow",
     "OverheadRow",
     "RingRow",
@@ -44,7 +44,7 @@ class MessageRow:
     between: bool
     """Ranks on two machines; else on one."""
     size_bytes: int
-    samples: Samples
+    samples: TimeSamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class RingRow:
     """All ranks send to the next at the same time."""
 
     size_bytes: int
-    samples: Samples
+    samples: TimeSamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class SumRow:
 
     ranks: int
     size_bytes: int
-    samples: Samples
+    samples: TimeSamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +72,11 @@ class OverheadRow:
     """It sums a buffer that it copies together; else it copies a message together, and out of where one arrives."""
     ranks: int
     size_bytes: int
-    samples: Samples
+    samples: TimeSamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
+class MeasuredLinks:
     """Everything measured between processes."""
 
     machines: tuple[str, ...]
@@ -94,7 +94,7 @@ def machine() -> str:
     return f"{socket.gethostname()} {network.readlink() if network.exists() else ''}".strip()
 
 
-def measure_links(device: Device, *, watch: Callable[[], None] = lambda: None) -> Links:
+def measure_links(device: ComputeDevice, *, watch: Callable[[], None] = lambda: None) -> MeasuredLinks:
     """Measure all kinds of links; all ranks must call it together.
 
     Receives are posted before anything is sent, which gloo rewards.  Messages go back and forth between two ranks
@@ -108,7 +108,7 @@ def measure_links(device: Device, *, watch: Callable[[], None] = lambda: None) -
     machines = [""] * ranks
     dist.all_gather_object(machines, machine())
     if ranks == 1:
-        return Links(machines=tuple(machines))
+        return MeasuredLinks(machines=tuple(machines))
     messages = []
     for between in (False, True):
         pairs = _pairs(machines, between=between)
@@ -128,7 +128,7 @@ def measure_links(device: Device, *, watch: Callable[[], None] = lambda: None) -
         for size in SUM_BYTES:
             watch()
             sums.append(SumRow(ranks=count, size_bytes=size, samples=_slowest(_sum(device, group, count, size))))
-    return Links(
+    return MeasuredLinks(
         machines=tuple(machines), messages=tuple(messages), rings=tuple(rings), sums=tuple(sums),
         overheads=tuple(overheads),
     )  # fmt: skip
@@ -144,11 +144,11 @@ def _repetitions(size_bytes: int) -> int:
     return 5 if size_bytes > _LONG_BYTES else 20
 
 
-def _buffer(device: Device, size_bytes: int) -> torch.Tensor:
+def _buffer(device: ComputeDevice, size_bytes: int) -> torch.Tensor:
     return torch.zeros(size_bytes // 4, device=device.torch_device)
 
 
-def _one_way(device: Device, pair: tuple[int, int], size_bytes: int) -> list[float]:
+def _one_way(device: ComputeDevice, pair: tuple[int, int], size_bytes: int) -> list[float]:
     """Half round trips, as the first of the pair sees them; on every rank."""
     rank, times = dist.get_rank(), list[float]()
     dist.barrier()
@@ -160,7 +160,7 @@ def _one_way(device: Device, pair: tuple[int, int], size_bytes: int) -> list[flo
     return rows[pair[0]]
 
 
-def _posted(device: Device, tensor: torch.Tensor, source: int) -> Callable[[], object]:
+def _posted(device: ComputeDevice, tensor: torch.Tensor, source: int) -> Callable[[], object]:
     """Expect a message; NCCL would hold up what is sent after on the same stream, so there it is posted when asked."""
     if device.backend == "nccl":
         return lambda: _received(device, tensor, source)
@@ -169,12 +169,12 @@ def _posted(device: Device, tensor: torch.Tensor, source: int) -> Callable[[], o
     return work.wait
 
 
-def _received(device: Device, tensor: torch.Tensor, source: int) -> None:
+def _received(device: ComputeDevice, tensor: torch.Tensor, source: int) -> None:
     dist.recv(tensor, source)
     device.synchronize()
 
 
-def _ping(device: Device, other: int, size_bytes: int) -> list[float]:
+def _ping(device: ComputeDevice, other: int, size_bytes: int) -> list[float]:
     there, back = _buffer(device, size_bytes), _buffer(device, size_bytes)
     times = []
     for _ in range(_repetitions(size_bytes) + 1):
@@ -186,7 +186,7 @@ def _ping(device: Device, other: int, size_bytes: int) -> list[float]:
     return times[1:]
 
 
-def _pong(device: Device, other: int, size_bytes: int) -> list[float]:
+def _pong(device: ComputeDevice, other: int, size_bytes: int) -> list[float]:
     there, back = _buffer(device, size_bytes), _buffer(device, size_bytes)
     arrival = _posted(device, there, other)
     for number in range(_repetitions(size_bytes) + 1):
@@ -198,7 +198,7 @@ def _pong(device: Device, other: int, size_bytes: int) -> list[float]:
     return []
 
 
-def _ring(device: Device, connections: Connections, size_bytes: int) -> list[float]:
+def _ring(device: ComputeDevice, connections: Connections, size_bytes: int) -> list[float]:
     out, into = _buffer(device, size_bytes), _buffer(device, size_bytes)
     return _together(device, lambda: _to_next(connections, out, into), size_bytes)
 
@@ -208,7 +208,7 @@ def _to_next(connections: Connections, out: torch.Tensor, into: torch.Tensor) ->
     connections.exchange([Post(into, (rank - 1) % ranks, 0)], [Post(out, (rank + 1) % ranks, 0)])
 
 
-def _overheads(device: Device, connections: Connections, watch: Callable[[], None]) -> list[OverheadRow]:
+def _overheads(device: ComputeDevice, connections: Connections, watch: Callable[[], None]) -> list[OverheadRow]:
     """What processors spend on messages of two sizes, and on sums of the longer."""
 
     def pass_on() -> None:
@@ -241,14 +241,14 @@ def _spent(work: Callable[[], object], repetitions: int) -> list[float]:
     return times[1:]
 
 
-def _sum(device: Device, group: dist.ProcessGroup, count: int, size_bytes: int) -> list[float]:
+def _sum(device: ComputeDevice, group: dist.ProcessGroup, count: int, size_bytes: int) -> list[float]:
     content = _buffer(device, size_bytes)
     if dist.get_rank() >= count:
         return _together(device, lambda: None, size_bytes)
     return _together(device, lambda: dist.all_reduce(content, group=group), size_bytes)
 
 
-def _together(device: Device, work: Callable[[], object], size_bytes: int) -> list[float]:
+def _together(device: ComputeDevice, work: Callable[[], object], size_bytes: int) -> list[float]:
     """Times of work that all ranks start at once."""
     times = []
     for _ in range(_repetitions(size_bytes) // 2 + 2):
@@ -261,19 +261,19 @@ def _together(device: Device, work: Callable[[], object], size_bytes: int) -> li
     return times[1:]
 
 
-def _slowest(times: list[float]) -> Samples:
+def _slowest(times: list[float]) -> TimeSamples:
     """Each sample as the slowest rank saw it."""
     rows: list[list[float]] = [[]] * dist.get_world_size()
     dist.all_gather_object(rows, times)
-    return Samples(tuple(max(row) for row in zip(*rows, strict=True)))
+    return TimeSamples(tuple(max(row) for row in zip(*rows, strict=True)))
 
 
-def _middle(times: list[float]) -> Samples:
+def _middle(times: list[float]) -> TimeSamples:
     """Each sample the median over the ranks."""
     rows: list[list[float]] = [[]] * dist.get_world_size()
     dist.all_gather_object(rows, times)
-    return Samples(tuple(median(row) for row in zip(*rows, strict=True)))
+    return TimeSamples(tuple(median(row) for row in zip(*rows, strict=True)))
 
 
-def _joined(pairs: Sequence[Sequence[float]]) -> Samples:
-    return Samples(tuple(time for row in pairs for time in row))
+def _joined(pairs: Sequence[Sequence[float]]) -> TimeSamples:
+    return TimeSamples(tuple(time for row in pairs for time in row))

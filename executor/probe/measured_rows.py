@@ -6,13 +6,13 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-__all__ = ["ProbeRow", "Samples", "over_ranks"]
+__all__ = ["ProbeRow", "TimeSamples", "over_ranks"]
 
 Row = TypeVar("Row", bound="_Sampled")
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class TimeSamples:
     """Times of the same thing, measured again and again; at least one."""
 
     seconds: tuple[float, ...]
@@ -49,7 +49,7 @@ class _Sampled(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
-    def samples(self) -> Samples: ...
+    def samples(self) -> TimeSamples: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +64,13 @@ class ProbeRow:
     phase: str
     flop: float
     """Of matrix products; 0 for phases that only stream."""
-    samples: Samples
+    samples: TimeSamples
 
 
 def over_ranks(ranks: Sequence[Sequence[Row]]) -> list[Row]:
     """The same rows of several ranks as one list: each sample the median over the ranks that took it together."""
     return [
-        replace(row, samples=Samples(tuple(np.median([r.samples.seconds for r in same], axis=0).tolist())))
+        replace(row, samples=TimeSamples(tuple(np.median([r.samples.seconds for r in same], axis=0).tolist())))
         for same in zip(*ranks, strict=True)
         for row in same[:1]
     ]

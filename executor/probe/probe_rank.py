@@ -12,19 +12,19 @@ import torch.distributed as dist
 from executor.probe.codec_probe import CodingProbe, CodingRow
 from executor.probe.device_probe import DeviceFacts, measure_device
 from executor.probe.layer_probe import LayerProbe
-from executor.probe.link_probe import Links, machine, measure_links
+from executor.probe.link_probe import MeasuredLinks, machine, measure_links
 from executor.probe.measured_rows import ProbeRow, over_ranks
-from executor.probe.probe_request import ANSWER, Answer, Portion, Request, portions_of, read_request, write
+from executor.probe.probe_request import ANSWER, Portion, ProbeAnswer, ProbeRequest, portions_of, read_request, write
 from executor.processes.launch import threads_of
-from executor.processes.rank_environment import Place, local_ranks
+from executor.processes.rank_environment import RankEnvironment, local_ranks
 from executor.processes.rank_process import process_group, serve
 from executor.processes.status_board import RankState, RankStatus
-from executor.runtime.devices import Device, device_of
+from executor.runtime.devices import ComputeDevice, device_of
 
 __all__ = ["main", "measure"]
 
 
-def measure(request: Request, where: Place, status: RankStatus) -> Answer | None:
+def measure(request: ProbeRequest, where: RankEnvironment, status: RankStatus) -> ProbeAnswer | None:
     """Measure as one rank; all ranks compute the same parts at the same time.
 
     Returns:
@@ -51,7 +51,7 @@ def measure(request: Request, where: Place, status: RankStatus) -> Answer | None
         return _joined(rows, coding.rows() if request.codings else [], facts, links, where.rank)
 
 
-def _rows(portion: Portion, request: Request, device: Device, status: RankStatus) -> list[ProbeRow]:
+def _rows(portion: Portion, request: ProbeRequest, device: ComputeDevice, status: RankStatus) -> list[ProbeRow]:
     """Samples of a portion until all ranks know its time well enough."""
 
     def computing(part: int) -> None:
@@ -65,7 +65,7 @@ def _rows(portion: Portion, request: Request, device: Device, status: RankStatus
 
 
 def _until_known(
-    probe: LayerProbe | CodingProbe, request: Request, device: Device, status: RankStatus,
+    probe: LayerProbe | CodingProbe, request: ProbeRequest, device: ComputeDevice, status: RankStatus,
     sample: Callable[[], None] | None = None,
 ) -> None:  # fmt: skip
     """Take samples on all ranks at once until all of them know their sum well enough."""
@@ -80,22 +80,22 @@ def _until_known(
 
 
 def _joined(
-    rows: list[ProbeRow], coding: list[CodingRow], facts: DeviceFacts, links: Links, rank: int
-) -> Answer | None:
+    rows: list[ProbeRow], coding: list[CodingRow], facts: DeviceFacts, links: MeasuredLinks, rank: int
+) -> ProbeAnswer | None:
     mine = rows, coding
     ranks: list[tuple[list[ProbeRow], list[CodingRow]]] | None = [mine] * dist.get_world_size() if rank == 0 else None
     dist.gather_object(mine, ranks)
     if ranks is None:
         return None
     layers, codings = zip(*ranks, strict=True)
-    return Answer(rows=tuple(over_ranks(layers)), device=facts, links=links, coding=tuple(over_ranks(codings)))
+    return ProbeAnswer(rows=tuple(over_ranks(layers)), device=facts, links=links, coding=tuple(over_ranks(codings)))
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
     """Run as the process of one rank, which this ends."""
     path = Path(arguments[0])
 
-    def work(where: Place, status: RankStatus) -> None:
+    def work(where: RankEnvironment, status: RankStatus) -> None:
         answer = measure(read_request(path), where, status)
         if answer is not None:
             write(answer, path.with_name(ANSWER))

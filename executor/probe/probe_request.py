@@ -8,7 +8,7 @@ import msgspec
 
 from executor.probe.codec_probe import CODED_TYPES, CodingRow
 from executor.probe.device_probe import DeviceFacts
-from executor.probe.link_probe import Links
+from executor.probe.link_probe import MeasuredLinks
 from executor.probe.measured_rows import ProbeRow
 from executor.probe.parts_to_measure import ProbePart, divided_parts, portions
 from hwprofiles.errors import ConfigError
@@ -16,13 +16,13 @@ from planner.compression.data_types import compression
 from planner.graph.computation_graph import ComputationGraph
 from planner.models.registry import load_model
 
-__all__ = ["ANSWER", "Answer", "Portion", "Request", "portions_of", "read_answer", "read_request", "write"]
+__all__ = ["ANSWER", "Portion", "ProbeAnswer", "ProbeRequest", "portions_of", "read_answer", "read_request", "write"]
 
 ANSWER = "answer.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ProbeRequest:
     """What is measured, and how."""
 
     models: tuple[str, ...]
@@ -58,12 +58,12 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ProbeAnswer:
     """What all ranks measured together."""
 
     rows: tuple[ProbeRow, ...]
     device: DeviceFacts
-    links: Links
+    links: MeasuredLinks
     coding: tuple[CodingRow, ...] = ()
 
 
@@ -77,7 +77,7 @@ class Portion:
     """Number of the first part among all of the request."""
 
 
-def portions_of(request: Request) -> list[Portion]:
+def portions_of(request: ProbeRequest) -> list[Portion]:
     """All that is to be measured, in order.
 
     Raises:
@@ -93,18 +93,18 @@ def portions_of(request: Request) -> list[Portion]:
     return found
 
 
-def write(value: Request | Answer, path: Path) -> None:
+def write(value: ProbeRequest | ProbeAnswer, path: Path) -> None:
     """Write one of the two for the other side to read."""
     partial = path.with_name(f".{path.name}.part")
     partial.write_bytes(msgspec.json.encode(value))
     partial.replace(path)
 
 
-def read_request(path: Path) -> Request:
+def read_request(path: Path) -> ProbeRequest:
     """Read what the ranks are asked."""
-    return msgspec.json.decode(path.read_bytes(), type=Request)
+    return msgspec.json.decode(path.read_bytes(), type=ProbeRequest)
 
 
-def read_answer(path: Path) -> Answer:
+def read_answer(path: Path) -> ProbeAnswer:
     """Read what rank 0 answered."""
-    return msgspec.json.decode(path.read_bytes(), type=Answer)
+    return msgspec.json.decode(path.read_bytes(), type=ProbeAnswer)

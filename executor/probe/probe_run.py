@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from executor.probe.codec_probe import CODED_TYPES
-from executor.probe.probe_request import ANSWER, Answer, Portion, Request, portions_of, read_answer, write
+from executor.probe.probe_request import ANSWER, Portion, ProbeAnswer, ProbeRequest, portions_of, read_answer, write
 from executor.probe.probed_cluster import cluster_content, gpu_topology, topology_content, write_cluster
 from executor.probe.probed_profile import write_profile
 from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
@@ -31,7 +31,7 @@ class Probed:
     """For ``load_cluster``; its devices name the profile by its absolute path."""
     profile_file: Path
     """For ``load_profile``."""
-    summary: Answer
+    summary: ProbeAnswer
     """Samples of all parts, the device, and the links."""
 
 
@@ -78,7 +78,7 @@ def probe(
         RankFailure: A rank died, hung or ran out of memory.
         OSError: The files cannot be written.
     """
-    request = Request(
+    request = ProbeRequest(
         models=tuple(models), batch=batch, strategies=tuple(strategies), processes=processes, device=device,
         threads=threads_of(threads, processes), least=min(_LEAST, repetitions), most=repetitions,
         uncertainty=uncertainty, max_parts=max_parts, portion_bytes=_PORTION_BYTES,
@@ -92,8 +92,8 @@ def probe(
 
 
 def _answer(
-    request: Request, work: Sequence[Portion], hosts: Hosts | None, stall_s: float, progress: Progress | None
-) -> Answer:
+    request: ProbeRequest, work: Sequence[Portion], hosts: Hosts | None, stall_s: float, progress: Progress | None
+) -> ProbeAnswer:
     """Start the ranks; what they have found."""
     with scratch_folder() as folder:
         write(request, folder / "request.json")
@@ -111,7 +111,7 @@ def _answer(
         return read_answer(folder / ANSWER)
 
 
-def _written(answer: Answer, out: Path, request: Request) -> Probed:
+def _written(answer: ProbeAnswer, out: Path, request: ProbeRequest) -> Probed:
     profile, cluster = (out / PROFILE).resolve(), (out / CLUSTER).resolve()
     note = f"{request.processes} processes computing at the same time, batch {request.batch}"
     write_profile(answer.rows, profile, device=answer.device, coding=answer.coding, note=note)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from executor.probe.device_probe import DeviceFacts
-from executor.probe.link_probe import Links, MessageRow, OverheadRow
+from executor.probe.link_probe import MeasuredLinks, MessageRow, OverheadRow
 from executor.probe.probed_profile import write_yaml
 from hwprofiles.catalogue.topology_table import read_topo
 from hwprofiles.devices.device_graph import DeviceGraph
@@ -48,7 +48,7 @@ def fitted(rows: Sequence[MessageRow]) -> LinkFit:
     )  # fmt: skip
 
 
-def cluster_content(links: Links, profile: str, device: DeviceFacts, name: str) -> dict[str, Any]:
+def cluster_content(links: MeasuredLinks, profile: str, device: DeviceFacts, name: str) -> dict[str, Any]:
     """A file's content: ranks around a switch on each machine, machines around one switch.
 
     A message crosses two links of its class inside a machine, and four between two; each holds its share of the
@@ -107,7 +107,7 @@ def _overhead(rows: Sequence[OverheadRow]) -> dict[str, float]:
     }
 
 
-def _fit_of(links: Links, *, between: bool) -> LinkFit | None:
+def _fit_of(links: MeasuredLinks, *, between: bool) -> LinkFit | None:
     rows = [row for row in links.messages if row.between == between]
     return fitted(rows) if rows else None
 
@@ -131,7 +131,7 @@ def gpu_topology(device: DeviceFacts, profile: str, ranks: int) -> DeviceGraph |
     return graph.take(ranks) if ranks <= len(graph.devices) else None
 
 
-def topology_content(graph: DeviceGraph, links: Links, device: DeviceFacts, name: str) -> dict[str, Any]:
+def topology_content(graph: DeviceGraph, links: MeasuredLinks, device: DeviceFacts, name: str) -> dict[str, Any]:
     """A file's content: the device graph with the rate and latency that were measured between the first two ranks.
 
     The class of links that bounds their route gets the measured bandwidth, and no class on the way has less.  Classes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from executor.processes.status_board import RankRow, RankState
 from hwprofiles.errors import ConfigError
 
-__all__ = ["HANG_LOOKS", "Ending", "Judge", "Patience", "Verdict", "ending"]
+__all__ = ["HANG_LOOKS", "Diagnosis", "Ending", "Judge", "Patience", "ending"]
 
 SETTLE_S = 0.3
 """Time in which an earlier or a plainer failure may still show itself."""
@@ -56,7 +56,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Diagnosis:
     """The rank that ended the run, and why."""
 
     rank: int
@@ -98,7 +98,7 @@ class Judge:
         self._moved_s = [0.0] * ranks
         self._looked_s, self._looked_for_hangs_s = math.inf, 0.0
 
-    def look(self, rows: Sequence[RankRow], endings: Sequence[Ending | None], now_s: float) -> Verdict | None:
+    def look(self, rows: Sequence[RankRow], endings: Sequence[Ending | None], now_s: float) -> Diagnosis | None:
         """Return the rank to blame, None while there is none.
 
         Args:
@@ -118,15 +118,15 @@ class Judge:
         alive = [rank for rank, ending in enumerate(endings) if ending is None and rank not in self._failures]
         return self._failed(alive, now_s) or self._hung(rows, alive, now_s)
 
-    def _failed(self, alive: Sequence[int], now_s: float) -> Verdict | None:
+    def _failed(self, alive: Sequence[int], now_s: float) -> Diagnosis | None:
         causes = [failure for failure in self._failures.values() if not failure.consequence]
         found, wait_s = (causes, SETTLE_S) if causes else (list(self._failures.values()), GRACE_S)
         if not found or (alive and now_s - min(failure.seen_s for failure in found) < wait_s):
             return None
         first = min(found, key=lambda failure: (not failure.killed, failure.failed_s, failure.rank))
-        return Verdict(rank=first.rank, reason=first.reason)
+        return Diagnosis(rank=first.rank, reason=first.reason)
 
-    def _hung(self, rows: Sequence[RankRow], alive: Sequence[int], now_s: float) -> Verdict | None:
+    def _hung(self, rows: Sequence[RankRow], alive: Sequence[int], now_s: float) -> Diagnosis | None:
         stall_s = self._patience.stall_s
         if now_s - self._looked_for_hangs_s < stall_s / HANG_LOOKS:
             return None
@@ -135,18 +135,18 @@ class Judge:
         longest_first = sorted(alive, key=lambda rank: -silent_s[rank])
         for rank in longest_first:
             if silent_s[rank] >= stall_s and self._is_stopped(rank):
-                return Verdict(rank=rank, reason=f"hangs: {self._stopped} for {silent_s[rank]:.0f} s")
+                return Diagnosis(rank=rank, reason=f"hangs: {self._stopped} for {silent_s[rank]:.0f} s")
         over = [rank for rank in longest_first if silent_s[rank] >= self._patience.of(rows[rank].state)]
         for rank in over:
             if rows[rank].state not in (RankState.WAITING, RankState.FINISHED):
                 state = rows[rank].state.name.lower()
-                return Verdict(rank=rank, reason=f"hangs: no progress for {silent_s[rank]:.0f} s while {state}")
+                return Diagnosis(rank=rank, reason=f"hangs: no progress for {silent_s[rank]:.0f} s while {state}")
         # One may wait for as long as another does something.
         if not over or len(over) < len(alive):
             return None
         waiting = [rank for rank in over if rows[rank].state == RankState.WAITING]
         if not waiting:
-            return Verdict(rank=over[0], reason="hangs: has finished but does not end")
+            return Diagnosis(rank=over[0], reason="hangs: has finished but does not end")
         return _end_of_chain(rows, waiting[0], [now_s - moved_s for moved_s in self._moved_s])
 
 
@@ -163,7 +163,7 @@ def _failure(rank: int, row: RankRow, ending: Ending | None, now_s: float) -> _F
     )
 
 
-def _end_of_chain(rows: Sequence[RankRow], first: int, silent_s: Sequence[float]) -> Verdict:
+def _end_of_chain(rows: Sequence[RankRow], first: int, silent_s: Sequence[float]) -> Diagnosis:
     """Follow who waits for whom, to the rank that the others wait for."""
     chain = [first]
     while (
@@ -176,7 +176,7 @@ def _end_of_chain(rows: Sequence[RankRow], first: int, silent_s: Sequence[float]
     if rows[last].state == RankState.FINISHED:
         # It will send no more, so the one before it waits for what nobody sends.
         last, whom = chain[-2], f"rank {last}, which has finished"
-    return Verdict(rank=last, reason=f"hangs: has waited {silent_s[last]:.0f} s for {whom}")
+    return Diagnosis(rank=last, reason=f"hangs: has waited {silent_s[last]:.0f} s for {whom}")
 
 
 def ending(code: int, error_lines: Sequence[str], *, memory_kill: bool) -> Ending:

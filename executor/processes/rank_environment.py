@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["Place", "free_port", "held_port", "local_environment", "local_ranks", "place"]
+__all__ = ["RankEnvironment", "free_port", "held_port", "local_environment", "local_ranks", "rank_environment"]
 
 LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RankEnvironment:
     """One process's place in a run."""
 
     rank: int
@@ -34,13 +34,13 @@ class Place:
             raise ConfigError(f"MASTER_PORT must be in 1 to 65535, got {self.port}")
 
 
-def place(environment: Mapping[str, str] = os.environ) -> Place:
+def rank_environment(environment: Mapping[str, str] = os.environ) -> RankEnvironment:
     """Return this process's place, as ``torchrun`` or the supervisor wrote it into the environment.
 
     Raises:
         ConfigError: A variable is missing, is no whole number or is out of range; the message names it.
     """
-    return Place(
+    return RankEnvironment(
         rank=_integer(environment, "RANK"),
         ranks=_integer(environment, "WORLD_SIZE"),
         local_rank=_integer(environment, "LOCAL_RANK"),
@@ -73,7 +73,7 @@ def local_environment(
     return {name: str(value) for name, value in values.items()}
 
 
-def local_ranks(where: Place, environment: Mapping[str, str] = os.environ) -> int:
+def local_ranks(where: RankEnvironment, environment: Mapping[str, str] = os.environ) -> int:
     """How many ranks this machine has: torchrun says it; without it all are here."""
     return _integer(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else where.ranks
 

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 from executor.processes.parent_watch import end_with_parent
-from executor.processes.rank_environment import Place, place
+from executor.processes.rank_environment import RankEnvironment, rank_environment
 from executor.processes.status_board import BOARD_VARIABLE, RankState, RankStatus, own_status, read_row
-from executor.runtime.devices import Device
+from executor.runtime.devices import ComputeDevice
 from hwprofiles.errors import OrreryError
 
 __all__ = ["failed", "group_timeout", "process_group", "serve"]
@@ -28,7 +28,7 @@ def group_timeout() -> timedelta:
 
 
 @contextmanager
-def process_group(where: Place, device: Device) -> Iterator[None]:
+def process_group(where: RankEnvironment, device: ComputeDevice) -> Iterator[None]:
     """Open the default process group of a device's back end, and close it again, unless the block fails.
 
     Closing waits for what is still under way, and others may never do their part of it.
@@ -41,14 +41,14 @@ def process_group(where: Place, device: Device) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def serve(work: Callable[[Place, RankStatus], None]) -> NoReturn:
+def serve(work: Callable[[RankEnvironment, RankStatus], None]) -> NoReturn:
     """Do the work of one rank, in the place that the environment gives it, and end its process.
 
     The process ends at once, without the end of the interpreter: after a failure other threads may wait in the back
     end for ever, and taking torch down costs most of a second of a core, which a busy machine makes many of.
     """
     end_with_parent()
-    where = place()
+    where = rank_environment()
     status = own_status(where.rank)
     try:
         work(where, status)

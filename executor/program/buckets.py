@@ -33,7 +33,7 @@ def chains_of(view: RankProgram, *, statistics: bool) -> list[Chain]:
     program = view.program
     mine = [task for task in view.tasks if task in program.collectives and program.statistics[task] == statistics]
     if not statistics and program.compressed.gradients:
-        coding = program.is_coding & (program.consumer < 0)
+        coding = program.is_codec & (program.consumer < 0)
         mine = sorted([*mine, *(task for task in view.tasks if coding[task])])
     chains = []
     for (layer, *_), group in groupby(

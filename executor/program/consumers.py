@@ -4,10 +4,10 @@ from collections import defaultdict
 
 from executor.program.rank_program import Input, RankProgram, Unit
 
-__all__ = ["Readers"]
+__all__ = ["Consumers"]
 
 
-class Readers:
+class Consumers:
     """Looked up once, so that nothing is kept longer than somebody reads it.
 
     Args:

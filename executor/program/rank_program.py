@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from executor.runtime.boxes import Box
-from executor.runtime.samples import Samples
+from executor.runtime.samples import BatchSamples
 from planner.compression.data_types import Compression
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.lowering.program import KINDS, Program
@@ -147,33 +147,35 @@ class RankProgram:
 
     @cached_property
     def _cut_graph(self) -> ComputationGraph:
-        graph, cut = self.program.graph, self.program.cut
-        return graph.with_batch(graph.batch // cut.parts) if cut.parts > 1 else graph
+        graph, micro_batching = self.program.graph, self.program.micro_batching
+        return graph.with_batch(graph.batch // micro_batching.parts) if micro_batching.parts > 1 else graph
 
     def graph_of(self, layer: int) -> ComputationGraph:
         """The network with as many samples as a layer takes at once."""
-        return self._cut_graph if self.program.cut.of(layer) > 1 else self.program.graph
+        return self._cut_graph if self.program.micro_batching.of(layer) > 1 else self.program.graph
 
     def space_of(self, layer: int) -> ConfigSpace:
         """A layer's configuration, of what it takes at once."""
-        return (self.program.sub_spaces if self.program.cut.of(layer) > 1 else self.program.spaces)[layer]
+        return (self.program.sub_spaces if self.program.micro_batching.of(layer) > 1 else self.program.spaces)[layer]
 
-    def samples_of(self, unit: Unit) -> Samples:
+    def samples_of(self, unit: Unit) -> BatchSamples:
         """Which samples the tensors of a unit hold."""
         program, (layer, sub_batch) = self.program, unit
-        if program.cut.of(layer) == 1:
-            return Samples(batch=program.graph.batch)
-        pieces = interleaved(program.graph, program.spaces, program.cut)
-        return Samples(batch=program.graph.batch, parts=program.cut.parts, pieces=pieces, sub_batch=sub_batch)
+        if program.micro_batching.of(layer) == 1:
+            return BatchSamples(batch=program.graph.batch)
+        pieces = interleaved(program.graph, program.spaces, program.micro_batching)
+        return BatchSamples(
+            batch=program.graph.batch, parts=program.micro_batching.parts, pieces=pieces, sub_batch=sub_batch
+        )
 
     def units(self, layer: int) -> list[Unit]:
         """All of a layer."""
-        return [(layer, s) for s in range(self.program.cut.of(layer))]
+        return [(layer, s) for s in range(self.program.micro_batching.of(layer))]
 
     def unit_of(self, task: int) -> Unit:
         """What computes; of a transfer, what makes the tensor."""
         layer = int(self.program.layer[task])
-        return layer, int(self.program.sub_batch[task]) if self.program.cut.of(layer) > 1 else 0
+        return layer, int(self.program.sub_batch[task]) if self.program.micro_batching.of(layer) > 1 else 0
 
     def before(self, task: int) -> list[int]:
         """Tasks of the same iteration that a task waits for."""
@@ -202,18 +204,18 @@ class RankProgram:
 
     def _given(self, edge: Edge) -> Box:
         """Region of what a consumer reads that the rank's part of the producer holds."""
-        behind = self.program.cut.of(edge.consumer) > 1
+        behind = self.program.micro_batching.of(edge.consumer) > 1
         return (self._held_of_sub_batch if behind else self._held)[edge.producer]
 
     def frame(self, delivered: Delivered) -> Box:
         """Where all of the rank's part of a producer lies, in the coordinates of what a consumer reads."""
-        (edge, sub_batch), cut = delivered, self.program.cut
+        (edge, sub_batch), micro_batching = delivered, self.program.micro_batching
         given = self._given(edge)
-        if cut.of(edge.producer) == cut.of(edge.consumer):
+        if micro_batching.of(edge.producer) == micro_batching.of(edge.consumer):
             return given
         rows = given.high[0] - given.low[0]  # the part's samples of one sub-batch after another
         low = given.low[0] - sub_batch * rows
-        return Box((low, *given.low[1:]), (low + cut.parts * rows, *given.high[1:]))
+        return Box((low, *given.low[1:]), (low + micro_batching.parts * rows, *given.high[1:]))
 
     def needed(self, layer: int, slot: int) -> Box:
         """Region of a layer's input, of what it takes at once, that the rank's part reads."""
@@ -227,13 +229,13 @@ class RankProgram:
         readers: dict[Edge, list[Edge]] = defaultdict(list)
         for edge, by in self.program.delivered_by.items():
             readers[by].append(edge)
-        found, cut = {}, self.program.cut
+        found, micro_batching = {}, self.program.micro_batching
         for edge, edges in readers.items():
             if self.part[edge.consumer] < 0:
                 continue
             box = self.needed(edge.consumer, edge.slot)
-            for s in range(cut.of(edge.consumer)):
-                source = edge.producer, s if cut.of(edge.producer) > 1 else 0
+            for s in range(micro_batching.of(edge.consumer)):
+                source = edge.producer, s if micro_batching.of(edge.producer) > 1 else 0
                 own, frame = box & self._given(edge), self.frame((edge, s))
                 found[edge, s] = Input(edge, s, source, box, own, frame, tuple(edges))
         return found

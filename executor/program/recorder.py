@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from executor.runtime.devices import Device, Mark
+from executor.runtime.devices import ComputeDevice, Mark
 from hwprofiles.aliases import Floats
 
 __all__ = ["Measured", "Recorder"]
@@ -37,7 +37,7 @@ class Recorder:
         device: Whose marks they are.
     """
 
-    def __init__(self, tasks: int, device: Device) -> None:
+    def __init__(self, tasks: int, device: ComputeDevice) -> None:
         self._tasks, self._device = tasks, device
         self._iteration = 0
         self._thread, self._lock = threading.local(), threading.Lock()

@@ -20,14 +20,14 @@ from planner.plan.plan import Plan
 from planner.plan.plan_file import load_plan
 from planner.simulation.program_replay import Replay, replay
 
-__all__ = ["Hosts", "Run", "default_stall_s", "run"]
+__all__ = ["Hosts", "PlanRun", "default_stall_s", "run_plan"]
 
 LEAST_STALL_S = 20.0
 TASKS_IN_STALL = 5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Run:
+class PlanRun:
     """A plan that was run."""
 
     plan: Plan
@@ -51,14 +51,14 @@ def default_stall_s(program: Program) -> float:
     return max(LEAST_STALL_S, TASKS_IN_STALL * float(np.max(schedule.end_s - schedule.ready_s)))
 
 
-def run(
+def run_plan(
     options: RunOptions,
     *,
     processes: int | None = None,
     hosts: Hosts | None = None,
     stall_s: float | None = None,
     progress: Progress | None = None,
-) -> Run:
+) -> PlanRun:
     """Run a plan with one local process a rank.
 
     Args:
@@ -103,7 +103,7 @@ def run(
             task_name=program.name,
             log_folder=Path(options.out) / "log" if options.out else None,
         )
-        return Run(plan=plan, program=program, measurement=read_measurement(out / MEASUREMENT))
+        return PlanRun(plan=plan, program=program, measurement=read_measurement(out / MEASUREMENT))
 
 
 def _label(rows: Sequence[RankRow]) -> str:

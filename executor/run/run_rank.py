@@ -17,11 +17,11 @@ from executor.measurement.clocks import clock_offset_s
 from executor.measurement.measured_run import MEASUREMENT, WARM_UP, Measurement, join
 from executor.measurement.memory_meter import AllocationMeter
 from executor.processes.launch import threads_of
-from executor.processes.rank_environment import Place, local_ranks
+from executor.processes.rank_environment import RankEnvironment, local_ranks
 from executor.processes.rank_process import process_group, serve
 from executor.processes.status_board import RankState, RankStatus
 from executor.program.recorder import Measured
-from executor.runtime.devices import Device, device_of
+from executor.runtime.devices import ComputeDevice, device_of
 from executor.runtime.run_options import RunOptions, read_options
 from executor.training.session import open_session
 from hwprofiles.errors import ConfigError
@@ -37,7 +37,7 @@ _KEPT = 500
 
 
 def run_rank(
-    where: Place,
+    where: RankEnvironment,
     program: Program,
     options: RunOptions,
     status: RankStatus,
@@ -83,7 +83,7 @@ def _train(
     program: Program,
     rank: int,
     options: RunOptions,
-    device: Device,
+    device: ComputeDevice,
     status: RankStatus,
     reduced: bool,
     progress: Callable[[float, int], None] | None,
@@ -142,7 +142,7 @@ def _gathered(
     losses: list[float],
     kept: Iterable[tuple[Measured, bool]],
     offset_s: float,
-    device: Device,
+    device: ComputeDevice,
     rank: int,
     notes: tuple[str, ...],
     allocated: list[float],
@@ -172,7 +172,7 @@ def _gathered(
 def main(arguments: Sequence[str]) -> NoReturn:
     """Run as the process of one rank, which this ends."""
 
-    def work(where: Place, status: RankStatus) -> None:
+    def work(where: RankEnvironment, status: RankStatus) -> None:
         options = read_options(Path(arguments[0]))
         program, reduced = pickle.loads(Path(arguments[1]).read_bytes())
         measurement = run_rank(where, program, options, status, reduced=reduced)

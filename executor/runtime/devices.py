@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["DTYPES", "CpuDevice", "CudaDevice", "Device", "Handle", "Lane", "Mark", "device_of"]
+__all__ = ["DTYPES", "ComputeDevice", "CpuDevice", "CudaDevice", "Handle", "Lane", "Mark", "device_of"]
 
 Mark = float | torch.cuda.Event
 """A moment: of the host's clock, or of a stream."""
@@ -57,7 +57,7 @@ class Lane(ABC):
         """End the lane; work not begun is dropped."""
 
 
-class Device(ABC):
+class ComputeDevice(ABC):
     """Where one rank computes."""
 
     torch_device: torch.device
@@ -139,7 +139,7 @@ def _keep_freed_memory() -> None:
             mallopt(parameter, value)
 
 
-class CpuDevice(Device):
+class CpuDevice(ComputeDevice):
     """A processor; marks are times of the host's clock."""
 
     torch_device = torch.device("cpu")
@@ -199,7 +199,7 @@ class _Stream(Lane):
         pass
 
 
-class CudaDevice(Device):
+class CudaDevice(ComputeDevice):
     """A GPU; marks are events on its streams."""
 
     backend = "nccl"
@@ -243,7 +243,7 @@ class CudaDevice(Device):
         return float(torch.cuda.max_memory_allocated())
 
 
-def device_of(name: str, local_rank: int, *, local_ranks: int = 1) -> Device:
+def device_of(name: str, local_rank: int, *, local_ranks: int = 1) -> ComputeDevice:
     """The device of a rank.
 
     Args:

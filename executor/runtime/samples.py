@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from executor.runtime.boxes import Box
 
-__all__ = ["Samples"]
+__all__ = ["BatchSamples"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
+class BatchSamples:
     """The samples of one sub-batch, as ``planner.parallel.micro_batches.interleaved`` lays them out."""
 
     batch: int

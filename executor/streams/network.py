@@ -12,7 +12,7 @@ from torch import Tensor
 
 from executor.data.dataset import Dataset
 from executor.data.load import load_data
-from executor.layers.base import PartLayer, Step
+from executor.layers.base import PartLayer, TrainingStep
 from executor.layers.factory import part_layer
 from executor.runtime.boxes import whole_box
 from executor.runtime.devices import DTYPES
@@ -115,7 +115,7 @@ class SubTaskNetwork:
         row, part = self.graph.layers[layer], self.parts[layer]
         sources = (self._inputs if name == "input" else self._outputs[self.graph.index[name]] for name in row.inputs)
         targets = self._targets if isinstance(row.operation, Loss) else None
-        output = part.forward(list(sources), self.parameters[layer], Step(self._number, self._seed, targets))
+        output = part.forward(list(sources), self.parameters[layer], TrainingStep(self._number, self._seed, targets))
         self._outputs[layer] = output
 
     def _begin(self, layer: int) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.communication.received_regions import Arrivals
+from executor.communication.received_regions import ReceivedRegions
 from executor.layers.base import PartLayer
 from executor.layers.kernels.layout import memory_format
-from executor.program.consumers import Readers
+from executor.program.consumers import Consumers
 from executor.program.rank_program import Delivered, Input, Message, RankProgram, Unit
 from executor.runtime.boxes import Box
 
@@ -31,7 +31,7 @@ class Activations:
     """
 
     def __init__(
-        self, view: RankProgram, readers: Readers, arrivals: Arrivals, parts: Mapping[Unit, PartLayer], *,
+        self, view: RankProgram, readers: Consumers, arrivals: ReceivedRegions, parts: Mapping[Unit, PartLayer], *,
         dtype: torch.dtype, device: torch.device,
     ) -> None:  # fmt: skip
         self._view, self._again, self._readers, self._arrivals = view, view.program.again, readers, arrivals

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from executor.communication.received_regions import Arrivals
-from executor.program.consumers import Readers
+from executor.communication.received_regions import ReceivedRegions
+from executor.program.consumers import Consumers
 from executor.program.rank_program import Delivered, Message, RankProgram, Unit
 from executor.runtime.boxes import Box
 
@@ -37,7 +37,13 @@ class ActivationGradients:
     """
 
     def __init__(
-        self, view: RankProgram, readers: Readers, arrivals: Arrivals, *, dtype: torch.dtype, device: torch.device
+        self,
+        view: RankProgram,
+        readers: Consumers,
+        arrivals: ReceivedRegions,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         self._view, self._arrivals, self._inputs = view, arrivals, readers.inputs
         self._dtype, self._device = dtype, device

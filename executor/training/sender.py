@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from executor.communication.received_regions import Arrivals
+from executor.communication.received_regions import ReceivedRegions
 from executor.communication.transport import Transport
 from executor.program.rank_program import Message, RankProgram
 from executor.runtime.boxes import Box
@@ -14,12 +14,12 @@ from executor.training.activation_store import Activations
 from executor.training.gradient_store import ActivationGradients
 
 if TYPE_CHECKING:
-    from executor.communication.compressed_messages import MessageCodes
+    from executor.communication.compressed_messages import CompressedMessages
 
-__all__ = ["Departures"]
+__all__ = ["Sender"]
 
 
-class Departures:
+class Sender:
     """Sends the messages of each phase, and begins to take those that others send in it.
 
     Args:
@@ -33,10 +33,17 @@ class Departures:
     """
 
     def __init__(
-        self, view: RankProgram, transport: Transport, *, activations: Activations, gradients: ActivationGradients,
-        arrivals: Arrivals, codes: "MessageCodes | None", encode: Callable[[int, Callable[[], None]], None],
+        self,
+        view: RankProgram,
+        transport: Transport,
+        *,
+        activations: Activations,
+        gradients: ActivationGradients,
+        arrivals: ReceivedRegions,
+        codes: "CompressedMessages | None",
+        encode: Callable[[int, Callable[[], None]], None],
         overlap: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._view, self._transport, self._arrivals = view, transport, arrivals
         self._activations, self._gradients = activations, gradients
         self._codes, self._encode, self.overlap = codes, encode, overlap

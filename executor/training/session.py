@@ -5,20 +5,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.communication.bucketed_sync import JoinedExchange
-from executor.communication.gradient_sync import GradientExchange
-from executor.communication.ordered_sync import OrderedExchange
+from executor.communication.bucketed_sync import BucketedSync
+from executor.communication.gradient_sync import GradientSync
+from executor.communication.ordered_sync import OrderedSync
 from executor.communication.transport import transport_of
 from executor.data.dataset import Dataset
 from executor.data.load import load_data
-from executor.layers.base import PartLayer, Place
+from executor.layers.base import PartContext, PartLayer
 from executor.layers.factory import parameter_box, part_layer
 from executor.processes.status_board import RankStatus
 from executor.program.buckets import chains_of
 from executor.program.rank_program import RankProgram, Unit, messages_of
 from executor.program.recorder import Recorder
 from executor.runtime.boxes import Box
-from executor.runtime.devices import DTYPES, Device
+from executor.runtime.devices import DTYPES, ComputeDevice
 from executor.runtime.initial_parameters import initial_parameters
 from executor.runtime.optimizers import Optimizer, make_optimizer
 from executor.runtime.run_options import RunOptions
@@ -44,7 +44,7 @@ class Session:
     """By layer and parameter, the slice that the rank holds."""
     parameters: dict[int, dict[str, Tensor]]
     optimizers: dict[int, Optimizer]
-    exchange: GradientExchange
+    gradient_sync: GradientSync
 
 
 class _NoData:
@@ -63,7 +63,14 @@ class _NoData:
 
 
 def open_session(
-    program: Program, rank: int, options: RunOptions, *, reduced: bool, device: Device, status: RankStatus, steps: int
+    program: Program,
+    rank: int,
+    options: RunOptions,
+    *,
+    reduced: bool,
+    device: ComputeDevice,
+    status: RankStatus,
+    steps: int,
 ) -> Session:
     """Set a rank up; all ranks must call it together, with the default process group open.
 
@@ -92,24 +99,24 @@ def open_session(
     transport = transport_of(
         view, device, iterations=steps, dtype=dtype, recorder=recorder, timeout_s=options.timeout_s
     )
-    exchange = _exchange(view, options, device, recorder)
+    gradient_sync = _exchange(view, options, device, recorder)
     parts = _parts(view, boxes, options, dtype, device, reduced=reduced)
     worker = Worker(
         view, parts=parts, parameters=parameters, optimizers=optimizers, data=data, device=device,
-        transport=transport, exchange=exchange, recorder=recorder, status=status, seed=options.seed,
+        transport=transport, gradient_sync=gradient_sync, recorder=recorder, status=status, seed=options.seed,
         overlap=options.overlap, stand_in=options.stand_in, stand_in_codes=options.stand_in_codes,
     )  # fmt: skip
     return Session(
         view=view, worker=worker, parts={i: parts[i, 0] for i in boxes}, boxes=boxes, parameters=parameters,
-        optimizers=optimizers, exchange=exchange,
+        optimizers=optimizers, gradient_sync=gradient_sync,
     )  # fmt: skip
 
 
-def _exchange(view: RankProgram, options: RunOptions, device: Device, recorder: Recorder) -> GradientExchange:
+def _exchange(view: RankProgram, options: RunOptions, device: ComputeDevice, recorder: Recorder) -> GradientSync:
     """What sums gradients; an order of sums replaces joins."""
     if view.program.sums:
-        return OrderedExchange(view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s)
-    return JoinedExchange(
+        return OrderedSync(view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s)
+    return BucketedSync(
         view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes,
         stand_in=options.stand_in_codes,
     )  # fmt: skip
@@ -121,7 +128,11 @@ def _parameter_boxes(graph: ComputationGraph, layer: int, held: Box) -> dict[str
 
 
 def _parameters(
-    graph: ComputationGraph, boxes: dict[int, dict[str, Box]], options: RunOptions, dtype: torch.dtype, device: Device
+    graph: ComputationGraph,
+    boxes: dict[int, dict[str, Box]],
+    options: RunOptions,
+    dtype: torch.dtype,
+    device: ComputeDevice,
 ) -> tuple[dict[int, dict[str, Tensor]], dict[int, Optimizer]]:
     parameters: dict[int, dict[str, Tensor]] = {}
     for i, slices in boxes.items():
@@ -137,9 +148,14 @@ def _parameters(
 
 
 def _parts(
-    view: RankProgram, boxes: dict[int, dict[str, Box]], options: RunOptions, dtype: torch.dtype, device: Device, *,
+    view: RankProgram,
+    boxes: dict[int, dict[str, Box]],
+    options: RunOptions,
+    dtype: torch.dtype,
+    device: ComputeDevice,
+    *,
     reduced: bool,
-) -> dict[Unit, PartLayer]:  # fmt: skip
+) -> dict[Unit, PartLayer]:
     parts = dict[Unit, PartLayer]()
     statistics = {chain.layer for chain in chains_of(view, statistics=True)}
     for i in boxes:
@@ -149,7 +165,7 @@ def _parts(
             if options.stand_in:
                 layer, box = graph.layers[i], view.held(i)
                 parts[unit] = StandIn(
-                    Place(
+                    PartContext(
                         layer,
                         graph.origin[i],
                         box,

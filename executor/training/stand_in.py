@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from executor.layers.base import NOWHERE, PartLayer, Place, Step
+from executor.layers.base import NOWHERE, PartContext, PartLayer, TrainingStep
 
 __all__ = ["StandIn", "wake_in_time"]
 
@@ -32,7 +32,7 @@ class StandIn(PartLayer):
 
     def __init__(
         self,
-        place: Place,
+        place: PartContext,
         parameters: Mapping[str, Sequence[int]],
         *,
         reduced_channels: int,
@@ -51,7 +51,7 @@ class StandIn(PartLayer):
             self.statistics = torch.zeros(2, reduced_channels, dtype=torch.float64)
 
     @override
-    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         return self._output
 
     @override

@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from executor.communication.gradient_sync import GradientExchange
-from executor.communication.received_regions import Arrivals
+from executor.communication.gradient_sync import GradientSync
+from executor.communication.received_regions import ReceivedRegions
 from executor.communication.reduction import Reducer
 from executor.communication.transport import Transport
 from executor.data.dataset import Dataset
-from executor.layers.base import NOWHERE, PartLayer, Step
+from executor.layers.base import NOWHERE, PartLayer, TrainingStep
 from executor.processes.status_board import RankState, RankStatus
 from executor.program.buckets import Chain, chains_of
-from executor.program.consumers import Readers
+from executor.program.consumers import Consumers
 from executor.program.rank_program import RankProgram, Unit
 from executor.program.recorder import Measured, Recorder
 from executor.runtime.boxes import Box
-from executor.runtime.devices import DTYPES, Device
+from executor.runtime.devices import DTYPES, ComputeDevice
 from executor.runtime.optimizers import Optimizer
 from executor.training.activation_store import Activations
 from executor.training.gradient_store import ActivationGradients
-from executor.training.sender import Departures
+from executor.training.sender import Sender
 from executor.training.stand_in import wake_in_time
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import KINDS
 from planner.operations.loss import Loss
 
 if TYPE_CHECKING:
-    from executor.communication.compressed_messages import MessageCodes
+    from executor.communication.compressed_messages import CompressedMessages
 
 __all__ = ["StepResult", "Worker"]
 
@@ -56,12 +56,14 @@ def _data_boxes(view: RankProgram) -> dict[int, dict[int, Box]]:
     return boxes
 
 
-def _codes(view: RankProgram, dtype: torch.dtype, *, stand_in: bool) -> "MessageCodes | None":
+def _codes(view: RankProgram, dtype: torch.dtype, *, stand_in: bool) -> "CompressedMessages | None":
     if not view.program.compressed.activations:
         return None
-    from executor.communication.compressed_messages import MessageCodes  # its compiled kernels take a second to load
+    from executor.communication.compressed_messages import (
+        CompressedMessages,  # its compiled kernels take a second to load
+    )
 
-    return MessageCodes(view, dtype=dtype, stand_in=stand_in)
+    return CompressedMessages(view, dtype=dtype, stand_in=stand_in)
 
 
 def _joined(pieces: Sequence[Tensor]) -> Tensor:
@@ -94,9 +96,9 @@ class Worker:
         parameters: Mapping[int, Mapping[str, Tensor]],
         optimizers: Mapping[int, Optimizer],
         data: Dataset,
-        device: Device,
+        device: ComputeDevice,
         transport: Transport,
-        exchange: GradientExchange,
+        gradient_sync: GradientSync,
         recorder: Recorder,
         status: RankStatus,
         seed: int,
@@ -106,7 +108,7 @@ class Worker:
     ) -> None:
         self._view, self._program, self._graph = view, view.program, view.program.graph
         self._parts, self._parameters, self._optimizers, self._data = parts, parameters, optimizers, data
-        self._device, self._transport, self._exchange = device, transport, exchange
+        self._device, self._transport, self._exchange = device, transport, gradient_sync
         self._recorder, self._status = recorder, status
         self._seed, self._stand_in, self._stand_in_codes = seed, stand_in, stand_in_codes
         if stand_in and device.torch_device.type != "cpu":
@@ -136,11 +138,11 @@ class Worker:
     def _connect(self, *, overlap: bool) -> None:
         """Make what keeps tensors, and what brings and sends them."""
         view, codes = self._view, _codes(self._view, self._dtype, stand_in=self._stand_in_codes)
-        readers, dtype, device = Readers(view), self._dtype, self._device.torch_device
-        self._arrivals = Arrivals(view, self._transport, self._status, codes)
+        readers, dtype, device = Consumers(view), self._dtype, self._device.torch_device
+        self._arrivals = ReceivedRegions(view, self._transport, self._status, codes)
         self._activations = Activations(view, readers, self._arrivals, self._parts, dtype=dtype, device=device)
         self._gradients = ActivationGradients(view, readers, self._arrivals, dtype=dtype, device=device)
-        self._departures = Departures(
+        self._departures = Sender(
             view, self._transport, activations=self._activations, gradients=self._gradients, arrivals=self._arrivals,
             codes=codes, encode=self._coded, overlap=overlap,
         )  # fmt: skip
@@ -270,8 +272,8 @@ class Worker:
         if dropped:
             part.drop()
 
-    def _step_of(self, targets: Tensor | None, again: bool) -> Step:
-        return Step(self._number, self._seed, targets, again)
+    def _step_of(self, targets: Tensor | None, again: bool) -> TrainingStep:
+        return TrainingStep(self._number, self._seed, targets, again)
 
     def _samples(self, unit: Unit) -> dict[int, Tensor]:
         """By slot, the region of the data of those samples that a part takes."""
@@ -333,7 +335,7 @@ class Worker:
 
     def _weight_gradient(self, task: int, unit: Unit) -> None:
         self._expect_gradients(unit)
-        layer, cut = unit[0], self._program.cut
+        layer, micro_batching = unit[0], self._program.micro_batching
         count, gradients = self._added.pop(layer, (0, {}))
         places = self._exchange.places(layer)
 
@@ -349,7 +351,7 @@ class Worker:
 
         self._timed(task, work)
         self._end_backward(task, unit)
-        if not cut.update_each and count + 1 < cut.of(layer):
+        if not micro_batching.update_each and count + 1 < micro_batching.of(layer):
             self._added[layer] = count + 1, gradients
         else:
             self._due.add(layer)

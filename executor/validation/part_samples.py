@@ -6,7 +6,7 @@ from executor.probe.layer_probe import LayerProbe
 from executor.probe.measured_rows import ProbeRow
 from executor.probe.parts_to_measure import ProbePart, parts_of, tensor_bytes
 from executor.processes.status_board import RankState, RankStatus
-from executor.runtime.devices import Device
+from executor.runtime.devices import ComputeDevice
 from executor.runtime.optimizer_spec import OptimizerSpec
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import Program
@@ -28,7 +28,7 @@ class PartSamples:
     """
 
     def __init__(
-        self, program: Program, rank: int, device: Device, status: RankStatus, optimizer: OptimizerSpec
+        self, program: Program, rank: int, device: ComputeDevice, status: RankStatus, optimizer: OptimizerSpec
     ) -> None:
         self._device, self._status = device, status
         self._optimizer = replace(optimizer, learning_rate=1e-12)
@@ -71,13 +71,13 @@ class PartSamples:
 
 def _parts(program: Program, rank: int) -> list[tuple[ComputationGraph, list[ProbePart]]]:
     """Of the layers before the cut and of those behind it, which compute a sub-batch at once: what a rank holds."""
-    found, cut = [], program.cut
-    for count, spaces in {cut.parts: program.sub_spaces, 1: program.spaces}.items():
+    found, micro_batching = [], program.micro_batching
+    for count, spaces in {micro_batching.parts: program.sub_spaces, 1: program.spaces}.items():
         graph = program.graph if count == 1 else program.graph.with_batch(program.graph.batch // count)
         mine = {
             layer.name
             for i, layer in enumerate(graph.layers)
-            if cut.of(i) == count and rank in spaces[i].devices.ravel()
+            if micro_batching.of(i) == count and rank in spaces[i].devices.ravel()
         }
         found.append((graph, [part for part in parts_of(graph, [spaces]) if mine.intersection(part.layers)]))
     return found

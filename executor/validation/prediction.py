@@ -52,11 +52,11 @@ def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
         for layer in row.layers:
             samples[layer, row.sizes, row.phase] += row.samples.seconds
     known = {key: float(np.median(seconds)) for key, seconds in samples.items()}
-    layers, cut = program.graph.layers, program.cut
-    spaces = [(program.sub_spaces if cut.of(i) > 1 else program.spaces)[i] for i in range(len(layers))]
+    layers, micro_batching = program.graph.layers, program.micro_batching
+    spaces = [(program.sub_spaces if micro_batching.of(i) > 1 else program.spaces)[i] for i in range(len(layers))]
     boxes = [held(space) for space in spaces]
     work_s = program.work_s.copy()
-    for task in np.flatnonzero(program.is_compute & ~program.is_coding).tolist():
+    for task in np.flatnonzero(program.is_compute & ~program.is_codec).tolist():
         i, part = int(program.layer[task]), int(program.part[task])
         sizes = tuple((boxes[i].high[part] - boxes[i].low[part]).tolist())
         work_s[task] = known[layers[i].name, sizes, KINDS[program.kind[task]]]

@@ -22,11 +22,11 @@ from executor.probe.codec_probe import CodingProbe, CodingRow
 from executor.probe.device_probe import device_name
 from executor.probe.measured_rows import ProbeRow, over_ranks
 from executor.processes.launch import threads_of
-from executor.processes.rank_environment import Place, local_ranks
+from executor.processes.rank_environment import RankEnvironment, local_ranks
 from executor.processes.rank_process import process_group, serve
 from executor.processes.status_board import RankState, RankStatus
 from executor.program.recorder import Measured
-from executor.runtime.devices import Device, device_of
+from executor.runtime.devices import ComputeDevice, device_of
 from executor.training.session import open_session
 from executor.validation.part_samples import PartSamples
 from executor.validation.spread import median_spread
@@ -62,7 +62,7 @@ class _Turns:
         device: Where it computes.
     """
 
-    def __init__(self, spec: Spec, where: Place, status: RankStatus, device: Device) -> None:
+    def __init__(self, spec: Spec, where: RankEnvironment, status: RankStatus, device: ComputeDevice) -> None:
         self._spec, self._rank, self._status, self._device = spec, where.rank, status, device
         self._plans: Mapping[str, tuple[Program, bool]] = {
             name: pickle.loads(Path(path).read_bytes()) for name, path in spec.plans.items()
@@ -190,7 +190,7 @@ class _Turns:
         return done
 
 
-def _run(spec: Spec, where: Place, status: RankStatus) -> None:
+def _run(spec: Spec, where: RankEnvironment, status: RankStatus) -> None:
     torch.set_num_threads(threads_of(spec.run.threads, where.ranks))
     device = device_of(spec.run.device, where.local_rank, local_ranks=local_ranks(where))
     if where.rank == 0:

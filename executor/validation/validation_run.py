@@ -53,8 +53,8 @@ _JOIN_BYTES = 2.0**20
 def validate(
     model: str, *, batch: int, strategies: Sequence[str], processes: int, cluster: str | None = None,
     hosts: Hosts | None = None, run: RunOptions | None = None, rounds: int = 12, turn_s: float = 2.0,
-    spread: float = 0.02, budget_s: float = 300.0, exchange: str = "ring", compress_gradients: Sequence[str] = (),
-    compress_activations: Sequence[str] = (), exchange_orders: Sequence[str] = (), out: Path | None = None,
+    spread: float = 0.02, budget_s: float = 300.0, gradient_sync: str = "ring", compress_gradients: Sequence[str] = (),
+    compress_activations: Sequence[str] = (), gradient_sync_orders: Sequence[str] = (), out: Path | None = None,
     progress: Progress | None = None,
 ) -> Validation:  # fmt: skip
     """Predict the iteration times of strategies, run them, and compare.
@@ -69,7 +69,7 @@ def validate(
         hosts: Hosts of a lab, where the ranks run; here if None.
         run: How plans are run; its plan, steps, folder and ``join_bytes`` are not read.
         rounds, turn_s, spread, budget_s: As for ``executor.validation.validation_spec.Spec``.
-        exchange, compress_gradients, compress_activations, exchange_orders: As for
+        exchange, compress_gradients, compress_activations, gradient_sync_orders: As for
             ``executor.validation.variants.variants_of``.
         out: Folder in which a probed cluster is kept; made if missing.
         progress: Called as ``progress(label, done, total)``.
@@ -86,8 +86,8 @@ def validate(
     options, before = _options(run, processes, hosts), _load()
     graph = load_model(model, batch=batch)
     variants = variants_of(
-        graph, strategies, exchange, gradients=compress_gradients, activations=compress_activations,
-        orders=exchange_orders,
+        graph, strategies, gradient_sync, gradients=compress_gradients, activations=compress_activations,
+        orders=gradient_sync_orders,
     )  # fmt: skip
     with scratch_folder() as folder:
         if cluster is None:
@@ -228,9 +228,13 @@ def _plans(
             continue
         try:
             plans[variant.name] = make_plan(
-                graph, cluster, strategy=variant.strategy, exchange=variant.exchange, exchange_order=variant.order,
+                graph,
+                cluster,
+                strategy=variant.strategy,
+                gradient_sync=variant.gradient_sync,
+                gradient_sync_order=variant.order,
                 compressed=variant.compressed,
-            )  # fmt: skip
+            )
         except InfeasiblePlanError as error:
             refused[variant.name] = str(error)
     if not plans:

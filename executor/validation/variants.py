@@ -7,7 +7,7 @@ from hwprofiles.errors import ConfigError
 from planner.compression.data_types import compression
 from planner.compression.settings import PLAIN, Compressed, compressed_of, takes
 from planner.graph.computation_graph import ComputationGraph
-from planner.search.gradient_order import check_exchange_order
+from planner.search.gradient_order import check_gradient_sync_order
 from simulator.collectives.schemes import ALL_REDUCES
 
 __all__ = ["Variant", "variants_of"]
@@ -22,7 +22,7 @@ class Variant:
 
     name: str
     strategy: str
-    exchange: str
+    gradient_sync: str
     compressed: Compressed = PLAIN
     order: str = "end"
     """As for ``planner.search.gradient_order.ordered``."""
@@ -31,7 +31,7 @@ class Variant:
 
 
 def variants_of(
-    graph: ComputationGraph, strategies: Sequence[str], exchange: str, *, gradients: Sequence[str] = (),
+    graph: ComputationGraph, strategies: Sequence[str], gradient_sync: str, *, gradients: Sequence[str] = (),
     activations: Sequence[str] = (), orders: Sequence[str] = (),
 ) -> list[Variant]:  # fmt: skip
     """Every strategy as it is, then with each order of sums, then with each data type.
@@ -47,24 +47,28 @@ def variants_of(
         ConfigError: A type or order is unknown, or cannot compress this, or the exchange is none that is run.
     """
     for order in orders:
-        check_exchange_order(order)
-    if exchange not in ALL_REDUCES:
-        raise ConfigError(f"exchange must be one of {', '.join(ALL_REDUCES)}, got {exchange!r}")
+        check_gradient_sync_order(order)
+    if gradient_sync not in ALL_REDUCES:
+        raise ConfigError(f"gradient_sync must be one of {', '.join(ALL_REDUCES)}, got {gradient_sync!r}")
     types = list(dict.fromkeys(compression(text).text for text in (*gradients, *activations)))
     chosen = [{compression(text).text for text in texts} for texts in (gradients, activations)]
     found = []
     for strategy in dict.fromkeys(strategies):
-        found.append(Variant(name=strategy, strategy=strategy, exchange=exchange))
+        found.append(Variant(name=strategy, strategy=strategy, gradient_sync=gradient_sync))
         found += [
-            Variant(name=f"{strategy}, {order}", strategy=strategy, exchange=exchange, order=order, plain=strategy)
+            Variant(
+                name=f"{strategy}, {order}", strategy=strategy, gradient_sync=gradient_sync, order=order, plain=strategy
+            )
             for order in dict.fromkeys(orders)
             if order != "end"
         ]
         for text in types:
-            coded, scheme = [text if text in texts else "" for texts in chosen], exchange
-            if coded[0] and not takes(compression(text), exchange):
+            coded, scheme = [text if text in texts else "" for texts in chosen], gradient_sync
+            if coded[0] and not takes(compression(text), gradient_sync):
                 scheme = _CODED_EXCHANGE
             compressed = compressed_of(graph, scheme, gradients=coded[0], activations=coded[1])
             name = f"{strategy}, {text}"
-            found.append(Variant(name=name, strategy=strategy, exchange=scheme, compressed=compressed, plain=strategy))
+            found.append(
+                Variant(name=name, strategy=strategy, gradient_sync=scheme, compressed=compressed, plain=strategy)
+            )
     return found

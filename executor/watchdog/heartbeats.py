@@ -7,18 +7,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from executor.processes.diagnosis import Ending, Judge, Patience, Verdict, ending
+from executor.processes.diagnosis import Diagnosis, Ending, Judge, Patience, ending
 from executor.processes.status_board import NEW_ROW, RankRow, RankState, read_row
 from executor.processes.supervisor import RankFailure
 
-__all__ = ["Bench", "Heartbeats", "Judgement", "Sighting", "judgement", "own_failure"]
+__all__ = ["Bench", "Heartbeat", "Heartbeats", "Judgement", "judgement", "own_failure"]
 
 _ASKED = "was asked to end"
 _UNHEARD = "its process and its guard have been silent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class Heartbeat:
     """One rank as its guard sees it."""
 
     beat: int
@@ -67,7 +67,7 @@ class Heartbeats:
         self._ranks, self._heard = ranks, set[int]()
         self._judge = Judge(ranks, patience, is_stopped=lambda rank: rank in self._heard, stopped=_UNHEARD)
 
-    def look(self, sightings: Mapping[int, Sighting], now_s: float) -> Verdict | None:
+    def look(self, sightings: Mapping[int, Heartbeat], now_s: float) -> Diagnosis | None:
         """Return the first rank whose guard has been silent for too long; arguments as for ``Bench.look``."""
         self._heard |= sightings.keys()
         rows = [self._row(sightings.get(rank)) for rank in range(self._ranks)]
@@ -75,7 +75,7 @@ class Heartbeats:
         return self._judge.look(rows, endings, now_s)
 
     @staticmethod
-    def _row(seen: Sighting | None) -> RankRow:
+    def _row(seen: Heartbeat | None) -> RankRow:
         if seen is None:
             return NEW_ROW
         return replace(
@@ -88,12 +88,12 @@ class Bench:
 
     def __init__(self, ranks: int, patience: Patience, task_name: Callable[[int], str]) -> None:
         self._ranks, self._task_name = ranks, task_name
-        self._sightings: Mapping[int, Sighting] = {}
+        self._sightings: Mapping[int, Heartbeat] = {}
         self._failed_s: dict[int, float] = {}
         self._heartbeats = Heartbeats(ranks, patience)
         self._judge = Judge(ranks, patience, is_stopped=self._is_stopped)
 
-    def look(self, sightings: Mapping[int, Sighting], now_s: float) -> Judgement | None:
+    def look(self, sightings: Mapping[int, Heartbeat], now_s: float) -> Judgement | None:
         """Return how the run ends, None while it goes on.
 
         Args:
@@ -123,7 +123,7 @@ class Bench:
 
 
 def judgement(
-    verdict: Verdict, row: RankRow, task_name: Callable[[int], str], *, listeners: int = 0, unheard: bool = False
+    verdict: Diagnosis, row: RankRow, task_name: Callable[[int], str], *, listeners: int = 0, unheard: bool = False
 ) -> Judgement:
     """Put a verdict into the words of the supervisor; the rest as in ``Judgement``."""
     if verdict.reason == _ASKED:
@@ -136,14 +136,14 @@ def judgement(
     return Judgement(rank=verdict.rank, line=line, listeners=listeners, unheard=unheard)
 
 
-def own_failure(rank: int, seen: Sighting, patience: Patience, task_name: Callable[[int], str]) -> Judgement | None:
+def own_failure(rank: int, seen: Heartbeat, patience: Patience, task_name: Callable[[int], str]) -> Judgement | None:
     """How the run ends by what one guard knows of its own rank, which has ended; None if that was well."""
     row, end = _row_and_ending(seen)
     verdict = Judge(1, patience, is_stopped=lambda _: False).look([row], [end], time.monotonic())
     return judgement(replace(verdict, rank=rank), row, task_name) if verdict else None
 
 
-def _row_and_ending(seen: Sighting) -> tuple[RankRow, Ending | None]:
+def _row_and_ending(seen: Heartbeat) -> tuple[RankRow, Ending | None]:
     row = read_row(seen.row)
     if not seen.ended:
         return row, None

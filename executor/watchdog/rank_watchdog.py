@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import NoReturn
 
-from executor.processes.diagnosis import HANG_LOOKS, Patience, Verdict
-from executor.processes.rank_environment import Place
+from executor.processes.diagnosis import HANG_LOOKS, Diagnosis, Patience
+from executor.processes.rank_environment import RankEnvironment
 from executor.processes.rank_process import failed
 from executor.processes.status_board import NEW_ROW, RankStatus, read_row
 from executor.processes.system_processes import out_of_memory_kills
-from executor.watchdog.heartbeats import Bench, Heartbeats, Judgement, Sighting, judgement, own_failure
-from executor.watchdog.rendezvous import LOST, Meeting
-from executor.watchdog.watched_process import GuardedProcess, launcher_of
+from executor.watchdog.heartbeats import Bench, Heartbeat, Heartbeats, Judgement, judgement, own_failure
+from executor.watchdog.rendezvous import LOST, Rendezvous
+from executor.watchdog.watched_process import WatchedProcess, launcher_of
 
 __all__ = ["guarded"]
 
@@ -42,7 +42,9 @@ _TOLD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def guarded(where: Place, status: RankStatus, patience: Patience, task_name: Callable[[int], str]) -> Iterator[None]:
+def guarded(
+    where: RankEnvironment, status: RankStatus, patience: Patience, task_name: Callable[[int], str]
+) -> Iterator[None]:
     """Watch over this process from now on, and end it when any rank of the run is to blame for something.
 
     Then one line on each machine says rank, step, task and reason, as the supervisor does.  An error in the block
@@ -55,7 +57,7 @@ def guarded(where: Place, status: RankStatus, patience: Patience, task_name: Cal
         task_name: What users call a task, by its id.
     """
     (alive, held), (heard, orders) = os.pipe(), os.pipe()
-    rank = GuardedProcess(os.getpid(), alive=alive, orders=orders)
+    rank = WatchedProcess(os.getpid(), alive=alive, orders=orders)
     launcher = os.getppid()
     if os.fork() == 0:
         os.close(held)
@@ -72,7 +74,7 @@ def guarded(where: Place, status: RankStatus, patience: Patience, task_name: Cal
         os._exit(code)
 
 
-def _obey(heard: int, where: Place) -> None:
+def _obey(heard: int, where: RankEnvironment) -> None:
     """End this process when its guard says so, or is no more."""
     if not os.read(heard, 1):
         _say(
@@ -91,11 +93,11 @@ class _Guard:
 
     def __init__(
         self,
-        where: Place,
+        where: RankEnvironment,
         status: RankStatus,
         patience: Patience,
         task_name: Callable[[int], str],
-        rank: GuardedProcess,
+        rank: WatchedProcess,
         launcher: int,
     ) -> None:
         self._where, self._status, self._patience, self._task_name = where, status, patience, task_name
@@ -103,7 +105,7 @@ class _Guard:
         self._beat_s = min(_BEAT_S, patience.stall_s / HANG_LOOKS)
         self._beats, self._asked_s, self._ended_s = 0, 0.0, 0.0
         self._kills = out_of_memory_kills()
-        self._meeting: Meeting | None = None
+        self._meeting: Rendezvous | None = None
         self._bench = Bench(where.ranks, patience, task_name)
         self._first_beats = Heartbeats(1, patience)
         self._told, self._voice = os.dup(2), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -144,12 +146,12 @@ class _Guard:
                     return self._own()
                 if time.monotonic() > deadline_s:
                     return self._apart(f"has found no store for {self._patience.start_s:.0f} s")
-                self._meeting = Meeting.reached(self._where, self._beat_s)
+                self._meeting = Rendezvous.reached(self._where, self._beat_s)
             return self._met(self._meeting)
         except LOST:
             return self._apart("has lost the store, so the run has ended elsewhere")
 
-    def _met(self, meeting: Meeting) -> Judgement | None:
+    def _met(self, meeting: Rendezvous) -> Judgement | None:
         """Tell and look, until there is a judgement or nothing left to see."""
         while True:
             self._round(self._beat_s)
@@ -175,9 +177,9 @@ class _Guard:
             self._rank.end(_END_S)
         return self._rank.ended
 
-    def _sighting(self) -> Sighting:
+    def _sighting(self) -> Heartbeat:
         self._beats += 1
-        return Sighting(
+        return Heartbeat(
             beat=self._beats,
             row=self._status.row(),
             stopped=self._rank.is_stopped(),
@@ -189,7 +191,7 @@ class _Guard:
             launcher=self._home,
         )
 
-    def _judged(self, meeting: Meeting) -> Judgement | None:
+    def _judged(self, meeting: Rendezvous) -> Judgement | None:
         if self._where.rank == 0:
             return self._bench.look(meeting.sightings(range(self._where.ranks)), time.monotonic())
         first = meeting.sightings(range(1))
@@ -198,7 +200,7 @@ class _Guard:
         listeners = self._where.ranks - 1
         return judgement(verdict, row, self._task_name, listeners=listeners, unheard=True) if verdict else None
 
-    def _all_ended_well(self, meeting: Meeting) -> bool:
+    def _all_ended_well(self, meeting: Rendezvous) -> bool:
         sightings = meeting.sightings(range(self._where.ranks))
         return len(sightings) == self._where.ranks and all(one.ended_well for one in sightings.values())
 
@@ -215,7 +217,7 @@ class _Guard:
         if self._rank.ended or self._round(_PARTING_S):
             return self._own()
         where = self._where
-        verdict = Verdict(rank=where.rank, reason=f"{reason}: {where.address}:{where.port}, where the ranks meet")
+        verdict = Diagnosis(rank=where.rank, reason=f"{reason}: {where.address}:{where.port}, where the ranks meet")
         return judgement(verdict, read_row(self._status.row()), self._task_name)
 
     def _close(self, found: Judgement) -> None:
@@ -241,7 +243,7 @@ class _Guard:
             return False
         return True
 
-    def _end_unheard(self, meeting: Meeting, rank: int) -> None:
+    def _end_unheard(self, meeting: Rendezvous, rank: int) -> None:
         """Kill the rank to blame where its own guard cannot, and we can: a signal may have stopped both."""
         seen = meeting.sightings(range(rank, rank + 1)).get(rank)
         if seen is None or seen.ended or rank == self._where.rank or seen.launcher != self._home:

@@ -10,10 +10,10 @@ from datetime import timedelta
 import msgspec
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # its stubs hide them
 
-from executor.processes.rank_environment import Place
-from executor.watchdog.heartbeats import Judgement, Sighting
+from executor.processes.rank_environment import RankEnvironment
+from executor.watchdog.heartbeats import Heartbeat, Judgement
 
-__all__ = ["LOST", "Meeting"]
+__all__ = ["LOST", "Rendezvous"]
 
 LOST = RuntimeError
 """What every call raises when the store is gone; ``torch.distributed.DistError`` is one."""
@@ -24,7 +24,7 @@ _HEARD_S, _POLL_S = 2.0, 0.05
 _VERDICT, _HEARD = "verdict", "heard"
 
 
-class Meeting:
+class Rendezvous:
     """The sightings of all ranks, and at last one judgement; a store that works in another process answers.
 
     Args:
@@ -32,14 +32,14 @@ class Meeting:
         attempt: Which start of the ranks by torchrun: what was said at earlier ones does not count.
     """
 
-    def __init__(self, where: Place, attempt: str) -> None:
+    def __init__(self, where: RankEnvironment, attempt: str) -> None:
         store = TCPStore(where.address, where.port, is_master=False, wait_for_workers=False, timeout=_ANSWER)
         self._store = PrefixStore(f"orrery/guards/{attempt}", store)
         self._rank, self._ranks = where.rank, where.ranks
         self._known: set[int] = set()
 
     @classmethod
-    def reached(cls, where: Place, wait_s: float) -> "Meeting | None":
+    def reached(cls, where: RankEnvironment, wait_s: float) -> "Rendezvous | None":
         """Join the meeting; None if its store does not listen within so many seconds."""
         with suppress(OSError, LOST):
             # torch would warn of every vain attempt
@@ -47,16 +47,16 @@ class Meeting:
             return cls(where, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         return None
 
-    def tell(self, seen: Sighting) -> None:
+    def tell(self, seen: Heartbeat) -> None:
         """Publish the sighting of the own rank, in the place of the one before."""
         self._store.set(f"rank-{self._rank}", msgspec.msgpack.encode(seen))  # type: ignore[arg-type]  # bytes as well
 
-    def sightings(self, ranks: range) -> Mapping[int, Sighting]:
+    def sightings(self, ranks: range) -> Mapping[int, Heartbeat]:
         """The last sightings of some ranks, those that there are."""
         self._known |= {rank for rank in ranks if rank not in self._known and self._store.check([f"rank-{rank}"])}
         known = [rank for rank in ranks if rank in self._known]
         rows = self._store.multi_get([f"rank-{rank}" for rank in known]) if known else []
-        return {rank: msgspec.msgpack.decode(row, type=Sighting) for rank, row in zip(known, rows, strict=True)}
+        return {rank: msgspec.msgpack.decode(row, type=Heartbeat) for rank, row in zip(known, rows, strict=True)}
 
     def judgement(self) -> Judgement | None:
         """How the run ends, None while it goes on."""

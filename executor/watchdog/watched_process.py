@@ -9,7 +9,7 @@ import struct
 import time
 from pathlib import Path
 
-__all__ = ["GuardedProcess", "launcher_of"]
+__all__ = ["WatchedProcess", "launcher_of"]
 
 _BURIAL_S, _POLL_S = 1.0, 0.005
 """How long the system may take to write down how a process ended; between two looks."""
@@ -21,7 +21,7 @@ _INFO = struct.Struct("=Q52xi")
 """The first 64 bytes of ``struct pidfd_info``: the mask, and last the exit code."""
 
 
-class GuardedProcess:
+class WatchedProcess:
     """The parent of this process.
 
     Args:

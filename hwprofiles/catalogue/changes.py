@@ -11,7 +11,7 @@ from hwprofiles.devices.device_graph import DeviceGraph, Latency, Link
 from hwprofiles.errors import ConfigError
 from hwprofiles.units import GIB
 
-__all__ = ["Change", "changed_classes", "changed_graph", "read_change"]
+__all__ = ["ClusterChange", "changed_classes", "changed_graph", "read_change"]
 
 _EXCLUDES = {
     "bandwidth_gbyte_per_s": "bandwidth_gbit_per_s",
@@ -29,7 +29,7 @@ QUANTITIES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ClusterChange:
     """One assignment, such as ``link.ib.bandwidth_gbyte_per_s=25`` or ``device.node0/gpu1.speed=0.5``."""
 
     of: str
@@ -46,7 +46,7 @@ class Change:
         return f"{self.of}.{self.which}.{self.quantity}={self.value:g}"
 
 
-def read_change(name: str, text: str) -> Change:
+def read_change(name: str, text: str) -> ClusterChange:
     """Read an assignment.
 
     Args:
@@ -74,10 +74,10 @@ def read_change(name: str, text: str) -> Change:
         rule, holds = "a finite number >= 0", 0 <= value < math.inf
     if not holds:
         raise ConfigError(f"{name} must be {rule}, got {text!r}")
-    return Change(of=of, which=which, quantity=quantity, value=value)
+    return ClusterChange(of=of, which=which, quantity=quantity, value=value)
 
 
-def changed_classes(tree: Any, changes: Iterable[Change]) -> Any:
+def changed_classes(tree: Any, changes: Iterable[ClusterChange]) -> Any:
     """A cluster file's content with the link classes' bandwidths and latencies that the changes give.
 
     What is not a change of a class is left to ``changed_graph``.
@@ -93,11 +93,11 @@ def changed_classes(tree: Any, changes: Iterable[Change]) -> Any:
     return {**tree, "link_classes": {**classes, **found}}
 
 
-def _sets_class(change: Change, classes: Iterable[str]) -> bool:
+def _sets_class(change: ClusterChange, classes: Iterable[str]) -> bool:
     return change.of == "link" and change.quantity in _EXCLUDES and change.which in classes
 
 
-def changed_graph(graph: DeviceGraph, changes: Iterable[Change]) -> DeviceGraph:
+def changed_graph(graph: DeviceGraph, changes: Iterable[ClusterChange]) -> DeviceGraph:
     """The device graph with all changes but those that ``changed_classes`` has made.
 
     Raises:
@@ -121,7 +121,7 @@ def changed_graph(graph: DeviceGraph, changes: Iterable[Change]) -> DeviceGraph:
     return graph.only(left) if failed else graph
 
 
-def _with_links(graph: DeviceGraph, change: Change, classes: list[str]) -> DeviceGraph:
+def _with_links(graph: DeviceGraph, change: ClusterChange, classes: list[str]) -> DeviceGraph:
     names = [link.name for link in graph.links]
     chosen = [_is(change.which, link.name, link.link_class) for link in graph.links]
     if not any(chosen):
@@ -135,14 +135,14 @@ def _with_links(graph: DeviceGraph, change: Change, classes: list[str]) -> Devic
     )
 
 
-def _scaled(link: Link, change: Change) -> Link:
+def _scaled(link: Link, change: ClusterChange) -> Link:
     if change.quantity == "bandwidth_factor":
         return replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * change.value)
     seconds = tuple(second * change.value for second in link.latency.seconds)
     return replace(link, latency=Latency(link.latency.sizes_bytes, seconds))
 
 
-def _devices(graph: DeviceGraph, change: Change) -> list[bool]:
+def _devices(graph: DeviceGraph, change: ClusterChange) -> list[bool]:
     """Which devices a change is of."""
     if change.of == "node":
         if not (change.which.isdigit() and int(change.which) < graph.node_count):
@@ -155,7 +155,7 @@ def _devices(graph: DeviceGraph, change: Change) -> list[bool]:
     return chosen
 
 
-def _with_devices(graph: DeviceGraph, change: Change, chosen: list[bool]) -> DeviceGraph:
+def _with_devices(graph: DeviceGraph, change: ClusterChange, chosen: list[bool]) -> DeviceGraph:
     devices = [
         device
         if not hit
@@ -171,7 +171,7 @@ def _is(which: str, name: str, kind: str) -> bool:
     return which == kind or fnmatchcase(name, which)
 
 
-def _unknown(change: Change, what: str, known: list[str]) -> ConfigError:
+def _unknown(change: ClusterChange, what: str, known: list[str]) -> ConfigError:
     return ConfigError(f"{change.text} must name a {what}, got {change.which!r}{_near(change.which, known)}")
 
 

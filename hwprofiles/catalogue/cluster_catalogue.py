@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwprofiles.catalogue.changes import Change, changed_classes, changed_graph, read_change
+from hwprofiles.catalogue.changes import ClusterChange, changed_classes, changed_graph, read_change
 from hwprofiles.catalogue.cluster_build import build_cluster
-from hwprofiles.catalogue.cluster_file import ClusterFile, Parameter, parse_cluster, read_parameters, read_tree
+from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule, parse_cluster, read_parameters, read_tree
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 
@@ -69,7 +69,7 @@ def load_cluster(spec: str) -> DeviceGraph:
     return graph
 
 
-def _build(file: ClusterFile, values: Mapping[str, float], changes: Sequence[Change]) -> DeviceGraph:
+def _build(file: ClusterFile, values: Mapping[str, float], changes: Sequence[ClusterChange]) -> DeviceGraph:
     given = [f"{key}={value:g}" for key, value in values.items() if value != file.parameters[key].default]
     given += [change.text for change in changes]
     return changed_graph(build_cluster(file, f"{file.name}:{','.join(given)}" if given else file.name), changes)
@@ -91,7 +91,7 @@ def describe(spec: str) -> ClusterSummary:
     )
 
 
-def _load(spec: str) -> tuple[ClusterFile, dict[str, float], list[Change]]:
+def _load(spec: str) -> tuple[ClusterFile, dict[str, float], list[ClusterChange]]:
     path, text = _locate(spec)
     origin = f"cluster {path.stem}" if path.parent == CLUSTERS else f"cluster file {path}"
     tree, assignments = read_tree(path), text.split(",") if text else []
@@ -122,7 +122,7 @@ def _locate(spec: str) -> tuple[Path, str]:
     raise ConfigError(f"cluster must be a known name or a file, got {name!r}; {hint}known: {known}")
 
 
-def _choose(parameters: Mapping[str, Parameter], assignments: Sequence[str], origin: str) -> dict[str, float]:
+def _choose(parameters: Mapping[str, ParameterRule], assignments: Sequence[str], origin: str) -> dict[str, float]:
     values: dict[str, float] = {name: parameter.default for name, parameter in parameters.items()}
     problems: list[str] = []
     given: set[str] = set()
@@ -144,7 +144,7 @@ def _choose(parameters: Mapping[str, Parameter], assignments: Sequence[str], ori
     return values
 
 
-def _assign(name: str, text: str, parameter: Parameter, values: dict[str, float], problems: list[str]) -> None:
+def _assign(name: str, text: str, parameter: ParameterRule, values: dict[str, float], problems: list[str]) -> None:
     whole = isinstance(parameter.default, int)
     try:
         value = int(text) if whole else float(text)

@@ -24,7 +24,7 @@ __all__ = [
     "Level",
     "LinkClass",
     "LinkRule",
-    "Parameter",
+    "ParameterRule",
     "SwitchGroup",
     "parse_cluster",
     "read_parameters",
@@ -64,7 +64,7 @@ def _one_of(model: BaseModel, *fields: str) -> None:
         raise ValueError(f"needs exactly one of {', '.join(fields)}, got {' and '.join(given) or 'none'}")
 
 
-class Parameter(_Strict):
+class ParameterRule(_Strict):
     """A number that the user may choose; whole where its default is."""
 
     description: str = ""
@@ -239,7 +239,7 @@ class ClusterFile(_Strict):
     name: Annotated[str, Field(min_length=1)]
     description: str = ""
     sources: tuple[str, ...] = ()
-    parameters: Mapping[Name, Parameter] = {}
+    parameters: Mapping[Name, ParameterRule] = {}
     link_classes: Mapping[Name, LinkClass] = {}
     levels: tuple[Level, ...]
 
@@ -264,7 +264,7 @@ class ClusterFile(_Strict):
 class _Header(BaseModel):
     """The part of a file that must be known before parameters can be put in."""
 
-    parameters: Mapping[Name, Parameter] = {}
+    parameters: Mapping[Name, ParameterRule] = {}
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -287,7 +287,7 @@ def read_tree(path: Path) -> dict[object, object]:
     return tree
 
 
-def read_parameters(tree: Mapping[object, object], origin: str) -> Mapping[str, Parameter]:
+def read_parameters(tree: Mapping[object, object], origin: str) -> Mapping[str, ParameterRule]:
     """Parameters that a file declares."""
     return _validate(_Header, {"parameters": tree.get("parameters", {})}, origin).parameters
 

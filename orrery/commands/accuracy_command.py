@@ -11,7 +11,7 @@ from orrery.terminal.progress import progress_bar
 from orrery.terminal.views import print_rich
 
 if TYPE_CHECKING:
-    from executor.accuracy.accuracy_result import Result
+    from executor.accuracy.accuracy_result import AccuracyResult
 
 __all__ = ["accuracy"]
 
@@ -42,14 +42,14 @@ def accuracy(
     from executor.runtime.requirements import check_torch
 
     check_torch("accuracy")
-    from executor.accuracy.accuracy_request import Question
+    from executor.accuracy.accuracy_request import AccuracyRequest
     from executor.accuracy.accuracy_study import accuracy_study
     from executor.runtime.optimizer_spec import OptimizerSpec
     from reports.pages.accuracy_page import write_accuracy_page
     from studies.eight_bit.lists import type_list
 
     with page_files(out, "accuracy.json") as files, progress_bar(model) as progress:
-        question = Question(
+        question = AccuracyRequest(
             model=model,
             data=str(data or ""),
             modes=tuple(word.strip() for word in modes.split(",")),
@@ -68,9 +68,9 @@ def accuracy(
     print_json(values) if json else _show(result, out)
 
 
-def _show(result: "Result", out: Path | None) -> None:
-    from reports.tables.accuracy_tables import accuracy_table, headline, remarks
+def _show(result: "AccuracyResult", out: Path | None) -> None:
+    from reports.tables.accuracy_tables import accuracy_headline, accuracy_table, remarks
 
     print_rich(accuracy_table(result))
-    lines = [headline(result), *remarks(result)]
+    lines = [accuracy_headline(result), *remarks(result)]
     print("\n".join([*lines, f"page: {out / 'index.html'}"] if out else lines))

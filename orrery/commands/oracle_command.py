@@ -80,8 +80,14 @@ def oracle(
 
 
 def _show(table: "OracleTable", out: Path | None) -> None:
-    from reports.tables.oracle_tables import booking_line, headline, limit_lines, oracle_table, refused_lines
+    from reports.tables.oracle_tables import booking_line, limit_lines, oracle_headline, oracle_table, refused_lines
 
     print_rich(oracle_table(table))
-    lines: list[Any] = [headline(table), booking_line(table), *limit_lines(table), *refused_lines(table), *table.notes]
+    lines: list[Any] = [
+        oracle_headline(table),
+        booking_line(table),
+        *limit_lines(table),
+        *refused_lines(table),
+        *table.notes,
+    ]
     print("\n".join([*lines, f"page: {out / 'index.html'}"] if out else lines))

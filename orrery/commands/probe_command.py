@@ -11,7 +11,7 @@ from orrery.terminal.progress import progress_bar
 from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
-    from executor.probe.measured_rows import Samples
+    from executor.probe.measured_rows import TimeSamples
     from executor.probe.probe_run import Probed
 
 __all__ = ["probe"]
@@ -30,7 +30,7 @@ def probe(
     ] = "data,model,owt,spatial",
     device: Device = "auto",
     threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads a process; 0: cores, shared.")] = 0,
-    repetitions: Annotated[int, typer.Option(min=1, metavar="N", help="Samples of every part at most.")] = 25,
+    repetitions: Annotated[int, typer.Option(min=1, metavar="N", help="TimeSamples of every part at most.")] = 25,
     max_parts: Annotated[int, typer.Option(min=1, metavar="N", help="Most parts of one model.")] = 400,
     codings: Annotated[
         str, typer.Option(metavar="T,T,...", help="Data types to encode and decode; else all, without parameters.")
@@ -88,7 +88,7 @@ def _values(probed: "Probed") -> dict[str, Any]:
     }
 
 
-def _spread(samples: "Samples") -> dict[str, Any]:
+def _spread(samples: "TimeSamples") -> dict[str, Any]:
     return {"median_s": samples.median_s, "spread": samples.spread, "samples": len(samples.seconds)}
 
 

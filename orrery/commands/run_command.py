@@ -16,12 +16,12 @@ from orrery.terminal.progress import progress_bar
 from orrery.terminal.views import print_pairs
 
 if TYPE_CHECKING:
-    from executor.processes.rank_environment import Place
+    from executor.processes.rank_environment import RankEnvironment
     from executor.processes.status_board import RankStatus
-    from executor.run.plan_run import Run
+    from executor.run.plan_run import PlanRun
     from executor.runtime.run_options import RunOptions
 
-__all__ = ["run"]
+__all__ = ["run_command"]
 
 
 Processes = Annotated[
@@ -50,7 +50,7 @@ StallTimeout = Annotated[
 ]
 
 
-def run(
+def run_command(
     plan_file: PlanFile,
     *,
     processes: Processes = None,
@@ -100,10 +100,10 @@ def run(
 
 def _run_here(options: "RunOptions", report: "_Report", *, processes: int | None, stall_s: float | None) -> None:
     """Start the ranks on this machine, and watch over them."""
-    from executor.run.plan_run import run
+    from executor.run.plan_run import run_plan
 
     with report.files() as files, progress_bar("starting") as progress:
-        ran = run(options, processes=processes, stall_s=stall_s, progress=progress)
+        ran = run_plan(options, processes=processes, stall_s=stall_s, progress=progress)
         values = report.write(ran, options, files)
     report.show(values)
 
@@ -113,13 +113,13 @@ def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None)
     from executor.processes.diagnosis import Patience
     from executor.processes.rank_process import serve
     from executor.processes.status_board import RankState
-    from executor.run.plan_run import Run, default_stall_s
+    from executor.run.plan_run import PlanRun, default_stall_s
     from executor.run.run_rank import run_rank
     from executor.runtime.runnable_plans import check_program, program_of
     from executor.watchdog.rank_watchdog import guarded
     from planner.plan.plan_file import load_plan
 
-    def work(where: "Place", status: "RankStatus") -> None:
+    def work(where: "RankEnvironment", status: "RankStatus") -> None:
         plan = load_plan(Path(options.plan))
         program = program_of(plan)
         check_program(program, where.ranks)
@@ -140,7 +140,7 @@ def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None)
                 measurement = run_rank(where, program, timed, status, reduced=reduced, progress=show)
                 assert measurement is not None
                 status.at(-1, RankState.SAVING)
-                values = report.write(Run(plan=plan, program=program, measurement=measurement), options, files)
+                values = report.write(PlanRun(plan=plan, program=program, measurement=measurement), options, files)
             report.show(values)
 
     serve(work)
@@ -167,15 +167,15 @@ class _Report:
         with ExitStack() as stack:
             yield {name: stack.enter_context(whole_file(path, self.plan_file)) for name, path in wanted.items()}
 
-    def write(self, run: "Run", options: "RunOptions", files: Mapping[str, Path]) -> dict[str, Any]:
+    def write(self, ran: "PlanRun", options: "RunOptions", files: Mapping[str, Path]) -> dict[str, Any]:
         """Write the files; returns what ``show`` prints."""
         from executor.measurement.measured_run import MEASUREMENT
 
-        measured, values = run.measurement, _values(run, options)
+        measured, values = ran.measurement, _values(ran, options)
         if self.trace:
-            measured.write_trace(run.program, files["trace"])
+            measured.write_trace(ran.program, files["trace"])
         if self.out:
-            measured.timeline(run.program).to_csv(files["timeline.csv"], index=False)
+            measured.timeline(ran.program).to_csv(files["timeline.csv"], index=False)
             first = options.steps - len(measured.loss)
             rows = [f"{first + step},{loss!r}\n" for step, loss in enumerate(measured.loss.tolist())]
             files["losses.csv"].write_text("".join(["step,loss\n", *rows]))
@@ -199,34 +199,34 @@ class _Report:
         print_pairs({**told, "peak memory by rank": peaks})
 
 
-def _values(run: "Run", options: "RunOptions") -> dict[str, Any]:
+def _values(ran: "PlanRun", options: "RunOptions") -> dict[str, Any]:
     """Loss, times beside the simulated one, memory."""
-    measured, losses = run.measurement, run.measurement.loss.tolist()
+    measured, losses = ran.measurement, ran.measurement.loss.tolist()
     return {
-        "model": run.plan.model,
-        "strategy": run.plan.strategy,
+        "model": ran.plan.model,
+        "strategy": ran.plan.strategy,
         "processes": len(measured.peak_memory_bytes),
         "steps": options.steps,
         "loss_first": losses[0],
         "loss_last": losses[-1],
         "iteration_s": measured.iteration_s,
         "spread_s": measured.spread_s,
-        "simulated_s": run.replayed.iteration_s,
-        "cluster": run.plan.cluster,
-        "images_per_s": run.images_per_s,
+        "simulated_s": ran.replayed.iteration_s,
+        "cluster": ran.plan.cluster,
+        "images_per_s": ran.images_per_s,
         "peak_memory_bytes": measured.peak_memory_bytes.tolist(),
         "iterations_s": measured.iterations_s.tolist(),
         "notes": measured.notes,
-    } | (_memory(run, options) if options.memory else {})
+    } | (_memory(ran, options) if options.memory else {})
 
 
-def _memory(run: "Run", options: "RunOptions") -> dict[str, Any]:
+def _memory(ran: "PlanRun", options: "RunOptions") -> dict[str, Any]:
     """What each rank allocated at its peak, by kind, and what was predicted."""
     from executor.measurement.memory_meter import ALLOCATED
     from executor.runtime.predicted_memory import predicted_bytes
 
-    rows = run.measurement.allocated_bytes.tolist()
+    rows = ran.measurement.allocated_bytes.tolist()
     return {
         "allocated_bytes": [dict(zip(ALLOCATED, row, strict=True)) for row in rows],
-        "predicted_bytes": predicted_bytes(run.program, options)[: len(rows)].tolist(),
+        "predicted_bytes": predicted_bytes(ran.program, options)[: len(rows)].tolist(),
     }

@@ -70,7 +70,7 @@ def streams(
     max_streams: MaxStreams = None,
     hold_mib: HoldMib = None,
     cluster: ManyCluster = "",
-    exchange: Exchange = "ring",
+    gradient_sync: Exchange = "ring",
     tries: Tries = 16,
     run: Annotated[
         bool, typer.Option("--run", help="Run them on this machine's cores, beside the prediction.")
@@ -103,7 +103,9 @@ def streams(
     with whole_file(html) if html else nullcontext() as page, progress_bar(model) as progress:
         graph = load_model(model, batch=batch)
         if cluster:
-            answer = _many(graph, cluster, exchange=exchange, reading=occupancy, tries=tries, progress=progress)
+            answer = _many(
+                graph, cluster, gradient_sync=gradient_sync, reading=occupancy, tries=tries, progress=progress
+            )
         elif run:
             asked |= {"cores": cores, "critical_cores": critical_cores, "rounds": rounds or _ROUNDS}
             answer = _measured(graph, page, progress=progress, **asked)
@@ -150,9 +152,9 @@ def _measured(graph: "ComputationGraph", page: Path | None, **asked: Any) -> _An
 def _simulated(graph: "ComputationGraph", page: Path | None, *, progress: Progress | None, **asked: Any) -> _Answer:
     """The schedules simulated on a device."""
     from reports.pages.streams_page import write_streams_page
-    from studies.streams.compare_schedules import Question, compare_schedules
+    from studies.streams.compare_schedules import StreamRequest, compare_schedules
 
-    found = compare_schedules(Question(graph=graph, **asked), progress)
+    found = compare_schedules(StreamRequest(graph=graph, **asked), progress)
     if page:
         write_streams_page(found, page)
     return _Answer(values=_values(found), show=lambda: _show(found))
@@ -180,10 +182,10 @@ def _values(found: "StreamComparison") -> dict[str, Any]:
 
 
 def _show(found: "StreamComparison") -> None:
-    from reports.pages.streams_page import headline, streams_table
+    from reports.pages.streams_page import streams_headline, streams_table
 
     print_rich(streams_table(found))
-    print("\n".join([headline(found), *found.notes]))
+    print("\n".join([streams_headline(found), *found.notes]))
 
 
 def _show_measured(found: "MeasuredStreams") -> None:
@@ -206,11 +208,15 @@ def _show_measured(found: "MeasuredStreams") -> None:
 def _many_rows(found: "ManyDevices") -> list[dict[str, Any]]:
     return [
         {
-            "arrangement": row.name, "exchange": row.exchange, "iteration_s": row.iteration_s, "gain": found.gain(row),
-            "exposed_s": row.exposed_s, "places": row.places,
+            "arrangement": row.name,
+            "gradient_sync": row.gradient_sync,
+            "iteration_s": row.iteration_s,
+            "gain": found.gain(row),
+            "exposed_s": row.exposed_s,
+            "places": row.places,
         }
         for row in found.results
-    ]  # fmt: skip
+    ]
 
 
 def _show_many(rows: list[dict[str, Any]]) -> None:
@@ -218,7 +224,7 @@ def _show_many(rows: list[dict[str, Any]]) -> None:
         [
             {
                 "arrangement": row["arrangement"],
-                "exchange": row["exchange"],
+                "gradient_sync": row["gradient_sync"],
                 "iteration [ms]": f"{row['iteration_s'] * 1e3:.2f}",
                 "gain": f"{row['gain']:.3f}",
                 "exposed [ms]": f"{row['exposed_s'] * 1e3:.2f}",

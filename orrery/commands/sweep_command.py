@@ -65,13 +65,13 @@ def results(
     json: Json = False,
 ) -> None:
     """Filter, sort and export what sweeps have stored."""
-    from studies.sweep.result_table import check_suffix, exported, table_of
+    from studies.sweep.result_table import check_suffix, exported, result_table
     from studies.sweep.store import Store
 
     if copy:
         return print_pairs({"copied": Store.copy(store, copy), "store": str(copy)})
     with Store.reading(store) as opened:
-        frame = table_of(opened.to_frame(), where=where or (), sort=sort, columns=columns)
+        frame = result_table(opened.to_frame(), where=where or (), sort=sort, columns=columns)
     for path, suffix in ((csv, ".csv"), (parquet, ".parquet")):
         if path:
             check_suffix(path, suffix)

@@ -68,8 +68,8 @@ def validate(
     lab: Lab = None,
     stand_in_compute: StandInCompute = False,
     stand_in_codes: StandInCodes = False,
-    exchange: Exchange = "ring",
-    exchange_order: Orders = "",
+    gradient_sync: Exchange = "ring",
+    gradient_sync_order: Orders = "",
     compress_gradients: GradientTypes = "",
     compress_activations: ActivationTypes = "",
     rounds: Rounds = 12,
@@ -94,13 +94,25 @@ def validate(
 
     with page_files(out, "validation.json") as files, progress_bar(model) as progress, _hosts(lab) as hosts:
         found = validate_strategies(
-            model, batch=batch, strategies=split_list(strategies), processes=ranks, cluster=lab or cluster,
-            hosts=hosts, run=options, rounds=rounds, spread=spread, budget_s=budget, exchange=exchange,
+            model,
+            batch=batch,
+            strategies=split_list(strategies),
+            processes=ranks,
+            cluster=lab or cluster,
+            hosts=hosts,
+            run=options,
+            rounds=rounds,
+            spread=spread,
+            budget_s=budget,
+            gradient_sync=gradient_sync,
             compress_gradients=type_list(compress_gradients) if compress_gradients else (),
             compress_activations=type_list(compress_activations) if compress_activations else (),
-            exchange_orders=[order.strip() for order in exchange_order.split(",")] if exchange_order else (),
-            out=out, progress=progress,
-        )  # fmt: skip
+            gradient_sync_orders=[order.strip() for order in gradient_sync_order.split(",")]
+            if gradient_sync_order
+            else (),
+            out=out,
+            progress=progress,
+        )
         values = validation_values(found)
         if files:
             write_validation_page(found, files[0])

@@ -12,7 +12,7 @@ from orrery.terminal.progress import progress_bar
 from orrery.terminal.views import print_rich
 
 if TYPE_CHECKING:
-    from studies.eight_bit.compression_sweep import Sweep
+    from studies.eight_bit.compression_sweep import CompressionSweep
 
 __all__ = ["whatif"]
 
@@ -46,7 +46,7 @@ def by_hand(
     strategies: Annotated[str, typer.Option(metavar="S,S,...", help="Strategies, each planned anew.")] = (
         "data,owt,layerwise"
     ),
-    exchange: Exchange = "ring",
+    gradient_sync: Exchange = "ring",
     top: Annotated[int, typer.Option(min=0, metavar="N", help="Sensitivities printed a strategy.")] = 3,
     json: Json = False,
 ) -> None:
@@ -54,16 +54,21 @@ def by_hand(
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from hwprofiles.errors import ConfigError
     from planner.parallel.degrees import split_list
-    from reports.tables.whatif_tables import reason_lines, sensitivity_table, whatif_table
+    from reports.tables.whatif_tables import sensitivity_table, whatif_reason_lines, whatif_table
     from studies.whatif.scenarios import Scenario, standard_scenarios
     from studies.whatif.scenarios import whatif as ask
 
     with progress_bar(model) as progress:
         given = (Scenario(name=", ".join(changes), changes=tuple(changes)),) if changes else ()
         found = ask(
-            model, cluster, batch=batch, strategies=split_list(strategies),
-            scenarios=given or standard_scenarios(load_cluster(cluster)), exchange=exchange, progress=progress,
-        )  # fmt: skip
+            model,
+            cluster,
+            batch=batch,
+            strategies=split_list(strategies),
+            scenarios=given or standard_scenarios(load_cluster(cluster)),
+            gradient_sync=gradient_sync,
+            progress=progress,
+        )
     if all(row.reason for row in found.rows):  # nothing was answered: the question is at fault
         today = found.rows[: len(found.rows) // len(found.scenarios)]
         raise ConfigError("; ".join(f"{row.strategy}: {row.reason}" for row in today))
@@ -72,7 +77,7 @@ def by_hand(
     print_rich(whatif_table(found))
     if top and found.sensitivities:
         print_rich(sensitivity_table(found, top))
-    for line in reason_lines(found):
+    for line in whatif_reason_lines(found):
         print(line)
 
 
@@ -104,18 +109,19 @@ def eight_bit(
     out: Page = None,
     json: Json = False,
 ) -> None:
-    """Sweep sub-batches, data types, devices and link speed: where does compression start to pay, where does it stop?
+    """CompressionSweep sub-batches, data types, devices and link speed: where does compression start to pay, where
+    does it stop?
 
     Every point is a plan of ours (samples in the first part, channels in the fully connected one), simulated.
     """
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
     from planner.models.registry import load_model
     from reports.pages.eight_bit_page import write_eight_bit_page
-    from studies.eight_bit.compression_sweep import Question, sweep
+    from studies.eight_bit.compression_sweep import CompressionRequest, sweep_compression
     from studies.eight_bit.lists import factors, type_list, whole_numbers
 
     with page_files(out, "whatif.json") as files, progress_bar(model) as progress:
-        question = Question(
+        question = CompressionRequest(
             graph=load_model(model, batch=batch_per_device),
             cluster=load_cluster(cluster),
             sub_batches=whole_numbers("sub_batches", sub_batches),
@@ -125,7 +131,7 @@ def eight_bit(
             link_class=link_class,
             compress=compress,
         )
-        found = sweep(question, exact=exact, progress=progress)
+        found = sweep_compression(question, exact=exact, progress=progress)
         values = found.values()
         if files:
             write_eight_bit_page(found, files[0])
@@ -133,9 +139,9 @@ def eight_bit(
     print_json(values) if json else _show(found, out)
 
 
-def _show(found: "Sweep", out: Path | None) -> None:
-    from reports.tables.eight_bit_tables import crossing_lines, headline, sweep_table
+def _show(found: "CompressionSweep", out: Path | None) -> None:
+    from reports.tables.eight_bit_tables import compression_table, crossing_lines, eight_bit_headline
 
-    print_rich(sweep_table(found))
-    lines = [headline(found), *crossing_lines(found), *found.notes]
+    print_rich(compression_table(found))
+    lines = [eight_bit_headline(found), *crossing_lines(found), *found.notes]
     print("\n".join([*lines, f"page: {out / 'index.html'}"] if out else lines))

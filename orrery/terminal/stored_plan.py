@@ -46,8 +46,8 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)
     cluster = load_cluster(plan.cluster)
     program = lower_plan(plan, graph, cluster, collectives=collectives)
-    model = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
-    priced_s = additive_s(model, plan.configurations, plan.cut, plan.compressed, plan.recompute)
+    model = CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)
+    priced_s = additive_s(model, plan.configurations, plan.micro_batching, plan.compressed, plan.recompute)
     inputs = {
         f"cluster {plan.cluster}": (plan.cluster_digest, cluster.digest),
         f"compute profile {', '.join(p.name for p in model.profiles)}": (plan.costs_digest, model.digest),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from planner.plan.comparison import Comparison
     from planner.plan.plan import Plan
     from planner.simulation.program_replay import Replay
-    from studies.reproduce.rows import Row
+    from studies.reproduce.rows import PaperRow
 
 __all__ = [
     "cluster_row",
@@ -83,10 +83,10 @@ def plan_values(plan: "Plan") -> dict[str, Any]:
 def _stage_values(plan: "Plan") -> dict[str, Any]:
     """Schedule, micro-batches and first layers of the stages of a pipeline; nothing of other plans."""
     layers = list(plan.configurations)
-    if not plan.cut.stages:
+    if not plan.micro_batching.stages:
         return {}
-    stages = [layers[first] for first in plan.cut.stages]
-    return {"schedule": plan.cut.order, "micro_batches": plan.cut.parts, "stages": stages}
+    stages = [layers[first] for first in plan.micro_batching.stages]
+    return {"schedule": plan.micro_batching.order, "micro_batches": plan.micro_batching.parts, "stages": stages}
 
 
 def replay_values(replay: "Replay", *, plan: "StoredPlan") -> dict[str, Any]:
@@ -115,7 +115,7 @@ def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]
     return {**{field: getattr(comparison, field) for field in fields}, "page": str(page), "strategies": strategies}
 
 
-def row_values(rows: "Sequence[Row]") -> list[dict[str, Any]]:
+def row_values(rows: "Sequence[PaperRow]") -> list[dict[str, Any]]:
     """Printed values beside ours."""
     return [asdict(row) for row in rows]
 

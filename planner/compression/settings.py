@@ -8,7 +8,7 @@ from hwprofiles.errors import ConfigError
 from planner.compression.data_types import Compression, compression
 from planner.graph.computation_graph import ComputationGraph
 
-__all__ = ["AUTO", "CODED", "PLAIN", "Compressed", "check_exchange", "compressed_of", "takes"]
+__all__ = ["AUTO", "CODED", "PLAIN", "Compressed", "check_gradient_sync", "compressed_of", "takes"]
 
 AUTO = "auto"
 """For every buffer the scheme that is cheapest where it is exchanged."""
@@ -77,7 +77,7 @@ PLAIN = Compressed()
 
 
 def compressed_of(
-    graph: ComputationGraph, exchange: str, *, gradients: str = "", activations: str = "",
+    graph: ComputationGraph, gradient_sync: str, *, gradients: str = "", activations: str = "",
     gradient_layers: Sequence[str] | None = None, activation_layers: Sequence[str] | None = None,
 ) -> Compressed:  # fmt: skip
     """What to compress, checked against a network and a scheme of exchange; types that are no change are left out.
@@ -100,7 +100,7 @@ def compressed_of(
     found = Compressed(gradients=types[0], activations=types[1], gradient_layers=layers[0], activation_layers=layers[1])
     kind = _type(found.gradients)
     if kind:
-        check_exchange(kind, exchange)
+        check_gradient_sync(kind, gradient_sync)
     return found
 
 
@@ -109,14 +109,14 @@ def takes(kind: Compression, scheme: str) -> bool:
     return scheme in CODED or kind.name in _CASTS
 
 
-def check_exchange(kind: Compression, exchange: str) -> None:
+def check_gradient_sync(kind: Compression, gradient_sync: str) -> None:
     """Refuse a scheme that would have to sum codes.
 
     Raises:
         ConfigError: The scheme is neither ``auto`` nor one of ``CODED``, and the type is no plain float.
     """
-    if exchange != AUTO and not takes(kind, exchange):
+    if gradient_sync != AUTO and not takes(kind, gradient_sync):
         raise ConfigError(
-            f"exchange must be {', '.join(CODED)} or {AUTO} with gradients compressed as {kind.name}, "
-            f"whose codes cannot be summed on the way, got {exchange!r}"
+            f"gradient_sync must be {', '.join(CODED)} or {AUTO} with gradients compressed as {kind.name}, "
+            f"whose codes cannot be summed on the way, got {gradient_sync!r}"
         )

@@ -11,23 +11,23 @@ from hwprofiles.errors import ConfigError
 from planner.compression.settings import AUTO
 from planner.graph.computation_graph import Layer
 from planner.parallel.configurations import ConfigSpace
-from planner.topology.network_routes import Network
+from planner.topology.network_routes import ClusterRoutes
 from simulator.collectives.rounds import Round
 from simulator.collectives.schemes import ALL_REDUCES, rank_rounds
 
 __all__ = [
-    "EXCHANGES",
+    "GRADIENT_SYNCS",
     "Choice",
+    "all_reduce_s",
     "chosen",
     "considered",
-    "exchange_s",
     "group_rounds",
     "layer_choice",
     "replica_groups",
 ]
 
 
-EXCHANGES = (*ALL_REDUCES, AUTO)
+GRADIENT_SYNCS = (*ALL_REDUCES, AUTO)
 """What an exchange may be called."""
 _EQUAL = 1e-12
 _ALL_PAIRS = ("direct", "ps-spread")
@@ -51,7 +51,7 @@ def replica_groups(rank: Ints, before: int, channel: int, after: int, devices: I
     return np.take_along_axis(groups, np.argsort(rank[groups], axis=1), axis=1)
 
 
-def group_rounds(network: Network, scheme: str, groups: Ints) -> list[tuple[Round, ...]]:
+def group_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tuple[Round, ...]]:
     """Rounds of an all-reduce in every group of devices (shape (groups, replicas)), between ranks."""
     return rank_rounds(scheme, groups, network.node, network.rack)
 
@@ -69,7 +69,7 @@ class _Unit:
 
 
 @lru_cache(maxsize=65536)
-def _unit(network: Network, scheme: str, shape: tuple[int, int, int], devices: bytes, split: bool) -> _Unit:
+def _unit(network: ClusterRoutes, scheme: str, shape: tuple[int, int, int], devices: bytes, split: bool) -> _Unit:
     groups = replica_groups(network.rank, *shape, np.frombuffer(devices, dtype=np.int64), split)
     plans = group_rounds(network, scheme, groups)
     busy, share, repeats, classes = [], [], [], []
@@ -107,7 +107,7 @@ class _Pack:
 
 
 @lru_cache(maxsize=4096)
-def _pack(network: Network, scheme: str, space: ConfigSpace, split: bool) -> _Pack:
+def _pack(network: ClusterRoutes, scheme: str, space: ConfigSpace, split: bool) -> _Pack:
     units, owner = [], []
     for c, (before, channel, after) in enumerate(space.shards.tolist()):
         if before * after * (1 if split else channel) > 1:
@@ -126,8 +126,8 @@ def _pack(network: Network, scheme: str, space: ConfigSpace, split: bool) -> _Pa
     )
 
 
-def exchange_s(
-    network: Network, scheme: str, space: ConfigSpace, parameter_bytes: float, *, split: bool = True
+def all_reduce_s(
+    network: ClusterRoutes, scheme: str, space: ConfigSpace, parameter_bytes: float, *, split: bool = True
 ) -> Floats:
     """Time to exchange gradients under every configuration of a space, nothing else running.
 
@@ -135,7 +135,7 @@ def exchange_s(
 
     Args:
         network: Routes of the cluster.
-        scheme: One of ``EXCHANGES``.
+        scheme: One of ``GRADIENT_SYNCS``.
         space: C configurations of the layer.
         parameter_bytes: Size of the layer's parameters, all shards together.
         split: Whether a split of the channel dimension splits them.
@@ -146,10 +146,10 @@ def exchange_s(
     Raises:
         ConfigError: The scheme is unknown.
     """
-    if scheme not in EXCHANGES:
-        raise ConfigError(f"exchange must be one of {', '.join(EXCHANGES)}, got {scheme!r}")
+    if scheme not in GRADIENT_SYNCS:
+        raise ConfigError(f"gradient_sync must be one of {', '.join(GRADIENT_SYNCS)}, got {scheme!r}")
     if scheme == AUTO:
-        rows = [exchange_s(network, s, space, parameter_bytes, split=split) for s in considered(network, space)]
+        rows = [all_reduce_s(network, s, space, parameter_bytes, split=split) for s in considered(network, space)]
         return np.asarray(np.min(rows, axis=0))
     if parameter_bytes == 0:
         return np.zeros(space.size)
@@ -163,7 +163,7 @@ def exchange_s(
     return np.asarray(np.bincount(pack.configuration, seconds, minlength=space.size), dtype=np.float64)
 
 
-def considered(network: Network, space: ConfigSpace) -> list[str]:
+def considered(network: ClusterRoutes, space: ConfigSpace) -> list[str]:
     """Schemes among which ``auto`` chooses: without those that this cluster's levels make equal to others."""
     left_out = set(_ALL_PAIRS) if space.parts.max() > _MOST_PAIRS else set()
     left_out |= {"hierarchical"} if not network.node.any() else set()
@@ -182,15 +182,17 @@ class Choice:
     runner_up_s: float = 0.0
 
 
-def chosen(network: Network, exchange: str, space: ConfigSpace, parameter_bytes: float, *, split: bool) -> Choice:
+def chosen(
+    network: ClusterRoutes, gradient_sync: str, space: ConfigSpace, parameter_bytes: float, *, split: bool
+) -> Choice:
     """The scheme that an exchange stands for, in a space of one configuration; of equal ones the first.
 
     Args:
-        exchange: One of ``EXCHANGES``; the others as for ``exchange_s``.
+        exchange: One of ``GRADIENT_SYNCS``; the others as for ``all_reduce_s``.
     """
     prices = {
-        scheme: float(exchange_s(network, scheme, space, parameter_bytes, split=split)[0])
-        for scheme in (considered(network, space) if exchange == AUTO else [exchange])
+        scheme: float(all_reduce_s(network, scheme, space, parameter_bytes, split=split)[0])
+        for scheme in (considered(network, space) if gradient_sync == AUTO else [gradient_sync])
     }
     least = min(prices.values())
     scheme = next(name for name, price in prices.items() if price <= least * (1 + _EQUAL))
@@ -200,12 +202,12 @@ def chosen(network: Network, exchange: str, space: ConfigSpace, parameter_bytes:
 
 
 def layer_choice(
-    network: Network, exchange: str, layer: Layer, space: ConfigSpace, element_bytes: int
+    network: ClusterRoutes, gradient_sync: str, layer: Layer, space: ConfigSpace, element_bytes: int
 ) -> Choice | None:
     """The choice for a layer's dearest buffer, in a space of one configuration; None where nothing is exchanged."""
     choices = []
     for split in (True, False):
         count = sum(p.elements for p in layer.parameters if p.split is split)
-        choices.append(chosen(network, exchange, space, float(count * element_bytes), split=split))
+        choices.append(chosen(network, gradient_sync, space, float(count * element_bytes), split=split))
     dearest = max(choices, key=lambda choice: choice.price_s)
     return dearest if dearest.price_s > 0 else None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from planner.cost.cost_model import CostModel
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.input_channel_split import check_configuration, slices_of
-from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.micro_batches import WHOLE, MicroBatching
 from planner.parallel.strategies import Strategy, spaces_of
 
 __all__ = ["Applied", "applied"]
@@ -20,11 +20,11 @@ class Applied(NamedTuple):
     """Of the model's graph, or of one in which layers are partial sums."""
     spaces: list[ConfigSpace]
     """For every layer of that graph the space that holds its one configuration."""
-    cut: Cut
+    micro_batching: MicroBatching
     """By the layers of that graph."""
 
 
-def applied(model: CostModel, strategy: Strategy, cut: Cut = WHOLE) -> Applied:
+def applied(model: CostModel, strategy: Strategy, micro_batching: MicroBatching = WHOLE) -> Applied:
     """Turn a strategy into the graph that it asks for, with a configuration for every layer of it.
 
     Where no input channels are split, that is the model's own graph.
@@ -40,11 +40,13 @@ def applied(model: CostModel, strategy: Strategy, cut: Cut = WHOLE) -> Applied:
     graph, count = model.graph.undivided, len(model.cluster.devices)
     slices = slices_of(strategy)
     if not slices:
-        return Applied(model, spaces_of(graph, strategy, count), cut)
+        return Applied(model, spaces_of(graph, strategy, count), micro_batching)
     for layer in graph.layers:
         if layer.name in slices:
             check_configuration(layer, strategy[layer.name], count)
     model = model.with_slices({layer.name: slices[layer.name] for layer in graph.layers if layer.name in slices})
-    first, *stages = (bisect_left(model.graph.origin, layer) for layer in (cut.first, *cut.stages))
-    cut = replace(cut, first=first, stages=tuple(stages))
-    return Applied(model, spaces_of(model.graph, strategy, count), cut)
+    first, *stages = (
+        bisect_left(model.graph.origin, layer) for layer in (micro_batching.first, *micro_batching.stages)
+    )
+    micro_batching = replace(micro_batching, first=first, stages=tuple(stages))
+    return Applied(model, spaces_of(model.graph, strategy, count), micro_batching)

@@ -12,14 +12,14 @@ from planner.compression.data_types import Compression
 from planner.cost.cost_model import CostModel
 from planner.parallel.regions import Pieces
 
-__all__ = ["ACTIVATIONS", "GRADIENTS", "Coding", "coding_s", "decoding_of", "encoding_of"]
+__all__ = ["ACTIVATIONS", "GRADIENTS", "CodecWork", "codec_s", "compression_of", "decompression_of"]
 
 
 GRADIENTS, ACTIVATIONS = CODING_PLACES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Coding:
+class CodecWork:
     """What devices encode and decode in one task each, arrays of one shape."""
 
     made: Ints
@@ -44,16 +44,16 @@ class Coding:
         """Which have something to do."""
         return np.asarray(self.encoded + self.decoded > 0)
 
-    def tiled(self, count: int) -> "Coding":
+    def tiled(self, count: int) -> "CodecWork":
         """The same so many times, one after another."""
-        return Coding(**{field.name: np.tile(getattr(self, field.name), count) for field in fields(self)})
+        return CodecWork(**{field.name: np.tile(getattr(self, field.name), count) for field in fields(self)})
 
-    def take(self, keep: Ints | NDArray[np.bool_]) -> "Coding":
+    def take(self, keep: Ints | NDArray[np.bool_]) -> "CodecWork":
         """Some of them, in the given order."""
-        return Coding(**{field.name: getattr(self, field.name)[keep] for field in fields(self)})
+        return CodecWork(**{field.name: getattr(self, field.name)[keep] for field in fields(self)})
 
 
-def encoding_of(kind: Compression, source: Ints, regions: Pieces) -> tuple[Ints, Coding]:
+def compression_of(kind: Compression, source: Ints, regions: Pieces) -> tuple[Ints, CodecWork]:
     """What devices encode that send regions: every region once, to however many devices it goes.
 
     Args:
@@ -69,17 +69,17 @@ def encoding_of(kind: Compression, source: Ints, regions: Pieces) -> tuple[Ints,
     low, high = distinct[:, 1 : 1 + dims], distinct[:, 1 + dims :]
     devices, messages, numbers, size = _totals(kind, distinct[:, 0], (high - low).prod(axis=1))
     none, nothing = np.zeros_like(numbers), np.zeros_like(size)
-    return devices, Coding(
+    return devices, CodecWork(
         made=messages, encoded=numbers, made_bytes=size, read=none, decoded=none, added=none, read_bytes=nothing,
         own_bytes=nothing,
     )  # fmt: skip
 
 
-def decoding_of(kind: Compression, target: Ints, regions: Pieces) -> tuple[Ints, Coding]:
-    """What devices decode that receive regions; as for ``encoding_of``."""
+def decompression_of(kind: Compression, target: Ints, regions: Pieces) -> tuple[Ints, CodecWork]:
+    """What devices decode that receive regions; as for ``compression_of``."""
     devices, messages, numbers, size = _totals(kind, target, (regions.high - regions.low).prod(axis=1))
     none, nothing = np.zeros_like(numbers), np.zeros_like(size)
-    return devices, Coding(
+    return devices, CodecWork(
         made=none, encoded=none, made_bytes=nothing, read=messages, decoded=numbers, added=none, read_bytes=size,
         own_bytes=nothing,
     )  # fmt: skip
@@ -94,7 +94,7 @@ def _totals(kind: Compression, device: Ints, elements: Ints) -> tuple[Ints, Ints
     return devices, np.bincount(row, minlength=len(devices)), numbers, size
 
 
-def coding_s(model: CostModel, kind: Compression, place: str, devices: Ints, coding: Coding) -> Floats:
+def codec_s(model: CostModel, kind: Compression, place: str, devices: Ints, coding: CodecWork) -> Floats:
     """Seconds that each device takes for its work, alone.
 
     What the device's profile has measured of the type takes a fixed time for each message, and so much for every
@@ -119,7 +119,7 @@ def coding_s(model: CostModel, kind: Compression, place: str, devices: Ints, cod
     return np.asarray(np.column_stack(rows)[np.arange(len(devices)), model.profile_of[devices]])
 
 
-def _on(profile: ComputeProfile, kind: Compression, place: str, coding: Coding, element_bytes: int) -> Floats:
+def _on(profile: ComputeProfile, kind: Compression, place: str, coding: CodecWork, element_bytes: int) -> Floats:
     compress, decompress, summing = (profile.coding.get((kind.text, place, task)) for task in CODING_TASKS)
     if compress is None:
         encode_s = _encode_s(profile, kind, element_bytes * coding.encoded, coding.made_bytes)

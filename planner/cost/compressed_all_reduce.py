@@ -19,36 +19,43 @@ import numpy as np
 
 from hwprofiles.aliases import Ints
 from planner.compression.data_types import Compression
-from planner.compression.settings import AUTO, PLAIN, Compressed, check_exchange, takes
-from planner.cost.all_reduce import Choice, considered, exchange_s, layer_choice, replica_groups
+from planner.compression.settings import AUTO, PLAIN, Compressed, check_gradient_sync, takes
+from planner.cost.all_reduce import Choice, all_reduce_s, considered, layer_choice, replica_groups
 from planner.cost.applied_strategy import applied
-from planner.cost.codec_time import GRADIENTS, Coding, coding_s
+from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.cost_model import CostModel
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.strategies import Strategy
 
-__all__ = ["CodedSum", "coded_choice", "coded_choices", "coded_sum", "exchange_choices", "groups_of"]
+__all__ = [
+    "CompressedAllReduce",
+    "compressed_all_reduce",
+    "compressed_choice",
+    "compressed_choices",
+    "gradient_sync_choices",
+    "groups_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CodedSum:
+class CompressedAllReduce:
     """How the p replicas of one buffer sum it; works have shape (p,), by rank."""
 
     buffer_bytes: float
     """Size of a buffer whose plain exchange has messages of the size of these."""
-    before: Coding
-    middle: Coding | None
+    before: CodecWork
+    middle: CodecWork | None
     """Between the first round and the second, where the scheme has servers."""
-    after: Coding
+    after: CodecWork
 
 
-def coded_sum(kind: Compression, scheme: str, elements: int, replicas: int) -> CodedSum:
+def compressed_all_reduce(kind: Compression, scheme: str, elements: int, replicas: int) -> CompressedAllReduce:
     """The sum of a buffer of so many numbers."""
     p, n = replicas, elements
     everyone, server, workers = np.ones(p, dtype=np.int64), np.arange(p) == 0, np.arange(p) > 0
     if scheme == "ps-spread":
         m = -(-n // p)
-        return CodedSum(
+        return CompressedAllReduce(
             buffer_bytes=float(kind.encoded_bytes(m)) * p,
             before=_coding(kind, m, made=(p - 1) * everyone),
             middle=_coding(kind, m, made=everyone, read=(p - 1) * everyone, added=(p - 1) * everyone),
@@ -56,7 +63,7 @@ def coded_sum(kind: Compression, scheme: str, elements: int, replicas: int) -> C
         )
     size = float(kind.encoded_bytes(n))
     if scheme == "ps":
-        return CodedSum(
+        return CompressedAllReduce(
             buffer_bytes=size,
             before=_coding(kind, n, made=everyone * workers),
             middle=_coding(kind, n, made=everyone * server, read=(p - 1) * server, added=(p - 1) * server),
@@ -65,19 +72,21 @@ def coded_sum(kind: Compression, scheme: str, elements: int, replicas: int) -> C
     before = _coding(kind, n, made=everyone)
     if scheme == "direct":
         after = _coding(kind, n, read=p * everyone, own=everyone, added=(p - 1) * everyone)
-        return CodedSum(buffer_bytes=size, before=before, middle=None, after=after)
-    return CodedSum(buffer_bytes=size, before=before, middle=None, after=_coding(kind, n, read=everyone, own=everyone))
+        return CompressedAllReduce(buffer_bytes=size, before=before, middle=None, after=after)
+    return CompressedAllReduce(
+        buffer_bytes=size, before=before, middle=None, after=_coding(kind, n, read=everyone, own=everyone)
+    )
 
 
 def _coding(
     kind: Compression, elements: int, *, made: Ints | int = 0, read: Ints | int = 0, own: Ints | int = 0,
     added: Ints | int = 0,
-) -> Coding:  # fmt: skip
+) -> CodecWork:  # fmt: skip
     """Work in messages of so many numbers: written, read, of these their own, and added, by rank."""
     made, read, own, added = np.broadcast_arrays(made, read, own, added)
     size = kind.encoded_bytes(elements)
     made_bytes, read_bytes, own_bytes = ((count * size).astype(np.float64) for count in (made, read, own))
-    return Coding(
+    return CodecWork(
         made=made, encoded=made * elements, made_bytes=made_bytes, read=read, decoded=read * elements,
         added=added * elements, read_bytes=read_bytes, own_bytes=own_bytes,
     )  # fmt: skip
@@ -89,7 +98,7 @@ def groups_of(model: CostModel, space: ConfigSpace, *, split: bool) -> Ints:
     return replica_groups(model.network.rank, before, channel, after, space.devices, split)
 
 
-def coded_choice(model: CostModel, kind: Compression, space: ConfigSpace, elements: int, *, split: bool) -> Choice:
+def compressed_choice(model: CostModel, kind: Compression, space: ConfigSpace, elements: int, *, split: bool) -> Choice:
     """The scheme by which a buffer is exchanged as codes, in a space of one configuration, and its price.
 
     Args:
@@ -102,9 +111,9 @@ def coded_choice(model: CostModel, kind: Compression, space: ConfigSpace, elemen
     Raises:
         ConfigError: The model's scheme would have to sum codes.
     """
-    check_exchange(kind, model.exchange)
-    schemes = [model.exchange]
-    if model.exchange == AUTO:
+    check_gradient_sync(kind, model.gradient_sync)
+    schemes = [model.gradient_sync]
+    if model.gradient_sync == AUTO:
         schemes = [scheme for scheme in considered(model.network, space) if takes(kind, scheme)]
     prices = {scheme: _sum_s(model, kind, space, scheme, elements, split) for scheme in schemes}
     scheme = min(prices, key=lambda name: prices[name])
@@ -113,12 +122,12 @@ def coded_choice(model: CostModel, kind: Compression, space: ConfigSpace, elemen
     return Choice(scheme=scheme, price_s=price_s, runner_up=other, runner_up_s=prices.get(other, 0.0))
 
 
-def coded_choices(model: CostModel, kind: Compression, index: int, space: ConfigSpace) -> list[Choice]:
+def compressed_choices(model: CostModel, kind: Compression, index: int, space: ConfigSpace) -> list[Choice]:
     """How a layer exchanges its buffers as codes, those that a split of the channels splits, then the others."""
     parameters, choices = model.graph.layers[index].parameters, []
     for split in (True, False):
         elements = sum(p.elements for p in parameters if p.split is split)
-        choices.append(coded_choice(model, kind, space, elements, split=split))
+        choices.append(compressed_choice(model, kind, space, elements, split=split))
     return choices
 
 
@@ -127,15 +136,15 @@ def _sum_s(model: CostModel, kind: Compression, space: ConfigSpace, scheme: str,
     groups, shards = groups_of(model, space, split=split), int(space.shards[0, 1]) if split else 1
     if not elements or groups.shape[1] == 1:
         return 0.0
-    total = coded_sum(kind, scheme, elements // shards, groups.shape[1])
+    total = compressed_all_reduce(kind, scheme, elements // shards, groups.shape[1])
     stages = [stage.tiled(len(groups)) for stage in (total.before, total.middle, total.after) if stage]
-    codings_s = sum(float(coding_s(model, kind, GRADIENTS, groups.ravel(), stage).max()) for stage in stages)
-    return codings_s + float(exchange_s(model.network, scheme, space, total.buffer_bytes * shards, split=split)[0])
+    codings_s = sum(float(codec_s(model, kind, GRADIENTS, groups.ravel(), stage).max()) for stage in stages)
+    return codings_s + float(all_reduce_s(model.network, scheme, space, total.buffer_bytes * shards, split=split)[0])
 
 
-def exchange_choices(model: CostModel, strategy: Strategy, compressed: Compressed = PLAIN) -> dict[str, Choice]:
+def gradient_sync_choices(model: CostModel, strategy: Strategy, compressed: Compressed = PLAIN) -> dict[str, Choice]:
     """How every layer that exchanges gradients does so, where that was left to its size and place."""
-    if model.exchange != AUTO:
+    if model.gradient_sync != AUTO:
         return {}
     model, spaces, _ = applied(model, strategy)
     graph = model.graph
@@ -145,7 +154,7 @@ def exchange_choices(model: CostModel, strategy: Strategy, compressed: Compresse
         if kind is None:
             choice = layer_choice(model.network, AUTO, layer, space, graph.element_bytes)
         else:
-            choice = max(coded_choices(model, kind, i, space), key=lambda choice: choice.price_s)
+            choice = max(compressed_choices(model, kind, i, space), key=lambda choice: choice.price_s)
         if choice and choice.price_s:
             found[layer.name] = choice
     return found

@@ -22,7 +22,7 @@ from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.compression.data_types import check_coding
-from planner.cost.all_reduce import exchange_s
+from planner.cost.all_reduce import all_reduce_s
 from planner.cost.overlaps import Overlaps, overlaps_of
 from planner.cost.transfer_kernel import price_pairs
 from planner.elimination.search_problem import SearchProblem, TensorCost
@@ -33,7 +33,7 @@ from planner.operations.partial import undivided
 from planner.parallel.configurations import ConfigSpace, offered
 from planner.parallel.input_channel_split import expanded
 from planner.parallel.regions import held, layouts_of
-from planner.topology.network_routes import Network, network_of
+from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 from planner.topology.route_levels import RouteLevels
 
 __all__ = ["BATCH_NORMS", "CostModel", "NodeCosts", "kernel_s", "part_times"]
@@ -57,10 +57,10 @@ class NodeCosts:
     """Time of the slowest part in each of ``LAYER_PHASES``."""
     compute_s: Floats
     """t_c: forward and both gradients."""
-    exchange_s: Floats
+    gradient_sync_s: Floats
     """t_s without the update's arithmetic; with reduced statistics also their two all-reduces."""
     statistics_s: Floats
-    """Of ``exchange_s``, what statistics of normalisations take."""
+    """Of ``gradient_sync_s``, what statistics of normalisations take."""
     total_s: Floats
     """t_c + t_s, the update included."""
 
@@ -189,9 +189,9 @@ class CostModel:
 
     graph: ComputationGraph
     cluster: DeviceGraph
-    exchange: str = "ring"
+    gradient_sync: str = "ring"
     batch_norm: str = "local"
-    network: Network = field(init=False)
+    network: ClusterRoutes = field(init=False)
     profiles: tuple[ComputeProfile, ...] = field(init=False)
     """The cluster's different profiles; of devices of another speed, ones of their own."""
     profile_of: Ints = field(init=False)
@@ -206,7 +206,7 @@ class CostModel:
     def __post_init__(self) -> None:
         if self.batch_norm not in BATCH_NORMS:
             raise ConfigError(f"batch_norm must be {' or '.join(BATCH_NORMS)}, got {self.batch_norm!r}")
-        self.network = network_of(self.cluster)
+        self.network = routes_of_cluster(self.cluster)
         kinds = [(device.profile, device.speed) for device in self.cluster.devices]
         names = {kind: k for k, kind in enumerate(dict.fromkeys(kinds))}
         self.profiles = tuple(load_profile(name).faster(speed) for name, speed in names)
@@ -232,7 +232,7 @@ class CostModel:
             return self
         if batch not in self._batches:
             graph = self.graph.with_batch(batch)
-            self._batches[batch] = CostModel(graph, self.cluster, self.exchange, self.batch_norm)
+            self._batches[batch] = CostModel(graph, self.cluster, self.gradient_sync, self.batch_norm)
         return self._batches[batch]
 
     def with_slices(self, slices: Mapping[str, int]) -> "CostModel":
@@ -240,7 +240,7 @@ class CostModel:
         key = tuple(slices.items())
         if key not in self._sliced:
             graph = expanded(self.graph.undivided, slices)
-            self._sliced[key] = CostModel(graph, self.cluster, self.exchange, self.batch_norm)
+            self._sliced[key] = CostModel(graph, self.cluster, self.gradient_sync, self.batch_norm)
         return self._sliced[key]
 
     def offered(self) -> list[ConfigSpace]:
@@ -287,13 +287,13 @@ class CostModel:
                 continue
             times = [kernel_s(p, graph.name, layer, phase, part, graph.element_bytes) for p in self.profiles]
             phase_s[phase] = np.where(used, np.column_stack(times), 0.0).max(axis=1)
-        exchange, statistics = np.zeros(space.size), np.zeros(space.size)
+        gradient_sync, statistics = np.zeros(space.size), np.zeros(space.size)
         for size, split, count in self.summed(index):
-            seconds = count * exchange_s(self.network, self.exchange, space, size, split=split)
-            exchange = exchange + seconds
+            seconds = count * all_reduce_s(self.network, self.gradient_sync, space, size, split=split)
+            gradient_sync = gradient_sync + seconds
             statistics = statistics + (seconds if count > 1 else 0.0)
         compute = phase_s["forward"] + phase_s["activation_gradient"] + phase_s["weight_gradient"]
-        return NodeCosts(phase_s, compute, exchange, statistics, compute + exchange + phase_s["update"])
+        return NodeCosts(phase_s, compute, gradient_sync, statistics, compute + gradient_sync + phase_s["update"])
 
     def _profiles_used(self, space: ConfigSpace) -> NDArray[np.bool_]:
         """Shape (C, profiles): whether a device of that profile holds a part."""

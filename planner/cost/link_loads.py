@@ -15,10 +15,10 @@ from planner.graph.computation_graph import Edge
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.regions import pieces_of
 
-__all__ = ["Loads"]
+__all__ = ["LinkLoads"]
 
 
-class Loads:
+class LinkLoads:
     """Seconds of work of every link and device, and Eq. 1, of any strategy of a model.
 
     Args:
@@ -75,7 +75,7 @@ class Loads:
         for size, split, count in model.summed(i):
             groups = replica_groups(network.rank, before, channel, after, space.devices, split)
             if size and groups.shape[1] > 1:
-                scheme = chosen(network, model.exchange, space, size, split=split).scheme
+                scheme = chosen(network, model.gradient_sync, space, size, split=split).scheme
                 for group, steps in zip(groups, group_rounds(network, scheme, groups), strict=True):
                     for step in steps:
                         share = count * step.share * step.repeats / (channel if split else 1)

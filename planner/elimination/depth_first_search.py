@@ -7,7 +7,7 @@ from numba import njit
 
 from hwprofiles.aliases import Floats, Ints
 from hwprofiles.errors import InfeasiblePlanError
-from planner.elimination.search_problem import SearchProblem, Solution, evaluate
+from planner.elimination.search_problem import SearchProblem, Solution, strategy_cost
 from simulator.graph.task_graph import pack_rows
 
 __all__ = ["depth_first"]
@@ -144,7 +144,7 @@ def depth_first(problem: SearchProblem, *, prune: bool = False, max_visits: int 
     choice = tuple(best.tolist())
     return Solution(
         choice=choice,
-        cost_s=evaluate(problem, choice),
+        cost_s=strategy_cost(problem, choice),
         width=max(0, len(counts) - 1),
         core_nodes=len(counts),
         candidates=visits,

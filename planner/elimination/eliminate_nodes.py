@@ -11,10 +11,10 @@ import numpy as np
 
 from hwprofiles.aliases import Floats
 from hwprofiles.errors import InfeasiblePlanError
-from planner.elimination.elimination_state import Dense, Factor, Fork, Network, spread
+from planner.elimination.elimination_state import Dense, EliminationState, Factor, Fork, spread
 from planner.elimination.forks import common_end, reduce_fork
 from planner.elimination.minplus import fold_columns, fold_rows
-from planner.elimination.search_problem import SearchProblem, Solution, evaluate
+from planner.elimination.search_problem import SearchProblem, Solution, strategy_cost
 
 __all__ = ["DEFAULT_LIMIT_BYTES", "eliminate"]
 
@@ -34,7 +34,7 @@ def eliminate(problem: SearchProblem, *, limit_bytes: float = DEFAULT_LIMIT_BYTE
     Raises:
         InfeasiblePlanError: The graph is too wide for the limit, or every strategy costs ``inf``.
     """
-    network = Network(problem, limit_bytes=limit_bytes)
+    network = EliminationState(problem, limit_bytes=limit_bytes)
     spine = _spine(problem)
     core_nodes = 1
     while network.cost:
@@ -48,7 +48,7 @@ def eliminate(problem: SearchProblem, *, limit_bytes: float = DEFAULT_LIMIT_BYTE
     choice = [0] * len(problem.node_cost_s)
     for undo in reversed(network.undo):
         undo(choice)
-    cost_s = evaluate(problem, choice)
+    cost_s = strategy_cost(problem, choice)
     if cost_s == math.inf:
         raise InfeasiblePlanError("every strategy uses a forbidden pair of configurations: the least cost is inf")
     return Solution(
@@ -70,7 +70,7 @@ def _spine(problem: SearchProblem) -> set[int]:
     return {node for node in range(len(single) - 1) if single[node] or single[node - 1]}
 
 
-def _fold_leaves(network: Network) -> bool:
+def _fold_leaves(network: EliminationState) -> bool:
     """Eliminate nodes with one neighbour or none, until there are none."""
     waiting = [node for node in network.cost if len(network.near[node]) < 2 and not network.factors[node]]
     progress = bool(waiting)
@@ -85,7 +85,7 @@ def _fold_leaves(network: Network) -> bool:
     return progress
 
 
-def _fold_leaf(network: Network, node: int, other: int | None) -> None:
+def _fold_leaf(network: EliminationState, node: int, other: int | None) -> None:
     own = network.cost[node]
     if other is None:
         network.undo.append(lambda choice: choice.__setitem__(node, int(own.argmin())))
@@ -103,7 +103,7 @@ def _fold_leaf(network: Network, node: int, other: int | None) -> None:
     network.remove(node, joined=1)
 
 
-def _reduce_forks(network: Network) -> bool:
+def _reduce_forks(network: EliminationState) -> bool:
     """Apply the fork rule wherever it applies, but not onto an end that node elimination can take first."""
     progress = False
     forks = {factor: None for factors in network.factors.values() for factor in factors if isinstance(factor, Fork)}
@@ -116,7 +116,7 @@ def _reduce_forks(network: Network) -> bool:
     return progress
 
 
-def _eliminate_nodes(network: Network, spine: set[int]) -> bool:
+def _eliminate_nodes(network: EliminationState, spine: set[int]) -> bool:
     """One round of node elimination (Eq. 2): no two neighbours, smallest products first.
 
     Equal blocks of layers go through equal rounds, so all but the first find their products in the memo.
@@ -134,7 +134,7 @@ def _eliminate_nodes(network: Network, spine: set[int]) -> bool:
     return bool(ready)
 
 
-def _eliminate_node(network: Network, node: int) -> None:
+def _eliminate_node(network: EliminationState, node: int) -> None:
     first, second = sorted(network.near[node])
     left, own, right = network.between(first, node), network.cost[node], network.between(node, second)
     table = network.through(left, own, right)
@@ -147,7 +147,7 @@ def _eliminate_node(network: Network, node: int) -> None:
     network.add_pair(first, second, table)
 
 
-def _eliminate_by_width(network: Network) -> None:
+def _eliminate_by_width(network: EliminationState) -> None:
     """Join all tables of one node and minimise over its configurations.
 
     Raises:
@@ -182,13 +182,13 @@ def _eliminate_by_width(network: Network) -> None:
     _add_table(network, scope, least)
 
 
-def _scope(network: Network, node: int) -> tuple[int, ...]:
+def _scope(network: EliminationState, node: int) -> tuple[int, ...]:
     """All other nodes that share a table with a node, ascending."""
     joined = set(network.near[node]).union(*(factor.scope for factor in network.factors[node]))
     return tuple(sorted(joined - {node}))
 
 
-def _add_table(network: Network, scope: tuple[int, ...], table: Floats) -> None:
+def _add_table(network: EliminationState, scope: tuple[int, ...], table: Floats) -> None:
     if len(scope) > 2:
         network.add_factor(Dense(scope, table))
     elif len(scope) == 2:

@@ -19,7 +19,7 @@ from hwprofiles.units import GIGA
 from planner.elimination.minplus import product
 from planner.elimination.search_problem import SearchProblem, TensorCost
 
-__all__ = ["Dense", "Factor", "Fork", "Network", "Slot", "Undo", "spread"]
+__all__ = ["Dense", "EliminationState", "Factor", "Fork", "Slot", "Undo", "spread"]
 
 Undo = Callable[[list[int]], None]
 """Writes the configuration of an eliminated node into the choice; its neighbours are there already."""
@@ -92,7 +92,7 @@ class Fork:
         return total
 
 
-class Network:
+class EliminationState:
     """Live nodes with their vectors, pair tables and factors; changed by the eliminations.
 
     Args:

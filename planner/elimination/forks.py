@@ -14,7 +14,7 @@ into two blocks pays it twice, which never wins, so R is exact.  A block costs o
 from typing import Any
 
 from hwprofiles.aliases import Floats, Ints
-from planner.elimination.elimination_state import Fork, Network
+from planner.elimination.elimination_state import EliminationState, Fork
 from planner.elimination.fork_tables import Client, fork_choice, fork_table
 
 __all__ = ["MOST_CLIENTS", "common_end", "reduce_fork"]
@@ -23,7 +23,7 @@ MOST_CLIENTS = 8
 """Clients that are eliminated together: 2^8 products are the most that a fork may take."""
 
 
-def common_end(network: Network, fork: Fork) -> tuple[bool, int | None]:
+def common_end(network: EliminationState, fork: Fork) -> tuple[bool, int | None]:
     """Say whether the rule applies, and which node ``e`` ends the fork (None: the clients lead nowhere else)."""
     clients = fork.clients
     if len(fork.slots) != len(clients) or len(clients) > MOST_CLIENTS:
@@ -39,7 +39,7 @@ def common_end(network: Network, fork: Fork) -> tuple[bool, int | None]:
     return not ends, None
 
 
-def reduce_fork(network: Network, fork: Fork, end: int | None) -> None:
+def reduce_fork(network: EliminationState, fork: Fork, end: int | None) -> None:
     """Eliminate all clients but ``end``; their costs go to the producer and ``end``.
 
     Raises:
@@ -76,7 +76,7 @@ def reduce_fork(network: Network, fork: Fork, end: int | None) -> None:
         network.add_pair(u, end, own_transfer)
 
 
-def _fork_table(network: Network, fixed: Ints | None, *fields: Any) -> Floats:
+def _fork_table(network: EliminationState, fixed: Ints | None, *fields: Any) -> Floats:
     """``fork_table`` on the fields of the clients one after the other, as the memo wants them."""
     width = len(Client._fields)
     clients = [Client(*fields[i : i + width]) for i in range(0, len(fields), width)]

@@ -18,7 +18,7 @@ from hwprofiles.aliases import Bools
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.elimination.bounds import SLACK, relax
 from planner.elimination.eliminate_nodes import DEFAULT_LIMIT_BYTES, eliminate
-from planner.elimination.search_problem import SearchProblem, evaluate, restrict
+from planner.elimination.search_problem import SearchProblem, restrict, strategy_cost
 
 __all__ = ["Ranked", "k_best"]
 
@@ -102,4 +102,4 @@ def _solved(problem: SearchProblem, strategies: _Set, limit_bytes: float) -> _Se
     except InfeasiblePlanError:
         return None  # the whole problem was not too wide, so this part of it is not
     choice = tuple(int(np.flatnonzero(mask)[c]) for mask, c in zip(strategies.keep, found.choice, strict=True))
-    return _Set(evaluate(problem, choice), choice, strategies.keep, strategies.decided)
+    return _Set(strategy_cost(problem, choice), choice, strategies.keep, strategies.decided)

@@ -7,7 +7,7 @@ import numpy as np
 from hwprofiles.aliases import Bools
 from planner.elimination.bounds import Relaxation, keep_within, relax
 from planner.elimination.eliminate_nodes import DEFAULT_LIMIT_BYTES, eliminate
-from planner.elimination.search_problem import SearchProblem, Solution, evaluate, restrict
+from planner.elimination.search_problem import SearchProblem, Solution, restrict, strategy_cost
 
 __all__ = ["eliminate_pruned", "forest_choice"]
 
@@ -29,7 +29,7 @@ def eliminate_pruned(
         InfeasiblePlanError: See ``eliminate``.
     """
     relaxation = relax(problem)
-    known_s = min(upper_bound_s, evaluate(problem, forest_choice(problem, relaxation)))
+    known_s = min(upper_bound_s, strategy_cost(problem, forest_choice(problem, relaxation)))
     keep = _equal_for_equal_layers(problem, keep_within(relaxation.node_s, known_s))
     if all(mask.all() for mask in keep):
         return eliminate(problem, limit_bytes=limit_bytes)

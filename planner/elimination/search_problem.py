@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hwprofiles.aliases import Bools, Floats, Ints
 from hwprofiles.errors import ConfigError
 
-__all__ = ["SearchProblem", "Solution", "TensorCost", "evaluate", "restrict"]
+__all__ = ["SearchProblem", "Solution", "TensorCost", "restrict", "strategy_cost"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Solution:
     choice: tuple[int, ...]
     """Configuration of every node."""
     cost_s: float
-    """Its price, as ``evaluate`` gives it."""
+    """Its price, as ``strategy_cost`` gives it."""
     width: int
     """Most other nodes that a node was joined with when it was eliminated: 1 for chains, 2 for series-parallel
     graphs.  The depth-first search eliminates nothing and says the number of nodes less one."""
@@ -93,7 +93,7 @@ class Solution:
     partial strategies (depth-first)."""
 
 
-def evaluate(problem: SearchProblem, choice: Sequence[int]) -> float:
+def strategy_cost(problem: SearchProblem, choice: Sequence[int]) -> float:
     """Return the cost in seconds of one strategy: nodes, plus each distinct layout asked of each tensor."""
     total = sum(float(cost[c]) for cost, c in zip(problem.node_cost_s, choice, strict=True))
     for tensor in problem.tensors:

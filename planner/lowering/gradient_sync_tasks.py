@@ -9,25 +9,25 @@ from hwprofiles.aliases import Ints
 from planner.compression.data_types import Compression
 from planner.compression.settings import Compressed
 from planner.cost.all_reduce import chosen, group_rounds
-from planner.cost.codec_time import GRADIENTS, Coding, coding_s
-from planner.cost.compressed_all_reduce import coded_choice, coded_sum, groups_of
+from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
+from planner.cost.compressed_all_reduce import compressed_all_reduce, compressed_choice, groups_of
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import Collective
-from planner.lowering.task_builder import Pairs, Rows, Tasks
+from planner.lowering.task_builder import Pairs, TaskRows, Tasks
 from planner.parallel.configurations import ConfigSpace
 from simulator.collectives.messages import Messages, messages_of
 from simulator.collectives.rounds import Round
 from simulator.collectives.schemes import ALL_REDUCES
-from simulator.graph.memory_need import check_memory
+from simulator.graph.memory_need import check_replay_memory
 
-__all__ = ["Exchanges"]
+__all__ = ["GradientSyncTasks"]
 
 _TASK_BYTES = 400  # of a message with its dependencies, while they are put in order
 _Add = Callable[..., Ints]
 """``Tasks.add`` of one kind and layer."""
 
 
-class Exchanges:
+class GradientSyncTasks:
     """Appends the tasks of sums over the replicas of layers.
 
     Args:
@@ -86,14 +86,14 @@ class Exchanges:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         ready, shards = (space.devices[made[0]], made[1]), int(space.shards[0, 1]) if split else 1
         if kind is None:
-            scheme = model.exchange
+            scheme = model.gradient_sync
             if scheme not in ALL_REDUCES:  # to be chosen, or unknown
                 scheme = chosen(network, scheme, space, size, split=split).scheme
             plans = group_rounds(network, scheme, groups)
             device, arrived = self._send(partial(add, "collective"), groups, plans, ready, size / shards)
         else:
             elements = round(size) // model.graph.element_bytes
-            scheme = coded_choice(model, kind, space, elements, split=split).scheme
+            scheme = compressed_choice(model, kind, space, elements, split=split).scheme
             device, arrived = self._coded(add, groups, kind, scheme, elements // shards, ready)
         part = np.empty(network.device_count, dtype=np.int64)
         part[space.devices] = np.arange(len(space.devices))
@@ -101,7 +101,7 @@ class Exchanges:
 
     def _coded(self, add: _Add, groups: Ints, kind: Compression, scheme: str, elements: int, ready: Pairs) -> Pairs:
         """Encode, send and decode; between the rounds of servers, decode, sum and encode."""
-        total = coded_sum(kind, scheme, elements, groups.shape[1])
+        total = compressed_all_reduce(kind, scheme, elements, groups.shape[1])
         plans = group_rounds(self.model.network, scheme, groups)
         rounds = [plans] if total.middle is None else [[plan[k : k + 1] for plan in plans] for k in range(2)]
         ready = self._code(partial(add, "compress"), groups, kind, total.before, ready)
@@ -114,7 +114,7 @@ class Exchanges:
         return self._code(partial(add, "decompress"), groups, kind, total.after, ready)
 
     def _code(
-        self, add: _Add, groups: Ints, kind: Compression, work: Coding, ready: Pairs, served: Ints | int = -1
+        self, add: _Add, groups: Ints, kind: Compression, work: CodecWork, ready: Pairs, served: Ints | int = -1
     ) -> Pairs:
         """One task for every device that has something to encode or decode, which stands for what it waits for.
 
@@ -130,7 +130,7 @@ class Exchanges:
         devices, work = groups.ravel()[busy], work.tiled(len(groups)).take(busy)
         self.tasks.group += 1
         tasks = add(
-            count=len(devices), device=devices, work_s=coding_s(self.model, kind, GRADIENTS, devices, work),
+            count=len(devices), device=devices, work_s=codec_s(self.model, kind, GRADIENTS, devices, work),
             made_bytes=work.made_bytes, taken_bytes=work.read_bytes - work.own_bytes,
             part=np.broadcast_to(served, groups.shape).ravel()[busy],
         )  # fmt: skip
@@ -144,7 +144,7 @@ class Exchanges:
         self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: Pairs, buffer_bytes: float
     ) -> Pairs:
         """One task a round and group; returns pairs (device, what brings its result)."""
-        place, after = Rows.of(*ready, self.model.network.device_count).take(groups.ravel())
+        place, after = TaskRows.of(*ready, self.model.network.device_count).take(groups.ravel())
         row = place // groups.shape[1]
         for steps in zip(*plans, strict=True):
             self.tasks.group += 1
@@ -163,7 +163,7 @@ class Exchanges:
         """One task a message; returns pairs (device, what brings it a part of its result)."""
         expanded = [_expanded(plan, groups.shape[1]) for plan in plans]
         made = len(groups) * len(expanded[0].share)
-        check_memory((self.tasks.size + made) * _TASK_BYTES, f"lowering {self.tasks.size + made:,} tasks")
+        check_replay_memory((self.tasks.size + made) * _TASK_BYTES, f"lowering {self.tasks.size + made:,} tasks")
         rows = [(group, messages.source, messages.target) for group, messages in zip(groups, expanded, strict=True)]
         source = np.array([group[sender] for group, sender, _ in rows])
         target = np.array([group[taker] for group, _, taker in rows])
@@ -180,7 +180,7 @@ class Exchanges:
             group=self.tasks.group + 1 + np.tile(step, count)[order],
         )  # fmt: skip
         self.tasks.group += len(counts)
-        device, arrived, rows_of = [], [], Rows.of(*ready, self.model.network.device_count)
+        device, arrived, rows_of = [], [], TaskRows.of(*ready, self.model.network.device_count)
         for group, messages, ids in zip(groups, expanded, tasks[place], strict=True):
             self.tasks.wait(ids[messages.waits[0]], ids[messages.waits[1]])
             own, after = rows_of.take(group[messages.source[messages.own]])

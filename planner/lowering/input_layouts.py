@@ -11,11 +11,11 @@ from planner.lowering.program import Program
 from planner.lowering.unit_times import unit_of
 from planner.parallel.regions import held, needed
 
-__all__ = ["Delivery", "deliveries_of"]
+__all__ = ["InputLayout", "input_layouts_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Delivery:
+class InputLayout:
     """One tensor in one layout; arrays of shape (R,), a row for every part that reads it and every sub-batch."""
 
     edge: Edge
@@ -44,7 +44,7 @@ class Delivery:
         return unit_of(program, np.full(len(self.part), edge.consumer), self.device, self.sub_batch)
 
 
-def deliveries_of(program: Program) -> list[Delivery]:
+def input_layouts_of(program: Program) -> list[InputLayout]:
     """All of a program, in order of their first readers."""
     readers: dict[Edge, list[Edge]] = defaultdict(list)
     for edge, by in program.delivered_by.items():
@@ -52,9 +52,9 @@ def deliveries_of(program: Program) -> list[Delivery]:
     return [_delivery(program, edge, tuple(sorted(rows, key=lambda e: e.consumer))) for edge, rows in readers.items()]
 
 
-def _delivery(program: Program, edge: Edge, readers: tuple[Edge, ...]) -> Delivery:
-    cut, u, v = program.cut, edge.producer, edge.consumer
-    behind = cut.of(v) > 1
+def _delivery(program: Program, edge: Edge, readers: tuple[Edge, ...]) -> InputLayout:
+    micro_batching, u, v = program.micro_batching, edge.producer, edge.consumer
+    behind = micro_batching.of(v) > 1
     spaces = program.sub_spaces if behind else program.spaces
     layer, space, producer = program.graph.layers[v], spaces[v], spaces[u]
     source = producer.output
@@ -67,12 +67,12 @@ def _delivery(program: Program, edge: Edge, readers: tuple[Edge, ...]) -> Delive
     mine = part_of[space.devices]
     low, high = np.maximum(boxes.low, given.low[mine]), np.minimum(boxes.high, given.high[mine])
     own = np.where(mine >= 0, np.maximum(high - low, 0).prod(axis=1), 0)
-    covers = (own == given.volume[mine]) & (mine >= 0) & (cut.of(u) == cut.of(v))
-    parts, subs = np.arange(len(mine)), np.arange(cut.of(v))
+    covers = (own == given.volume[mine]) & (mine >= 0) & (micro_batching.of(u) == micro_batching.of(v))
+    parts, subs = np.arange(len(mine)), np.arange(micro_batching.of(v))
     part, sub_batch = np.repeat(parts, len(subs)), np.tile(subs, len(parts))
     device = space.devices[part]
     cells = unit_of(program, np.full(len(part), u), device, sub_batch)
-    return Delivery(
+    return InputLayout(
         edge=edge, readers=readers, part=part, device=device, sub_batch=sub_batch, elements=boxes.volume[part],
         own=own[part], covers=covers[part], source=np.where(mine[part] >= 0, cells, -1),
     )  # fmt: skip

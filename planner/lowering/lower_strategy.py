@@ -13,12 +13,12 @@ from hwprofiles.errors import ConfigError
 from planner.compression.settings import PLAIN, Compressed
 from planner.cost.cost_model import CostModel, part_times
 from planner.graph.computation_graph import Edge
-from planner.lowering.gradient_sync_tasks import Exchanges
+from planner.lowering.gradient_sync_tasks import GradientSyncTasks
 from planner.lowering.program import Program
-from planner.lowering.task_builder import Pairs, Rows, Tasks
+from planner.lowering.task_builder import Pairs, TaskRows, Tasks
 from planner.lowering.transfer_tasks import Transfers
 from planner.parallel.configurations import ConfigSpace
-from planner.parallel.micro_batches import WHOLE, Cut, schedule_of, sub_spaces
+from planner.parallel.micro_batches import WHOLE, MicroBatching, schedule_of, sub_spaces
 from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
 from planner.parallel.recomputation import KEEP, Recompute, segments_of
 from planner.parallel.regions import Pieces, pieces_of
@@ -47,44 +47,55 @@ class _Lowering:
     """Units of work are (layer, sub-batch): sub-batch 0 is all there is before the cut."""
 
     def __init__(
-        self, model: CostModel, spaces: Sequence[ConfigSpace], cut: Cut, compressed: Compressed, recompute: Recompute,
-        *, expand: bool,
-    ) -> None:  # fmt: skip
-        self.graph, self.whole, self.cut, self.compressed = model.graph, list(spaces), cut, compressed
-        self.segments = segments_of(model.graph, recompute, cut)
-        self.model, self.cut_model = model, model.for_batch(model.graph.batch // cut.parts)
-        self.cut_spaces = sub_spaces(self.cut_model.graph, spaces, cut, len(model.cluster.devices))
+        self,
+        model: CostModel,
+        spaces: Sequence[ConfigSpace],
+        micro_batching: MicroBatching,
+        compressed: Compressed,
+        recompute: Recompute,
+        *,
+        expand: bool,
+    ) -> None:
+        self.graph, self.whole, self.micro_batching, self.compressed = (
+            model.graph,
+            list(spaces),
+            micro_batching,
+            compressed,
+        )
+        self.segments = segments_of(model.graph, recompute, micro_batching)
+        self.model, self.cut_model = model, model.for_batch(model.graph.batch // micro_batching.parts)
+        self.cut_spaces = sub_spaces(self.cut_model.graph, spaces, micro_batching, len(model.cluster.devices))
         self.tasks = Tasks()
         self.transfers = Transfers(model, self.tasks, compressed)
-        self.exchanges = Exchanges(model, self.tasks, compressed, expand=expand)
+        self.gradient_syncs = GradientSyncTasks(model, self.tasks, compressed, expand=expand)
         # tasks of each part, by unit
         self.forward: dict[_Unit, Ints] = {}
         self.gradient: dict[_Unit, Ints] = {}
         self.weight_gradient: dict[_Unit, Ints] = {}
         # after which tasks each part of an output is there, the first time and where it is recomputed
-        self.made: tuple[dict[_Unit, Rows], dict[_Unit, Rows]] = ({}, {})
+        self.made: tuple[dict[_Unit, TaskRows], dict[_Unit, TaskRows]] = ({}, {})
         self.recomputed: set[_Unit] = set()  # segments and sub-batches
         self.begun: dict[_Unit, Pairs] = {}  # what the backward tasks of each part wait for
         self.updates: list[tuple[_Unit, Ints, Ints]] = []  # and pairs (part, what its update waits for)
         # by producer, sub-batch that consumers read (-1: the whole batch) and layout
-        self.deliveries: dict[_Unit, dict[int, _Delivery]] = {}
+        self.input_layouts: dict[_Unit, dict[int, _Delivery]] = {}
         self.repeated: dict[_Unit, dict[int, _Delivery]] = {}
         self.delivered_by: dict[Edge, Edge] = {}
         self.times = [part_times(self._model(i), i, self._space(i)) for i in range(len(spaces))]
 
     def _model(self, i: int) -> CostModel:
         """Prices of a layer for as many samples as it takes at once."""
-        return self.cut_model if self.cut.of(i) > 1 else self.model
+        return self.cut_model if self.micro_batching.of(i) > 1 else self.model
 
     def _space(self, i: int) -> ConfigSpace:
-        return self.cut_spaces[i] if self.cut.of(i) > 1 else self.whole[i]
+        return self.cut_spaces[i] if self.micro_batching.of(i) > 1 else self.whole[i]
 
     def run(self) -> Program:
         """Forward, backward with the exchanges, updates."""
-        layers, cut = range(len(self.whole)), self.cut
-        stages, events = cut.layers_of(len(layers)), schedule_of(cut, self.whole).events
-        before = layers[: cut.first]
-        if cut.parts == 1:
+        layers, micro_batching = range(len(self.whole)), self.micro_batching
+        stages, events = micro_batching.layers_of(len(layers)), schedule_of(micro_batching, self.whole).events
+        before = layers[: micro_batching.first]
+        if micro_batching.parts == 1:
             before, events = layers, ()
         for i in before:
             self._forward((i, 0))
@@ -97,9 +108,9 @@ class _Lowering:
             for i in reversed(stages[stage]):
                 self._recompute((i, micro_batch))
                 self._backward((i, micro_batch), phases)
-            if cut.update_each:
+            if micro_batching.update_each:
                 rows = [self._update(*row) for row in self.updates]
-                carried += rows if micro_batch == cut.parts - 1 else []
+                carried += rows if micro_batch == micro_batching.parts - 1 else []
                 self.updates.clear()
         for i in reversed(before):
             self._recompute((i, 0))
@@ -121,14 +132,14 @@ class _Lowering:
         """Compute a part's output again, from what its segment reads and what it has computed again."""
         i, sub_batch = unit
         inside = [edge for edge in self.graph.producers[i] if self.segments[edge.producer] == self.segments[i]]
-        deliveries = [self._deliver(edge, sub_batch, again=True) for edge in inside]
+        input_layouts = [self._deliver(edge, sub_batch, again=True) for edge in inside]
         tasks = self._compute(unit, "forward", backward=False, again=True)
         table = self._by_device(i, tasks)
         self.tasks.wait(tasks, self.forward[unit])
-        for delivery in deliveries:
+        for delivery in input_layouts:
             device, arrived = delivery.arrived
             self.tasks.wait(table[device], arrived)
-        self.made[True][unit] = Rows.of(np.arange(len(tasks)), tasks, len(tasks))
+        self.made[True][unit] = TaskRows.of(np.arange(len(tasks)), tasks, len(tasks))
 
     def _compute(self, unit: _Unit, phase: str, *, backward: bool, again: bool = False) -> Ints:
         """One task a part."""
@@ -148,30 +159,30 @@ class _Lowering:
 
     def _forward(self, unit: _Unit) -> None:
         i, sub_batch = unit
-        deliveries = [self._deliver(edge, sub_batch) for edge in self.graph.producers[i]]
+        input_layouts = [self._deliver(edge, sub_batch) for edge in self.graph.producers[i]]
         self.forward[unit] = tasks = self._compute(unit, "forward", backward=False)
         table = self._by_device(i, tasks)
-        for delivery in deliveries:
+        for delivery in input_layouts:
             device, arrived = delivery.arrived
             self.tasks.wait(table[device], arrived)
         summed = self._normalised(unit, np.arange(len(tasks)), tasks, backward=False)
-        self.made[False][unit] = Rows.of(*summed, len(tasks))
+        self.made[False][unit] = TaskRows.of(*summed, len(tasks))
 
     def _read(self, u: int, sub_batch: int, v: int) -> tuple[_Unit, _Unit]:
         """Key of what a consumer reads, and the unit that makes it."""
-        if self.cut.of(v) == 1:
+        if self.micro_batching.of(v) == 1:
             return (u, -1), (u, 0)
-        return (u, sub_batch), (u, sub_batch if self.cut.of(u) > 1 else 0)
+        return (u, sub_batch), (u, sub_batch if self.micro_batching.of(u) > 1 else 0)
 
     def _deliver(self, edge: Edge, sub_batch: int, *, again: bool = False) -> _Delivery:
         """Send what the consumer lacks, unless another consumer of the tensor asked for the same."""
         u, v = edge.producer, edge.consumer
         model = self._model(v)
-        producer = self.cut_spaces[u] if self.cut.of(v) > 1 else self.whole[u]
+        producer = self.cut_spaces[u] if self.micro_batching.of(v) > 1 else self.whole[u]
         layout = int(model.layouts(edge, self._space(v))[0])
         key, unit = self._read(u, sub_batch, v)
-        deliveries = (self.repeated if again else self.deliveries).setdefault(key, {})
-        delivery = deliveries.get(layout)
+        input_layouts = (self.repeated if again else self.input_layouts).setdefault(key, {})
+        delivery = input_layouts.get(layout)
         if delivery is None:
             layer, source = model.graph.layers[v], model.graph.layers[u].output
             needs = layer.operation.needs(edge.slot, layer.input_shapes)
@@ -187,7 +198,7 @@ class _Lowering:
             )  # fmt: skip
             arrived = np.concatenate([made[~away], there])
             device = regions.device[np.concatenate([at[~away], remote])]
-            delivery = deliveries[layout] = _Delivery(edge, regions, (device, arrived))
+            delivery = input_layouts[layout] = _Delivery(edge, regions, (device, arrived))
         if again:
             return delivery
         delivery.sharers.append((v, sub_batch))
@@ -218,12 +229,12 @@ class _Lowering:
     def _exchange_when_whole(self, unit: _Unit) -> None:
         """Exchange the gradients of a sub-batch, or of all of them once the last is there."""
         together = [unit]
-        if self.cut.of(unit[0]) > 1 and not self.cut.update_each:
-            together = [(unit[0], s) for s in range(self.cut.parts)]
+        if self.micro_batching.of(unit[0]) > 1 and not self.micro_batching.update_each:
+            together = [(unit[0], s) for s in range(self.micro_batching.parts)]
         if all(other in self.weight_gradient for other in together):
             rows = np.array([self.weight_gradient[other] for other in together])
             part = np.tile(np.arange(rows.shape[1]), len(rows))
-            exchanged = self.exchanges.gradients(*unit, self.whole[unit[0]], (part, rows.ravel()))
+            exchanged = self.gradient_syncs.gradients(*unit, self.whole[unit[0]], (part, rows.ravel()))
             self.updates.append((unit, *exchanged))
 
     def _gradients(self, unit: _Unit) -> tuple[Ints, Ints]:
@@ -231,9 +242,13 @@ class _Lowering:
         i, sub_batch = unit
         devices = self.whole[i].devices
         parts, waits = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-        keys = [(i, sub_batch)] if self.cut.of(i) > 1 else [(i, s) for s in range(-1, self.cut.parts)]
+        keys = (
+            [(i, sub_batch)]
+            if self.micro_batching.of(i) > 1
+            else [(i, s) for s in range(-1, self.micro_batching.parts)]
+        )
         for key in keys:
-            for delivery in self.deliveries.get(key, {}).values():
+            for delivery in self.input_layouts.get(key, {}).values():
                 regions = delivery.regions
                 targets = devices[regions.part]
                 remote = np.flatnonzero(targets != regions.device)
@@ -255,7 +270,7 @@ class _Lowering:
         if not self.model.statistics_bytes(unit[0]):
             return part, after
         space, made = self.whole[unit[0]], (part, after)
-        summed = self.exchanges.statistics(*unit, space, made, backward=backward)
+        summed = self.gradient_syncs.statistics(*unit, space, made, backward=backward)
         return np.concatenate([part, summed[0]]), np.concatenate([after, summed[1]])
 
     def _update(self, unit: _Unit, part: Ints, after: Ints) -> Ints:
@@ -276,14 +291,14 @@ class _Lowering:
             graph=self.graph,
             cluster=self.model.cluster,
             spaces=tuple(self.whole),
-            cut=self.cut,
+            micro_batching=self.micro_batching,
             sub_spaces=tuple(self.cut_spaces),
             segments=self.segments,
             compressed=self.compressed,
             delivered_by=self.delivered_by,
             box_low=low,
             box_high=high,
-            collectives=self.exchanges.collectives,
+            collectives=self.gradient_syncs.collectives,
             after_start=after_start,
             after=after,
             sums=(),
@@ -293,9 +308,14 @@ class _Lowering:
 
 
 def lower(
-    model: CostModel, spaces: Sequence[ConfigSpace], *, cut: Cut = WHOLE, compressed: Compressed = PLAIN,
-    recompute: Recompute = KEEP, collectives: str = "activity",
-) -> Program:  # fmt: skip
+    model: CostModel,
+    spaces: Sequence[ConfigSpace],
+    *,
+    micro_batching: MicroBatching = WHOLE,
+    compressed: Compressed = PLAIN,
+    recompute: Recompute = KEEP,
+    collectives: str = "activity",
+) -> Program:
     """Lower a strategy into the program of one iteration.
 
     Args:
@@ -317,4 +337,4 @@ def lower(
     """
     if collectives not in ("activity", "steps"):
         raise ConfigError(f"collectives must be activity or steps, got {collectives!r}")
-    return _Lowering(model, spaces, cut, compressed, recompute, expand=collectives == "steps").run()
+    return _Lowering(model, spaces, micro_batching, compressed, recompute, expand=collectives == "steps").run()

@@ -12,7 +12,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from planner.compression.settings import Compressed
 from planner.graph.computation_graph import ComputationGraph, Edge
 from planner.parallel.configurations import ConfigSpace
-from planner.parallel.micro_batches import Cut
+from planner.parallel.micro_batches import MicroBatching
 from simulator.collectives.rounds import Round
 
 __all__ = ["KINDS", "Collective", "Program"]
@@ -47,7 +47,7 @@ class Program:
     cluster: DeviceGraph
     spaces: tuple[ConfigSpace, ...]
     """By layer, the space that holds its one configuration."""
-    cut: Cut
+    micro_batching: MicroBatching
     """Which layers take the mini-batch in sub-batches."""
     sub_spaces: tuple[ConfigSpace, ...]
     """As ``spaces``, for one sub-batch: of the layers that take them, and of those that they read."""
@@ -122,15 +122,19 @@ class Program:
         return self.kind < KINDS.index("transfer")
 
     @property
-    def is_coding(self) -> NDArray[np.bool_]:
+    def is_codec(self) -> NDArray[np.bool_]:
         """Which of these encode or decode messages, beside the order of the device's other tasks."""
         return np.isin(self.kind, [KINDS.index("compress"), KINDS.index("decompress")])
 
     @property
     def priority(self) -> Ints:
         """Higher is served first: of what layers behind a cut read and give back, the earlier sub-batches."""
-        behind = (self.kind == KINDS.index("transfer")) & (self.consumer >= self.cut.first) & (self.cut.parts > 1)
-        return np.where(behind, self.cut.parts - self.sub_batch, 0)
+        behind = (
+            (self.kind == KINDS.index("transfer"))
+            & (self.consumer >= self.micro_batching.first)
+            & (self.micro_batching.parts > 1)
+        )
+        return np.where(behind, self.micro_batching.parts - self.sub_batch, 0)
 
     @property
     def region_bytes(self) -> Floats:
@@ -145,8 +149,10 @@ class Program:
     def name(self, task: int) -> str:
         """Printed name: layer, what is done, where."""
         text = self._name(task) + (", again" if self.again[task] else "")
-        cut = self.cut.parts > 1 and self.cut.of(max(self.layer[task], self.consumer[task])) > 1
-        return f"{text}, sub-batch {self.sub_batch[task] + 1}" if cut else text
+        micro_batching = (
+            self.micro_batching.parts > 1 and self.micro_batching.of(max(self.layer[task], self.consumer[task])) > 1
+        )
+        return f"{text}, sub-batch {self.sub_batch[task] + 1}" if micro_batching else text
 
     def _name(self, task: int) -> str:
         layers, kind = self.graph.layers, KINDS[self.kind[task]]

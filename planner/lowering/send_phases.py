@@ -8,7 +8,7 @@ import numpy as np
 from hwprofiles.aliases import Floats, Ints
 from planner.lowering.program import KINDS, Program
 
-__all__ = ["MESSAGE_JOIN_BYTES", "PAIR_BYTES", "Departures", "phases", "program_order"]
+__all__ = ["MESSAGE_JOIN_BYTES", "PAIR_BYTES", "SendPhases", "phases", "program_order"]
 
 
 MESSAGE_JOIN_BYTES = 64 * 1024
@@ -61,7 +61,7 @@ def program_order(program: Program) -> tuple[Floats, Floats]:
     return start, end
 
 
-class Departures:
+class SendPhases:
     """Between which of its tasks every device sends and gets ready to receive.
 
     Args:
@@ -70,7 +70,7 @@ class Departures:
 
     def __init__(self, program: Program) -> None:
         self._program, self._phase = program, phases(program)
-        tasks = np.flatnonzero(program.is_compute & ~program.is_coding)
+        tasks = np.flatnonzero(program.is_compute & ~program.is_codec)
         self._tasks = tasks[np.argsort(program.device[tasks], kind="stable")]
         self._groups = int(program.group.max(initial=-1)) + 1
         mine = self._tasks

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hwprofiles.aliases import Floats, Ints
 from planner.lowering.program import KINDS
 
-__all__ = ["Pairs", "Rows", "Tasks"]
+__all__ = ["Pairs", "TaskRows", "Tasks"]
 
 Pairs = tuple[Ints, Ints]
 """A row (a part, a device, a region) and a task after which it has something, pair by pair."""
@@ -24,7 +24,7 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TaskRows:
     """For every part of a layer, or every device that holds one, the tasks after which it has something."""
 
     start: Ints
@@ -33,7 +33,7 @@ class Rows:
     """Whether none has more than one."""
 
     @classmethod
-    def of(cls, row: Ints, task: Ints, count: int) -> "Rows":
+    def of(cls, row: Ints, task: Ints, count: int) -> "TaskRows":
         """Pairs (row, task) by row, of which there are ``count``."""
         counts = np.bincount(row, minlength=count)
         start = np.concatenate([[0], np.cumsum(counts)])
@@ -79,7 +79,7 @@ class Tasks:
         self.after.append(after)
 
     def dependencies(self) -> tuple[Ints, Ints]:
-        """Rows of what each task waits for, each once, in order."""
+        """TaskRows of what each task waits for, each once, in order."""
         empty = np.empty(0, dtype=np.int64)
         task, after = np.concatenate([empty, *self.task]), np.concatenate([empty, *self.after])
         pairs = np.sort(task * self.size + after, kind="stable")

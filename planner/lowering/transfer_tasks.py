@@ -4,7 +4,7 @@ import numpy as np
 
 from hwprofiles.aliases import Ints
 from planner.compression.settings import Compressed
-from planner.cost.codec_time import ACTIVATIONS, coding_s, decoding_of, encoding_of
+from planner.cost.codec_time import ACTIVATIONS, codec_s, compression_of, decompression_of
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge
 from planner.lowering.task_builder import Pairs, Tasks
@@ -55,11 +55,11 @@ class Transfers:
         elements = (regions.high - regions.low).prod(axis=1)
         size = elements * float(self.model.graph.element_bytes)
         if kind is not None and len(source):
-            devices, work = encoding_of(kind, source, regions)
+            devices, work = compression_of(kind, source, regions)
             self.tasks.group += 1
             encoded = self.tasks.add(
                 "compress", edge.producer, len(devices), device=devices, made_bytes=work.made_bytes,
-                work_s=coding_s(self.model, kind, ACTIVATIONS, devices, work), **columns,
+                work_s=codec_s(self.model, kind, ACTIVATIONS, devices, work), **columns,
             )  # fmt: skip
             of = encoded[np.searchsorted(devices, source)]
             self.tasks.wait(of[ready[0]], ready[1])
@@ -73,11 +73,11 @@ class Transfers:
         self.boxes.append((sends, regions))
         if kind is None or not len(source):
             return sends
-        devices, work = decoding_of(kind, target, regions)
+        devices, work = decompression_of(kind, target, regions)
         self.tasks.group += 1
         decoded = self.tasks.add(
             "decompress", edge.producer, len(devices), device=devices, taken_bytes=work.read_bytes,
-            work_s=coding_s(self.model, kind, ACTIVATIONS, devices, work), **columns,
+            work_s=codec_s(self.model, kind, ACTIVATIONS, devices, work), **columns,
         )  # fmt: skip
         there = decoded[np.searchsorted(devices, target)]
         self.tasks.wait(there, sends)

@@ -26,10 +26,10 @@ class Moments:
 
 def unit_of(program: Program, layer: Ints, device: Ints, sub_batch: Ints) -> Ints:
     """Cells of layers on devices; sub-batches count where the layer takes them one by one."""
-    cut = program.cut
-    whole = (layer < cut.first) | (cut.parts == 1)
+    micro_batching = program.micro_batching
+    whole = (layer < micro_batching.first) | (micro_batching.parts == 1)
     place = layer * len(program.cluster.devices) + device
-    return np.asarray(place * cut.parts + np.where(whole, 0, sub_batch))
+    return np.asarray(place * micro_batching.parts + np.where(whole, 0, sub_batch))
 
 
 class UnitTimes:
@@ -42,7 +42,7 @@ class UnitTimes:
 
     def __init__(self, program: Program, start_s: Floats, end_s: Floats) -> None:
         self.program, self.start_s, self.end_s = program, start_s, end_s
-        self.cells = len(program.graph.layers) * len(program.cluster.devices) * program.cut.parts
+        self.cells = len(program.graph.layers) * len(program.cluster.devices) * program.micro_batching.parts
         self.unit = np.where(
             program.device >= 0, unit_of(program, program.layer, program.device, program.sub_batch), -1
         )

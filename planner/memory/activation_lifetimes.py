@@ -4,7 +4,7 @@ import numpy as np
 
 from hwprofiles.aliases import Floats
 from planner.graph.computation_graph import Edge
-from planner.lowering.input_layouts import Delivery
+from planner.lowering.input_layouts import InputLayout
 from planner.lowering.program import KINDS
 from planner.lowering.unit_times import UnitTimes, unit_of
 from planner.memory.buffer_account import Account
@@ -19,7 +19,7 @@ _TRANSFER = KINDS.index("transfer")
 def activations(account: Account, times: UnitTimes) -> list[Buffers]:
     """Tensors of the forward pass, the first time and when they are computed again."""
     death = [moments.end.copy() for moments in times.forward]
-    rows = [row for d in account.deliveries for row in _delivered(account, d, times, death)]
+    rows = [row for d in account.input_layouts for row in _delivered(account, d, times, death)]
     program = account.program
     sent = np.flatnonzero((program.kind == _TRANSFER) & ~program.backward)
     made = unit_of(program, program.layer[sent], program.device[sent], program.sub_batch[sent])
@@ -36,7 +36,7 @@ def activations(account: Account, times: UnitTimes) -> list[Buffers]:
     return rows
 
 
-def _delivered(account: Account, d: Delivery, times: UnitTimes, death: list[Floats]) -> list[Buffers]:
+def _delivered(account: Account, d: InputLayout, times: UnitTimes, death: list[Floats]) -> list[Buffers]:
     """A tensor in one layout: assembled, or a view.
 
     Args:
@@ -63,7 +63,7 @@ def _delivered(account: Account, d: Delivery, times: UnitTimes, death: list[Floa
     return rows
 
 
-def _last_read(account: Account, d: Delivery, reader: Edge, times: UnitTimes, again: int) -> Floats:
+def _last_read(account: Account, d: InputLayout, reader: Edge, times: UnitTimes, again: int) -> Floats:
     """When one of the readers of a tensor needs it no more."""
     v, cells = reader.consumer, d.reader(account.program, reader)
     until = times.forward[again].end[cells]

@@ -6,15 +6,15 @@ from itertools import pairwise
 import numpy as np
 
 from hwprofiles.aliases import Bools, Floats, Ints
-from planner.lowering.input_layouts import Delivery, deliveries_of
+from planner.lowering.input_layouts import InputLayout, input_layouts_of
 from planner.lowering.program import KINDS, Program
-from planner.lowering.send_phases import Departures
+from planner.lowering.send_phases import SendPhases
 from planner.lowering.unit_times import unit_of
 from planner.memory.buffers import Buffers
-from planner.memory.memory_policy import Keeping, PartMemory, part_memories
+from planner.memory.memory_policy import MemoryPolicy, PartMemory, part_memories
 from planner.memory.message_copies import are_copies
 
-__all__ = ["Account", "Rows", "parameter_bytes", "residuals"]
+__all__ = ["Account", "BufferRows", "parameter_bytes", "residuals"]
 
 _COLLECTIVE, _TRANSFER = KINDS.index("collective"), KINDS.index("transfer")
 
@@ -28,14 +28,14 @@ def parameter_bytes(program: Program, layer: int) -> float:
 
 def residuals(program: Program) -> list[tuple[int, int]]:
     """Pairs (layer, device) that keep what codes of the layer's gradients leave out: a number for every gradient."""
-    coded = np.flatnonzero(program.is_coding & (program.consumer < 0))
+    coded = np.flatnonzero(program.is_codec & (program.consumer < 0))
     pairs = sorted(set(zip(program.layer[coded].tolist(), program.device[coded].tolist(), strict=True)))
     kinds = {i: program.compressed.gradient(program.graph, i) for i, _ in pairs}
     return [(i, device) for i, device in pairs if (kind := kinds[i]) is not None and kind.feedback]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class BufferRows:
     """All deliveries, one after another, as columns of shape (R,)."""
 
     layer: Ints
@@ -49,14 +49,14 @@ class Rows:
     covers: Bools
 
     @classmethod
-    def of(cls, deliveries: list[Delivery], element_bytes: int) -> "Rows":
+    def of(cls, input_layouts: list[InputLayout], element_bytes: int) -> "BufferRows":
         """Of the deliveries of a program."""
         columns = [
             (
                 np.full(len(d.part), d.edge.producer), d.device, d.source, d.elements * float(element_bytes),
                 d.own > 0, d.covers,
             )
-            for d in deliveries
+            for d in input_layouts
         ]  # fmt: skip
         empty = np.empty(0, dtype=np.int64)
         joined = [np.concatenate(column) for column in zip(*columns, strict=True)] if columns else [empty] * 6
@@ -74,11 +74,11 @@ class Account:
         keeping: What is kept beside the tensors of the network.
     """
 
-    def __init__(self, program: Program, keeping: Keeping) -> None:
-        self.program, self.keeping, graph = program, keeping, program.graph
+    def __init__(self, program: Program, memory_policy: MemoryPolicy) -> None:
+        self.program, self.memory_policy, graph = program, memory_policy, program.graph
         layers = len(graph.layers)
         self.devices = len(program.cluster.devices)
-        self.parts: list[PartMemory] = part_memories(program, keeping)
+        self.parts: list[PartMemory] = part_memories(program, memory_policy)
         self.held_bytes = np.array([parameter_bytes(program, i) for i in range(layers)])
         """By layer, of its parameters on each device that holds some."""
         self.segments = np.array(program.segments)
@@ -91,21 +91,21 @@ class Account:
         """By layer with parameters, the devices that hold them."""
         self.cells_of = [self._cells(i) for i in range(layers)]
         """By layer, its cells, part by part."""
-        self.deliveries: list[Delivery] = deliveries_of(program)
-        self.rows = Rows.of(self.deliveries, graph.element_bytes)
-        bounds = np.concatenate([[0], np.cumsum([len(d.part) for d in self.deliveries])]).astype(int).tolist()
+        self.input_layouts: list[InputLayout] = input_layouts_of(program)
+        self.rows = BufferRows.of(self.input_layouts, graph.element_bytes)
+        bounds = np.concatenate([[0], np.cumsum([len(d.part) for d in self.input_layouts])]).astype(int).tolist()
         self.rows_of = [slice(*pair) for pair in pairwise(bounds)]
         """By delivery, its place in the rows."""
         self.waiting = np.repeat(np.arange(program.size), np.diff(program.after_start))
         """The task that waits, for each entry of ``program.after``."""
-        self.departures = Departures(program)
+        self.departures = SendPhases(program)
         moves = np.flatnonzero(program.kind == _TRANSFER)
         self.copied = np.zeros(program.size, dtype=bool)
         """By task, whether it is a transfer that sends a copy of its numbers where it sends no codes."""
         self.copied[moves] = are_copies(program, self.parts, moves)
 
     def _cells(self, i: int) -> Ints:
-        devices, subs = self.program.spaces[i].devices, np.arange(self.program.cut.of(i))
+        devices, subs = self.program.spaces[i].devices, np.arange(self.program.micro_batching.of(i))
         device, sub_batch = np.repeat(devices, len(subs)), np.tile(subs, len(devices))
         return unit_of(self.program, np.full(len(device), i), device, sub_batch)
 

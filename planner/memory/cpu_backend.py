@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.aliases import Floats, Ints
 
-__all__ = ["GradientForm", "Taps", "gradient_forms", "scratch_numbers"]
+__all__ = ["GradientForm", "KernelPositions", "gradient_forms", "scratch_numbers"]
 
 
 WEIGHTS_A_WINDOW = 4096
@@ -37,7 +37,7 @@ class GradientForm(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taps:
+class KernelPositions:
     """Parts of a convolution along its position dimensions, shapes (parts, dimensions) but for what all share."""
 
     kernel: Sequence[int]
@@ -88,7 +88,7 @@ def _apart(counts: Ints, sizes: Ints, stride: Sequence[int] | Ints) -> Ints:
     return np.where(apart.any(axis=1), counts.prod(axis=1), 0)
 
 
-def gradient_forms(taps: Taps, *, filters: Floats, samples: Floats, groups: int) -> NDArray[np.int8]:
+def gradient_forms(taps: KernelPositions, *, filters: Floats, samples: Floats, groups: int) -> NDArray[np.int8]:
     """How parts compute the gradient of their weights, as ``GradientForm``, shape (parts,).
 
     Args:
@@ -107,7 +107,7 @@ def gradient_forms(taps: Taps, *, filters: Floats, samples: Floats, groups: int)
 
 
 def scratch_numbers(
-    taps: Taps, forms: NDArray[np.int8], *, channels: int, output_channels: Floats, samples: Floats
+    taps: KernelPositions, forms: NDArray[np.int8], *, channels: int, output_channels: Floats, samples: Floats
 ) -> Floats:
     """Numbers that products take beside the gradient itself, shape (parts,); 0 where the library computes it.
 

@@ -12,10 +12,10 @@ from hwprofiles.errors import OrreryError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
-from planner.memory.memory_policy import Keeping
+from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.parallel.configurations import space_of
-from planner.parallel.micro_batches import Cut
+from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.recomputation import KEEP, SEGMENTS, Recompute, recompute_of
 from planner.parallel.strategies import NAMED, named_strategy, spaces_of
 
@@ -29,7 +29,7 @@ _Attempt = tuple[str, Callable[[], Program]]
 
 
 def nearest_change(
-    model: CostModel, program: Program, keeping: Keeping, *, recompute: Recompute = KEEP, most: int = 3
+    model: CostModel, program: Program, memory_policy: MemoryPolicy, *, recompute: Recompute = KEEP, most: int = 3
 ) -> str:
     """Up to so many changes that make a program fit, in the order in which they are easiest to have.
 
@@ -50,7 +50,7 @@ def nearest_change(
                 break
             changed = _tried(lowered)
             left -= program.size if changed is None else changed.size
-            if changed is not None and _fits(changed, keeping):
+            if changed is not None and _fits(changed, memory_policy):
                 found.append(words)
                 break
         if len(found) == most:
@@ -67,23 +67,28 @@ def _tried(lowered: Callable[[], Program]) -> Program | None:
         return None
 
 
-def _fits(program: Program, keeping: Keeping) -> bool:
+def _fits(program: Program, memory_policy: MemoryPolicy) -> bool:
     capacity = np.array([device.memory_bytes for device in program.cluster.devices])
-    return bool((peak_memory_bytes(program, keeping) <= capacity).all())
+    return bool((peak_memory_bytes(program, memory_policy) <= capacity).all())
 
 
 def _in_order(model: CostModel, program: Program, recompute: Recompute) -> Iterator[Iterator[_Attempt]]:
     """Kinds of changes of the same batch; of each kind the first that fits is enough."""
-    graph, spaces, cut, count = program.graph, program.spaces, program.cut, len(model.cluster.devices)
-    again = recompute or recompute_of(graph, SEGMENTS, cut)
+    graph, spaces, micro_batching, count = (
+        program.graph,
+        program.spaces,
+        program.micro_batching,
+        len(model.cluster.devices),
+    )
+    again = recompute or recompute_of(graph, SEGMENTS, micro_batching)
     change = partial(lower, model, compressed=program.compressed)
     if not recompute:
-        yield iter([("--recompute segments", partial(change, spaces, cut=cut, recompute=again))])
+        yield iter([("--recompute segments", partial(change, spaces, micro_batching=micro_batching, recompute=again))])
     for more, words in ((recompute, ""), (again, " with --recompute segments")):
         if more or not words:
             yield (
-                (f"{_named(pieces)}{words}", partial(change, spaces, cut=pieces, recompute=more))
-                for pieces in _cuts(graph.batch, cut)
+                (f"{_named(pieces)}{words}", partial(change, spaces, micro_batching=pieces, recompute=more))
+                for pieces in _cuts(graph.batch, micro_batching)
             )
 
     def other(name: str) -> Program:
@@ -93,23 +98,27 @@ def _in_order(model: CostModel, program: Program, recompute: Recompute) -> Itera
         yield iter([(f"strategy {name}", partial(other, name))])
 
 
-def _cuts(batch: int, cut: Cut) -> Iterator[Cut]:
+def _cuts(batch: int, micro_batching: MicroBatching) -> Iterator[MicroBatching]:
     """More sub-batches than there are; of a network without any, all layers take them."""
-    parts = cut.parts
-    while parts < min(batch, _MOST_PIECES * max(cut.parts, 1)):
+    parts = micro_batching.parts
+    while parts < min(batch, _MOST_PIECES * max(micro_batching.parts, 1)):
         parts *= 2
         if batch % parts == 0:
-            yield replace(cut, parts=parts) if cut.parts > 1 else Cut(parts=parts, first=0)
+            yield (
+                replace(micro_batching, parts=parts)
+                if micro_batching.parts > 1
+                else MicroBatching(parts=parts, first=0)
+            )
 
 
-def _named(cut: Cut) -> str:
-    return f"{cut.parts} {'micro' if len(cut.starts) > 1 else 'sub'}-batches"
+def _named(micro_batching: MicroBatching) -> str:
+    return f"{micro_batching.parts} {'micro' if len(micro_batching.starts) > 1 else 'sub'}-batches"
 
 
 def _smaller(model: CostModel, program: Program, recompute: Recompute) -> Iterator[_Attempt]:
     """Smaller batches, the larger first: by eighths of it, of its half, of its quarter, and so on."""
-    graph, cut, count = program.graph, program.cut, len(model.cluster.devices)
-    unit = cut.parts * math.lcm(*(int(space.degrees[0, 0]) for space in program.spaces))
+    graph, micro_batching, count = program.graph, program.micro_batching, len(model.cluster.devices)
+    unit = micro_batching.parts * math.lcm(*(int(space.degrees[0, 0]) for space in program.spaces))
     shares = [graph.batch * eighth // 8 >> half for half in range(_MOST_HALVINGS) for eighth in (7, 6, 5, 4)]
     by_samples = all((space.degrees[0, 1:] == 1).all() for space in program.spaces)
 
@@ -117,7 +126,7 @@ def _smaller(model: CostModel, program: Program, recompute: Recompute) -> Iterat
         other = model.for_batch(batch)
         rows = zip(program.spaces, other.graph.layers, strict=True)
         spaces = [space_of(layer, space.configuration(0), count) for space, layer in rows]
-        return lower(other, spaces, cut=cut, compressed=program.compressed, recompute=recompute)
+        return lower(other, spaces, micro_batching=micro_batching, compressed=program.compressed, recompute=recompute)
 
     for batch in sorted({share // unit * unit for share in shares}, reverse=True):
         if 0 < batch < graph.batch:

@@ -7,7 +7,7 @@ import numpy as np
 
 from hwprofiles.aliases import Bools, Floats, Ints
 from planner.graph.computation_graph import Edge
-from planner.lowering.input_layouts import Delivery
+from planner.lowering.input_layouts import InputLayout
 from planner.lowering.program import KINDS
 from planner.lowering.unit_times import UnitTimes, unit_of
 from planner.memory.buffer_account import Account
@@ -22,7 +22,7 @@ _TRANSFER = KINDS.index("transfer")
 class _Returned(NamedTuple):
     """A delivery of which readers make gradients."""
 
-    delivery: Delivery
+    delivery: InputLayout
     place: slice
     """Of its rows."""
     readers: list[Edge]
@@ -50,7 +50,7 @@ def _direct(account: Account, times: UnitTimes, back: Ints) -> Bools:
 
 def _returned(account: Account) -> list[_Returned]:
     graph, found = account.program.graph, []
-    for d, place in zip(account.deliveries, account.rows_of, strict=True):
+    for d, place in zip(account.input_layouts, account.rows_of, strict=True):
         readers = [e for e in d.readers if graph.has_phase(e.consumer, "activation_gradient")]
         if graph.has_gradient(d.edge.producer) and readers:
             found.append(_Returned(d, place, readers))
@@ -139,12 +139,12 @@ def _sent_until(account: Account, times: UnitTimes, back: Ints) -> Floats:
     """For every row of the deliveries, when the last transfer of its gradient has left."""
     program = account.program
     until = np.full(len(account.rows), -np.inf)
-    number = {(d.edge.producer, d.edge.consumer, d.edge.slot): k for k, d in enumerate(account.deliveries)}
+    number = {(d.edge.producer, d.edge.consumer, d.edge.slot): k for k, d in enumerate(account.input_layouts)}
     keys = zip(program.layer[back].tolist(), program.consumer[back].tolist(), program.slot[back].tolist(), strict=True)
     k_of = np.array([number[key] for key in keys], dtype=np.int64)
     left = leaves(account, times, back)
     for k in np.unique(k_of).tolist():
-        d, mine = account.deliveries[k], k_of == k
+        d, mine = account.input_layouts[k], k_of == k
         subs = int(d.sub_batch.max()) + 1
         table = np.full(account.devices * subs, -np.inf)
         sends = back[mine]

@@ -13,14 +13,14 @@ from planner.memory.buffer_account import Account, parameter_bytes, residuals
 from planner.memory.buffers import Buffers
 from planner.memory.gradient_lifetimes import activation_gradients
 from planner.memory.layer_lifetimes import layers
-from planner.memory.memory_policy import Keeping
+from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.message_lifetimes import codes, messages
 from planner.memory.parameter_lifetimes import kept, parameter_gradients
 
-__all__ = ["Lives", "parameter_bytes", "residuals"]
+__all__ = ["BufferLifetimes", "parameter_bytes", "residuals"]
 
 
-class Lives:
+class BufferLifetimes:
     """What gives birth to the buffers of a program, and what is the last to need them.
 
     Args:
@@ -28,8 +28,8 @@ class Lives:
         keeping: What is kept beside the tensors of the network.
     """
 
-    def __init__(self, program: Program, keeping: Keeping) -> None:
-        self._account = Account(program, keeping)
+    def __init__(self, program: Program, memory_policy: MemoryPolicy) -> None:
+        self._account = Account(program, memory_policy)
 
     def kept(self) -> Buffers:
         """What is always there."""

@@ -11,7 +11,7 @@ from hwprofiles.aliases import Bools, Floats
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph, Layer, Operation
 from planner.lowering.program import Program
-from planner.memory.cpu_backend import GradientForm, Taps, gradient_forms, scratch_numbers
+from planner.memory.cpu_backend import GradientForm, KernelPositions, gradient_forms, scratch_numbers
 from planner.operations.base import Part
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
@@ -24,7 +24,7 @@ __all__ = [
     "CHANNELS_LAST_POSITIONS",
     "MOMENTUM",
     "OPTIMIZERS",
-    "Keeping",
+    "MemoryPolicy",
     "PartMemory",
     "part_memories",
 ]
@@ -42,7 +42,7 @@ _FEW = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class MemoryPolicy:
     """What is kept beside the tensors of the network depends on the optimizer and on where a plan runs."""
 
     optimizer: str = "momentum"
@@ -61,7 +61,7 @@ class Keeping:
         return OPTIMIZERS[self.optimizer]
 
 
-MOMENTUM = Keeping()
+MOMENTUM = MemoryPolicy()
 """SGD with momentum, on GPUs."""
 
 
@@ -93,31 +93,31 @@ class PartMemory:
     """Whether the gradients of its parameters are written where they are exchanged."""
 
 
-def part_memories(program: Program, keeping: Keeping) -> list[PartMemory]:
+def part_memories(program: Program, memory_policy: MemoryPolicy) -> list[PartMemory]:
     """By layer, what its parts hold."""
-    known = _Layouts(program, keeping)
+    known = _Layouts(program, memory_policy)
     return [known.memory(i) for i in range(len(program.graph.layers))]
 
 
 class _Layouts:
     """Memory of parts, and in which layout each layer's output is."""
 
-    def __init__(self, program: Program, keeping: Keeping) -> None:
-        self.program, self.keeping = program, keeping
+    def __init__(self, program: Program, memory_policy: MemoryPolicy) -> None:
+        self.program, self.memory_policy = program, memory_policy
         self.graph = program.graph
         self.last: list[bool] = []
         """By layer seen so far, whether its output has its channels last."""
-        self.quick = keeping.host and self.graph.element_bytes == 4
+        self.quick = memory_policy.host and self.graph.element_bytes == 4
 
     @cached_property
     def _cut_graph(self) -> ComputationGraph:
-        return self.graph.with_batch(self.graph.batch // self.program.cut.parts)
+        return self.graph.with_batch(self.graph.batch // self.program.micro_batching.parts)
 
     def memory(self, i: int) -> PartMemory:
         """What the parts of a layer hold; layers must be asked for in order."""
-        program, cut = self.program, self.program.cut.of(i) > 1
-        layer = (self._cut_graph if cut else self.graph).layers[i]
-        space = (program.sub_spaces if cut else program.spaces)[i]
+        program, micro_batching = self.program, self.program.micro_batching.of(i) > 1
+        layer = (self._cut_graph if micro_batching else self.graph).layers[i]
+        space = (program.sub_spaces if micro_batching else program.spaces)[i]
         boxes = held(space)
         sizes = {dim: (boxes.high - boxes.low)[:, d].astype(float) for d, dim in enumerate(layer.output.dims)}
         part = Part(layer.input_shapes, layer.output, sizes)
@@ -134,7 +134,7 @@ class _Layouts:
             last = given_last = wants
             if self.quick:
                 work = _convolution_work(layer, operation, windows, part, wants)
-            if self.keeping.host:
+            if self.memory_policy.host:
                 placed, scratch = _products(operation, part, _taps(operation, boxes, windows, pad))
                 work["weight_gradient"] = np.where(placed, scratch * size, work["weight_gradient"])
         elif isinstance(operation, Pooling) and self.quick and self._gradient_last(i, last) != last:
@@ -156,11 +156,11 @@ class _Layouts:
         consumers = self.graph.consumers[i]
         if not consumers:
             return last
-        v, cut = consumers[0].consumer, self.program.cut.of(consumers[0].consumer) > 1
-        layer = (self._cut_graph if cut else self.graph).layers[v]
+        v, micro_batching = consumers[0].consumer, self.program.micro_batching.of(consumers[0].consumer) > 1
+        layer = (self._cut_graph if micro_batching else self.graph).layers[v]
         if not isinstance(layer.operation, Convolution):
             return last and not isinstance(layer.operation, Linear)
-        space = (self.program.sub_spaces if cut else self.program.spaces)[v]
+        space = (self.program.sub_spaces if micro_batching else self.program.spaces)[v]
         boxes = needed(space, layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0])
         return self._wants(layer, boxes.high - boxes.low)
 
@@ -169,7 +169,7 @@ class _Layouts:
         if layer.inputs[0] == "input":
             return False
         u = self.graph.index[layer.inputs[0]]
-        producer = (self.program.sub_spaces if self.program.cut.of(i) > 1 else self.program.spaces)[u]
+        producer = (self.program.sub_spaces if self.program.micro_batching.of(i) > 1 else self.program.spaces)[u]
         boxes = needed(space, layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0])
         local = _is_local(producer, space, boxes.low, boxes.high)
         return local and bool(boxes.volume.max() < held(producer).volume.max())
@@ -188,7 +188,7 @@ class _Layouts:
         if source == "input" or not self.quick:
             return False
         u = self.graph.index[source]
-        producer = (self.program.sub_spaces if self.program.cut.of(i) > 1 else self.program.spaces)[u]
+        producer = (self.program.sub_spaces if self.program.micro_batching.of(i) > 1 else self.program.spaces)[u]
         boxes = needed(space, layer.operation.needs(slot, layer.input_shapes), layer.input_shapes[slot])
         if isinstance(layer.operation, Convolution) and not _is_local(producer, space, boxes.low, boxes.high):
             return self._wants(layer, boxes.high - boxes.low)  # assembled as it is wanted
@@ -252,15 +252,17 @@ def _convolution_work(
     }
 
 
-def _taps(operation: Convolution, outputs: Boxes, windows: NDArray[np.int64], pad: NDArray[np.int64]) -> Taps:
+def _taps(
+    operation: Convolution, outputs: Boxes, windows: NDArray[np.int64], pad: NDArray[np.int64]
+) -> KernelPositions:
     """Parts of a convolution along their positions."""
-    return Taps(
+    return KernelPositions(
         kernel=operation.kernel, stride=operation.stride, dilation=operation.dilation,
         outputs=(outputs.high - outputs.low)[:, 2:], inputs=windows[:, 2:], pad=pad,
     )  # fmt: skip
 
 
-def _products(operation: Convolution, part: Part, taps: Taps) -> tuple[Bools, Floats]:
+def _products(operation: Convolution, part: Part, taps: KernelPositions) -> tuple[Bools, Floats]:
     """Which parts compute the gradient of their weights by matrix products, and numbers that these take beside it."""
     channels = part.inputs[0].size("channel")
     forms = gradient_forms(taps, filters=part.channels * channels, samples=part.samples, groups=operation.groups)

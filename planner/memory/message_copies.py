@@ -42,10 +42,10 @@ def are_copies(program: Program, parts: list[PartMemory], transfers: Ints) -> Bo
 def _extents(program: Program, u: int, v: int, slot: int, device: Ints, *, backward: bool) -> Ints:
     """Sizes of the tensors that regions are cut out of: parts of a layer, or gradients of what parts of it read."""
     i = v if backward else u
-    space = (program.sub_spaces if program.cut.of(i) > 1 else program.spaces)[i]
+    space = (program.sub_spaces if program.micro_batching.of(i) > 1 else program.spaces)[i]
     if backward:
         layer, shape = program.graph.layers[v], program.spaces[u].output
-        shape = program.sub_spaces[u].output if program.cut.of(v) > 1 else shape
+        shape = program.sub_spaces[u].output if program.micro_batching.of(v) > 1 else shape
         shapes = list(layer.input_shapes)
         shapes[slot] = shape
         boxes = needed(space, layer.operation.needs(slot, shapes), shape)

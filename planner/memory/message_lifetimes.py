@@ -31,7 +31,7 @@ def _departs(account: Account, times: UnitTimes, sends: Ints) -> Floats:
 
 def _gone(account: Account, times: UnitTimes, sends: Ints) -> Floats:
     """When what was sent is no more held for that."""
-    if not account.keeping.host:
+    if not account.memory_policy.host:
         return times.end_s[sends]
     return account.departures.forgotten_s(sends, times.end_s)
 
@@ -44,7 +44,7 @@ def messages(account: Account, times: UnitTimes) -> list[Buffers]:
     decoding = (program.kind[task] == _DECOMPRESS) & (program.kind[program.after] == _TRANSFER)
     arrives[program.after[decoding]] = task[decoding]
     decoded = arrives[moves] != moves
-    come = moves[decoded] if account.keeping.host else moves
+    come = moves[decoded] if account.memory_policy.host else moves
     return [_leaving(account, times, moves[~decoded]), _coming(account, times, come, arrives[come])]
 
 

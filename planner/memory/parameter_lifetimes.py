@@ -20,7 +20,7 @@ def kept(account: Account) -> Buffers:
     for i, devices in account.places.items():
         size = account.held_bytes[i]
         rows.append(Buffers.made("parameters", i, devices, size, 0.0, never))
-        rows.append(Buffers.made("optimizer state", i, devices, size * account.keeping.states, 0.0, never))
+        rows.append(Buffers.made("optimizer state", i, devices, size * account.memory_policy.states, 0.0, never))
         if account.exchanged[i]:
             rows.append(Buffers.made("parameter gradients", i, devices, size, 0.0, never))
         if program.graph.layers[i].operation.statistics:
@@ -28,7 +28,7 @@ def kept(account: Account) -> Buffers:
             rows.append(Buffers.made("statistics", i, devices, running, 0.0, never))
     for i, device in residuals(program):
         rows.append(Buffers.made("residuals", i, np.array([device]), account.held_bytes[i], 0.0, never))
-    if account.keeping.host:
+    if account.memory_policy.host:
         moves = np.flatnonzero(program.kind == _TRANSFER)
         size = program.size_bytes[moves]
         rows.append(Buffers.made("messages", program.layer[moves], program.peer[moves], size, 0.0, never))
@@ -50,16 +50,16 @@ def _sums_of_two(program: Program) -> Buffers:
 
 def parameter_gradients(account: Account, times: UnitTimes) -> list[Buffers]:
     """From a layer's weight gradient to its update or, where it is exchanged, to its buffer."""
-    program, cut, rows = account.program, account.program.cut, list[Buffers]()
+    program, micro_batching, rows = account.program, account.program.micro_batching, list[Buffers]()
     update = np.full(times.cells, -np.inf)
     tasks = np.flatnonzero(program.kind == _UPDATE)
     np.maximum.at(update, times.unit[tasks], times.end_s[tasks])
     for i, devices in account.places.items():
-        cells, subs, size = account.cells_of[i].reshape(len(devices), -1), cut.of(i), account.held_bytes[i]
+        cells, subs, size = account.cells_of[i].reshape(len(devices), -1), micro_batching.of(i), account.held_bytes[i]
         begin, end = times.weight.second[cells], times.weight.end[cells]
         each, placed = np.repeat(devices, subs), account.exchanged[i] & account.parts[i].placed
         size = np.where(placed, 0.0, size)
-        if cut.update_each or subs == 1:
+        if micro_batching.update_each or subs == 1:
             until = end if account.exchanged[i] else np.maximum(update[cells], end)
             rows.append(
                 Buffers.made("parameter gradients", i, each, np.repeat(size, subs), begin.ravel(), until.ravel())

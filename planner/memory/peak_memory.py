@@ -10,12 +10,12 @@ from planner.lowering.program import Program
 from planner.lowering.send_phases import program_order
 from planner.memory.buffer_account import parameter_bytes, residuals
 from planner.memory.buffers import BUFFERS, Buffers
-from planner.memory.lifetimes import Lives
-from planner.memory.memory_policy import MOMENTUM, Keeping
+from planner.memory.lifetimes import BufferLifetimes
+from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
 
 __all__ = [
     "COPIES_OF_PARAMETERS",
-    "check_memory",
+    "check_plan_memory",
     "held_over_time",
     "parameter_bytes",
     "peak_memory_bytes",
@@ -27,7 +27,9 @@ COPIES_OF_PARAMETERS = 3
 """Value, gradient and momentum of every trained number."""
 
 
-def peak_memory_bytes(program: Program, keeping: Keeping = MOMENTUM, *, without: Sequence[str] = ()) -> Floats:
+def peak_memory_bytes(
+    program: Program, memory_policy: MemoryPolicy = MOMENTUM, *, without: Sequence[str] = ()
+) -> Floats:
     """Bytes that each device must hold, at the task where that is most, tasks taken in program order.
 
     The buffers are those of the replay (``planner.memory.buffers``); what differs is when messages come and go, for a
@@ -42,7 +44,7 @@ def peak_memory_bytes(program: Program, keeping: Keeping = MOMENTUM, *, without:
     Returns:
         Shape (devices,).
     """
-    lives = Lives(program, keeping)
+    lives = BufferLifetimes(program, memory_policy)
     known = Buffers.of([lives.kept(), lives.passing(*program_order(program))])
     if without:
         known = known.take(~np.isin(known.kind, [BUFFERS.index(kind) for kind in without]))
@@ -75,7 +77,7 @@ def held_over_time(known: Buffers, devices: int) -> tuple[Floats, Ints, Floats, 
     return base, np.searchsorted(device[last], np.arange(devices + 1)), time_s[last], held
 
 
-def check_memory(program: Program, needed: Floats, *, nearest: Callable[[], str] | None = None) -> None:
+def check_plan_memory(program: Program, needed: Floats, *, nearest: Callable[[], str] | None = None) -> None:
     """Refuse a program that does not fit.
 
     Args:

@@ -29,7 +29,7 @@ def surely_needed_bytes(program: Program) -> NDArray[np.float64]:
     """
     graph, count = program.graph, len(program.cluster.devices)
     parameters, outputs = np.zeros(count), np.zeros((len(graph.layers), count))
-    at_once = np.array([1 / program.cut.of(i) for i in range(len(graph.layers))])
+    at_once = np.array([1 / program.micro_batching.of(i) for i in range(len(graph.layers))])
     for i, (layer, space) in enumerate(zip(graph.layers, program.spaces, strict=True)):
         outputs[i, space.devices] = layer.output.elements * graph.element_bytes * at_once[i] / len(space.devices)
         if graph.has_phase(i, "update"):
@@ -45,9 +45,9 @@ def surely_needed_bytes(program: Program) -> NDArray[np.float64]:
     np.add.at(gradients, (program.consumer[sent], program.device[sent]), sizes[sent])
     total = _kept(program, kept) + gradients + _pending(program, outputs)
     tensor, codes = program.consumer >= 0, program.made_bytes + program.taken_bytes
-    coded = np.flatnonzero(program.is_coding & tensor & program.backward)
+    coded = np.flatnonzero(program.is_codec & tensor & program.backward)
     np.add.at(total, (program.consumer[coded], program.device[coded]), codes[coded])
-    coded = np.flatnonzero(program.is_coding & ~tensor)
+    coded = np.flatnonzero(program.is_codec & ~tensor)
     np.add.at(parameters, program.device[coded], codes[coded])
     for i, device in residuals(program):
         parameters[device] += parameter_bytes(program, i)
@@ -62,15 +62,15 @@ def _kept(program: Program, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         program: The program.
         sizes: Shape (layers, devices): bytes kept for each layer, of one sub-batch where it takes them.
     """
-    cut, kept = program.cut, np.cumsum(sizes, axis=0)
-    if cut.parts == 1:
+    micro_batching, kept = program.micro_batching, np.cumsum(sizes, axis=0)
+    if micro_batching.parts == 1:
         return kept
-    schedule, stages = schedule_of(cut, program.spaces), cut.layers_of(len(sizes))
+    schedule, stages = schedule_of(micro_batching, program.spaces), micro_batching.layers_of(len(sizes))
     whole = np.array([sizes[rows.start : rows.stop].sum(axis=0) for rows in stages])
     for stage, rows in enumerate(stages):
         together = schedule.stages_of(schedule.groups[stage])
         others = np.array(schedule.in_flight_at_backward[stage]) @ whole[together] - whole[stage]
-        before = sizes[: cut.first].sum(axis=0) + others.max(axis=0)
+        before = sizes[: micro_batching.first].sum(axis=0) + others.max(axis=0)
         kept[rows.start : rows.stop] = before + np.cumsum(sizes[rows.start : rows.stop], axis=0)
     return kept
 

@@ -45,7 +45,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class RegisteredModel:
     """How a named model is built."""
 
     write: Callable[..., None]
@@ -55,12 +55,12 @@ class Model:
     fields: dict[str, Field]
 
 
-MODELS: dict[str, Model] = {}
+MODELS: dict[str, RegisteredModel] = {}
 """Those of the files that have been loaded; ``known_models`` loads all."""
 
 
 @cache
-def known_models() -> dict[str, Model]:
+def known_models() -> dict[str, RegisteredModel]:
     """Load every file of this folder once, and return the models that they registered, by name."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         importlib.import_module(f"{__package__}.{module.name}")
@@ -88,7 +88,7 @@ def register(
         fields: The parameters that a user may set.
     """
     shape = image if callable(image) else lambda **_: image
-    MODELS[name] = Model(write=write, image=shape, fields=fields)
+    MODELS[name] = RegisteredModel(write=write, image=shape, fields=fields)
 
 
 def model_names() -> list[str]:
@@ -143,6 +143,6 @@ def _values(name: str, fields: dict[str, Field], settings: list[str]) -> dict[st
     return {key: field.default for key, field in fields.items()} | given
 
 
-def _nearest(name: str, names: dict[str, Model] | dict[str, Field]) -> str:
+def _nearest(name: str, names: dict[str, RegisteredModel] | dict[str, Field]) -> str:
     close = difflib.get_close_matches(name.lower(), names, n=1)
     return f"; did you mean {close[0]!r}?" if close and close[0] != name else ""

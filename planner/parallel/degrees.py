@@ -20,7 +20,7 @@ from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
 from planner.parallel.configurations import Configuration
 from planner.parallel.device_groups import grouped_devices
-from planner.parallel.input_channel_split import in_order, reducing
+from planner.parallel.input_channel_split import ordered_degrees, reducing
 
 __all__ = [
     "Hybrid",
@@ -221,4 +221,4 @@ def split_layer(layer: Layer, hybrid: Hybrid, devices: Sequence[int]) -> Configu
         for channel in range(degrees.get("channel", 1) * slices)
         for place in range(places)
     ]
-    return Configuration(in_order(degrees | {IN_CHANNEL: slices} | grid), tuple(chosen))
+    return Configuration(ordered_degrees(degrees | {IN_CHANNEL: slices} | grid), tuple(chosen))

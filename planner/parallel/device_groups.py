@@ -6,7 +6,7 @@ import numpy as np
 
 from hwprofiles.aliases import Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.topology.network_routes import Network, network_of
+from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 
 __all__ = ["grouped_devices"]
 
@@ -25,7 +25,7 @@ def grouped_devices(cluster: DeviceGraph, parts: int, group_sizes: Sequence[int]
         parts: Devices needed, at most the cluster's.
         group_sizes: Sizes of nested groups, the innermost first, each a multiple of the one before.
     """
-    network = network_of(cluster)
+    network = routes_of_cluster(cluster)
     nodes = _nodes(network)
     racks: dict[int, list[Ints]] = {}
     for devices in nodes:
@@ -46,7 +46,7 @@ def _whole(devices: Ints, group_sizes: Sequence[int]) -> Ints:
     return devices[: len(devices) // size * size]
 
 
-def _nodes(network: Network) -> list[Ints]:
+def _nodes(network: ClusterRoutes) -> list[Ints]:
     """Devices of every node in order of nearness, nodes by rack; those of one size are taken to be wired alike."""
     order = np.lexsort((network.node, network.rack))
     starts = np.flatnonzero(np.diff(network.node[order], prepend=-1))
@@ -58,7 +58,7 @@ def _nodes(network: Network) -> list[Ints]:
     return [devices[places[len(devices)]] for devices in members]
 
 
-def _distances(network: Network, devices: Ints) -> Floats:
+def _distances(network: ClusterRoutes, devices: Ints) -> Floats:
     """Time of a message between every two devices, shape (n, n): its latency, and its bytes over the slowest link."""
     count = len(devices)
     source, target = np.nonzero(~np.eye(count, dtype=bool))

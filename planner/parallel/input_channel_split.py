@@ -19,7 +19,7 @@ from planner.operations.linear import Linear
 from planner.operations.partial import PartialProduct, PartialSum, Reducing
 from planner.parallel.configurations import LETTERS, ConfigSpace, Configuration, space_of
 
-__all__ = ["check_configuration", "expanded", "in_order", "reducing", "slices_of", "space_in"]
+__all__ = ["check_configuration", "expanded", "ordered_degrees", "reducing", "slices_of", "space_in"]
 
 
 def slices_of(strategy: Mapping[str, Configuration]) -> dict[str, int]:
@@ -28,7 +28,7 @@ def slices_of(strategy: Mapping[str, Configuration]) -> dict[str, int]:
     return {name: degree for name, degree in degrees.items() if degree != 1}
 
 
-def in_order(degrees: Mapping[str, int]) -> dict[str, int]:
+def ordered_degrees(degrees: Mapping[str, int]) -> dict[str, int]:
     """Degrees in the order in which parts are numbered, without an ``in_channel`` of 1."""
     ordered = {dim: degrees[dim] for dim in LETTERS if dim in degrees and (dim, degrees[dim]) != (IN_CHANNEL, 1)}
     return ordered | {dim: degree for dim, degree in degrees.items() if dim not in LETTERS}
@@ -96,7 +96,7 @@ def space_in(layer: Layer, strategy: Mapping[str, Configuration], device_count: 
 def _without_one(configuration: Configuration) -> Configuration:
     if configuration.degrees.get(IN_CHANNEL) != 1:
         return configuration
-    return Configuration(in_order(configuration.degrees), configuration.devices)
+    return Configuration(ordered_degrees(configuration.degrees), configuration.devices)
 
 
 def _sum_name(name: str) -> str:

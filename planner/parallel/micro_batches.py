@@ -18,9 +18,18 @@ from itertools import pairwise
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.parallel.configurations import ConfigSpace, space_of
-from planner.parallel.pipeline_schedule import KINDS, Schedule
+from planner.parallel.pipeline_schedule import KINDS, PipelineSchedule
 
-__all__ = ["ORDERS", "WHOLE", "Cut", "asked_cut", "cut_of", "interleaved", "schedule_of", "sub_spaces"]
+__all__ = [
+    "ORDERS",
+    "WHOLE",
+    "MicroBatching",
+    "interleaved",
+    "micro_batching_of",
+    "requested_micro_batching",
+    "schedule_of",
+    "sub_spaces",
+]
 
 ORDERS = ("each", "all")
 """``each``: a sub-batch goes forward and back before the next; ``all``: all go forward, then all go back.  These are
@@ -29,7 +38,7 @@ _ONE_STAGE = {"each": "1f1b", "all": "gpipe"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class MicroBatching:
     """How the last layers take the mini-batch.
 
     Every part of a layer before the cut holds samples of its own; sub-batch s is the s-th piece of each of them.
@@ -64,20 +73,20 @@ class Cut:
         return [range(begin, end) for begin, end in pairwise([*self.starts, count])]
 
 
-WHOLE = Cut()
+WHOLE = MicroBatching()
 """No cut."""
 
 
-def cut_of(
+def micro_batching_of(
     graph: ComputationGraph, parts: int, *, first: str = "", order: str = "each", update_each: bool = False
-) -> Cut:
+) -> MicroBatching:
     """A cut by the name of its first layer.
 
     Args:
         graph: The network.
         parts: Sub-batches, >= 1; must divide the batch.
         first: The first layer that takes them; empty: the first fully connected one.
-        order, update_each: As in ``Cut``.
+        order, update_each: As in ``MicroBatching``.
 
     Raises:
         ConfigError: A value breaks its rule, or the network has no such layer.
@@ -95,19 +104,19 @@ def cut_of(
         raise ConfigError(f"sub_batch_from must name a layer: {graph.name} has no fully connected ones")
     index = graph.index[first] if first else linear
     assert index is not None
-    return Cut(parts=parts, first=index, order=order, update_each=update_each)
+    return MicroBatching(parts=parts, first=index, order=order, update_each=update_each)
 
 
-def asked_cut(
+def requested_micro_batching(
     graph: ComputationGraph, parts: int, *, first: str = "", order: str = "each", update_each: bool = False
-) -> Cut:
-    """What is asked of sub-batches, as words: a cut as of ``cut_of``, or none where there is one sub-batch.
+) -> MicroBatching:
+    """What is asked of sub-batches, as words: a cut as of ``micro_batching_of``, or none where there is one sub-batch.
 
     Raises:
-        ConfigError: As ``cut_of``, or there is one sub-batch and something else is asked of it.
+        ConfigError: As ``micro_batching_of``, or there is one sub-batch and something else is asked of it.
     """
     if parts != 1:
-        return cut_of(graph, parts, first=first, order=order, update_each=update_each)
+        return micro_batching_of(graph, parts, first=first, order=order, update_each=update_each)
     asked = {"sub_batch_from": first, "sub_batch_order": order if order != "each" else "", "update_each": update_each}
     for name, value in asked.items():
         if value:
@@ -115,7 +124,7 @@ def asked_cut(
     return WHOLE
 
 
-def schedule_of(cut: Cut, spaces: Sequence[ConfigSpace]) -> Schedule:
+def schedule_of(micro_batching: MicroBatching, spaces: Sequence[ConfigSpace]) -> PipelineSchedule:
     """The schedule of a cut; stages that share devices are a group.
 
     Args:
@@ -126,15 +135,15 @@ def schedule_of(cut: Cut, spaces: Sequence[ConfigSpace]) -> Schedule:
         ConfigError: The stages do not begin where the cut does or are empty, the order is unknown or not one for
             several stages, or the schedule's own rule is broken.
     """
-    starts, stages = cut.starts, cut.layers_of(len(spaces))
-    if starts[0] != cut.first or not all(stages):
+    starts, stages = micro_batching.starts, micro_batching.layers_of(len(spaces))
+    if starts[0] != micro_batching.first or not all(stages):
         raise ConfigError(
-            f"stages must begin at layer {cut.first}, each before the next and all before layer {len(spaces)}, "
-            f"got {list(starts)}"
+            f"stages must begin at layer {micro_batching.first}, each before the next and "
+            f"all before layer {len(spaces)}, got {list(starts)}"
         )
-    kind = cut.order
+    kind = micro_batching.order
     if len(starts) == 1:
-        return Schedule(kind=_ONE_STAGE.get(kind, kind), micro_batches=cut.parts)
+        return PipelineSchedule(kind=_ONE_STAGE.get(kind, kind), micro_batches=micro_batching.parts)
     if kind in ORDERS:
         raise ConfigError(f"schedule of {len(starts)} stages must be one of {', '.join(KINDS)}, got {kind!r}")
     groups, held = list[int](), list[set[int]]()
@@ -147,11 +156,11 @@ def schedule_of(cut: Cut, spaces: Sequence[ConfigSpace]) -> Schedule:
         if not shared:
             held.append(set())
         held[groups[-1]] |= devices
-    return Schedule(kind=kind, micro_batches=cut.parts, groups=tuple(groups))
+    return PipelineSchedule(kind=kind, micro_batches=micro_batching.parts, groups=tuple(groups))
 
 
 def sub_spaces(
-    graph: ComputationGraph, spaces: Sequence[ConfigSpace], cut: Cut, device_count: int
+    graph: ComputationGraph, spaces: Sequence[ConfigSpace], micro_batching: MicroBatching, device_count: int
 ) -> list[ConfigSpace]:
     """The spaces of all layers for one sub-batch: what a cut layer holds, and pieces of what others hold.
 
@@ -165,13 +174,13 @@ def sub_spaces(
         ConfigError: A layer's parts of a sub-batch would not be equal, or layers before the cut would not give the
             same samples to a sub-batch.
     """
-    if cut.parts == 1:
+    if micro_batching.parts == 1:
         return list(spaces)
-    interleaved(graph, spaces, cut)
-    touched = {edge.producer for edge in graph.edges if edge.consumer >= cut.first}
+    interleaved(graph, spaces, micro_batching)
+    touched = {edge.producer for edge in graph.edges if edge.consumer >= micro_batching.first}
     found = []
     for i, (layer, whole) in enumerate(zip(graph.layers, spaces, strict=True)):
-        if i < cut.first and i not in touched:
+        if i < micro_batching.first and i not in touched:
             found.append(whole)
             continue
         try:
@@ -181,7 +190,7 @@ def sub_spaces(
     return found
 
 
-def interleaved(graph: ComputationGraph, spaces: Sequence[ConfigSpace], cut: Cut) -> int:
+def interleaved(graph: ComputationGraph, spaces: Sequence[ConfigSpace], micro_batching: MicroBatching) -> int:
     """Pieces of the mini-batch of each of which a sub-batch takes its share.
 
     Sub-batch s of k holds, for each of P pieces of the mini-batch, the s-th of its k shares, one after another: what
@@ -196,7 +205,11 @@ def interleaved(graph: ComputationGraph, spaces: Sequence[ConfigSpace], cut: Cut
     Raises:
         ConfigError: The layers read across the cut differ in that degree.
     """
-    read = sorted({e.producer for e in graph.edges if e.producer < cut.first <= e.consumer}) if cut.parts > 1 else []
+    read = (
+        sorted({e.producer for e in graph.edges if e.producer < micro_batching.first <= e.consumer})
+        if micro_batching.parts > 1
+        else []
+    )
     degrees = {graph.layers[i].name: int(spaces[i].degrees[0, 0]) for i in read}
     if len(set(degrees.values())) > 1:
         raise ConfigError(f"layers read across the cut must have one degree in samples, got {degrees}")

@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["BACKWARD", "FORWARD", "KINDS", "Event", "Schedule"]
+__all__ = ["BACKWARD", "FORWARD", "KINDS", "PipelineSchedule", "ScheduleEvent"]
 
 FORWARD = ("forward",)
 BACKWARD = ("activation_gradient", "weight_gradient")
 
 
-class Event(NamedTuple):
+class ScheduleEvent(NamedTuple):
     """A stage's work on a micro-batch, in one go."""
 
     phases: tuple[str, ...]
@@ -34,7 +34,7 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class PipelineSchedule:
     """Stages on groups of devices, and in which order they take the micro-batches.
 
     Raises:
@@ -72,17 +72,17 @@ class Schedule:
         return max(self.groups) + 1
 
     @cached_property
-    def streams(self) -> tuple[tuple[Event, ...], ...]:
+    def streams(self) -> tuple[tuple[ScheduleEvent, ...], ...]:
         """By group, its work in the published order."""
         return tuple(tuple(KINDS[self.kind](self, group)) for group in range(self.group_count))
 
     @cached_property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[ScheduleEvent, ...]:
         """All work, each event after those it needs and after its group's earlier ones.
 
         As if every event took one tick: what starts earlier comes first.
         """
-        heads, found, last = [0] * self.group_count, list[Event](), len(self.groups) - 1
+        heads, found, last = [0] * self.group_count, list[ScheduleEvent](), len(self.groups) - 1
         done: set[tuple[str, int, int]] = set()
         while len(found) < sum(map(len, self.streams)):
             ready = [
@@ -125,7 +125,7 @@ class Schedule:
         return [stage for stage, other in enumerate(self.groups) if other == group]
 
 
-def _needs(event: Event, last: int) -> list[tuple[str, int, int]]:
+def _needs(event: ScheduleEvent, last: int) -> list[tuple[str, int, int]]:
     """Phases, with their stage and micro-batch, that come before an event; those of its group's order aside."""
     phases, stage, batch = event
     if phases == FORWARD:
@@ -135,31 +135,33 @@ def _needs(event: Event, last: int) -> list[tuple[str, int, int]]:
     return [("forward", stage, batch), *([("activation_gradient", stage + 1, batch)] if stage < last else [])]
 
 
-def _gpipe(schedule: Schedule, stage: int) -> list[Event]:
+def _gpipe(schedule: PipelineSchedule, stage: int) -> list[ScheduleEvent]:
     """All go forward; then all go back, the last one first."""
     batches = range(schedule.micro_batches)
-    return [Event(FORWARD, stage, m) for m in batches] + [Event(BACKWARD, stage, m) for m in reversed(batches)]
+    return [ScheduleEvent(FORWARD, stage, m) for m in batches] + [
+        ScheduleEvent(BACKWARD, stage, m) for m in reversed(batches)
+    ]
 
 
-def _one_forward_one_backward(schedule: Schedule, stage: int) -> list[Event]:
+def _one_forward_one_backward(schedule: PipelineSchedule, stage: int) -> list[ScheduleEvent]:
     """As many go forward as there are stages behind; then one forward, one back."""
     batches = range(schedule.micro_batches)
-    forward, backward = ([Event(phases, stage, m) for m in batches] for phases in (FORWARD, BACKWARD))
+    forward, backward = ([ScheduleEvent(phases, stage, m) for m in batches] for phases in (FORWARD, BACKWARD))
     return _alternating(forward, backward, len(schedule.groups) - 1 - stage)
 
 
-def _interleaved(schedule: Schedule, group: int) -> list[Event]:
+def _interleaved(schedule: PipelineSchedule, group: int) -> list[ScheduleEvent]:
     """As 1F1B, with micro-batches in bundles of as many as there are groups, through one stage after another."""
     groups = schedule.group_count
     shares = len(schedule.groups) // groups
     work = [divmod(k, groups * shares) for k in range(schedule.micro_batches * shares)]
     units = [(place // groups, bundle * groups + place % groups) for bundle, place in work]
-    forward = [Event(FORWARD, share * groups + group, m) for share, m in units]
-    backward = [Event(BACKWARD, (shares - 1 - share) * groups + group, m) for share, m in units]
+    forward = [ScheduleEvent(FORWARD, share * groups + group, m) for share, m in units]
+    backward = [ScheduleEvent(BACKWARD, (shares - 1 - share) * groups + group, m) for share, m in units]
     return _alternating(forward, backward, 2 * (groups - 1 - group) + (shares - 1) * groups)
 
 
-def _zero_bubble(schedule: Schedule, stage: int) -> list[Event]:
+def _zero_bubble(schedule: PipelineSchedule, stage: int) -> list[ScheduleEvent]:
     """ZB-H1: as 1F1B, with the gradients of parameters apart, put off by as many micro-batches as stages come before.
 
     So no stage waits for another's gradients of parameters, and they fill its own end; no stage keeps more
@@ -167,10 +169,11 @@ def _zero_bubble(schedule: Schedule, stage: int) -> list[Event]:
     """
     batches = range(schedule.micro_batches)
     forward, back, weights = (
-        [Event((phase,), stage, m) for m in batches] for phase in ("forward", "activation_gradient", "weight_gradient")
+        [ScheduleEvent((phase,), stage, m) for m in batches]
+        for phase in ("forward", "activation_gradient", "weight_gradient")
     )
     order = _alternating(forward, back, len(schedule.groups) - 1 - stage)
-    found: list[Event] = []
+    found: list[ScheduleEvent] = []
     for event in order:
         found.append(event)
         if event.phases != FORWARD and event.micro_batch >= stage:
@@ -178,14 +181,14 @@ def _zero_bubble(schedule: Schedule, stage: int) -> list[Event]:
     return found + weights[max(schedule.micro_batches - stage, 0) :]
 
 
-def _alternating(forward: list[Event], backward: list[Event], warm_up: int) -> list[Event]:
+def _alternating(forward: list[ScheduleEvent], backward: list[ScheduleEvent], warm_up: int) -> list[ScheduleEvent]:
     """Some forward, then one forward and one back in turn, then the rest back."""
     warm_up = min(warm_up, len(forward))
     pairs = zip(forward[warm_up:], backward, strict=False)
     return [*forward[:warm_up], *(event for pair in pairs for event in pair), *backward[len(forward) - warm_up :]]
 
 
-KINDS: Mapping[str, Callable[[Schedule, int], list[Event]]] = {
+KINDS: Mapping[str, Callable[[PipelineSchedule, int], list[ScheduleEvent]]] = {
     "gpipe": _gpipe,
     "1f1b": _one_forward_one_backward,
     "interleaved": _interleaved,

@@ -19,7 +19,7 @@ import numpy as np
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.operations.base import Part
-from planner.parallel.micro_batches import Cut
+from planner.parallel.micro_batches import MicroBatching
 
 __all__ = ["KEEP", "SEGMENTS", "Recompute", "frontiers", "recompute_of", "segments_of"]
 
@@ -41,7 +41,7 @@ KEEP = Recompute()
 """Everything is kept."""
 
 
-def recompute_of(graph: ComputationGraph, spec: str, cut: Cut) -> Recompute:
+def recompute_of(graph: ComputationGraph, spec: str, micro_batching: MicroBatching) -> Recompute:
     """What ``--recompute`` says.
 
     Args:
@@ -56,13 +56,13 @@ def recompute_of(graph: ComputationGraph, spec: str, cut: Cut) -> Recompute:
     if spec in ("", "none"):
         return KEEP
     if spec == SEGMENTS:
-        return _default(graph, cut)
+        return _default(graph, micro_batching)
     chosen = Recompute(tuple(name.strip() for name in spec.split(",")))
-    segments_of(graph, chosen, cut)
+    segments_of(graph, chosen, micro_batching)
     return chosen
 
 
-def segments_of(graph: ComputationGraph, recompute: Recompute, cut: Cut) -> tuple[int, ...]:
+def segments_of(graph: ComputationGraph, recompute: Recompute, micro_batching: MicroBatching) -> tuple[int, ...]:
     """By layer, the segment that computes it again; -1 for layers that keep what they need.
 
     Raises:
@@ -74,7 +74,7 @@ def segments_of(graph: ComputationGraph, recompute: Recompute, cut: Cut) -> tupl
     ends = [graph.index[name] for name in recompute.ends]
     if any(b <= a for a, b in pairwise(ends)):
         raise ConfigError(f"recompute must name layers in order, each once, got {','.join(recompute.ends)}")
-    found, segment, begins = list[int](), 0, {*cut.starts} if cut.parts > 1 else set[int]()
+    found, segment, begins = list[int](), 0, {*micro_batching.starts} if micro_batching.parts > 1 else set[int]()
     for i in range(len(graph.layers)):
         if i in begins:
             segment += 1
@@ -94,7 +94,7 @@ def frontiers(graph: ComputationGraph) -> list[int]:
     return found
 
 
-def _default(graph: ComputationGraph, cut: Cut) -> Recompute:
+def _default(graph: ComputationGraph, micro_batching: MicroBatching) -> Recompute:
     """About sqrt(n) segments of equal bytes, the last of which keeps what it has."""
     kept = [_kept_bytes(graph, i) for i in range(len(graph.layers))]
     count = max(round(math.sqrt(len(kept))), 2)

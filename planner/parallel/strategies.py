@@ -14,7 +14,7 @@ from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import IN_CHANNEL
 from planner.parallel.configurations import ConfigSpace, Configuration, placed
 from planner.parallel.degrees import grid_of, hybrid_of, hybrid_strategy, is_hybrid, largest_divisor
-from planner.parallel.input_channel_split import check_configuration, in_order, reducing, space_in
+from planner.parallel.input_channel_split import check_configuration, ordered_degrees, reducing, space_in
 
 __all__ = [
     "ALIASES",
@@ -120,7 +120,7 @@ def _input_channels(layer: Layer, device_count: int) -> Configuration:
         return _split(layer, "channel", device_count)
     shared = math.gcd(layer.input_shapes[0].size("channel"), layer.output.size("channel"))
     degrees = dict.fromkeys(layer.parallel_dims, 1) | {IN_CHANNEL: largest_divisor(shared, device_count)}
-    return _packed(in_order(degrees), device_count)
+    return _packed(ordered_degrees(degrees), device_count)
 
 
 REDUCING: dict[str, Callable[[ComputationGraph, int], Strategy]] = {"channel": _channel}
@@ -248,7 +248,7 @@ def _row(path: Path, layer: Layer, rows: Mapping[str, object], device_count: int
     devices = row.get("devices", list(range(min(math.prod(degrees.values()), device_count + 1))))
     if not isinstance(devices, list) or any(type(device) is not int for device in devices):
         raise ConfigError(f"{where}.devices must be a list of integers, got {devices!r}")
-    configuration = Configuration(in_order(degrees), tuple(devices))
+    configuration = Configuration(ordered_degrees(degrees), tuple(devices))
     check_configuration(layer, configuration, device_count)
     return configuration
 

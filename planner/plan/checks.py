@@ -5,17 +5,17 @@ from typing import NoReturn
 
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import Compressed
-from planner.memory.memory_policy import Keeping
-from planner.parallel.micro_batches import Cut
+from planner.memory.memory_policy import MemoryPolicy
+from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import SEARCHED
-from planner.search.gradient_order import check_exchange_order
+from planner.search.gradient_order import check_gradient_sync_order
 from planner.search.pipeline_strategy import Pipeline, has_stages
 
-__all__ = ["Asked"]
+__all__ = ["PlanChecks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PlanChecks:
     """What is asked of a plan on its model and cluster.  Fields as the arguments of ``planner.plan.plan.make_plan``.
 
     Raises:
@@ -25,13 +25,13 @@ class Asked:
     """
 
     strategy: str
-    exchange_order: str
-    cut: Cut
+    gradient_sync_order: str
+    micro_batching: MicroBatching
     pipeline: Pipeline | None
     compressed: Compressed
     where_it_pays: bool
     recompute: str
-    keeping: Keeping
+    memory_policy: MemoryPolicy
     refine: int
 
     def __post_init__(self) -> None:
@@ -41,9 +41,9 @@ class Asked:
                 "refine must be >= 0, and 0 for strategies other than layerwise and hybrid, "
                 f"got {self.refine} for {name}"
             )
-        if (searched or has_stages(name)) and self.cut.parts > 1:
+        if (searched or has_stages(name)) and self.micro_batching.parts > 1:
             why = "whose search does not know them" if searched else "which has micro-batches"
-            raise ConfigError(f"sub_batches must be 1 for {name}, {why}, got {self.cut.parts}")
+            raise ConfigError(f"sub_batches must be 1 for {name}, {why}, got {self.micro_batching.parts}")
         if self.pipeline and not has_stages(name):
             raise ConfigError(f"stages, micro_batches, schedule and stage_at are for the strategy pipeline, not {name}")
         if searched and self.compressed:
@@ -52,9 +52,9 @@ class Asked:
             self._refuse("recompute", "none", self.recompute)
         if self.where_it_pays and not self.compressed:
             raise ConfigError("compress_where must be all where nothing is compressed, got 'pays'")
-        check_exchange_order(self.exchange_order)
-        if searched and self.exchange_order != "end":
-            self._refuse("exchange_order", "end", self.exchange_order)
+        check_gradient_sync_order(self.gradient_sync_order)
+        if searched and self.gradient_sync_order != "end":
+            self._refuse("gradient_sync_order", "end", self.gradient_sync_order)
 
     def _refuse(self, field: str, only: str, given: str) -> NoReturn:
         raise ConfigError(f"{field} must be {only} for {self.strategy}, whose search does not know it, got {given!r}")

@@ -16,12 +16,12 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.parallel.configurations import ConfigSpace, Configuration
-from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.micro_batches import WHOLE, MicroBatching
 from planner.parallel.strategies import Strategy
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
 from planner.plan.plan import layerwise, lowered, refined
 from planner.search.hybrid_search import HYBRID, search_hybrids
-from planner.search.pipeline_strategy import strategy_and_cut
+from planner.search.pipeline_strategy import strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s, additive_terms
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.memory_curve import replay_that_fits
@@ -39,7 +39,7 @@ def compare(
     cluster: DeviceGraph,
     strategies: Sequence[str],
     *,
-    exchange: str = "ring",
+    gradient_sync: str = "ring",
     refine: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -57,22 +57,26 @@ def compare(
         ConfigError: An unknown name, or a strategy that this batch cannot have.
         InfeasiblePlanError: No strategy fits in memory.
     """
-    model = CostModel(graph, cluster, exchange)
+    model = CostModel(graph, cluster, gradient_sync)
     found, refused, notes = _strategies(model, strategies, refine, progress)
     one_device_s = _one_device_s(model)
     results: list[StrategyResult] = []
-    for done, (name, (strategy, cut)) in enumerate(found.items()):
+    for done, (name, (strategy, micro_batching)) in enumerate(found.items()):
         if progress:
             progress(f"simulating {name}", done, len(found) + 1)
         try:
-            results.append(_result(model, name, strategy, cut, one_device_s))
+            results.append(_result(model, name, strategy, micro_batching, one_device_s))
         except InfeasiblePlanError as error:
             refused[name] = str(error)
     if not results:
         raise InfeasiblePlanError("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
     if progress:
         progress("validating the additive model", len(found), len(found) + 1)
-    whole = {name: strategy for name, (strategy, cut) in found.items() if name not in refused and cut.parts == 1}
+    whole = {
+        name: strategy
+        for name, (strategy, micro_batching) in found.items()
+        if name not in refused and micro_batching.parts == 1
+    }
     tried = _tried(model, results, whole)
     return Comparison(
         model=graph.name,
@@ -92,11 +96,11 @@ def compare(
 
 def _strategies(
     model: CostModel, names: Sequence[str], refine: int, progress: Progress | None
-) -> tuple[dict[str, tuple[Strategy, Cut]], dict[str, str], tuple[str, ...]]:
+) -> tuple[dict[str, tuple[Strategy, MicroBatching]], dict[str, str], tuple[str, ...]]:
     """What the names stand for, which cannot run and why, and notes."""
     if not names:
         raise ConfigError("strategies must name at least one, got none")
-    found: dict[str, tuple[Strategy, Cut]] = {}
+    found: dict[str, tuple[Strategy, MicroBatching]] = {}
     refused: dict[str, str] = {}
     notes: tuple[str, ...] = ()
     for name in names:
@@ -105,9 +109,9 @@ def _strategies(
         try:
             if name == HYBRID:
                 best = search_hybrids(model, progress=progress)
-                found[name], notes = (best.strategy, best.cut), (*notes, *best.notes)
+                found[name], notes = (best.strategy, best.micro_batching), (*notes, *best.notes)
             else:
-                found[name] = strategy_and_cut(model, name)
+                found[name] = strategy_and_micro_batching(model, name)
         except InfeasiblePlanError as error:
             refused[name] = str(error)
     if "layerwise" in names:
@@ -127,14 +131,16 @@ def _one_device_s(model: CostModel) -> float:
     return additive_s(model, alone)
 
 
-def _result(model: CostModel, name: str, strategy: Strategy, cut: Cut, one_device_s: float) -> StrategyResult:
-    program = lowered(model, strategy, cut=cut)
-    additive = additive_s(model, strategy, cut)
+def _result(
+    model: CostModel, name: str, strategy: Strategy, micro_batching: MicroBatching, one_device_s: float
+) -> StrategyResult:
+    program = lowered(model, strategy, micro_batching=micro_batching)
+    additive = additive_s(model, strategy, micro_batching)
     full = replay_that_fits(program)
     shares, (bound_s, reason) = full.shares(), iteration_bound(program)
     return StrategyResult(
         name=name,
-        ladder_s=_ladder(model, strategy, cut, program, full),
+        ladder_s=_ladder(model, strategy, micro_batching, program, full),
         additive_s=additive,
         simulated_s=full.iteration_s,
         images_per_s=model.graph.batch / full.iteration_s,
@@ -148,16 +154,18 @@ def _result(model: CostModel, name: str, strategy: Strategy, cut: Cut, one_devic
         bound_reason=reason,
         engine_s=full.engine_s,
         tasks=program.size,
-        layers=layer_results(model, strategy, cut, program),
+        layers=layer_results(model, strategy, micro_batching, program),
         timeline=full.timeline(),
         link_use=full.link_use(),
     )
 
 
-def _ladder(model: CostModel, strategy: Strategy, cut: Cut, program: Program, full: Replay) -> dict[str, float]:
+def _ladder(
+    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, program: Program, full: Replay
+) -> dict[str, float]:
     """Iteration time under each reading; sub-batches come last, so that the step to them shows what they bring."""
-    if cut.parts == 1:
-        return _readings(additive_s(model, strategy, cut), program, full)
+    if micro_batching.parts == 1:
+        return _readings(additive_s(model, strategy, micro_batching), program, full)
     prices, spaces, _ = applied(model, strategy)
     whole = lower(prices, spaces)  # the whole batch at once, whether or not it would fit
     return {**_readings(additive_s(model, strategy), whole, replay(whole)), "pipelining": full.iteration_s}
@@ -168,10 +176,12 @@ def _readings(additive: float, program: Program, full: Replay) -> dict[str, floa
     return {"additive": additive, "overlap": overlapped.iteration_s, "contention": full.iteration_s}
 
 
-def layer_results(model: CostModel, strategy: Strategy, cut: Cut, program: Program) -> tuple[LayerResult, ...]:
+def layer_results(
+    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, program: Program
+) -> tuple[LayerResult, ...]:
     """The terms of Eq. 1 by layer, and what each moves."""
-    terms = additive_terms(model, strategy, cut)
-    model, spaces, _ = applied(model, strategy, cut)
+    terms = additive_terms(model, strategy, micro_batching)
+    model, spaces, _ = applied(model, strategy, micro_batching)
     owner = np.where(program.kind == KINDS.index("collective"), program.layer, program.consumer)
     moved = np.bincount(owner[~program.is_compute], program.size_bytes[~program.is_compute], minlength=len(spaces))
     rows = []
@@ -185,10 +195,10 @@ def layer_results(model: CostModel, strategy: Strategy, cut: Cut, program: Progr
                 degrees=dict(configuration.degrees),
                 devices=configuration.devices,
                 compute_s=float(terms.compute_s[i]),
-                exchange_s=float(terms.exchange_s[i]),
+                gradient_sync_s=float(terms.gradient_sync_s[i]),
                 transfer_s=float(terms.transfer_s[i]),
                 moved_bytes=float(moved[i]),
-                exchange=_exchange(model, i, space),
+                gradient_sync=_exchange(model, i, space),
             )
         )
     return tuple(rows)
@@ -197,7 +207,7 @@ def layer_results(model: CostModel, strategy: Strategy, cut: Cut, program: Progr
 def _exchange(model: CostModel, layer: int, space: ConfigSpace) -> str:
     """How a layer exchanges its gradients, and why; nothing where it has none to exchange."""
     graph = model.graph
-    choice = layer_choice(model.network, model.exchange, graph.layers[layer], space, graph.element_bytes)
+    choice = layer_choice(model.network, model.gradient_sync, graph.layers[layer], space, graph.element_bytes)
     if choice is None:
         return ""
     price, other = f"{1e3 * choice.price_s:.3g} ms", f"{choice.runner_up} {1e3 * choice.runner_up_s:.3g} ms"
@@ -211,9 +221,9 @@ def _tried(model: CostModel, results: Sequence[StrategyResult], strategies: dict
     names, layers = list(strategies), [layer.name for layer in model.graph.layers]
     random = np.random.default_rng(0)
     for mixture in range(_MIXTURES if len(names) > 1 else 0):
-        cuts = np.sort(random.integers(0, len(layers), size=2))
+        micro_batchings = np.sort(random.integers(0, len(layers), size=2))
         picks = [names[k] for k in random.integers(0, len(names), size=3)]
-        which = np.searchsorted(cuts, np.arange(len(layers)), side="right")
+        which = np.searchsorted(micro_batchings, np.arange(len(layers)), side="right")
         mixed = {layer: strategies[picks[k]][layer] for layer, k in zip(layers, which.tolist(), strict=True)}
         try:
             program = lowered(model, mixed)

@@ -35,11 +35,11 @@ class LayerResult:
     """Degree of parallelism in each parallelizable dimension."""
     devices: tuple[int, ...]
     compute_s: float
-    exchange_s: float
+    gradient_sync_s: float
     transfer_s: float
     """The three terms of Eq. 1; the transfer is that of the layer's inputs."""
     moved_bytes: float
-    exchange: str = ""
+    gradient_sync: str = ""
     """Scheme of the gradient exchange; with ``auto`` also what the next best would take."""
 
 

@@ -10,25 +10,25 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.cost.all_reduce import Choice
 from planner.cost.applied_strategy import applied
-from planner.cost.compressed_all_reduce import exchange_choices
+from planner.cost.compressed_all_reduce import gradient_sync_choices
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.memory.fit_advice import nearest_change
-from planner.memory.memory_policy import MOMENTUM, Keeping
-from planner.memory.peak_memory import check_memory, peak_memory_bytes
+from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.parallel.configurations import Configuration
-from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.micro_batches import WHOLE, MicroBatching
 from planner.parallel.recomputation import KEEP, Recompute, recompute_of
 from planner.parallel.strategies import NAMED, Strategy, named_strategy
-from planner.plan.checks import Asked
+from planner.plan.checks import PlanChecks
 from planner.search.compression_choice import pays
 from planner.search.gradient_order import ordered
 from planner.search.hybrid_search import HYBRID, search_hybrids
-from planner.search.layerwise import Found, find
+from planner.search.layerwise import LayerwiseResult, search_layerwise
 from planner.search.near_best import near_best
-from planner.search.pipeline_strategy import Pipeline, strategy_and_cut
+from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.search.refinement import Refined, refine
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.lower_bound import arithmetic_s
@@ -59,15 +59,15 @@ class Plan:
     batch: int
     strategy: str
     """``data``, ``layerwise``, ... or the file it came from."""
-    exchange: str
+    gradient_sync: str
     """How gradients are exchanged."""
-    exchange_order: str = "end"
+    gradient_sync_order: str = "end"
     """In which order, and when updates follow: one of ``planner.search.gradient_order.EXCHANGE_ORDERS``."""
     batch_norm: str = "local"
     """Whose statistics normalise: one of ``planner.cost.cost_model.BATCH_NORMS``."""
     element_bytes: int = 4
     """Size of a number: 4 or 8."""
-    cut: Cut = WHOLE
+    micro_batching: MicroBatching = WHOLE
     """Which layers take the mini-batch in sub-batches."""
     compressed: Compressed = PLAIN
     """Which tensors and gradients travel as codes."""
@@ -96,7 +96,7 @@ class Plan:
     """No schedule of this plan's tasks is shorter."""
     origin: str = ""
     """The strategy that the refinement reached it from, and in how many moves."""
-    exchanges: Mapping[str, Choice] = field(default_factory=dict)
+    gradient_syncs: Mapping[str, Choice] = field(default_factory=dict)
     """For the exchange ``auto``, how each layer exchanges its dearest buffer, and the cheapest other way."""
     notes: Sequence[str] = field(default=())
 
@@ -107,30 +107,41 @@ class Plan:
 
 
 def lowered(
-    model: CostModel, strategy: Strategy, *, cut: Cut = WHOLE, compressed: Compressed = PLAIN,
-    recompute: Recompute = KEEP, keeping: Keeping = MOMENTUM, collectives: str = "activity",
-    exchange_order: str = "end",
+    model: CostModel, strategy: Strategy, *, micro_batching: MicroBatching = WHOLE, compressed: Compressed = PLAIN,
+    recompute: Recompute = KEEP, memory_policy: MemoryPolicy = MOMENTUM, collectives: str = "activity",
+    gradient_sync_order: str = "end",
 ) -> Program:  # fmt: skip
     """The program of one iteration of a strategy that fits in memory; arguments as for ``lower``.
 
     Args:
         model, strategy, cut, compressed, recompute, collectives: As for ``lower``.
         keeping: What must fit beside the tensors of the network.
-        exchange_order: As for ``planner.search.gradient_order.ordered``.
+        gradient_sync_order: As for ``planner.search.gradient_order.ordered``.
 
     Raises:
         ConfigError: Parts of a sub-batch would not be equal, the exchange would have to sum codes, or it cannot go in
             that order.
         InfeasiblePlanError: It does not fit, or this machine has no memory for so many transfers.
     """
-    if exchange_order != "end" and collectives != "activity":
-        raise ConfigError(f"exchange_order must be end where messages are tasks of their own, got {exchange_order!r}")
-    model, spaces, cut = applied(model, strategy, cut)
+    if gradient_sync_order != "end" and collectives != "activity":
+        raise ConfigError(
+            f"gradient_sync_order must be end where messages are tasks of their own, got {gradient_sync_order!r}"
+        )
+    model, spaces, micro_batching = applied(model, strategy, micro_batching)
     check_messages(model, spaces)
-    program = lower(model, spaces, cut=cut, compressed=compressed, recompute=recompute, collectives=collectives)
-    needed = peak_memory_bytes(program, keeping)
-    check_memory(program, needed, nearest=lambda: nearest_change(model, program, keeping, recompute=recompute))
-    return ordered(program, exchange_order)
+    program = lower(
+        model,
+        spaces,
+        micro_batching=micro_batching,
+        compressed=compressed,
+        recompute=recompute,
+        collectives=collectives,
+    )
+    needed = peak_memory_bytes(program, memory_policy)
+    check_plan_memory(
+        program, needed, nearest=lambda: nearest_change(model, program, memory_policy, recompute=recompute)
+    )
+    return ordered(program, gradient_sync_order)
 
 
 def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity") -> Program:
@@ -147,12 +158,18 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
         )
     if unknown := [name for name in plan.configurations if name not in graph.index]:
         raise ConfigError(f"configurations must be of layers of {plan.model}, got {unknown[0]!r}")
-    model = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
-    compressed = compressed_of(graph, plan.exchange, **asdict(plan.compressed))
+    model = CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)
+    compressed = compressed_of(graph, plan.gradient_sync, **asdict(plan.compressed))
     return lowered(
-        model, plan.configurations, cut=plan.cut, compressed=compressed, recompute=plan.recompute,
-        keeping=Keeping(optimizer=plan.optimizer), collectives=collectives, exchange_order=plan.exchange_order,
-    )  # fmt: skip
+        model,
+        plan.configurations,
+        micro_batching=plan.micro_batching,
+        compressed=compressed,
+        recompute=plan.recompute,
+        memory_policy=MemoryPolicy(optimizer=plan.optimizer),
+        collectives=collectives,
+        gradient_sync_order=plan.gradient_sync_order,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +180,7 @@ class _Candidate:
     simulated_s: float
 
 
-def _candidates(model: CostModel, progress: Progress | None) -> tuple[Found, dict[str, Strategy], list[str]]:
+def _candidates(model: CostModel, progress: Progress | None) -> tuple[LayerwiseResult, dict[str, Strategy], list[str]]:
     """What the search found, the optimum and the usual strategies, and which of these cannot be had."""
     count, notes = len(model.cluster.devices), []
     candidates: dict[str, Strategy] = {}
@@ -174,13 +191,13 @@ def _candidates(model: CostModel, progress: Progress | None) -> tuple[Found, dic
             notes.append(f"{name} is no candidate: {error}")
     if progress:
         progress("searching", 0, len(candidates) + 2)
-    found = find(model, known=list(candidates.values()))
+    found = search_layerwise(model, known=list(candidates.values()))
     return found, {"layerwise": found.strategy, **candidates}, notes
 
 
 def refined(
     model: CostModel, plans: int, *, progress: Progress | None = None
-) -> tuple[Found, Refined, tuple[str, ...]]:
+) -> tuple[LayerwiseResult, Refined, tuple[str, ...]]:
     """Search the layer-wise optimum of Eq. 1, and refine it, its runners-up and the usual strategies by simulation.
 
     Args:
@@ -207,7 +224,9 @@ def refined(
     return found, best, tuple(notes)
 
 
-def layerwise(model: CostModel, *, progress: Progress | None = None) -> tuple[Found, _Candidate, tuple[str, ...]]:
+def layerwise(
+    model: CostModel, *, progress: Progress | None = None
+) -> tuple[LayerwiseResult, _Candidate, tuple[str, ...]]:
     """Search the layer-wise optimum of Eq. 1, and choose by simulation among it and the usual strategies.
 
     Returns:
@@ -251,10 +270,10 @@ def make_plan(
     cluster: DeviceGraph,
     *,
     strategy: str = "layerwise",
-    exchange: str = "ring",
-    exchange_order: str = "end",
+    gradient_sync: str = "ring",
+    gradient_sync_order: str = "end",
     batch_norm: str = "local",
-    cut: Cut = WHOLE,
+    micro_batching: MicroBatching = WHOLE,
     pipeline: Pipeline | None = None,
     compressed: Compressed = PLAIN,
     where_it_pays: bool = False,
@@ -270,7 +289,7 @@ def make_plan(
         cluster: Device graph.
         strategy: A name of ``planner.parallel.strategies.strategy_names`` or a strategy file.
         exchange: One of ``planner.cost.all_reduce.EXCHANGES``.
-        exchange_order: One of ``planner.search.gradient_order.EXCHANGE_ORDERS``; ``end`` for the searches.
+        gradient_sync_order: One of ``planner.search.gradient_order.EXCHANGE_ORDERS``; ``end`` for the searches.
         batch_norm: One of ``planner.cost.cost_model.BATCH_NORMS``.
         cut: Which layers take the mini-batch in sub-batches (``planner.parallel.micro_batches.cut_of``); none for
             ``layerwise``, and for
@@ -290,25 +309,32 @@ def make_plan(
             another strategy, or ``pipeline`` for another.
         InfeasiblePlanError: The plan does not fit in memory.
     """
-    asked = Asked(
-        strategy=strategy, exchange_order=exchange_order, cut=cut, pipeline=pipeline, compressed=compressed,
-        where_it_pays=where_it_pays, recompute=recompute, keeping=Keeping(optimizer=optimizer), refine=refine,
-    )  # fmt: skip
-    model = CostModel(graph, cluster, exchange, batch_norm)
+    asked = PlanChecks(
+        strategy=strategy,
+        gradient_sync_order=gradient_sync_order,
+        micro_batching=micro_batching,
+        pipeline=pipeline,
+        compressed=compressed,
+        where_it_pays=where_it_pays,
+        recompute=recompute,
+        memory_policy=MemoryPolicy(optimizer=optimizer),
+        refine=refine,
+    )
+    model = CostModel(graph, cluster, gradient_sync, batch_norm)
     return _priced(model, asked, _chosen(model, asked, progress))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chosen:
     strategy: Strategy
-    cut: Cut = WHOLE
+    micro_batching: MicroBatching = WHOLE
     compressed: Compressed = PLAIN
     recompute: Recompute = KEEP
     found: Mapping[str, Any]
     """The fields of ``Plan`` that say how it was found."""
 
 
-def _chosen(model: CostModel, asked: Asked, progress: Progress | None) -> _Chosen:
+def _chosen(model: CostModel, asked: PlanChecks, progress: Progress | None) -> _Chosen:
     """What a search, a rule or a file gives."""
     if asked.strategy == "layerwise":
         return _layerwise(model, asked, progress)
@@ -317,56 +343,65 @@ def _chosen(model: CostModel, asked: Asked, progress: Progress | None) -> _Chose
     return _derived(model, asked, progress)
 
 
-def _priced(model: CostModel, asked: Asked, chosen: _Chosen) -> Plan:
+def _priced(model: CostModel, asked: PlanChecks, chosen: _Chosen) -> Plan:
     return Plan(
         model=model.graph.name,
         cluster=model.cluster.spec,
         batch=model.graph.batch,
         strategy=asked.strategy,
-        exchange=model.exchange,
-        exchange_order=asked.exchange_order,
+        gradient_sync=model.gradient_sync,
+        gradient_sync_order=asked.gradient_sync_order,
         batch_norm=model.batch_norm,
         element_bytes=model.graph.element_bytes,
-        cut=chosen.cut,
+        micro_batching=chosen.micro_batching,
         compressed=chosen.compressed,
         recompute=chosen.recompute,
-        optimizer=asked.keeping.optimizer,
+        optimizer=asked.memory_policy.optimizer,
         configurations=dict(chosen.strategy),
         model_digest=model.graph.digest,
         cluster_digest=model.cluster.digest,
         costs_digest=model.digest,
-        additive_s=additive_s(model, chosen.strategy, chosen.cut, chosen.compressed, chosen.recompute),
-        exchanges=exchange_choices(model, chosen.strategy, chosen.compressed),
+        additive_s=additive_s(model, chosen.strategy, chosen.micro_batching, chosen.compressed, chosen.recompute),
+        gradient_syncs=gradient_sync_choices(model, chosen.strategy, chosen.compressed),
         **chosen.found,
     )
 
 
-def _derived(model: CostModel, asked: Asked, progress: Progress | None) -> _Chosen:
+def _derived(model: CostModel, asked: PlanChecks, progress: Progress | None) -> _Chosen:
     """A strategy by a rule or from a file, with what of it is compressed."""
-    strategy, cut = strategy_and_cut(model, asked.strategy, cut=asked.cut, pipeline=asked.pipeline)
-    again, keeping = recompute_of(model.graph, asked.recompute, cut), asked.keeping
+    strategy, micro_batching = strategy_and_micro_batching(
+        model, asked.strategy, micro_batching=asked.micro_batching, pipeline=asked.pipeline
+    )
+    again, memory_policy = recompute_of(model.graph, asked.recompute, micro_batching), asked.memory_policy
     compressed = asked.compressed
     notes: tuple[str, ...] = ()
     if asked.where_it_pays:
         compressed, notes = pays(
-            model, strategy, cut, compressed, recompute=again, keeping=keeping, progress=progress
+            model, strategy, micro_batching, compressed, recompute=again, memory_policy=memory_policy, progress=progress
         )  # fmt: skip
     program = lowered(
-        model, strategy, cut=cut, compressed=compressed, recompute=again, keeping=keeping,
-        exchange_order=asked.exchange_order,
-    )  # fmt: skip
-    found = {"simulated_s": replay_that_fits(program, keeping).iteration_s, "notes": notes}
-    return _Chosen(strategy=strategy, cut=cut, compressed=compressed, recompute=again, found=found)
+        model,
+        strategy,
+        micro_batching=micro_batching,
+        compressed=compressed,
+        recompute=again,
+        memory_policy=memory_policy,
+        gradient_sync_order=asked.gradient_sync_order,
+    )
+    found = {"simulated_s": replay_that_fits(program, memory_policy).iteration_s, "notes": notes}
+    return _Chosen(
+        strategy=strategy, micro_batching=micro_batching, compressed=compressed, recompute=again, found=found
+    )
 
 
-def _layerwise(model: CostModel, asked: Asked, progress: Progress | None) -> _Chosen:
+def _layerwise(model: CostModel, asked: PlanChecks, progress: Progress | None) -> _Chosen:
     if not asked.refine:
         searched, candidate, notes = layerwise(model, progress=progress)
         found = _searched(searched, candidate.simulated_s, notes)
-        return _Chosen(strategy=candidate.strategy, cut=asked.cut, found=found)
+        return _Chosen(strategy=candidate.strategy, micro_batching=asked.micro_batching, found=found)
     searched, best, notes = refined(model, asked.refine, progress=progress)
     found = {**_searched(searched, best.simulated_s, notes), **_refinement(best)}
-    return _Chosen(strategy=best.strategy, cut=asked.cut, found=found)
+    return _Chosen(strategy=best.strategy, micro_batching=asked.micro_batching, found=found)
 
 
 def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
@@ -374,7 +409,7 @@ def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
     searched = search_hybrids(model, stages=not plans, progress=progress)
     if not plans:
         found = {"simulated_s": searched.simulated_s, "notes": searched.notes}
-        return _Chosen(strategy=searched.strategy, cut=searched.cut, found=found)
+        return _Chosen(strategy=searched.strategy, micro_batching=searched.micro_batching, found=found)
     best = refine(model, {searched.candidate.text: searched.strategy}, plans=plans, progress=progress)
     found = {"simulated_s": best.simulated_s, "notes": searched.notes, **_refinement(best)}
     return _Chosen(strategy=best.strategy, found=found)
@@ -384,6 +419,6 @@ def _refinement(best: Refined) -> dict[str, Any]:
     return {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}
 
 
-def _searched(found: Found, simulated_s: float, notes: tuple[str, ...]) -> dict[str, Any]:
+def _searched(found: LayerwiseResult, simulated_s: float, notes: tuple[str, ...]) -> dict[str, Any]:
     fields = {name: getattr(found, name) for name in ("tables_s", "search_s", "width")}
     return {**fields, "simulated_s": simulated_s, "notes": notes}

@@ -13,14 +13,21 @@ from hwprofiles.errors import ConfigError
 from planner.compression.settings import Compressed
 from planner.cost.all_reduce import Choice
 from planner.parallel.configurations import Configuration
-from planner.parallel.micro_batches import Cut
+from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.recomputation import Recompute
 from planner.plan.plan import Plan
 
 __all__ = ["VERSION", "load_plan", "save_plan"]
 
-VERSION = 1
-_APART = ("configurations", "cut", "compressed", "recompute", "exchanges", "notes")
+VERSION = 2
+_RENAMED_SINCE_1 = {
+    "exchange": "gradient_sync",
+    "exchange_order": "gradient_sync_order",
+    "exchanges": "gradient_syncs",
+    "cut": "micro_batching",
+}
+"""Fields of version 1 by the names that they have now."""
+_APART = ("configurations", "micro_batching", "compressed", "recompute", "gradient_syncs", "notes")
 """Fields that take another form in a plan."""
 
 
@@ -40,7 +47,7 @@ class _Choice(BaseModel):
     runner_up_s: float
 
 
-class _Cut(BaseModel):
+class _MicroBatching(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     parts: int = Field(default=1, ge=1)
@@ -69,11 +76,11 @@ class _File(BaseModel):
     cluster: str
     batch: int
     strategy: str
-    exchange: str
-    exchange_order: Literal["end", "ready", "reuse"] = "end"
+    gradient_sync: str
+    gradient_sync_order: Literal["end", "ready", "reuse"] = "end"
     batch_norm: Literal["local", "reduced"] = "local"
     element_bytes: Literal[4, 8] = 4
-    cut: _Cut = _Cut()
+    micro_batching: _MicroBatching = _MicroBatching()
     compressed: _Compressed = _Compressed()
     recompute: list[str] = []
     optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
@@ -86,7 +93,7 @@ class _File(BaseModel):
     tables_s: float
     search_s: float
     width: int
-    exchanges: dict[str, _Choice] = {}
+    gradient_syncs: dict[str, _Choice] = {}
     notes: list[str]
 
 
@@ -131,6 +138,8 @@ def load_plan(path: Path) -> Plan:
     version = content.get("version") if isinstance(content, dict) else None
     if type(version) is int and not 1 <= version <= VERSION:
         raise ConfigError(f"plan file {path} has version {version}, this program reads 1 to {VERSION}")
+    if version == 1:
+        content = {_RENAMED_SINCE_1.get(name, name): value for name, value in content.items()}
     try:
         checked = _File.model_validate(content)
     except ValidationError as error:
@@ -139,17 +148,19 @@ def load_plan(path: Path) -> Plan:
     configurations = {
         layer: Configuration(row.degrees, tuple(row.devices)) for layer, row in checked.configurations.items()
     }
-    exchanges = {layer: Choice(**row.model_dump()) for layer, row in checked.exchanges.items()}
+    gradient_syncs = {layer: Choice(**row.model_dump()) for layer, row in checked.gradient_syncs.items()}
     try:
         compressed = _compressed(checked.compressed)
     except ConfigError as error:
         raise ConfigError(f"plan file {path}: {error}") from None
     return Plan(
         configurations=configurations,
-        cut=Cut(**checked.cut.model_dump(exclude={"stages"}), stages=tuple(checked.cut.stages)),
+        micro_batching=MicroBatching(
+            **checked.micro_batching.model_dump(exclude={"stages"}), stages=tuple(checked.micro_batching.stages)
+        ),
         compressed=compressed,
         recompute=Recompute(tuple(checked.recompute)),
-        exchanges=exchanges,
+        gradient_syncs=gradient_syncs,
         notes=tuple(checked.notes),
         **values,
     )

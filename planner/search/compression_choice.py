@@ -12,9 +12,9 @@ from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS, Program
-from planner.memory.memory_policy import MOMENTUM, Keeping
-from planner.memory.peak_memory import check_memory, peak_memory_bytes
-from planner.parallel.micro_batches import WHOLE, Cut
+from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
+from planner.parallel.micro_batches import WHOLE, MicroBatching
 from planner.parallel.recomputation import KEEP, Recompute
 from planner.parallel.strategies import Strategy
 from planner.simulation.memory_curve import replay_that_fits
@@ -28,9 +28,15 @@ _SAME = 1e-9
 
 
 def pays(
-    model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compressed: Compressed | None = None, *,
-    recompute: Recompute = KEEP, keeping: Keeping = MOMENTUM, progress: Progress | None = None,
-) -> tuple[Compressed, tuple[str, ...]]:  # fmt: skip
+    model: CostModel,
+    strategy: Strategy,
+    micro_batching: MicroBatching = WHOLE,
+    compressed: Compressed | None = None,
+    *,
+    recompute: Recompute = KEEP,
+    memory_policy: MemoryPolicy = MOMENTUM,
+    progress: Progress | None = None,
+) -> tuple[Compressed, tuple[str, ...]]:
     """Compress, of what may be, only what shortens the simulated iteration and fits in memory.
 
     Greedy, twice: from nothing compressed, and from everything, each tensor and each layer's gradients in turn, the
@@ -48,7 +54,7 @@ def pays(
     Returns:
         What to compress, layer by layer, and a note of what it brings; nothing where no choice fits.
     """
-    trial = _Trial(model, strategy, cut, compressed or Compressed(), recompute, keeping, progress)
+    trial = _Trial(model, strategy, micro_batching, compressed or Compressed(), recompute, memory_policy, progress)
     plain, everything = trial.seconds(frozenset()), trial.seconds(frozenset(trial.items))
     ends = [trial.walk(start) for start in (frozenset[_Item](), frozenset(trial.items))]
     best = min(ends, key=lambda chosen: (trial.seconds(chosen), len(chosen)))
@@ -68,11 +74,17 @@ class _Trial:
     """Replays a strategy with some of its messages compressed; each choice once."""
 
     def __init__(
-        self, model: CostModel, strategy: Strategy, cut: Cut, allowed: Compressed, recompute: Recompute,
-        keeping: Keeping, progress: Progress | None,
-    ) -> None:  # fmt: skip
-        self.allowed, self.recompute, self.keeping, self.progress = allowed, recompute, keeping, progress
-        self.model, self.spaces, self.cut = applied(model, strategy, cut)
+        self,
+        model: CostModel,
+        strategy: Strategy,
+        micro_batching: MicroBatching,
+        allowed: Compressed,
+        recompute: Recompute,
+        memory_policy: MemoryPolicy,
+        progress: Progress | None,
+    ) -> None:
+        self.allowed, self.recompute, self.memory_policy, self.progress = allowed, recompute, memory_policy, progress
+        self.model, self.spaces, self.micro_batching = applied(model, strategy, micro_batching)
         self.known: dict[frozenset[_Item], float] = {}
         self.items = self._items()
 
@@ -94,8 +106,8 @@ class _Trial:
 
     def _replayed_s(self, program: Program) -> float:
         try:
-            check_memory(program, peak_memory_bytes(program, self.keeping))
-            return replay_that_fits(program, self.keeping).iteration_s
+            check_plan_memory(program, peak_memory_bytes(program, self.memory_policy))
+            return replay_that_fits(program, self.memory_policy).iteration_s
         except InfeasiblePlanError:
             return math.inf
 
@@ -109,7 +121,9 @@ class _Trial:
         return replace(self.allowed, gradient_layers=gradients, activation_layers=activations)
 
     def _program(self, compressed: Compressed) -> Program:
-        return lower(self.model, self.spaces, cut=self.cut, compressed=compressed, recompute=self.recompute)
+        return lower(
+            self.model, self.spaces, micro_batching=self.micro_batching, compressed=compressed, recompute=self.recompute
+        )
 
     def _items(self) -> list[_Item]:
         """What moves and may be compressed, the most bytes first."""

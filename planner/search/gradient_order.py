@@ -21,14 +21,21 @@ from hwprofiles.errors import ConfigError
 from planner.graph.layer_paths import dependency_distances
 from planner.lowering.program import KINDS, Collective, Program
 from planner.simulation.program_replay import replay
-from planner.simulation.to_task_graph import ITERATIONS, Reading, read
+from planner.simulation.to_task_graph import ITERATIONS, ProgramGraph, build_program_graph
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import alone_s
 
-__all__ = ["EXCHANGE_ORDERS", "SLICE_BYTES", "check_exchange_order", "in_order", "ordered", "sliced"]
+__all__ = [
+    "GRADIENT_SYNC_ORDERS",
+    "SLICE_BYTES",
+    "check_gradient_sync_order",
+    "ordered",
+    "ordered_synchronisation",
+    "sliced",
+]
 
 
-EXCHANGE_ORDERS = ("end", "ready", "reuse")
+GRADIENT_SYNC_ORDERS = ("end", "ready", "reuse")
 """All updates end the iteration; or each waits for its own sum, and sums go as their gradients are made, or by their
 reuse distance, the first layers first."""
 SLICE_BYTES = (float("inf"), 2.0**22, 2.0**20)
@@ -41,14 +48,14 @@ _TRIES = 2
 _UPDATE = KINDS.index("update")
 
 
-def check_exchange_order(order: str) -> None:
+def check_gradient_sync_order(order: str) -> None:
     """Refuse an unknown order.
 
     Raises:
         ConfigError: As said.
     """
-    if order not in EXCHANGE_ORDERS:
-        raise ConfigError(f"exchange_order must be one of {', '.join(EXCHANGE_ORDERS)}, got {order!r}")
+    if order not in GRADIENT_SYNC_ORDERS:
+        raise ConfigError(f"gradient_sync_order must be one of {', '.join(GRADIENT_SYNC_ORDERS)}, got {order!r}")
 
 
 def ordered(program: Program, order: str, *, slice_bytes: Sequence[float] = SLICE_BYTES) -> Program:
@@ -56,7 +63,7 @@ def ordered(program: Program, order: str, *, slice_bytes: Sequence[float] = SLIC
 
     Args:
         program: As lowered, collectives as activities.
-        order: One of ``EXCHANGE_ORDERS``.
+        order: One of ``GRADIENT_SYNC_ORDERS``.
         slice_bytes: Least sizes of slices that are tried for ``reuse``; infinity: whole sums.
 
     Returns:
@@ -66,25 +73,25 @@ def ordered(program: Program, order: str, *, slice_bytes: Sequence[float] = SLIC
     Raises:
         ConfigError: An unknown order, sub-batches, gradients as codes, or an exchange other than rings.
     """
-    check_exchange_order(order)
+    check_gradient_sync_order(order)
     sums = _sums(program)
     if order == "end" or not sums:
         return program
-    if program.cut.parts > 1:
-        raise ConfigError(f"exchange_order must be end with sub-batches or micro-batches, got {order!r}")
+    if program.micro_batching.parts > 1:
+        raise ConfigError(f"gradient_sync_order must be end with sub-batches or micro-batches, got {order!r}")
     if program.compressed.gradients:
-        raise ConfigError(f"exchange_order must be end where gradients travel as codes, got {order!r}")
+        raise ConfigError(f"gradient_sync_order must be end where gradients travel as codes, got {order!r}")
     waits = np.repeat(np.arange(program.size), np.diff(program.after_start))
     if np.isin(waits, sums)[np.isin(program.after, sums)].any():
-        raise ConfigError(f"exchange_order must be end unless the exchange is ring, one round, got {order!r}")
-    made = in_order(sliced(program, np.inf))
+        raise ConfigError(f"gradient_sync_order must be end unless the exchange is ring, one round, got {order!r}")
+    made = ordered_synchronisation(sliced(program, np.inf))
     if order == "ready":
         return made
     found = [program, made]
     for size in slice_bytes:
-        last = in_order(sliced(program, size))
+        last = ordered_synchronisation(sliced(program, size))
         for _ in range(_TRIES):
-            last = in_order(last, _by_reuse(last))
+            last = ordered_synchronisation(last, _by_reuse(last))
             found.append(last)
     return min(found, key=lambda row: replay(row).iteration_s)
 
@@ -106,7 +113,7 @@ def sliced(program: Program, slice_bytes: float) -> Program:
 
 def _slices(program: Program, slice_bytes: float) -> Ints:
     """Into how many slices each task is cut, shape (T,): 1 but for large sums."""
-    graph, sums = read(program).graph, _sums(program)
+    graph, sums = build_program_graph(program).graph, _sums(program)
     whole_s, latency_s = alone_s(graph), graph.latency_s
     counts = np.ones(program.size, dtype=np.int64)
     for task in sums:
@@ -191,7 +198,7 @@ def _slice(collective: Collective, count: int) -> Collective:
     return replace(collective, buffer_bytes=collective.buffer_bytes / count) if count > 1 else collective
 
 
-def in_order(program: Program, sums: Sequence[int] | None = None) -> Program:
+def ordered_synchronisation(program: Program, sums: Sequence[int] | None = None) -> Program:
     """Let each sum wait for those before it that share a device with it, also of the iteration before.
 
     Args:
@@ -234,7 +241,7 @@ def _by_reuse(program: Program) -> list[int]:
     Args:
         program: With some order, whose steady iteration says when gradients are there.
     """
-    reading = read(program, iterations=ITERATIONS)
+    reading = build_program_graph(program, iterations=ITERATIONS)
     made_s = _made_s(program, reading)
     taken_s = (alone_s(reading.graph) + reading.graph.latency_s)[: program.size]
     distance = dependency_distances(program.graph)
@@ -256,7 +263,7 @@ def _by_reuse(program: Program) -> list[int]:
     return found
 
 
-def _made_s(program: Program, reading: Reading) -> Floats:
+def _made_s(program: Program, reading: ProgramGraph) -> Floats:
     """When the gradients of each sum are there, in a steady iteration; 0 for other tasks."""
     ends_s = simulate(reading.graph).end_s[reading.task_of[ITERATIONS - 2]]
     late = np.repeat(np.arange(program.size), np.diff(program.after_start))

@@ -17,11 +17,11 @@ from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel, kernel_s
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.lowering.lower_strategy import lower
-from planner.memory.peak_memory import check_memory, peak_memory_bytes
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.parallel.degrees import Hybrid, check_hybrid, split_layer
-from planner.parallel.micro_batches import Cut
+from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import Strategy
-from planner.search.pipeline_strategy import Pipeline, strategy_and_cut
+from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_curve import replay_that_fits
 
@@ -60,7 +60,7 @@ class FoundHybrid:
 
     candidate: Candidate
     strategy: Strategy
-    cut: Cut
+    micro_batching: MicroBatching
     simulated_s: float
     candidates: int
     """Hybrids that may fit in memory."""
@@ -98,9 +98,9 @@ def search_hybrids(
         raise ConfigError(f"replays must be >= 1, got {replays}")
     known = sorted(candidates_of(model, stages=stages), key=lambda row: (row.bound_s, row.text))
     made = _estimated(model, known[: _ESTIMATES * replays])
-    best: tuple[float, Candidate, Strategy, Cut] | None = None
+    best: tuple[float, Candidate, Strategy, MicroBatching] | None = None
     tried: set[str] = set()
-    for _, candidate, strategy, cut in made:
+    for _, candidate, strategy, micro_batching in made:
         if len(tried) == replays:
             break
         if best and candidate.bound_s >= best[0]:
@@ -108,15 +108,15 @@ def search_hybrids(
         if progress:
             progress(f"simulating {candidate.text}", len(tried), min(replays, len(made)))
         tried.add(candidate.text)
-        seconds = _replayed_s(model, strategy, cut)
+        seconds = _replayed_s(model, strategy, micro_batching)
         if best is None or seconds < best[0]:
-            best = seconds, candidate, strategy, cut
+            best = seconds, candidate, strategy, micro_batching
     if best is None or not math.isfinite(best[0]):
         raise InfeasiblePlanError(f"none of {len(tried)} hybrids simulated, of {len(known)}, fits in memory")
     impossible = {row.text for row in known[: _ESTIMATES * replays]} - {row[1].text for row in made}
     rest = [row.bound_s for row in known if row.text not in tried | impossible and row.bound_s < best[0]]
     return FoundHybrid(
-        candidate=best[1], strategy=best[2], cut=best[3], simulated_s=best[0], candidates=len(known),
+        candidate=best[1], strategy=best[2], micro_batching=best[3], simulated_s=best[0], candidates=len(known),
         replayed=len(tried), rest_s=min(rest, default=math.inf),
     )  # fmt: skip
 
@@ -203,27 +203,29 @@ class _Bounds:
         return self._known[key]
 
 
-def _estimated(model: CostModel, candidates: Sequence[Candidate]) -> list[tuple[float, Candidate, Strategy, Cut]]:
+def _estimated(
+    model: CostModel, candidates: Sequence[Candidate]
+) -> list[tuple[float, Candidate, Strategy, MicroBatching]]:
     """Candidates that can be made, in the order of Eq. 1 with the work of stages side by side."""
     rows = []
     for candidate in candidates:
         stages = candidate.hybrid.pipeline
         asked = Pipeline(micro_batches=candidate.micro_batches) if stages > 1 else None
         try:
-            strategy, cut = strategy_and_cut(model, candidate.hybrid.text, pipeline=asked)
-            total_s = additive_s(model, strategy, cut)
+            strategy, micro_batching = strategy_and_micro_batching(model, candidate.hybrid.text, pipeline=asked)
+            total_s = additive_s(model, strategy, micro_batching)
         except (ConfigError, InfeasiblePlanError):  # a stage does not fit, or micro-batches do not divide
             continue
         filled = (candidate.micro_batches + stages - 1) / candidate.micro_batches / stages
-        rows.append((total_s * filled, candidate, strategy, cut))
+        rows.append((total_s * filled, candidate, strategy, micro_batching))
     return sorted(rows, key=lambda row: (row[0], row[1].text))
 
 
-def _replayed_s(model: CostModel, strategy: Strategy, cut: Cut) -> float:
+def _replayed_s(model: CostModel, strategy: Strategy, micro_batching: MicroBatching) -> float:
     """Simulated iteration; infinite where it does not fit."""
     try:
-        program = lower(*applied(model, strategy, cut)[:2], cut=cut)
-        check_memory(program, peak_memory_bytes(program))
+        program = lower(*applied(model, strategy, micro_batching)[:2], micro_batching=micro_batching)
+        check_plan_memory(program, peak_memory_bytes(program))
         return replay_that_fits(program).iteration_s
     except InfeasiblePlanError:
         return math.inf

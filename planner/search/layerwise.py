@@ -19,12 +19,12 @@ from hwprofiles.aliases import Bools, Floats
 from planner.cost.cost_model import CostModel
 from planner.elimination.bounds import edge_bounds, keep_within, relax
 from planner.elimination.eliminate_nodes import eliminate
-from planner.elimination.search_problem import SearchProblem, Solution, TensorCost, evaluate, restrict
+from planner.elimination.search_problem import SearchProblem, Solution, TensorCost, restrict, strategy_cost
 from planner.graph.computation_graph import Edge
 from planner.parallel.configurations import ConfigSpace, Configuration
 from planner.parallel.strategies import Strategy
 
-__all__ = ["SAMPLES", "Found", "find", "sharpened"]
+__all__ = ["SAMPLES", "LayerwiseResult", "search_layerwise", "sharpened"]
 
 
 DIRECT_PAIRS = 60_000
@@ -34,7 +34,7 @@ SAMPLES = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class LayerwiseResult:
     """A strategy of least additive cost, and what it took to find it."""
 
     strategy: dict[str, Configuration]
@@ -53,7 +53,7 @@ class Found:
     """Pairs of configurations whose transfer was priced exactly, equal edges counted once."""
 
 
-def find(model: CostModel, *, known: Sequence[Strategy] = ()) -> Found:
+def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> LayerwiseResult:
     """Return the best of all strategies that ``model.offered()`` allows.
 
     Args:
@@ -76,7 +76,7 @@ def find(model: CostModel, *, known: Sequence[Strategy] = ()) -> Found:
         choice = tuple(int(np.flatnonzero(mask)[c]) for mask, c in zip(keep, solution.choice, strict=True))
         cost_s, searched = solution.cost_s, searched + seconds
     chosen = zip(model.graph.layers, spaces, choice, strict=True)
-    return Found(
+    return LayerwiseResult(
         strategy={layer.name: space.configuration(index) for layer, space, index in chosen},
         cost_s=cost_s,
         tables_s=time.perf_counter() - began - searched,
@@ -110,7 +110,7 @@ def _price(model: CostModel, spaces: Sequence[ConfigSpace], choice: Sequence[int
             consumers = tuple(edge.consumer for edge in edges)
             tensors.append(TensorCost(producer=i, consumers=consumers, cost_s=tuple(costs), layout=tuple(layouts)))
     nodes = [model.node_costs(i, space).total_s[[c]] for i, (space, c) in enumerate(zip(spaces, choice, strict=True))]
-    return evaluate(SearchProblem(node_cost_s=tuple(nodes), tensors=tuple(tensors)), [0] * len(nodes))
+    return strategy_cost(SearchProblem(node_cost_s=tuple(nodes), tensors=tuple(tensors)), [0] * len(nodes))
 
 
 def _choices(spaces: Sequence[ConfigSpace], model: CostModel, known: Sequence[Strategy]) -> list[tuple[int, ...]]:

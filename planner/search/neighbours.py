@@ -16,15 +16,15 @@ from planner.graph.computation_graph import Layer
 from planner.parallel.configurations import PLACEMENTS, ConfigSpace, Configuration, placed, space_of
 from planner.parallel.strategies import Strategy
 
-__all__ = ["Change", "Moves", "Spaces"]
+__all__ = ["Neighbours", "Spaces", "StrategyChange"]
 
 Spaces = tuple[ConfigSpace, ...]
 """For every layer the space that holds its one configuration."""
-Change = dict[int, ConfigSpace]
+StrategyChange = dict[int, ConfigSpace]
 """The layers that a move changes."""
 
 
-class Moves:
+class Neighbours:
     """Strategies of one model as spaces, where equal configurations of equal shapes are one object.
 
     Args:
@@ -49,7 +49,7 @@ class Moves:
         """Spaces as a strategy."""
         return {layer.name: space.configuration(0) for layer, space in zip(self.graph.layers, spaces, strict=True)}
 
-    def around(self, spaces: Spaces, others: Sequence[Spaces] = ()) -> Iterator[Change]:
+    def around(self, spaces: Spaces, others: Sequence[Spaces] = ()) -> Iterator[StrategyChange]:
         """Every change once, in an order that is always the same; ``others`` are strategies to take pieces from."""
         seen: set[frozenset[tuple[int, ConfigSpace]]] = set()
         for wanted in self._wanted(spaces, others):
@@ -59,7 +59,7 @@ class Moves:
                 seen.add(key)
                 yield change
 
-    def _wanted(self, spaces: Spaces, others: Sequence[Spaces]) -> Iterator[Change]:
+    def _wanted(self, spaces: Spaces, others: Sequence[Spaces]) -> Iterator[StrategyChange]:
         for i, space in enumerate(spaces):
             yield from ({i: near} for near in self._neighbours(i, space))
         runs = self._runs(spaces)

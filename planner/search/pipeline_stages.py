@@ -16,9 +16,9 @@ from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Edge, Layer
 from planner.memory.peak_memory import COPIES_OF_PARAMETERS
 from planner.parallel.configurations import ConfigSpace, Configuration, space_of
-from planner.parallel.pipeline_schedule import Schedule
+from planner.parallel.pipeline_schedule import PipelineSchedule
 from planner.parallel.regions import needed
-from planner.simulation.transfer_prices import edge_prices
+from planner.simulation.transfer_prices import transfer_prices
 
 __all__ = ["Layout", "balanced", "stage_bounds"]
 
@@ -42,7 +42,7 @@ def balanced(layer_s: Floats, stages: int) -> Ints:
 
 
 def stage_bounds(
-    model: CostModel, groups: Sequence[Sequence[int]], layout: Layout, schedule: Schedule
+    model: CostModel, groups: Sequence[Sequence[int]], layout: Layout, schedule: PipelineSchedule
 ) -> tuple[int, ...]:
     """Stages whose slowest takes least time in an iteration, among those that fit in memory; of equals the most even.
 
@@ -97,17 +97,17 @@ def _least_worst(table: Callable[[int], Floats], stages: int, count: int) -> tup
 
 def _least(table: Callable[[int], Floats], stages: int, count: int, join: np.ufunc) -> tuple[tuple[int, ...], float]:
     """Bounds of stages whose costs, joined by a maximum or a sum, are least, and that cost."""
-    best, cuts = np.full(count + 1, np.inf), []
+    best, micro_batchings = np.full(count + 1, np.inf), []
     best[0] = 0.0
     empty = np.tril_indices(count + 1)
     for stage in range(stages):
         cost = table(stage).copy()
         cost[empty] = np.inf
         joined = join(best[:, None], cost)
-        cuts.append(joined.argmin(axis=0))
+        micro_batchings.append(joined.argmin(axis=0))
         best = joined.min(axis=0)
     bounds = [count]
-    for before in reversed(cuts):
+    for before in reversed(micro_batchings):
         bounds.append(int(before[bounds[-1]]))
     return tuple(reversed(bounds)), float(best[count])
 
@@ -137,7 +137,9 @@ class _Need:
 class _Tables:
     """Times and needs of all stages; groups of like devices on like routes share them."""
 
-    def __init__(self, model: CostModel, groups: Sequence[Sequence[int]], layout: Layout, schedule: Schedule) -> None:
+    def __init__(
+        self, model: CostModel, groups: Sequence[Sequence[int]], layout: Layout, schedule: PipelineSchedule
+    ) -> None:
         self.model, self.groups, self.layout, self.schedule = model, groups, layout, schedule
         self.part = model.for_batch(model.graph.batch // schedule.micro_batches)
         self._times: dict[object, Floats] = {}
@@ -187,7 +189,7 @@ class _Tables:
             once_s = costs.total_s - costs.compute_s - costs.statistics_s
             layer_s[i] = float((batches * (costs.compute_s + costs.statistics_s) + once_s)[0])
         sent_s = np.zeros((len(spaces), len(spaces) + 1))  # by producer and bound behind it
-        price = edge_prices(self.part)
+        price = transfer_prices(self.part)
         for u, edges in enumerate(graph.consumers if here is not after else ()):
             for edge in edges:
                 seconds = batches * float(price(edge, spaces[u], behind[edge.consumer])[0, 0])

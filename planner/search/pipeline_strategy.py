@@ -10,12 +10,19 @@ from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.parallel.configurations import Configuration
 from planner.parallel.degrees import Hybrid, hybrid_of, is_hybrid, split_layer, stage_groups
-from planner.parallel.micro_batches import WHOLE, Cut
-from planner.parallel.pipeline_schedule import KINDS, Schedule
+from planner.parallel.micro_batches import WHOLE, MicroBatching
+from planner.parallel.pipeline_schedule import KINDS, PipelineSchedule
 from planner.parallel.strategies import PIPELINE, SUFFIXES, Strategy, named_strategy
 from planner.search.pipeline_stages import Layout, stage_bounds
 
-__all__ = ["Pipeline", "asked_pipeline", "has_stages", "micro_batch_parts", "pipeline_strategy", "strategy_and_cut"]
+__all__ = [
+    "Pipeline",
+    "has_stages",
+    "micro_batch_parts",
+    "pipeline_strategy",
+    "requested_pipeline",
+    "strategy_and_micro_batching",
+]
 
 _A_STAGE = 4
 """Micro-batches for every stage: with so many, little time is lost in the bubble (GPipe, NeurIPS 2019, Sec. 2.3)."""
@@ -41,7 +48,7 @@ def has_stages(name: str) -> bool:
     return name == PIPELINE or (is_hybrid(name) and not name.endswith(SUFFIXES) and hybrid_of(name).pipeline > 1)
 
 
-def asked_pipeline(
+def requested_pipeline(
     *, stages: int | None = None, micro_batches: int | None = None, schedule: str = "", stage_at: str = ""
 ) -> Pipeline | None:
     """What is asked of a pipeline, as words; None where nothing is.
@@ -56,9 +63,9 @@ def asked_pipeline(
     return Pipeline(**given) if given else None
 
 
-def strategy_and_cut(
-    model: CostModel, name: str, *, cut: Cut = WHOLE, pipeline: Pipeline | None = None
-) -> tuple[Strategy, Cut]:
+def strategy_and_micro_batching(
+    model: CostModel, name: str, *, micro_batching: MicroBatching = WHOLE, pipeline: Pipeline | None = None
+) -> tuple[Strategy, MicroBatching]:
     """A strategy of any name but ``layerwise``, and how it cuts the mini-batch.
 
     Args:
@@ -76,7 +83,7 @@ def strategy_and_cut(
         return pipeline_strategy(model, pipeline or Pipeline())
     if has_stages(name):
         return _hybrid(model, hybrid_of(name), pipeline or Pipeline())
-    return named_strategy(name, model.graph, len(model.cluster.devices), model.cluster), cut
+    return named_strategy(name, model.graph, len(model.cluster.devices), model.cluster), micro_batching
 
 
 def micro_batch_parts(graph: ComputationGraph, name: str, devices: int) -> tuple[ComputationGraph, Strategy]:
@@ -104,7 +111,7 @@ def micro_batch_parts(graph: ComputationGraph, name: str, devices: int) -> tuple
     return small, {layer.name: split_layer(layer, hybrid, first) for layer in small.layers}
 
 
-def _hybrid(model: CostModel, hybrid: Hybrid, asked: Pipeline) -> tuple[Strategy, Cut]:
+def _hybrid(model: CostModel, hybrid: Hybrid, asked: Pipeline) -> tuple[Strategy, MicroBatching]:
     """A pipeline whose stages are split by the other degrees."""
     graph, stages = model.graph, hybrid.pipeline
     groups = stage_groups(hybrid, graph, len(model.cluster.devices), model.cluster)
@@ -122,7 +129,7 @@ def _hybrid(model: CostModel, hybrid: Hybrid, asked: Pipeline) -> tuple[Strategy
 
 def pipeline_strategy(
     model: CostModel, asked: Pipeline, *, groups: Sequence[Sequence[int]] = (), layout: Layout | None = None
-) -> tuple[Strategy, Cut]:
+) -> tuple[Strategy, MicroBatching]:
     """Give every stage a group of devices: the first ones, in order; under ``interleaved`` all, in turn.
 
     Args:
@@ -148,15 +155,17 @@ def pipeline_strategy(
     micro_batches = asked.micro_batches or _micro_batches(graph.batch, max(group_of) + 1, asked.schedule)
     if micro_batches < 1 or graph.batch % micro_batches:
         raise ConfigError(f"micro_batches must be >= 1 and divide the batch of {graph.batch}, got {micro_batches}")
-    schedule = Schedule(kind=asked.schedule, micro_batches=micro_batches, groups=group_of)
+    schedule = PipelineSchedule(kind=asked.schedule, micro_batches=micro_batches, groups=group_of)
     if asked.stage_at:
         starts: tuple[int, ...] = (0, *(_index(graph, name) for name in asked.stage_at))
         if any(a >= b for a, b in pairwise(starts)):
             raise ConfigError(f"stage_at must name later layers one after another, got {', '.join(asked.stage_at)}")
     else:
         starts = stage_bounds(model, places, split, schedule)[:-1]
-    cut = Cut(parts=micro_batches, order=asked.schedule, stages=starts)
-    return {layer.name: split(layer, places[group_of[cut.stage_of(i)]]) for i, layer in enumerate(graph.layers)}, cut
+    micro_batching = MicroBatching(parts=micro_batches, order=asked.schedule, stages=starts)
+    return {
+        layer.name: split(layer, places[group_of[micro_batching.stage_of(i)]]) for i, layer in enumerate(graph.layers)
+    }, micro_batching
 
 
 def _stages(graph: ComputationGraph, asked: Pipeline, devices: int) -> int:

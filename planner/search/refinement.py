@@ -14,14 +14,14 @@ import numpy as np
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
-from planner.cost.link_loads import Loads
+from planner.cost.link_loads import LinkLoads
 from planner.elimination.bounds import SLACK
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
-from planner.memory.peak_memory import check_memory, peak_memory_bytes
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import Strategy
-from planner.search.neighbours import Change, Moves, Spaces
+from planner.search.neighbours import Neighbours, Spaces, StrategyChange
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.memory_curve import replay_that_fits
 
@@ -109,7 +109,7 @@ class _Refinement:
         progress: Callable[[str, int, int], None] | None,
     ) -> None:  # fmt: skip
         self.model, self.plans, self.pool, self.progress = model, plans, pool, progress
-        self.moves, self.loads = Moves(model), Loads(model)
+        self.moves, self.loads = Neighbours(model), LinkLoads(model)
         self.known: dict[Spaces, float | InfeasiblePlanError] = {}
         """What was simulated or refused."""
         self.starts: list[Spaces] = []
@@ -167,7 +167,7 @@ class _Refinement:
     def _outcome(self, spaces: Spaces) -> float | InfeasiblePlanError:
         program = lower(self.model, spaces)
         try:
-            check_memory(program, peak_memory_bytes(program))
+            check_plan_memory(program, peak_memory_bytes(program))
             return replay_that_fits(program).iteration_s
         except InfeasiblePlanError as error:
             return error
@@ -204,6 +204,6 @@ class _Refinement:
                 ranked.append((bound_s + exposed * (float(after[-1]) - bound_s), number, moved))
         return [moved for _, _, moved in sorted(ranked, key=lambda row: row[:2])]
 
-    def _touched(self, change: Change) -> list[int]:
+    def _touched(self, change: StrategyChange) -> list[int]:
         """Layers whose terms a change may alter: those that change, and those that they read."""
         return sorted({*change, *(edge.producer for i in change for edge in self.model.graph.producers[i])})

@@ -7,15 +7,15 @@ from numpy.typing import NDArray
 
 from planner.compression.settings import PLAIN, Compressed
 from planner.cost.applied_strategy import applied
-from planner.cost.compressed_all_reduce import coded_choices
+from planner.cost.compressed_all_reduce import compressed_choices
 from planner.cost.cost_model import CostModel
-from planner.elimination.search_problem import evaluate
+from planner.elimination.search_problem import strategy_cost
 from planner.lowering.lower_strategy import lower
-from planner.parallel.micro_batches import WHOLE, Cut, sub_spaces
+from planner.parallel.micro_batches import WHOLE, MicroBatching, sub_spaces
 from planner.parallel.recomputation import KEEP, Recompute
 from planner.parallel.strategies import Strategy
 from planner.simulation.program_replay import replay
-from planner.simulation.transfer_prices import edge_prices
+from planner.simulation.transfer_prices import transfer_prices
 
 __all__ = ["Terms", "additive_s", "additive_terms"]
 
@@ -25,14 +25,18 @@ class Terms(NamedTuple):
 
     compute_s: NDArray[np.float64]
     """Forward and backward work, on all sub-batches."""
-    exchange_s: NDArray[np.float64]
+    gradient_sync_s: NDArray[np.float64]
     """Exchange of gradients and statistics, and the update."""
     transfer_s: NDArray[np.float64]
     """Of the inputs; one that several consumers share is that of the first."""
 
 
 def additive_s(
-    model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compressed: Compressed = PLAIN, recompute: Recompute = KEEP
+    model: CostModel,
+    strategy: Strategy,
+    micro_batching: MicroBatching = WHOLE,
+    compressed: Compressed = PLAIN,
+    recompute: Recompute = KEEP,
 ) -> float:
     """Eq. 1 of a strategy; tensors in one layout are paid once, and what sub-batches do as often as they are.
 
@@ -47,40 +51,45 @@ def additive_s(
         ConfigError: A configuration does not fit its layer or a sub-batch, or the exchange cannot be compressed so.
     """
     if recompute:
-        used, spaces, cut = applied(model, strategy, cut)
-        program = lower(used, spaces, cut=cut, compressed=compressed, recompute=recompute)
+        used, spaces, micro_batching = applied(model, strategy, micro_batching)
+        program = lower(used, spaces, micro_batching=micro_batching, compressed=compressed, recompute=recompute)
         return replay(program, overlap=False, contention=False, iterations=1).iteration_s
-    used, spaces, _ = applied(model, strategy, cut)
-    if cut.parts == 1 and not compressed:
-        return evaluate(used.problem(spaces, edge_prices(used)), [0] * len(spaces))
-    return float(sum(term.sum() for term in additive_terms(model, strategy, cut, compressed)))
+    used, spaces, _ = applied(model, strategy, micro_batching)
+    if micro_batching.parts == 1 and not compressed:
+        return strategy_cost(used.problem(spaces, transfer_prices(used)), [0] * len(spaces))
+    return float(sum(term.sum() for term in additive_terms(model, strategy, micro_batching, compressed)))
 
 
-def additive_terms(model: CostModel, strategy: Strategy, cut: Cut = WHOLE, compressed: Compressed = PLAIN) -> Terms:
+def additive_terms(
+    model: CostModel, strategy: Strategy, micro_batching: MicroBatching = WHOLE, compressed: Compressed = PLAIN
+) -> Terms:
     """Eq. 1 of a strategy term by term; arguments and errors as for ``additive_s``, which is their sum."""
     count = len(model.cluster.devices)
-    model, spaces, cut = applied(model, strategy, cut)
-    part = model.for_batch(model.graph.batch // cut.parts)
-    pieces = sub_spaces(part.graph, spaces, cut, count)
+    model, spaces, micro_batching = applied(model, strategy, micro_batching)
+    part = model.for_batch(model.graph.batch // micro_batching.parts)
+    pieces = sub_spaces(part.graph, spaces, micro_batching, count)
     terms = Terms(*(np.zeros(len(spaces)) for _ in Terms._fields))
     for i in range(len(spaces)):
-        behind = cut.of(i) > 1
+        behind = micro_batching.of(i) > 1
         costs = (part if behind else model).node_costs(i, (pieces if behind else spaces)[i])
-        exchange_s, kind = float(costs.exchange_s[0] - costs.statistics_s[0]), compressed.gradient(model.graph, i)
+        gradient_sync_s, kind = (
+            float(costs.gradient_sync_s[0] - costs.statistics_s[0]),
+            compressed.gradient(model.graph, i),
+        )
         if kind is not None:
-            exchange_s = sum(choice.price_s for choice in coded_choices(model, kind, i, spaces[i]))
-        once_s = float(costs.phase_s["update"][0]) + exchange_s
-        terms.compute_s[i] = cut.of(i) * float(costs.compute_s[0])
-        statistics_s = cut.of(i) * float(costs.statistics_s[0])
-        terms.exchange_s[i] = statistics_s + once_s * (cut.of(i) if cut.update_each else 1)
+            gradient_sync_s = sum(choice.price_s for choice in compressed_choices(model, kind, i, spaces[i]))
+        once_s = float(costs.phase_s["update"][0]) + gradient_sync_s
+        terms.compute_s[i] = micro_batching.of(i) * float(costs.compute_s[0])
+        statistics_s = micro_batching.of(i) * float(costs.statistics_s[0])
+        terms.gradient_sync_s[i] = statistics_s + once_s * (micro_batching.of(i) if micro_batching.update_each else 1)
     for edges in model.graph.consumers:
         paid: set[tuple[bool, int]] = set()
         for edge in edges:
-            behind = cut.of(edge.consumer) > 1
+            behind = micro_batching.of(edge.consumer) > 1
             used, rows = (part, pieces) if behind else (model, spaces)
             layout = (behind, int(used.layouts(edge, rows[edge.consumer])[0]))
             if layout not in paid:
                 paid.add(layout)
-                price_s = edge_prices(used, compressed)(edge, rows[edge.producer], rows[edge.consumer])[0, 0]
-                terms.transfer_s[edge.consumer] += (cut.parts if behind else 1) * float(price_s)
+                price_s = transfer_prices(used, compressed)(edge, rows[edge.producer], rows[edge.consumer])[0, 0]
+                terms.transfer_s[edge.consumer] += (micro_batching.parts if behind else 1) * float(price_s)
     return terms

@@ -6,7 +6,7 @@ from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel, part_times
 from planner.lowering.program import KINDS, Program
 from planner.parallel.strategies import Strategy
-from planner.simulation.to_task_graph import read
+from planner.simulation.to_task_graph import build_program_graph
 from simulator.graph.task_graph import TaskGraph
 from simulator.timelines.timeline import alone_s, busiest_resource
 
@@ -31,7 +31,7 @@ def iteration_bound(program: Program) -> tuple[float, str]:
     Returns:
         Seconds and a phrase for the reader.
     """
-    graph = read(program).graph
+    graph = build_program_graph(program).graph
     busiest, busy_s = busiest_resource(graph)
     path_s, layer = _cycle(program, graph)
     if path_s > busy_s:

@@ -9,9 +9,9 @@ import numpy as np
 from hwprofiles.aliases import Floats, Ints
 from planner.lowering.program import Program
 from planner.memory.buffers import BUFFERS, Buffers
-from planner.memory.lifetimes import Lives
-from planner.memory.memory_policy import MOMENTUM, Keeping
-from planner.memory.peak_memory import check_memory, held_over_time
+from planner.memory.lifetimes import BufferLifetimes
+from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
+from planner.memory.peak_memory import check_plan_memory, held_over_time
 from planner.simulation.program_replay import Replay, replay
 
 if TYPE_CHECKING:
@@ -76,28 +76,28 @@ class MemoryCurve:
         return rows
 
 
-def replay_that_fits(program: Program, keeping: Keeping = MOMENTUM) -> Replay:
+def replay_that_fits(program: Program, memory_policy: MemoryPolicy = MOMENTUM) -> Replay:
     """Replay a program, and refuse it where the replay holds more than a device has.
 
     Raises:
         InfeasiblePlanError: It does; the message has the numbers.
     """
     replayed = replay(program)
-    check_memory(program, memory_curve(replayed, keeping).peak_bytes)
+    check_plan_memory(program, memory_curve(replayed, memory_policy).peak_bytes)
     return replayed
 
 
-def memory_curve(replay: Replay, keeping: Keeping = MOMENTUM) -> MemoryCurve:
+def memory_curve(replay: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> MemoryCurve:
     """Follow every buffer of a replay, over all its iterations."""
-    known = buffers(replay, keeping)
+    known = buffers(replay, memory_policy)
     base, start, time_s, held = held_over_time(known, len(replay.program.cluster.devices))
     return MemoryCurve(
         program=replay.program, buffers=known, always_bytes=base, start=start, time_s=time_s, held_bytes=held
     )
 
 
-def buffers(replay: Replay, keeping: Keeping = MOMENTUM) -> Buffers:
+def buffers(replay: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> Buffers:
     """Every buffer of every iteration of a replay."""
-    lives, schedule = Lives(replay.program, keeping), replay.schedule
+    lives, schedule = BufferLifetimes(replay.program, memory_policy), replay.schedule
     passing = [lives.passing(schedule.start_s[tasks], schedule.end_s[tasks]) for tasks in replay.reading.task_of]
     return Buffers.of([lives.kept(), *passing])

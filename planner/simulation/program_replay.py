@@ -13,7 +13,7 @@ from hwprofiles.aliases import Floats
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import KINDS, Program
 from planner.simulation.link_use import LinkUse
-from planner.simulation.to_task_graph import ITERATIONS, Reading, read
+from planner.simulation.to_task_graph import ITERATIONS, ProgramGraph, build_program_graph
 from simulator.engines.engine import simulate
 from simulator.formats.chrome_trace import write_trace
 from simulator.graph.task_graph import Schedule
@@ -46,7 +46,7 @@ class Replay:
     """A program of several iterations, replayed."""
 
     program: Program
-    reading: Reading
+    reading: ProgramGraph
     schedule: Schedule
     engine_s: float
     """Wall time of the engine."""
@@ -189,7 +189,7 @@ def timeline_rows(program: Program, start_s: Floats, end_s: Floats, *, iteration
             "kind": kinds,
             "device": program.device,
             "peer": program.peer,
-            "stream": np.where(program.is_coding, "coding", np.where(program.is_compute, "compute", kinds)),
+            "stream": np.where(program.is_codec, "coding", np.where(program.is_compute, "compute", kinds)),
             "layer": [names[i] for i in program.layer],
             "phase": np.where(kinds == "update", "update", np.where(program.backward, "backward", "forward")),
             "iteration": iteration,
@@ -234,7 +234,7 @@ def replay(
     if iterations > most:
         rule = f"at most {most:,} for a program of {program.size:,} tasks"
         raise ConfigError(f"iterations must be {rule}, got {iterations}")
-    reading = read(program, overlap=overlap, contention=contention, iterations=iterations)
+    reading = build_program_graph(program, overlap=overlap, contention=contention, iterations=iterations)
     begin = perf_counter()
     schedule = simulate(reading.graph, engine=engine)
     return Replay(program=program, reading=reading, schedule=schedule, engine_s=perf_counter() - begin)

@@ -8,7 +8,7 @@ import numpy as np
 from hwprofiles.devices.device_graph import DeviceGraph, Latency, Link
 from planner.lowering.program import Program
 from planner.simulation.program_replay import Replay, replay
-from planner.simulation.to_task_graph import ITERATIONS, read
+from planner.simulation.to_task_graph import ITERATIONS, build_program_graph
 from simulator.engines.engine import simulate
 from simulator.graph.task_graph import TaskGraph
 
@@ -100,7 +100,7 @@ class _Trial:
     def _time(self, quantity: str, of: str, factor: float) -> tuple[float, bool]:
         """Iteration time with one quantity multiplied, and whether routes change."""
         changed = faster(self.program, {(quantity, of): factor})
-        reading = read(changed, iterations=self.iterations)
+        reading = build_program_graph(changed, iterations=self.iterations)
         graph, base = reading.graph, self.graph
         # how long a copy keeps its engine busy changes with the links, over whichever route
         reroutes = not (

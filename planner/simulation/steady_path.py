@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.lowering.program import KINDS
 from planner.simulation.program_replay import Replay
-from simulator.timelines.critical_path import Step, critical_path
+from simulator.timelines.critical_path import CriticalStep, critical_path
 
 __all__ = ["Exposed", "Path", "PathStep", "Stretch", "program_path"]
 
@@ -171,7 +171,7 @@ class _Names:
         # backwards, so that the first member of a joined activity stands for it
         self.place[task_of.ravel()[::-1]] = np.arange(task_of.size)[::-1]
 
-    def step(self, step: Step, begin: float, end: float) -> PathStep | None:
+    def step(self, step: CriticalStep, begin: float, end: float) -> PathStep | None:
         """The step cut to the window; None outside it, and for barriers, which take no time."""
         length = step.latency_s + step.wait_s + step.work_s
         to = float(self.replay.schedule.end_s[step.task])
@@ -201,12 +201,12 @@ class _Names:
             link_class=program.cluster.links[link].link_class if link >= 0 else "",
         )
 
-    def _reason(self, step: Step) -> str:
+    def _reason(self, step: CriticalStep) -> str:
         if step.reason != "resource":
             return step.reason
         return "link" if step.resource < len(self.program.cluster.links) else "device"
 
-    def _link(self, step: Step, task: int) -> int:
+    def _link(self, step: CriticalStep, task: int) -> int:
         """The link that slows a transfer or collective; -1 for arithmetic, and where links are not told apart."""
         row = slice(self.graph.use_start[step.task], self.graph.use_start[step.task + 1])
         if self.program.is_compute[task] or row.start == row.stop:

@@ -16,10 +16,10 @@ from hwprofiles.aliases import Floats, Ints
 from planner.lowering.program import Collective, Program
 from planner.simulation.message_overhead_use import message_overheads_of
 from planner.topology.copy_engine_use import CopyEngineUses, copy_engines_of
-from planner.topology.network_routes import Network, network_of
+from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 from simulator.graph.task_graph import TaskGraph
 
-__all__ = ["ITERATIONS", "Reading", "read"]
+__all__ = ["ITERATIONS", "ProgramGraph", "build_program_graph"]
 
 
 ITERATIONS = 4
@@ -27,7 +27,7 @@ ITERATIONS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reading:
+class ProgramGraph:
     """A program of several iterations as a task graph."""
 
     graph: TaskGraph
@@ -58,7 +58,9 @@ class _Activities:
     group: Ints
 
 
-def read(program: Program, *, overlap: bool = True, contention: bool = True, iterations: int = 1) -> Reading:
+def build_program_graph(
+    program: Program, *, overlap: bool = True, contention: bool = True, iterations: int = 1
+) -> ProgramGraph:
     """Build the task graph of a reading.
 
     Args:
@@ -70,7 +72,7 @@ def read(program: Program, *, overlap: bool = True, contention: bool = True, ite
     Returns:
         The task graph; the resources are the cluster's links, then its devices, then their copy engines.
     """
-    network = network_of(program.cluster)
+    network = routes_of_cluster(program.cluster)
     engines = copy_engines_of(program.cluster)
     activities = _separate(program, network, engines) if contention else _joined(program, network)
     if overlap:
@@ -79,7 +81,7 @@ def read(program: Program, *, overlap: bool = True, contention: bool = True, ite
     return _repeat(*_with_barriers(activities), iterations, program, engines)
 
 
-def _separate(program: Program, network: Network, engines: CopyEngineUses) -> _Activities:
+def _separate(program: Program, network: ClusterRoutes, engines: CopyEngineUses) -> _Activities:
     work, latency_s = program.work_s.copy(), np.zeros(program.size)
     sends = np.flatnonzero(program.peer >= 0)
     work[sends] = program.size_bytes[sends]
@@ -114,7 +116,7 @@ def _separate(program: Program, network: Network, engines: CopyEngineUses) -> _A
 
 def _streams(program: Program) -> Ints:
     """A device computes in program order; it encodes and decodes beside that, whatever is ready."""
-    return np.where(program.is_compute & ~program.is_coding, program.device, -1)
+    return np.where(program.is_compute & ~program.is_codec, program.device, -1)
 
 
 def _uses(size: int, blocks: Sequence[tuple[Ints, Ints, Ints, Floats]]) -> _Uses:
@@ -131,7 +133,7 @@ def _uses(size: int, blocks: Sequence[tuple[Ints, Ints, Ints, Floats]]) -> _Uses
     return uses
 
 
-def _arithmetic(program: Program, network: Network, tasks: Ints) -> Ints:
+def _arithmetic(program: Program, network: ClusterRoutes, tasks: Ints) -> Ints:
     """Resource of each of some compute tasks: the devices come after the links."""
     return np.asarray(len(network.seconds_per_byte) + program.device[tasks])
 
@@ -139,7 +141,7 @@ def _arithmetic(program: Program, network: Network, tasks: Ints) -> Ints:
 class _Shares:
     """What collectives put on the links, as shares of their buffers; equal rounds are looked at once."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: ClusterRoutes) -> None:
         self._network = network
         self._known: dict[int, tuple[Ints, Floats, Ints]] = {}
 
@@ -173,7 +175,7 @@ class _Copies:
         return self._known[id(step)]
 
 
-def _joined(program: Program, network: Network) -> _Activities:
+def _joined(program: Program, network: ClusterRoutes) -> _Activities:
     compute = np.flatnonzero(program.is_compute)
     moving = np.flatnonzero(~program.is_compute)
     groups, start, joined = np.unique(program.group[moving], return_index=True, return_inverse=True)
@@ -187,7 +189,7 @@ def _joined(program: Program, network: Network) -> _Activities:
     size = len(place)
     work, latency_s, stream = np.zeros(size), np.zeros(size), np.full(size, -1, dtype=np.int64)
     work[of[compute]], stream[of[compute]] = program.work_s[compute], _streams(program)[compute]
-    alone = compute[~program.is_coding[compute]]
+    alone = compute[~program.is_codec[compute]]
     uses = _uses(size, [(of[alone], np.ones_like(alone), _arithmetic(program, network, alone), np.ones(len(alone)))])
     shares = _Shares(network)
     for members in np.split(moving, start[1:]) if len(groups) else ():  # groups follow each other
@@ -197,7 +199,7 @@ def _joined(program: Program, network: Network) -> _Activities:
     return _Activities(of, work, latency_s, stream, np.zeros_like(stream), uses, group)
 
 
-def _joint(program: Program, network: Network, shares: _Shares, tasks: Ints) -> tuple[float, float]:
+def _joint(program: Program, network: ClusterRoutes, shares: _Shares, tasks: Ints) -> tuple[float, float]:
     """Seconds that the busiest link needs for all tasks of a group, and the longest latency."""
     loads, wait = np.zeros(len(network.seconds_per_byte)), 0.0
     for task in tasks[program.peer[tasks] < 0].tolist():
@@ -253,7 +255,7 @@ def _with_barriers(activities: _Activities) -> tuple[_Activities, Ints, Ints]:
 
 def _repeat(
     activities: _Activities, inside: Ints, carried: Ints, iterations: int, program: Program, engines: CopyEngineUses
-) -> Reading:
+) -> ProgramGraph:
     """Lay the iterations one after the other: ids, dependencies and the links between neighbours."""
     size = len(activities.work)
     late, early = np.divmod(inside, size)
@@ -284,4 +286,4 @@ def _repeat(
         after_start=np.concatenate([[0], np.cumsum(np.concatenate(rows))]),
         after=np.concatenate(after),
     )
-    return Reading(graph, activities.of[None] + np.arange(iterations)[:, None] * size)
+    return ProgramGraph(graph, activities.of[None] + np.arange(iterations)[:, None] * size)

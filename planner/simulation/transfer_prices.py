@@ -7,15 +7,15 @@ import numpy as np
 from hwprofiles.aliases import Floats
 from planner.compression.data_types import Compression
 from planner.compression.settings import PLAIN, Compressed
-from planner.cost.codec_time import ACTIVATIONS, coding_s, decoding_of, encoding_of
+from planner.cost.codec_time import ACTIVATIONS, codec_s, compression_of, decompression_of
 from planner.cost.cost_model import CostModel, EdgeTable
 from planner.graph.computation_graph import Edge
 from planner.parallel.configurations import ConfigSpace
 from planner.parallel.regions import needed, pieces_of
 from planner.simulation.to_task_graph import ITERATIONS
-from simulator.graph.memory_need import check_memory, engine_bytes, graph_bytes
+from simulator.graph.memory_need import check_replay_memory, engine_bytes, graph_bytes
 
-__all__ = ["check_messages", "edge_prices"]
+__all__ = ["check_messages", "transfer_prices"]
 
 
 _USES = 2
@@ -26,7 +26,7 @@ _FEW = 1_000_000
 """Pairs of parts whose messages are not worth counting."""
 
 
-def edge_prices(model: CostModel, compressed: Compressed = PLAIN) -> EdgeTable:
+def transfer_prices(model: CostModel, compressed: Compressed = PLAIN) -> EdgeTable:
     """t_x of one configuration of the producer and one of the consumer, as a table of one entry.
 
     The tables want the routes between all devices, in the number of devices squared.  Where there are too many for
@@ -59,8 +59,8 @@ def _by_message(
             busiest_s = (network.link_loads(source, target, size) * network.seconds_per_byte).max()
             seconds += float(busiest_s + network.latencies_s(source, target, size).max())
             if kind is not None:
-                for work in (encoding_of(kind, source, pieces), decoding_of(kind, target, pieces)):
-                    seconds += float(coding_s(model, kind, ACTIVATIONS, *work).max())
+                for work in (compression_of(kind, source, pieces), decompression_of(kind, target, pieces)):
+                    seconds += float(codec_s(model, kind, ACTIVATIONS, *work).max())
     return np.array([[seconds]])
 
 
@@ -79,7 +79,7 @@ def check_messages(model: CostModel, spaces: Sequence[ConfigSpace]) -> None:
         messages = sum(_messages(model, spaces, u) for u in range(len(spaces)))
         counts = {"tasks": messages * ITERATIONS, "uses": messages * ITERATIONS * _USES, "dependencies": 0}
         replay_bytes = graph_bytes(**counts) + engine_bytes(**counts, engine="compiled")
-        check_memory(messages * _LOWERED_BYTES + replay_bytes, f"simulating {messages:,} transfers an iteration")
+        check_replay_memory(messages * _LOWERED_BYTES + replay_bytes, f"simulating {messages:,} transfers an iteration")
 
 
 def _messages(model: CostModel, spaces: Sequence[ConfigSpace], producer: int) -> int:

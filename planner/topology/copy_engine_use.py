@@ -7,7 +7,7 @@ import numpy as np
 
 from hwprofiles.aliases import Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.topology.network_routes import Network, network_of
+from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 
 __all__ = ["CopyEngineUses", "EngineUses", "copy_engines_of"]
 
@@ -36,7 +36,7 @@ class CopyEngineUses:
         cluster: The device graph, with the numbers of engines.
     """
 
-    def __init__(self, network: Network, cluster: DeviceGraph) -> None:
+    def __init__(self, network: ClusterRoutes, cluster: DeviceGraph) -> None:
         self._network = network
         self.kinds: list[str] = []
         """Kind of each resource, a field of ``CopyEngines``."""
@@ -90,4 +90,4 @@ class CopyEngineUses:
 @lru_cache(maxsize=64)
 def copy_engines_of(cluster: DeviceGraph) -> CopyEngineUses:
     """The copy engines of a cluster, made once."""
-    return CopyEngineUses(network_of(cluster), cluster)
+    return CopyEngineUses(routes_of_cluster(cluster), cluster)

@@ -12,14 +12,14 @@ from hwprofiles.aliases import Floats, Ints
 from hwprofiles.devices.device_graph import DeviceGraph, Latency
 from planner.topology.route_levels import RouteLevels, levels_of
 
-__all__ = ["Network", "network_of"]
+__all__ = ["ClusterRoutes", "routes_of_cluster"]
 
 
 _TABLE_DEVICES = 512
 """Up to so many devices the routes between all of them are found at once."""
 
 
-class Network:
+class ClusterRoutes:
     """Routes between the n devices of a cluster; pair (a, b) is row ``a * n + b``.
 
     Routes with the same links' latencies form one latency class: a piecewise-linear function of the
@@ -207,9 +207,9 @@ class Network:
 
 
 @lru_cache(maxsize=64)
-def network_of(cluster: DeviceGraph) -> Network:
+def routes_of_cluster(cluster: DeviceGraph) -> ClusterRoutes:
     """The network of a cluster, made once."""
-    return Network(cluster)
+    return ClusterRoutes(cluster)
 
 
 def _transposed(values: Ints) -> Ints:

@@ -73,7 +73,7 @@ class PlanView:
     @cached_property
     def layers(self) -> tuple[LayerResult, ...]:
         """Every layer with its configuration, the terms of Eq. 1 and its bytes."""
-        return layer_results(self.costs, self.plan.configurations, self.plan.cut, self.program)
+        return layer_results(self.costs, self.plan.configurations, self.plan.micro_batching, self.program)
 
     @cached_property
     def memory(self) -> MemoryCurve:

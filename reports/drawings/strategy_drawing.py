@@ -59,7 +59,7 @@ def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> 
     how = [_words(layer) for layer in layers]
     frequent = sorted(set(how), key=lambda words: (-how.count(words), words))
     colours = dict(zip(frequent, cycle(CONFIGURATIONS), strict=False))
-    times = [layer.compute_s + layer.exchange_s + layer.transfer_s for layer in layers]
+    times = [layer.compute_s + layer.gradient_sync_s + layer.transfer_s for layer in layers]
     longest_s = max(times, default=0.0) or 1.0
     unit, moved = time_unit(times), byte_unit([layer.moved_bytes for layer in layers])
     boxes = [
@@ -97,7 +97,7 @@ def _short(words: str, most: int) -> str:
 def _bars(layer: LayerResult, longest_s: float) -> list[tuple[str, float, float]]:
     """Kind of time, start and length of each piece of a box's bar, pixels."""
     pieces, start = [], 0.0
-    for name in ("compute", "exchange", "transfer"):
+    for name in ("compute", "gradient_sync", "transfer"):
         length = WIDTH * float(getattr(layer, f"{name}_s")) / longest_s
         if length > 0.05:
             pieces.append((name, round(start, 1), round(length, 1)))

@@ -68,7 +68,7 @@ def _signed(values: Ints) -> Packed:
 def _stream_before(program: Program) -> Ints:
     """The task before each in its device's order of arithmetic; -1 where there is none."""
     before = np.full(program.size, -1, dtype=np.int64)
-    ordered = np.flatnonzero(program.is_compute & ~program.is_coding)
+    ordered = np.flatnonzero(program.is_compute & ~program.is_codec)
     ordered = ordered[np.argsort(program.device[ordered], kind="stable")]
     same = program.device[ordered][1:] == program.device[ordered][:-1]
     before[ordered[1:][same]] = ordered[:-1][same]

@@ -7,7 +7,7 @@ __all__ = ["label_places"]
 _LETTER, _HIGH, _POINT = 0.02, 0.075, 0.025
 """Width of a letter, height of a line and half a marker, in shares of a small picture's axes."""
 _SIDES = ("top center", "bottom center", "middle right", "middle left")
-Box = tuple[float, float, float, float]
+LabelBox = tuple[float, float, float, float]
 
 
 def label_places(points: Sequence[tuple[str, float, float]]) -> list[str]:
@@ -30,7 +30,7 @@ def label_places(points: Sequence[tuple[str, float, float]]) -> list[str]:
     return places
 
 
-def _box(words: str, x: float, y: float, side: str) -> Box:
+def _box(words: str, x: float, y: float, side: str) -> LabelBox:
     """Left, bottom, right and top of words beside a point."""
     wide = _LETTER * len(words)
     left = {"middle right": x + _POINT, "middle left": x - _POINT - wide}.get(side, x - wide / 2)
@@ -38,7 +38,7 @@ def _box(words: str, x: float, y: float, side: str) -> Box:
     return left, bottom, left + wide, bottom + _HIGH
 
 
-def _is_free(box: Box, taken: Sequence[Box]) -> bool:
+def _is_free(box: LabelBox, taken: Sequence[LabelBox]) -> bool:
     left, bottom, right, top = box
     inside = left >= 0 and right <= 1 and bottom >= 0 and top <= 1
     return inside and not any(left < r and right > a and bottom < t and top > b for a, b, r, t in taken)

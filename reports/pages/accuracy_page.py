@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from executor.accuracy.accuracy_request import FLOAT32
-from executor.accuracy.accuracy_result import Result
+from executor.accuracy.accuracy_result import AccuracyResult
 from reports.pages.page_file import write_page
 from reports.pages.page_template import rendered
 from reports.style.palette import PLAIN, SERIES
-from reports.tables.accuracy_tables import MODES, difference_text, headline, interval_text, remarks
+from reports.tables.accuracy_tables import MODES, accuracy_headline, difference_text, interval_text, remarks
 
 __all__ = ["accuracy_html", "write_accuracy_page"]
 
@@ -19,7 +19,7 @@ _COLOURS = (PLAIN, *SERIES)
 """Of the types; float32 comes first.  More begin again, dashed."""
 
 
-def write_accuracy_page(result: Result, path: Path) -> None:
+def write_accuracy_page(result: AccuracyResult, path: Path) -> None:
     """Write the page; a reader of ``path`` sees the old file or the whole new one.
 
     Raises:
@@ -28,13 +28,13 @@ def write_accuracy_page(result: Result, path: Path) -> None:
     write_page(accuracy_html(result), path)
 
 
-def accuracy_html(result: Result) -> str:
+def accuracy_html(result: AccuracyResult) -> str:
     """Render the page."""
     modes = list(dict.fromkeys(row.mode for row in result.rows))
     return rendered(
         "accuracy.html",
         result=result,
-        headline=headline(result),
+        headline=accuracy_headline(result),
         notes=remarks(result),
         modes=[(mode, MODES[mode]) for mode in modes],
         types=_types(result),
@@ -44,11 +44,11 @@ def accuracy_html(result: Result) -> str:
     )
 
 
-def _types(result: Result) -> list[str]:
+def _types(result: AccuracyResult) -> list[str]:
     return list(dict.fromkeys(row.type for row in result.rows))
 
 
-def _data(result: Result) -> dict[str, Any]:
+def _data(result: AccuracyResult) -> dict[str, Any]:
     """What the page draws from: for each case the curves of all seeds, their mean, and the last accuracies."""
     types = _types(result)
     looks = {

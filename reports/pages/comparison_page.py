@@ -15,7 +15,7 @@ from reports.pages.page_template import plain_figure, rendered
 from reports.style.packing import pack_array, pack_json
 from reports.style.palette import kind_colours
 from reports.style.units import byte_unit, memory_unit, plain_unit, time_unit
-from reports.tables.comparison_columns import comparison_columns, fullest_device, headline, winner_of
+from reports.tables.comparison_columns import comparison_columns, comparison_headline, fullest_device, winner_of
 from reports.tables.layer_table import layer_table
 
 __all__ = ["comparison_html", "write_comparison_page"]
@@ -38,7 +38,7 @@ def comparison_html(comparison: Comparison) -> str:
         draws=bool(comparison.strategies),
         comparison=comparison,
         winner=winner_of(comparison),
-        headline=headline(comparison),
+        headline=comparison_headline(comparison),
         tiles=_tiles(comparison),
         columns=comparison_columns(comparison),
         ladder=_ladder_rows(comparison),

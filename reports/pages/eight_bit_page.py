@@ -7,8 +7,8 @@ from reports.pages.page_file import write_page
 from reports.pages.page_template import rendered
 from reports.style.palette import PLAIN, SERIES, SYMBOLS
 from reports.style.units import time_unit
-from reports.tables.eight_bit_tables import crossing_words, headline, shown_crossings, speed_text
-from studies.eight_bit.compression_sweep import Sweep
+from reports.tables.eight_bit_tables import crossing_words, eight_bit_headline, shown_crossings, speed_text
+from studies.eight_bit.compression_sweep import CompressionSweep
 
 __all__ = ["eight_bit_html", "write_eight_bit_page"]
 
@@ -16,7 +16,7 @@ _LOOKS = tuple(zip((PLAIN, *SERIES), SYMBOLS, strict=False))
 """Colour and marker of the types; float32 comes first, dotted.  More types than looks begin again, dashed."""
 
 
-def write_eight_bit_page(sweep: Sweep, path: Path) -> None:
+def write_eight_bit_page(sweep: CompressionSweep, path: Path) -> None:
     """Write the page; a reader of ``path`` sees the old file or the whole new one.
 
     Raises:
@@ -25,13 +25,13 @@ def write_eight_bit_page(sweep: Sweep, path: Path) -> None:
     write_page(eight_bit_html(sweep), path)
 
 
-def eight_bit_html(sweep: Sweep) -> str:
+def eight_bit_html(sweep: CompressionSweep) -> str:
     """Render the page."""
     unit = time_unit([min(point.iteration_s for point in sweep.points if not point.reason)])
     return rendered(
         "eight_bit.html",
         sweep=sweep,
-        headline=headline(sweep),
+        headline=eight_bit_headline(sweep),
         crossings=[(each, crossing_words(sweep, each)) for each in shown_crossings(sweep)],
         unit=unit,
         speeds={factor: speed_text(sweep, factor) for factor in sweep.link_speeds},
@@ -40,7 +40,7 @@ def eight_bit_html(sweep: Sweep) -> str:
     )
 
 
-def _data(sweep: Sweep) -> dict[str, Any]:
+def _data(sweep: CompressionSweep) -> dict[str, Any]:
     """What the page draws from: points that were had, thresholds of all crossings, and the look of each type."""
     looks = {}
     for place, kind in enumerate(sweep.types):

@@ -10,7 +10,7 @@ from hwprofiles.aliases import Progress
 from reports.pages.page_file import write_page
 from reports.pages.page_template import rendered
 from reports.style.palette import BLUE, GREEN, ORANGE, PLAIN, PURPLE
-from studies.reproduce.answers import Found
+from studies.reproduce.answers import ComputedValue
 from studies.reproduce.eight_bit_claims import eight_bit_answers
 
 __all__ = ["INCONSISTENCIES", "paper_answers", "paper_headline", "paper_html", "write_paper_page"]
@@ -46,7 +46,7 @@ INCONSISTENCIES = (
 """Where the source contradicts itself, in words; rows say it again with numbers."""
 
 
-def paper_answers(*, numbers: int = 25_000_000, progress: Progress | None = None) -> list[Found]:
+def paper_answers(*, numbers: int = 25_000_000, progress: Progress | None = None) -> list[ComputedValue]:
     """Every answer to what the paper prints; Table 2 only where torch is installed.
 
     Args:
@@ -61,7 +61,7 @@ def paper_answers(*, numbers: int = 25_000_000, progress: Progress | None = None
     return found + list(table_2(count=numbers, progress=progress))
 
 
-def write_paper_page(found: Sequence[Found], path: Path) -> None:
+def write_paper_page(found: Sequence[ComputedValue], path: Path) -> None:
     """Write the page; a reader of ``path`` sees the old file or the whole new one.
 
     Raises:
@@ -70,7 +70,7 @@ def write_paper_page(found: Sequence[Found], path: Path) -> None:
     write_page(paper_html(found), path)
 
 
-def paper_html(found: Sequence[Found]) -> str:
+def paper_html(found: Sequence[ComputedValue]) -> str:
     """Render the page."""
     rows = [_values(each) for each in found]
     tables = list(dict.fromkeys(row["table"] for row in rows))
@@ -85,7 +85,7 @@ def paper_html(found: Sequence[Found]) -> str:
     )
 
 
-def paper_headline(found: Sequence[Found]) -> str:
+def paper_headline(found: Sequence[ComputedValue]) -> str:
     """How near each way comes to the printed speedups or relative errors; Sec. 2.4's schedule is not the paper's."""
     words = []
     for way in ("closed form", "simulation", "as published", "our types"):
@@ -103,7 +103,7 @@ def paper_headline(found: Sequence[Found]) -> str:
     return f"Beside print: {'; '.join(words)}."
 
 
-def _values(found: Found) -> dict[str, Any]:
+def _values(found: ComputedValue) -> dict[str, Any]:
     claim = found.claim
     printed = float(claim.printed)
     difference = found.ours / printed - 1 if printed else None

@@ -14,7 +14,7 @@ from hwprofiles.errors import ConfigError
 from reports.pages.page_template import rendered
 from reports.style.units import byte_unit, time_unit
 
-__all__ = ["Found", "found_results", "index_html"]
+__all__ = ["IndexEntry", "found_results", "index_html"]
 
 _HEAD_BYTES = 4096
 """What a page says of itself stands in its first bytes."""
@@ -23,7 +23,7 @@ _MOST_BYTES = 50_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class IndexEntry:
     """A page or a result."""
 
     file: str
@@ -35,7 +35,7 @@ class Found:
     """When, to the minute, in local time."""
 
 
-def found_results(folder: Path, *, leave_out: Path | None = None) -> list[Found]:
+def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexEntry]:
     """Find Orrery's pages, and JSON files of any kind, in a folder and those in it; the latest first.
 
     Args:
@@ -57,7 +57,7 @@ def found_results(folder: Path, *, leave_out: Path | None = None) -> list[Found]
             continue
         stat = path.stat()
         found.append(
-            Found(
+            IndexEntry(
                 file=path.relative_to(folder).as_posix(), kind=said[0], headline=said[1], size_bytes=stat.st_size,
                 changed=datetime.fromtimestamp(stat.st_mtime).strftime("%Y-%m-%d %H:%M"),
             )
@@ -127,7 +127,7 @@ def _kind(values: Mapping[str, Any]) -> str:
     return next((kind for kind, keys in known.items() if all(key in values for key in keys)), "JSON")
 
 
-def index_html(folder: Path, found: list[Found], *, page: Path) -> str:
+def index_html(folder: Path, found: list[IndexEntry], *, page: Path) -> str:
     """Render the index; its links are relative to the page."""
     pages = sum(each.file.endswith(".html") for each in found)
     beside = Path(_relative(folder, page.parent))

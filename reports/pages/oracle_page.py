@@ -7,7 +7,7 @@ from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
 from reports.style.units import memory_unit, plain_unit, time_unit
-from reports.tables.oracle_tables import booking_line, headline, oracle_columns, ordered, refused_lines
+from reports.tables.oracle_tables import booking_line, oracle_columns, oracle_headline, ordered, refused_lines
 from studies.oracle.oracle_table import OracleRow, OracleTable
 
 __all__ = ["oracle_html", "write_oracle_page"]
@@ -29,7 +29,7 @@ def oracle_html(table: OracleTable) -> str:
     return rendered(
         "oracle.html",
         table=table,
-        headline=headline(table),
+        headline=oracle_headline(table),
         booking=booking_line(table),
         refused=refused_lines(table),
         tiles=_tiles(table),

@@ -11,10 +11,10 @@ from reports.pages.page_template import plain_figure, rendered
 from reports.style.units import memory_unit, time_unit
 from studies.streams.compare_schedules import StreamComparison
 
-__all__ = ["headline", "stream_rows", "streams_html", "streams_table", "write_streams_page"]
+__all__ = ["stream_rows", "streams_headline", "streams_html", "streams_table", "write_streams_page"]
 
 
-def headline(found: StreamComparison) -> str:
+def streams_headline(found: StreamComparison) -> str:
     """The result in a sentence."""
     best = min(found.results, key=lambda row: row.iteration_s)
     unit = time_unit([best.iteration_s])
@@ -78,7 +78,7 @@ def streams_html(found: StreamComparison) -> str:
     return rendered(
         "streams.html",
         found=found,
-        headline=headline(found),
+        headline=streams_headline(found),
         tiles=_tiles(found),
         titles=titles,
         rows=rows,

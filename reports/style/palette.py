@@ -12,7 +12,7 @@ __all__ = [
     "COMMUNICATION",
     "COMPUTE",
     "CONFIGURATIONS",
-    "EXCHANGE",
+    "GRADIENT_SYNC",
     "GREEN",
     "IDLE",
     "MARK",
@@ -36,7 +36,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "
 """Markers of the series, for whoever cannot tell their colours apart."""
 COMPUTE = BLUE
 COMMUNICATION = ORANGE
-EXCHANGE = "#d78bb5"
+GRADIENT_SYNC = "#d78bb5"
 MOVED = GREEN
 """Bytes, in bars of their own."""
 IDLE = "#9aa3ad"
@@ -59,8 +59,8 @@ _KINDS = {
     "transfer": "#d9640f",
     "send": ORANGE,
     "receive": "#f0a868",
-    "collective": EXCHANGE,
-    "exchange": EXCHANGE,
+    "collective": GRADIENT_SYNC,
+    "gradient_sync": GRADIENT_SYNC,
     "compress": "#873cff",
     "decompress": "#b4d287",
 }

@@ -4,15 +4,15 @@ from rich.table import Table
 from rich.text import Text
 
 from executor.accuracy.accuracy_request import FLOAT32
-from executor.accuracy.accuracy_result import Compared, Interval, Result
+from executor.accuracy.accuracy_result import AccuracyResult, Compared, Interval
 
-__all__ = ["MODES", "accuracy_table", "difference_text", "headline", "interval_text", "remarks"]
+__all__ = ["MODES", "accuracy_headline", "accuracy_table", "difference_text", "interval_text", "remarks"]
 
 MODES = {"data": "data parallel, gradients", "model": "model parallel, activations and their gradients"}
 """What is compressed in each mode."""
 
 
-def headline(result: Result) -> str:
+def accuracy_headline(result: AccuracyResult) -> str:
     """Which types can be told apart from float32, and what float32 reaches."""
     rows = [row for row in result.rows if row.type != FLOAT32]
     apart = [row for row in rows if not row.difference.low <= 0 <= row.difference.high]
@@ -24,7 +24,7 @@ def headline(result: Result) -> str:
     return f"{result.question.model}: {same}{f'; {told}' if told else ''}."
 
 
-def remarks(result: Result) -> list[str]:
+def remarks(result: AccuracyResult) -> list[str]:
     """How it was done."""
     asked, optimizer = result.question, result.question.optimizer
     named = f"{optimizer.name}, learning rate {optimizer.learning_rate:g}"
@@ -59,7 +59,7 @@ def difference_text(row: Compared) -> str:
     return f"{100 * row.difference.mean:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
-def accuracy_table(result: Result) -> Table:
+def accuracy_table(result: AccuracyResult) -> Table:
     """A row for each mode and type."""
     shown = Table(title=f"{result.question.model}: accuracy on {result.tested:,} samples held out")
     for name in ("mode", "type", "accuracy", "points beside float32", "within", ""):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.plan.comparison import Comparison, StrategyResult
 from reports.style.units import Unit, byte_unit, memory_unit, plain_unit, time_unit
 
-__all__ = ["Column", "comparison_columns", "fullest_device", "headline", "winner_of"]
+__all__ = ["Column", "comparison_columns", "comparison_headline", "fullest_device", "winner_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ def winner_of(comparison: Comparison) -> StrategyResult | None:
     return min(named or comparison.strategies, key=lambda strategy: strategy.simulated_s, default=None)
 
 
-def headline(comparison: Comparison) -> str:
+def comparison_headline(comparison: Comparison) -> str:
     """Answer the question in one sentence."""
     question = (
         f"{comparison.model} on {comparison.cluster} ({len(comparison.devices)} devices), batch {comparison.batch:,}"

@@ -5,15 +5,22 @@ import math
 from rich.table import Table
 from rich.text import Text
 
-from studies.eight_bit.compression_sweep import Point, Sweep
+from studies.eight_bit.compression_sweep import CompressionPoint, CompressionSweep
 from studies.eight_bit.thresholds import BEST, Crossing
 
-__all__ = ["crossing_lines", "crossing_words", "headline", "shown_crossings", "speed_text", "sweep_table"]
+__all__ = [
+    "compression_table",
+    "crossing_lines",
+    "crossing_words",
+    "eight_bit_headline",
+    "shown_crossings",
+    "speed_text",
+]
 
 _AXES = {"link_speed": "link speed", "devices": "devices", "sub_batches": "sub-batches"}
 
 
-def headline(sweep: Sweep) -> str:
+def eight_bit_headline(sweep: CompressionSweep) -> str:
     """What is best on most devices with links as they are, and from where on compression pays there."""
     devices, speed = sweep.devices[-1], _as_they_are(sweep)
     found = [point for kind in sweep.types if (point := sweep.best(kind, devices, speed))]
@@ -28,11 +35,11 @@ def headline(sweep: Sweep) -> str:
     return f"{answer}, {100 * (plain.iteration_s / best.iteration_s - 1):+.1f} % beside {_with(plain)}."
 
 
-def _as_they_are(sweep: Sweep) -> float:
+def _as_they_are(sweep: CompressionSweep) -> float:
     return min(sweep.link_speeds, key=lambda factor: abs(math.log(factor)))
 
 
-def _with(point: Point) -> str:
+def _with(point: CompressionPoint) -> str:
     return f"{point.type} with {_parts(point.sub_batches)}"
 
 
@@ -40,13 +47,13 @@ def _parts(count: int) -> str:
     return f"{count} sub-batches" if count > 1 else "no sub-batches"
 
 
-def speed_text(sweep: Sweep, factor: float) -> str:
+def speed_text(sweep: CompressionSweep, factor: float) -> str:
     """A factor of link speed as the speed itself."""
     speed = factor * sweep.link_bytes_per_s
     return f"{1e-9 * speed:.3g} GB/s" if speed >= 1e9 else f"{1e-6 * speed:.3g} MB/s"
 
 
-def shown_crossings(sweep: Sweep) -> list[Crossing]:
+def shown_crossings(sweep: CompressionSweep) -> list[Crossing]:
     """Those that answer the question: over link speed, then over devices with links as they are, sub-batches best."""
     speed = _as_they_are(sweep)
     best = [each for each in sweep.crossings if each.sub_batches == BEST and each.axis != "sub_batches"]
@@ -55,7 +62,7 @@ def shown_crossings(sweep: Sweep) -> list[Crossing]:
     ]
 
 
-def crossing_lines(sweep: Sweep) -> list[str]:
+def crossing_lines(sweep: CompressionSweep) -> list[str]:
     """A sentence for each of ``shown_crossings``."""
     lines = []
     for each in shown_crossings(sweep):
@@ -64,7 +71,7 @@ def crossing_lines(sweep: Sweep) -> list[str]:
     return lines
 
 
-def crossing_words(sweep: Sweep, found: Crossing) -> str:
+def crossing_words(sweep: CompressionSweep, found: Crossing) -> str:
     """Where a type starts and stops to pay along its axis."""
 
     def at(value: float) -> str:
@@ -84,7 +91,7 @@ def crossing_words(sweep: Sweep, found: Crossing) -> str:
     return f"{', '.join(words)} {_AXES[found.axis]}{f' ({told})' if told else ''}"
 
 
-def sweep_table(sweep: Sweep) -> Table:
+def compression_table(sweep: CompressionSweep) -> Table:
     """Lay out speedups: a row for devices and link speed, a column a type, each with its best sub-batches."""
     shown = Table(
         title=f"{sweep.model} on {sweep.cluster}, {sweep.batch_per_device:,} samples a device: speedup over one "

@@ -12,7 +12,7 @@ __all__ = ["layer_table"]
 
 def layer_table(layers: Sequence[LayerResult]) -> dict[str, Any]:
     """Rows of the layer table; every bar is scaled to the longest of the three kinds of time."""
-    keys = ("compute_s", "exchange_s", "transfer_s")
+    keys = ("compute_s", "gradient_sync_s", "transfer_s")
     times = [getattr(layer, key) for layer in layers for key in keys]
     time, moved = time_unit(times), byte_unit([layer.moved_bytes for layer in layers])
     longest_s, most_bytes = max(times, default=0.0), max((layer.moved_bytes for layer in layers), default=0.0)
@@ -26,7 +26,7 @@ def layer_table(layers: Sequence[LayerResult]) -> dict[str, Any]:
                 for key in keys
             ]
             + [("moved", layer.moved_bytes, moved.text(layer.moved_bytes), _share(layer.moved_bytes, most_bytes))],
-            "exchange": layer.exchange.partition(", "),
+            "gradient_sync": layer.gradient_sync.partition(", "),
         }
         for layer in layers
     ]

@@ -13,16 +13,16 @@ from studies.oracle.oracle_table import OracleRow, OracleTable
 
 __all__ = [
     "booking_line",
-    "headline",
     "limit_lines",
     "oracle_columns",
+    "oracle_headline",
     "oracle_table",
     "ordered",
     "refused_lines",
 ]
 
 
-def headline(table: OracleTable) -> str:
+def oracle_headline(table: OracleTable) -> str:
     """Answer the question in one sentence or two."""
     counts = f"{min(table.counts):,} to {max(table.counts):,} devices" if len(table.counts) > 1 else "one choice"
     question = f"{table.model} on {table.cluster}, {table.samples:,} samples an epoch"

@@ -8,7 +8,7 @@ from rich.text import Text
 from reports.style.units import plain_unit, time_unit
 from studies.whatif.scenarios import WhatIf
 
-__all__ = ["reason_lines", "sensitivity_table", "whatif_table"]
+__all__ = ["sensitivity_table", "whatif_reason_lines", "whatif_table"]
 
 
 def whatif_table(found: WhatIf) -> Table:
@@ -30,7 +30,7 @@ def whatif_table(found: WhatIf) -> Table:
     return table
 
 
-def reason_lines(found: WhatIf) -> list[str]:
+def whatif_reason_lines(found: WhatIf) -> list[str]:
     """Why rows have no numbers, each reason of a scenario once."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in found.rows:

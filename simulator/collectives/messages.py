@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hwprofiles.aliases import Floats, Ints
 from simulator.collectives.rounds import Round
-from simulator.graph.memory_need import check_memory
+from simulator.graph.memory_need import check_replay_memory
 
 __all__ = ["Messages", "messages_of"]
 
@@ -57,7 +57,7 @@ def messages_of(rounds: Sequence[Round], count: int) -> Messages:
         InfeasiblePlanError: There is no memory for so many messages or dependencies.
     """
     carried = sum(step.repeats * len(step.source) * step.width for step in rounds)
-    check_memory(carried * _PIECE_BYTES, f"expanding a collective of {count} ranks")
+    check_replay_memory(carried * _PIECE_BYTES, f"expanding a collective of {count} ranks")
     steps = [(step, repeat) for step in rounds for repeat in range(step.repeats)]
     sizes = np.array([len(step.source) for step, _ in steps], dtype=np.int64)
     source = np.concatenate([step.source for step, _ in steps])
@@ -105,7 +105,7 @@ def _reads(log: _Log, place: Ints, step: Ints) -> tuple[tuple[Ints, Ints], NDArr
     found = (stop > 0) & (log.place[stop - 1] == place)
     since = np.where(found, log.since[stop - 1], stop)
     counts = stop - since
-    check_memory(int(counts.sum()) * _PAIR_BYTES, f"{int(counts.sum()):,} dependencies of a collective")
+    check_replay_memory(int(counts.sum()) * _PAIR_BYTES, f"{int(counts.sum()):,} dependencies of a collective")
     read = np.repeat(np.arange(len(place)), counts)
     row = np.repeat(since - np.cumsum(counts) + counts, counts) + np.arange(len(read))
     return (read, log.message[row]), ~(found & log.replaced[stop - 1])

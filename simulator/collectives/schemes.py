@@ -72,7 +72,7 @@ def rank_rounds(scheme: str, groups: Ints, nodes: Ints, racks: Ints) -> list[tup
         ConfigError: The scheme is unknown.
     """
     if scheme not in ALL_REDUCES:
-        raise ConfigError(f"exchange must be one of {', '.join(ALL_REDUCES)}, got {scheme!r}")
+        raise ConfigError(f"gradient_sync must be one of {', '.join(ALL_REDUCES)}, got {scheme!r}")
     count = groups.shape[1]
     if count == 1:
         return [()] * len(groups)

@@ -9,11 +9,11 @@ import numpy as np
 
 from hwprofiles.errors import ConfigError
 from simulator.engines import simpy_engine
-from simulator.graph.graph_checks import validate
-from simulator.graph.memory_need import check_memory, engine_bytes
+from simulator.graph.graph_checks import check_task_graph
+from simulator.graph.memory_need import check_replay_memory, engine_bytes
 from simulator.graph.task_graph import Schedule, TaskGraph
 
-__all__ = ["ENGINES", "pick_engine", "prepare", "simulate", "validate"]
+__all__ = ["ENGINES", "check_task_graph", "pick_engine", "prepare", "simulate"]
 
 ENGINES = ("auto", "compiled", "simpy")
 
@@ -27,13 +27,13 @@ def simulate(graph: TaskGraph, *, engine: str = "auto", task_name: Callable[[int
         task_name: How messages name a task, given its number.
 
     Raises:
-        ConfigError: The graph breaks a rule (see ``validate``) or there is no such engine.
+        ConfigError: The graph breaks a rule (see ``check_task_graph``) or there is no such engine.
         InfeasiblePlanError: The engine would take more memory than there is.
     """
     engine = pick_engine(engine)
     counts = {"tasks": graph.size, "uses": len(graph.use_resource), "dependencies": len(graph.after)}
-    check_memory(engine_bytes(**counts, engine=engine), f"replaying {graph.size:,} tasks with engine {engine}")
-    validate(graph, task_name=task_name)
+    check_replay_memory(engine_bytes(**counts, engine=engine), f"replaying {graph.size:,} tasks with engine {engine}")
+    check_task_graph(graph, task_name=task_name)
     return simpy_engine.simulate(graph) if engine == "simpy" else _compiled_engine().simulate(graph)
 
 

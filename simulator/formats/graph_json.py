@@ -22,7 +22,7 @@ from simulator.formats.graph_columns import (
     task_label,
     unknown_resource,
 )
-from simulator.graph.memory_need import check_memory
+from simulator.graph.memory_need import check_replay_memory
 from simulator.graph.task_graph import TaskGraph
 
 __all__ = ["json_schema", "read_json", "write_json"]
@@ -90,7 +90,7 @@ def read_json(path: Path) -> GraphColumns:
         ConfigError: The file is not complete JSON, of another version, or breaks a rule.
         InfeasiblePlanError: It does not fit in memory.
     """
-    check_memory(_INFLATION * path.stat().st_size, f"reading task graph {path}")
+    check_replay_memory(_INFLATION * path.stat().st_size, f"reading task graph {path}")
     text = path.read_bytes()
     with _without_collector():
         return _columns(_decode(text))

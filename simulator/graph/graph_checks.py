@@ -10,12 +10,12 @@ from hwprofiles.errors import ConfigError
 from simulator.graph.sharing import alone_rates
 from simulator.graph.task_graph import TaskGraph
 
-__all__ = ["validate"]
+__all__ = ["check_task_graph"]
 
 _NAMED_TASKS = 12  # of a cycle, at most
 
 
-def validate(graph: TaskGraph, *, task_name: Callable[[int], str] = str) -> None:
+def check_task_graph(graph: TaskGraph, *, task_name: Callable[[int], str] = str) -> None:
     """Check a task graph.
 
     Args:

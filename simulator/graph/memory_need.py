@@ -7,7 +7,7 @@ from pathlib import Path
 from hwprofiles.errors import InfeasiblePlanError
 from hwprofiles.units import GIB
 
-__all__ = ["available_bytes", "check_memory", "engine_bytes", "graph_bytes"]
+__all__ = ["available_bytes", "check_replay_memory", "engine_bytes", "graph_bytes"]
 
 _GRAPH = (80, 16, 8)  # bytes a task, a use, a dependency: the arrays of ``TaskGraph``
 # Beside the graph, measured as the growth of the resident memory of whole runs, rounded up.
@@ -28,7 +28,7 @@ def _weighted(cost: tuple[int, int, int], *counts: int) -> int:
     return sum(each * count for each, count in zip(cost, counts, strict=True))
 
 
-def check_memory(needed_bytes: int, what: str) -> None:
+def check_replay_memory(needed_bytes: int, what: str) -> None:
     """Refuse what does not fit.
 
     Args:

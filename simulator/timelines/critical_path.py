@@ -9,13 +9,13 @@ from simulator.graph.sharing import TOLERANCE
 from simulator.graph.task_graph import Schedule, TaskGraph
 from simulator.timelines.timeline import alone_s
 
-__all__ = ["Step", "critical_path"]
+__all__ = ["CriticalStep", "critical_path"]
 
 
 _SAME = 10 * TOLERANCE  # relative difference of times that belong to one instant
 
 
-class Step(NamedTuple):
+class CriticalStep(NamedTuple):
     """One task of the chain.  Latency, wait and work of all steps add up to the makespan, less the first ready time."""
 
     task: int
@@ -31,7 +31,7 @@ class Step(NamedTuple):
     """Where it waited: the resource that others used most meanwhile; -1 where it did not wait."""
 
 
-def critical_path(graph: TaskGraph, schedule: Schedule) -> list[Step]:
+def critical_path(graph: TaskGraph, schedule: Schedule) -> list[CriticalStep]:
     """Chain of tasks, from the first to the one that ends last, each of which held up the next.
 
     Args:
@@ -68,7 +68,7 @@ class _Chain:
         follows = (graph.stream[order][1:] == graph.stream[order][:-1]) & (graph.stream[order][1:] >= 0)
         self.stream_before[order[1:][follows]] = order[:-1][follows]
 
-    def step(self, task: int) -> tuple[int, Step]:
+    def step(self, task: int) -> tuple[int, CriticalStep]:
         """The task that held this one up, or -1, and the step of this one."""
         ready_s, start_s, end_s = (
             float(times[task]) for times in (self.schedule.ready_s, self.schedule.start_s, self.schedule.end_s)
@@ -79,9 +79,9 @@ class _Chain:
         resource = self._busiest(task) if wait_s else -1
         if start_s > (ready_s + float(self.graph.latency_s[task])) * (1 + _SAME):
             before, port = self._holder(task)
-            return before, Step(task, "resource", 0.0, wait_s, work_s, port)
+            return before, CriticalStep(task, "resource", 0.0, wait_s, work_s, port)
         before, reason = self._cause(task)
-        return before, Step(task, reason, start_s - ready_s, wait_s, work_s, resource)
+        return before, CriticalStep(task, reason, start_s - ready_s, wait_s, work_s, resource)
 
     def _cause(self, task: int) -> tuple[int, str]:
         """What made the task ready: the last to end of what it waits for."""

@@ -22,11 +22,11 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.compression.data_types import compression
 from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.graph.computation_graph import ComputationGraph
-from planner.parallel.micro_batches import WHOLE, cut_of
+from planner.parallel.micro_batches import WHOLE, micro_batching_of
 from planner.plan.plan import make_plan
 from studies.eight_bit.thresholds import BEST, Crossing, bisected, crossing
 
-__all__ = ["COMPRESS", "PLAIN_TYPE", "Point", "Question", "Sweep", "sweep"]
+__all__ = ["COMPRESS", "PLAIN_TYPE", "CompressionPoint", "CompressionRequest", "CompressionSweep", "sweep_compression"]
 
 
 COMPRESS = ("both", "activations", "gradients")
@@ -39,7 +39,7 @@ _MOST_DEVICES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class CompressionRequest:
     """What is swept.
 
     Raises:
@@ -94,7 +94,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class CompressionPoint:
     """One plan, simulated, or the reason why there is none."""
 
     sub_batches: int
@@ -113,7 +113,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class CompressionSweep:
     """All points, and where each type starts and stops to pay."""
 
     model: str
@@ -130,11 +130,11 @@ class Sweep:
     types: tuple[str, ...]
     devices: tuple[int, ...]
     link_speeds: tuple[float, ...]
-    points: tuple[Point, ...]
+    points: tuple[CompressionPoint, ...]
     crossings: tuple[Crossing, ...]
     notes: tuple[str, ...]
 
-    def best(self, kind: str, devices: int, link_speed: float) -> Point | None:
+    def best(self, kind: str, devices: int, link_speed: float) -> CompressionPoint | None:
         """The point with the sub-batches that suit a type best; None where it has none."""
         found = [
             point
@@ -148,7 +148,9 @@ class Sweep:
         return asdict(self)
 
 
-def sweep(question: Question, *, exact: bool = False, progress: Progress | None = None) -> Sweep:
+def sweep_compression(
+    question: CompressionRequest, *, exact: bool = False, progress: Progress | None = None
+) -> CompressionSweep:
     """Simulate every point, then find where each type pays.
 
     Args:
@@ -176,7 +178,7 @@ def sweep(question: Question, *, exact: bool = False, progress: Progress | None 
         if progress:
             progress("bisecting crossovers", done, len(crossings))
         crossings[done] = runs.exact(each)
-    return Sweep(
+    return CompressionSweep(
         model=question.graph.name, cluster=question.cluster.spec, batch_per_device=question.graph.batch,
         compress=question.compress, link_class=runs.link_class, link_bytes_per_s=runs.link_bytes_per_s,
         alone_s=alone.simulated_s, sub_batches=question.sub_batches, types=question.types, devices=question.devices,
@@ -188,7 +190,7 @@ def sweep(question: Question, *, exact: bool = False, progress: Progress | None 
 class _Runs:
     """Simulations, each made once."""
 
-    def __init__(self, question: Question, alone_s: float) -> None:
+    def __init__(self, question: CompressionRequest, alone_s: float) -> None:
         self.question, self.alone_s = question, alone_s
         cluster = question.cluster.take(question.devices[-1])
         pairs = product(range(len(cluster.devices)), repeat=2)
@@ -204,7 +206,7 @@ class _Runs:
         self.link_class = question.link_class or min(speeds, key=lambda name: speeds[name])
         self.link_bytes_per_s = speeds[self.link_class]
         self._clusters: dict[tuple[int, float], DeviceGraph] = {}
-        self._points: dict[tuple[int, float, str, int], Point] = {}
+        self._points: dict[tuple[int, float, str, int], CompressionPoint] = {}
 
     def cluster(self, devices: int, link_speed: float) -> DeviceGraph:
         """The first devices, with faster or slower links of the class."""
@@ -220,24 +222,26 @@ class _Runs:
             )
         return self._clusters[devices, link_speed]
 
-    def point(self, devices: int, link_speed: float, kind: str, sub_batches: int) -> Point:
+    def point(self, devices: int, link_speed: float, kind: str, sub_batches: int) -> CompressionPoint:
         """A point, simulated when it is asked for first."""
         place = (devices, link_speed, kind, sub_batches)
         if place not in self._points:
             self._points[place] = self._simulated(*place)
         return self._points[place]
 
-    def _simulated(self, devices: int, link_speed: float, kind: str, sub_batches: int) -> Point:
+    def _simulated(self, devices: int, link_speed: float, kind: str, sub_batches: int) -> CompressionPoint:
         batch = self.question.graph.batch * devices
-        place = Point(sub_batches=sub_batches, type=kind, devices=devices, link_speed=link_speed, batch=batch)
+        place = CompressionPoint(
+            sub_batches=sub_batches, type=kind, devices=devices, link_speed=link_speed, batch=batch
+        )
         try:
             graph = self.question.graph.with_batch(batch)
             plan = make_plan(
                 graph,
                 self.cluster(devices, link_speed),
                 strategy="owt",
-                exchange=_EXCHANGE,
-                cut=cut_of(graph, sub_batches) if sub_batches > 1 else WHOLE,
+                gradient_sync=_EXCHANGE,
+                micro_batching=micro_batching_of(graph, sub_batches) if sub_batches > 1 else WHOLE,
                 compressed=_compressed(graph, kind, self.question.compress),
             )
         except (ConfigError, InfeasiblePlanError) as error:
@@ -270,7 +274,7 @@ def _compressed(graph: ComputationGraph, kind: str, compress: str) -> Compressed
     )
 
 
-def _with_gains(points: Sequence[Point]) -> list[Point]:
+def _with_gains(points: Sequence[CompressionPoint]) -> list[CompressionPoint]:
     plain = {
         (point.devices, point.link_speed, point.sub_batches): point.iteration_s
         for point in points
@@ -282,7 +286,7 @@ def _with_gains(points: Sequence[Point]) -> list[Point]:
     ]
 
 
-def _crossings(question: Question, points: Sequence[Point]) -> list[Crossing]:
+def _crossings(question: CompressionRequest, points: Sequence[CompressionPoint]) -> list[Crossing]:
     """Over each axis with more than one value, for all values of the other two; sub-batches may also be the best."""
     times_s: dict[tuple[str, int, int, float], float] = {}
     for point in points:
@@ -312,7 +316,7 @@ def _crossings(question: Question, points: Sequence[Point]) -> list[Crossing]:
     return found
 
 
-def _notes(question: Question, points: Sequence[Point]) -> list[str]:
+def _notes(question: CompressionRequest, points: Sequence[CompressionPoint]) -> list[str]:
     notes = []
     if question.compress == "both":
         kept = [kind for kind in question.types if compression(kind).feedback]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from hwprofiles.aliases import Floats
 from hwprofiles.errors import ConfigError
-from studies.eight_bit.many_machines import Reading, Setting, Workload, sub_batch_times
-from studies.eight_bit.number_cost import FLOAT32, Coding
+from studies.eight_bit.many_machines import Interpretation, Setting, Workload, sub_batch_times
+from studies.eight_bit.number_cost import FLOAT32, NumberCost
 
 __all__ = ["Crossover", "crossover"]
 
@@ -35,9 +35,9 @@ class Crossover:
 
 
 def crossover(
-    workload: Workload, setting: Setting, coding: Coding, *,
+    workload: Workload, setting: Setting, coding: NumberCost, *,
     over: Literal["bytes_per_s", "sub_batch", "machines"], low: float, high: float,
-    baseline: Coding = FLOAT32, least_gain: float = 0.0, reading: Reading = Reading.SCHEME,
+    baseline: NumberCost = FLOAT32, least_gain: float = 0.0, reading: Interpretation = Interpretation.SCHEME,
 ) -> Crossover:  # fmt: skip
     """Where a data type pays against another: its speedup is more than ``1 + least_gain`` times the other's.
 
@@ -52,7 +52,7 @@ def crossover(
         low, high: Ends of its range.
         baseline: What it is compared with.
         least_gain: Share by which it must be faster.
-        reading: See ``Reading``.
+        reading: See ``Interpretation``.
 
     Raises:
         ConfigError: Nothing of that name is varied, the range is empty or holds no value that is allowed, or the

@@ -13,7 +13,7 @@ from planner.compression.settings import PLAIN, Compressed
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS, Program
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import cut_of
+from planner.parallel.micro_batches import micro_batching_of
 from planner.parallel.strategies import named_strategy
 from planner.plan.plan import lowered
 from planner.simulation.program_replay import replay
@@ -41,7 +41,7 @@ def machine_iteration_s(cluster: DeviceGraph, *, bits: int, kernels: str = "nerv
     program = lowered(
         CostModel(graph, cluster, "ps-spread"),
         named_strategy("owt", graph, devices),
-        cut=cut_of(graph, devices, update_each=True),
+        micro_batching=micro_batching_of(graph, devices, update_each=True),
         compressed=PLAIN if bits == 32 else Compressed(activations="dynamic-tree"),
     )
     convolutions_s = BASELINES_S[kernels] - linear_layers().alone_s

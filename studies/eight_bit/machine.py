@@ -7,7 +7,7 @@ import numpy as np
 from hwprofiles.aliases import Floats
 from hwprofiles.errors import ConfigError
 
-__all__ = ["PCIE_BYTES_PER_S", "LinearLayers", "exchange_s", "machine_penalty_s", "machine_speedup"]
+__all__ = ["PCIE_BYTES_PER_S", "LinearLayers", "machine_penalty_s", "machine_speedup", "machine_sync_s"]
 
 
 PCIE_BYTES_PER_S = 5.25e9
@@ -15,7 +15,7 @@ PCIE_BYTES_PER_S = 5.25e9
 "about 5 GB/s"."""
 
 
-def exchange_s(
+def machine_sync_s(
     size_bytes: float | Floats, *, devices: int = 4, bytes_per_s: float | Floats = PCIE_BYTES_PER_S
 ) -> Floats:
     """Everyone sends a buffer to every other (Table 3, sync time).

@@ -11,15 +11,15 @@ import numpy as np
 from hwprofiles.aliases import Floats
 from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
-from studies.eight_bit.number_cost import Coding
+from studies.eight_bit.number_cost import NumberCost
 
 __all__ = [
-    "Reading",
+    "Interpretation",
     "Setting",
-    "Times",
+    "SubBatchTimes",
     "Workload",
     "exposed_s",
-    "gradient_exchange_s",
+    "gradient_sync_s",
     "single_pass_s",
     "sub_batch_times",
 ]
@@ -27,7 +27,7 @@ __all__ = [
 Number = float | Floats
 
 
-class Reading(StrEnum):
+class Interpretation(StrEnum):
     """Which transfers arithmetic hides.  The paper's tables and its text do not agree."""
 
     TABLE_6 = "table-6"
@@ -76,7 +76,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Times:
+class SubBatchTimes:
     """Times of one iteration, in seconds; all of one shape."""
 
     passes: Floats
@@ -100,7 +100,7 @@ def single_pass_s(size_bytes: Number, latency_s: Number, bytes_per_s: Number, ma
     return np.asarray((np.asarray(machines) - 1) * (latency_s + np.asarray(size_bytes) / bytes_per_s))
 
 
-def gradient_exchange_s(
+def gradient_sync_s(
     size_bytes: Number, latency_s: Number, machines: Number, *,
     devices_per_machine: Number = 3, pcie_bytes_per_s: Number = 5e9, bytes_per_s: Number = np.inf,
 ) -> Floats:  # fmt: skip
@@ -123,7 +123,7 @@ def gradient_exchange_s(
 
 def exposed_s(
     pass_s: Number, *, machines: Number, passes: Number, product_s: Number, linear_s: Number,
-    reading: Reading = Reading.TABLE_6,
+    reading: Interpretation = Interpretation.TABLE_6,
 ) -> Floats:  # fmt: skip
     """Transfers of an iteration that nothing hides.
 
@@ -139,13 +139,15 @@ def exposed_s(
         reading: Which of them.
     """
     single = np.asarray(pass_s, dtype=np.float64)
-    if reading is Reading.SCHEME:
+    if reading is Interpretation.SCHEME:
         return np.asarray(single + (np.asarray(passes) - 1) * np.maximum(0.0, single - linear_s))
     others = (np.asarray(machines) - 1) * np.maximum(0.0, single - product_s)
-    return single + others if reading is Reading.IN_TURN else np.where(single > product_s, others, single)
+    return single + others if reading is Interpretation.IN_TURN else np.where(single > product_s, others, single)
 
 
-def sub_batch_times(workload: Workload, setting: Setting, coding: Coding, reading: Reading = Reading.TABLE_6) -> Times:
+def sub_batch_times(
+    workload: Workload, setting: Setting, coding: NumberCost, reading: Interpretation = Interpretation.TABLE_6
+) -> SubBatchTimes:
     """The iteration in sub-batches and its speedup (Tables 6 and 7).
 
     A machine's message is its n-th of the sub-batch's inputs to the linear layers.  Errors on their way back are not
@@ -172,7 +174,7 @@ def sub_batch_times(workload: Workload, setting: Setting, coding: Coding, readin
     iteration = np.subtract(workload.whole_s, workload.own_linear_s) + workload.gradient_s + linear + exposed + coded
     speedup = devices * workload.whole_s / iteration
     columns = np.broadcast_arrays(passes, size, single, linear, exposed, coded, iteration, speedup)
-    return Times(**{field.name: column for field, column in zip(fields(Times), columns, strict=True)})
+    return SubBatchTimes(**{field.name: column for field, column in zip(fields(SubBatchTimes), columns, strict=True)})
 
 
 def _check(workload: Workload, setting: Setting) -> None:

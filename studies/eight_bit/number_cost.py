@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["EIGHT_BIT", "FLOAT32", "Coding"]
+__all__ = ["EIGHT_BIT", "FLOAT32", "NumberCost"]
 
 
 @dataclass(frozen=True, slots=True)
-class Coding:
+class NumberCost:
     """A data type on the wire."""
 
     name: str
@@ -29,7 +29,7 @@ class Coding:
             )
 
 
-FLOAT32 = Coding("32-bit", 4.0)
+FLOAT32 = NumberCost("32-bit", 4.0)
 """What the network computes in."""
-EIGHT_BIT = Coding("8-bit", 1.0, 1.0e-9, 0.5e-9)
+EIGHT_BIT = NumberCost("8-bit", 1.0, 1.0e-9, 0.5e-9)
 """Times on a GTX Titan (Sec. 3.2).  The paper's tables for clusters leave them out."""

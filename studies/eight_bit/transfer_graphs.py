@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hwprofiles.devices.device_graph import DeviceGraph
-from planner.topology.network_routes import network_of
+from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.schemes import ALL_GATHERS
 from simulator.engines.engine import simulate
 from simulator.graph.task_graph import TaskGraph, pack_rows
 
-__all__ = ["SubBatches", "all_to_all_s", "in_turn_s", "scheme_s", "serial_pass_s"]
+__all__ = ["SubBatchGraph", "all_to_all_s", "in_turn_s", "scheme_s", "serial_pass_s"]
 
 NO_STREAM = -1
 
@@ -41,7 +41,7 @@ class _Schedule:
     def makespan_s(self) -> float:
         """Replay everything from an idle cluster."""
         source, target, work, stream = (np.array([row[i] for row in self.rows]) for i in range(4))
-        network, count = network_of(self.cluster), len(self.rows)
+        network, count = routes_of_cluster(self.cluster), len(self.rows)
         sends = np.flatnonzero(source >= 0)
         latency_s, used = np.zeros(count), np.zeros(count, dtype=np.int64)
         latency_s[sends] = network.latencies_s(source[sends], target[sends], work[sends])
@@ -67,7 +67,7 @@ class _Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubBatches:
+class SubBatchGraph:
     """The sub-batches of an iteration on n machines, of each of which one device sends for all."""
 
     cluster: DeviceGraph
@@ -101,7 +101,7 @@ def serial_pass_s(size_bytes: float, cluster: DeviceGraph, senders: Sequence[int
     return schedule.makespan_s()
 
 
-def in_turn_s(load: SubBatches) -> float:
+def in_turn_s(load: SubBatchGraph) -> float:
     """Time of an iteration up to the end of the linear layers, with the schedule that is nearest to Table 6.
 
     Machines distribute their parts one after the other.  Round r is machine r's n - 1 messages and begins when round
@@ -122,7 +122,7 @@ def in_turn_s(load: SubBatches) -> float:
     return schedule.makespan_s()
 
 
-def scheme_s(load: SubBatches) -> float:
+def scheme_s(load: SubBatchGraph) -> float:
     """The same as Sec. 2.4 says it: all machines send their parts of a sub-batch at once, behind the one before.
 
     A machine's messages of a sub-batch wait for its own of the sub-batch before and for that one's arithmetic to

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.aliases import Floats, Ints
-from planner.topology.network_routes import Network
+from planner.topology.network_routes import ClusterRoutes
 
 __all__ = ["Wire", "boundaries", "columns", "direct", "neighbours", "ring", "rows"]
 
@@ -25,7 +25,7 @@ _ALL = 16
 class Wire:
     """Alpha and beta of a pattern; none where nobody sends."""
 
-    network: Network
+    network: ClusterRoutes
     classes: Ints
     """Latency classes of the routes."""
     beta_s_per_byte: float
@@ -39,7 +39,7 @@ class Wire:
         return alpha
 
 
-def _wire(network: Network, source: Ints, target: Ints, weight: float = 1.0) -> Wire:
+def _wire(network: ClusterRoutes, source: Ints, target: Ints, weight: float = 1.0) -> Wire:
     keep = _representative(network, source, target)
     source, target = source[keep], target[keep]
     if not len(source):
@@ -50,7 +50,7 @@ def _wire(network: Network, source: Ints, target: Ints, weight: float = 1.0) -> 
     )
 
 
-def _representative(network: Network, source: Ints, target: Ints) -> NDArray[np.bool_]:
+def _representative(network: ClusterRoutes, source: Ints, target: Ints) -> NDArray[np.bool_]:
     """Which messages to look at: of large patterns those that touch a few nodes, the others being wired alike.
 
     The first two nodes, and those on both sides of the first rack's edge: every message over the links of these nodes
@@ -78,7 +78,7 @@ def columns(p: int, group: int) -> Ints:
     return rows(p, group).T.copy()
 
 
-def ring(network: Network, groups: Ints) -> Wire:
+def ring(network: ClusterRoutes, groups: Ints) -> Wire:
     """One round of a ring in every group at once, in the order of gradient exchanges."""
     order = np.take_along_axis(groups, np.argsort(network.rank[groups], axis=1), axis=1)
     if groups.shape[1] == 1:
@@ -86,14 +86,14 @@ def ring(network: Network, groups: Ints) -> Wire:
     return _wire(network, order.ravel(), np.roll(order, -1, axis=1).ravel())
 
 
-def direct(network: Network, groups: Ints) -> Wire:
+def direct(network: ClusterRoutes, groups: Ints) -> Wire:
     """Every device sends to every other of its group, all at once."""
     size = groups.shape[1]
     source, target = np.nonzero(~np.eye(size, dtype=bool))
     return _wire(network, groups[:, source].ravel(), groups[:, target].ravel())
 
 
-def neighbours(network: Network, groups: Ints, grid: tuple[int, ...]) -> Wire:
+def neighbours(network: ClusterRoutes, groups: Ints, grid: tuple[int, ...]) -> Wire:
     """Every part of a grid sends to its neighbours, each an equal share of the halo that a part receives in all."""
     places = np.arange(groups.shape[1]).reshape(grid)
     ends = [
@@ -106,7 +106,7 @@ def neighbours(network: Network, groups: Ints, grid: tuple[int, ...]) -> Wire:
     return _wire(network, groups[:, source].ravel(), groups[:, target].ravel(), 1 / received)
 
 
-def boundaries(network: Network, stages: int, size_bytes: Floats) -> tuple[Floats, Floats]:
+def boundaries(network: ClusterRoutes, stages: int, size_bytes: Floats) -> tuple[Floats, Floats]:
     """Alpha and beta from each stage to the next, shape (stages - 1,): the route of one message alone."""
     source = np.arange(stages - 1, dtype=np.int64)
     counts, links = network.routes(source, source + 1)

@@ -4,10 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.aliases import Floats, Ints
-from planner.topology.network_routes import Network
+from planner.topology.network_routes import ClusterRoutes
 from studies.oracle import alpha_beta as wires
 from studies.oracle import forms
-from studies.oracle.cases import HYBRIDS, Case
+from studies.oracle.cases import HYBRIDS, OracleCase
 from studies.oracle.layer_sizes import Sizes
 from studies.oracle.oracle_options import OracleOptions
 
@@ -17,7 +17,7 @@ Communication = dict[str, float]
 """Seconds of an iteration by part: ``gradient_exchange_s``, ``activations_s``, ``halo_s``."""
 
 
-def communication_s(network: Network, sizes: Sizes, case: Case, options: OracleOptions) -> Communication:
+def communication_s(network: ClusterRoutes, sizes: Sizes, case: OracleCase, options: OracleOptions) -> Communication:
     """Communication of every strategy but the pipeline."""
     kind = HYBRIDS.get(case.strategy, case.strategy)
     delta = float(sizes.graph.element_bytes)
@@ -42,7 +42,7 @@ def communication_s(network: Network, sizes: Sizes, case: Case, options: OracleO
 
 
 def _gradients(
-    network: Network, sizes: Sizes, groups: Ints, layers: NDArray[np.bool_], share: float, options: OracleOptions
+    network: ClusterRoutes, sizes: Sizes, groups: Ints, layers: NDArray[np.bool_], share: float, options: OracleOptions
 ) -> float:
     """Ring all-reduce of the layers' gradients in all groups; biases travel too, which the table leaves out."""
     graph, count = sizes.graph, groups.shape[1]
@@ -55,7 +55,7 @@ def _gradients(
 
 
 def _activations(
-    network: Network, sizes: Sizes, kind: str, groups: Ints, sample_bytes: float, options: OracleOptions
+    network: ClusterRoutes, sizes: Sizes, kind: str, groups: Ints, sample_bytes: float, options: OracleOptions
 ) -> float:
     """What Filter gathers and Channel sums, also where Spatial meets layers without positions.
 
@@ -88,7 +88,12 @@ def _exchanged(wire: wires.Wire, size: Floats, p: int, passes: int, *, rings: bo
 
 
 def _halos(
-    network: Network, sizes: Sizes, grid: tuple[int, ...], groups: Ints, sample_bytes: float, options: OracleOptions
+    network: ClusterRoutes,
+    sizes: Sizes,
+    grid: tuple[int, ...],
+    groups: Ints,
+    sample_bytes: float,
+    options: OracleOptions,
 ) -> float:
     forward, backward = sizes.halos(grid)
     wire = wires.neighbours(network, groups, grid)
@@ -103,7 +108,7 @@ def _halos(
     return float((once * (1 + trained)).sum())
 
 
-def stage_costs(network: Network, sizes: Sizes, case: Case, bounds: Ints) -> float:
+def stage_costs(network: ClusterRoutes, sizes: Sizes, case: OracleCase, bounds: Ints) -> float:
     """Communication of the pipeline: row Layer."""
     micro_bytes = case.batch / case.segments * sizes.graph.element_bytes
     size = sizes.crossing[bounds[1:-1] - 1] * micro_bytes
@@ -111,7 +116,7 @@ def stage_costs(network: Network, sizes: Sizes, case: Case, bounds: Ints) -> flo
     return float(forms.pipeline_transfer_s(case.p, case.segments, size, alpha, beta))
 
 
-def held_bytes(sizes: Sizes, case: Case, options: OracleOptions, gamma: float, bounds: Ints | None) -> float:
+def held_bytes(sizes: Sizes, case: OracleCase, options: OracleOptions, gamma: float, bounds: Ints | None) -> float:
     """Memory of the fullest device: Table 1, third column."""
     activations = case.batch * (sizes.x + sizes.y)
     weights, copies = sizes.w, 2 + options.optimizer_copies

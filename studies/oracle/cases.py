@@ -10,7 +10,7 @@ from studies.oracle.oracle_options import OracleOptions
 from studies.oracle.oracle_table import Limit
 from studies.oracle.splits import Split
 
-__all__ = ["HYBRIDS", "SAMPLED", "Case", "Question", "case_of", "limit_of", "limits_of"]
+__all__ = ["HYBRIDS", "SAMPLED", "OracleCase", "OracleRequest", "case_of", "limit_of", "limits_of"]
 
 HYBRIDS = {"data+filter": "filter", "data+spatial": "spatial"}
 """What splits the rest within a group."""
@@ -19,7 +19,7 @@ SAMPLED = ("data", *HYBRIDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class OracleRequest:
     """What all cases share."""
 
     sizes: Sizes
@@ -37,7 +37,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class OracleCase:
     """A strategy on p = p1 p2 devices."""
 
     strategy: str
@@ -71,7 +71,7 @@ class Case:
         return " x ".join([*words, *map(str, self.grid or ((self.p2,) if words else ()))])
 
 
-def limit_of(question: Question, strategy: str) -> tuple[int, str]:
+def limit_of(question: OracleRequest, strategy: str) -> tuple[int, str]:
     """Most devices of a strategy, and why (last column of Table 1).
 
     C_1 of an image is 3, and yet the paper runs Channel on up to 64 devices: read as the layers after the first,
@@ -110,7 +110,7 @@ def _limit_of_channels(sizes: Sizes, strategy: str) -> tuple[int, str]:
     return least, f"p <= min({'F' if strategy == 'filter' else 'C'}): {words}"
 
 
-def _limit_of_hybrid(question: Question, strategy: str) -> tuple[int, str]:
+def _limit_of_hybrid(question: OracleRequest, strategy: str) -> tuple[int, str]:
     data, why_data = limit_of(question, "data")
     inner, why_inner = limit_of(question, HYBRIDS[strategy])
     if question.weak:  # samples grow with all devices, not with the groups only
@@ -118,7 +118,7 @@ def _limit_of_hybrid(question: Question, strategy: str) -> tuple[int, str]:
     return data * inner, f"p1 {why_data.removeprefix('p ')}; p2 {why_inner.removeprefix('p ')}"
 
 
-def case_of(question: Question, strategy: str, p: int) -> Case | str:
+def case_of(question: OracleRequest, strategy: str, p: int) -> OracleCase | str:
     """The case of a strategy on p devices, or why there is none."""
     limit, reason = limit_of(question, strategy)
     if p > limit:
@@ -129,23 +129,23 @@ def case_of(question: Question, strategy: str, p: int) -> Case | str:
     if strategy in HYBRIDS:
         return _hybrid(question, strategy, p, batch)
     if strategy == "data":
-        return Case(strategy=strategy, p=p, batch=batch, p1=p)
+        return OracleCase(strategy=strategy, p=p, batch=batch, p1=p)
     if strategy == "spatial":
         grid = question.sizes.grid(p)
         if grid is None:
             return _no_grid(question, p)
-        return Case(strategy=strategy, p=p, batch=batch, p2=p, grid=grid)
+        return OracleCase(strategy=strategy, p=p, batch=batch, p2=p, grid=grid)
     if strategy == "layer":
-        return Case(strategy=strategy, p=p, batch=batch, p2=p, segments=_segments(question, p, batch))
-    return Case(strategy=strategy, p=p, batch=batch, p2=p)
+        return OracleCase(strategy=strategy, p=p, batch=batch, p2=p, segments=_segments(question, p, batch))
+    return OracleCase(strategy=strategy, p=p, batch=batch, p2=p)
 
 
-def _no_grid(question: Question, p: int) -> str:
+def _no_grid(question: OracleRequest, p: int) -> str:
     name, least = min(question.sizes.positions, key=lambda row: np.prod(row[1]))
     return f"no grid of {p} parts fits the {' x '.join(map(str, least))} positions of {name}"
 
 
-def _segments(question: Question, p: int, batch: int) -> int:
+def _segments(question: OracleRequest, p: int, batch: int) -> int:
     given = question.options.segments
     if given is None:
         most = min(4 * p, batch) if p > 1 else 1
@@ -155,7 +155,7 @@ def _segments(question: Question, p: int, batch: int) -> int:
     return given
 
 
-def _hybrid(question: Question, strategy: str, p: int, batch: int) -> Case | str:
+def _hybrid(question: OracleRequest, strategy: str, p: int, batch: int) -> OracleCase | str:
     """Groups inside a node where it has devices enough, so that what is exchanged most stays there."""
     inner = HYBRIDS[strategy]
     limit, reason = limit_of(question, inner)
@@ -175,11 +175,11 @@ def _hybrid(question: Question, strategy: str, p: int, batch: int) -> Case | str
         if grid is None:
             why = _no_grid(question, group)
             continue
-        return Case(strategy=strategy, p=p, batch=batch, p1=p // group, p2=group, grid=grid)
+        return OracleCase(strategy=strategy, p=p, batch=batch, p1=p // group, p2=group, grid=grid)
     return why
 
 
-def limits_of(question: Question, strategy: str, refused: dict[int, str]) -> Limit:
+def limits_of(question: OracleRequest, strategy: str, refused: dict[int, str]) -> Limit:
     """The limit with the numbers of devices that it refuses."""
     devices, reason = limit_of(question, strategy)
     return Limit(strategy=strategy, devices=devices, reason=reason, refused=refused)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["STRATEGIES", "OracleOptions", "check_strategy", "device_counts", "strategy_list"]
+__all__ = ["STRATEGIES", "OracleOptions", "check_oracle_strategy", "device_counts", "strategy_list"]
 
 STRATEGIES = ("serial", "data", "spatial", "layer", "filter", "channel", "data+filter", "data+spatial")
 """Rows of Table 1, and data + spatial, which the paper measures."""
@@ -91,11 +91,11 @@ def strategy_list(text: str) -> tuple[str, ...] | None:
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(","))) if text.strip() else ()
     for name in names:
-        check_strategy(name)
+        check_oracle_strategy(name)
     return names or None
 
 
-def check_strategy(name: str) -> None:
+def check_oracle_strategy(name: str) -> None:
     """Refuse a strategy that Table 1 does not have."""
     if name not in STRATEGIES:
         near = difflib.get_close_matches(name, STRATEGIES, n=1)

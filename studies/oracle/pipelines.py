@@ -9,10 +9,10 @@ from hwprofiles.errors import InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
 from planner.parallel.configurations import Configuration
-from planner.parallel.pipeline_schedule import Schedule
+from planner.parallel.pipeline_schedule import PipelineSchedule
 from planner.search.pipeline_stages import stage_bounds
 from studies.oracle import alpha_beta as wires
-from studies.oracle.cases import Case
+from studies.oracle.cases import OracleCase
 from studies.oracle.layer_sizes import Sizes
 
 __all__ = ["boundaries_s", "pipeline_makespan_s", "planned_bounds"]
@@ -58,10 +58,10 @@ def _ends(ready: Floats, seconds: float, turns: Ints, begin: float) -> Floats:
     return np.asarray(seconds * (turns + 1) + np.maximum(np.maximum.accumulate(ready - seconds * turns), begin))
 
 
-def planned_bounds(model: CostModel, case: Case) -> Ints | None:
+def planned_bounds(model: CostModel, case: OracleCase) -> Ints | None:
     """Bounds of the stages that a plan would have; None where none fits in memory."""
     priced = model.for_batch(case.batch)
-    schedule = Schedule(kind="gpipe", micro_batches=case.segments, groups=tuple(range(case.p)))
+    schedule = PipelineSchedule(kind="gpipe", micro_batches=case.segments, groups=tuple(range(case.p)))
     try:
         bounds = stage_bounds(priced, [(device,) for device in range(case.p)], _whole, schedule)
     except InfeasiblePlanError:
@@ -73,7 +73,7 @@ def _whole(layer: Layer, devices: Sequence[int]) -> Configuration:
     return Configuration(dict.fromkeys(layer.parallel_dims, 1), (devices[0],))
 
 
-def boundaries_s(model: CostModel, sizes: Sizes, case: Case, bounds: Ints) -> Floats:
+def boundaries_s(model: CostModel, sizes: Sizes, case: OracleCase, bounds: Ints) -> Floats:
     """Time of the largest tensor that each stage hands on, shape (p - 1,); tensors go side by side."""
     micro_bytes = case.batch / case.segments * sizes.graph.element_bytes
     largest = np.zeros(case.p - 1)

@@ -17,20 +17,20 @@ from planner.memory.peak_memory import peak_memory_bytes
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import spaces_of
 from planner.search.pipeline_stages import balanced
-from planner.topology.network_routes import Network
+from planner.topology.network_routes import ClusterRoutes
 from studies.oracle import alpha_beta as wires
 from studies.oracle import forms
 from studies.oracle.case_costs import communication_s, held_bytes, stage_costs
-from studies.oracle.cases import SAMPLED, Case, Question, case_of, limits_of
+from studies.oracle.cases import SAMPLED, OracleCase, OracleRequest, case_of, limits_of
 from studies.oracle.datasets import samples_of
 from studies.oracle.layer_sizes import Sizes
-from studies.oracle.oracle_options import STRATEGIES, OracleOptions, check_strategy
+from studies.oracle.oracle_options import STRATEGIES, OracleOptions, check_oracle_strategy
 from studies.oracle.oracle_table import Limit, OracleRow, OracleTable, WireRow
 from studies.oracle.pipelines import boundaries_s, pipeline_makespan_s, planned_bounds
 from studies.oracle.simulated_cases import simulate_cases
 from studies.oracle.splits import Split, layer_times
 
-__all__ = ["memory_reuse", "oracle", "question_of"]
+__all__ = ["memory_reuse", "oracle", "request_of"]
 
 LEVEL_BYTES = 2**20
 """Message whose alpha the levels print."""
@@ -70,7 +70,7 @@ def oracle(
         ConfigError: A number is out of range, a name is unknown, the data set is smaller than a mini-batch, the
             segments do not divide, or a strategy that was named has none of the numbers of devices.
     """
-    question = question_of(graph, cluster, dataset, batch_per_device, options=options or OracleOptions())
+    question = request_of(graph, cluster, dataset, batch_per_device, options=options or OracleOptions())
     _check(cluster, devices, strategies or (), epochs, budget_gpu_hours)
     model = CostModel(graph, cluster)
     gamma, cases, limits, rows = _projected(model, question, strategies, devices, epochs, budget_gpu_hours)
@@ -97,10 +97,10 @@ def oracle(
     )
 
 
-def question_of(
+def request_of(
     graph: ComputationGraph, cluster: DeviceGraph, dataset: str | int, per_device: int | None = None, *,
     options: OracleOptions,
-) -> Question:  # fmt: skip
+) -> OracleRequest:  # fmt: skip
     """What all cases share; arguments and errors as for ``oracle``."""
     samples, weak = samples_of(dataset), per_device is not None
     if per_device is not None and (type(per_device) is not int or per_device < 1):
@@ -109,7 +109,7 @@ def question_of(
     if batch > samples:
         raise ConfigError(f"batch must be at most the {samples:,} samples of the data set, got {batch:,}")
     node = int(np.bincount([device.node for device in cluster.devices]).max())
-    return Question(
+    return OracleRequest(
         sizes=Sizes(graph), samples=samples, batch=batch, weak=weak, node_devices=node, options=options
     )  # fmt: skip
 
@@ -129,13 +129,13 @@ def _check(
     if budget is not None and not 0 < budget < np.inf:
         raise ConfigError(f"budget_gpu_hours must be a finite number > 0, got {budget!r}")
     for name in strategies:
-        check_strategy(name)
+        check_oracle_strategy(name)
 
 
 def _projected(
-    model: CostModel, question: Question, strategies: Sequence[str] | None, devices: Sequence[int], epochs: int,
+    model: CostModel, question: OracleRequest, strategies: Sequence[str] | None, devices: Sequence[int], epochs: int,
     budget_gpu_hours: float | None,
-) -> tuple[float, list[Case], list[Limit], list[OracleRow]]:  # fmt: skip
+) -> tuple[float, list[OracleCase], list[Limit], list[OracleRow]]:  # fmt: skip
     """What the closed forms say: gamma, the cases that can be had, the limits of all strategies, a row a case."""
     cases, limits = _cases(question, strategies or STRATEGIES, sorted(set(devices)), named=strategies is not None)
     gamma = question.options.memory_reuse
@@ -147,13 +147,13 @@ def _projected(
 
 
 def _cases(
-    question: Question, strategies: Sequence[str], devices: Sequence[int], *, named: bool
-) -> tuple[list[Case], list[Limit]]:
-    cases: list[Case] = []
+    question: OracleRequest, strategies: Sequence[str], devices: Sequence[int], *, named: bool
+) -> tuple[list[OracleCase], list[Limit]]:
+    cases: list[OracleCase] = []
     limits: list[Limit] = []
     for name in strategies:
         found = {p: case_of(question, name, p) for p in ([1] if name == "serial" else devices)}
-        had = [case for case in found.values() if isinstance(case, Case)]
+        had = [case for case in found.values() if isinstance(case, OracleCase)]
         refused = {p: case for p, case in found.items() if isinstance(case, str)}
         if named and not had:
             p, reason = next(iter(refused.items()))
@@ -180,9 +180,14 @@ def memory_reuse(graph: ComputationGraph, cluster: DeviceGraph) -> float:
 
 
 def _rows(
-    model: CostModel, question: Question, cases: Sequence[Case], limits: dict[str, Limit], gamma: float, epochs: int,
+    model: CostModel,
+    question: OracleRequest,
+    cases: Sequence[OracleCase],
+    limits: dict[str, Limit],
+    gamma: float,
+    epochs: int,
     budget_gpu_hours: float,
-) -> list[OracleRow]:  # fmt: skip
+) -> list[OracleRow]:
     sizes, options = question.sizes, question.options
     times = layer_times(model, sizes, [_timed(case, options) for case in cases])
     rows = []
@@ -206,7 +211,7 @@ def _rows(
 
 
 def _pipeline(
-    model: CostModel, sizes: Sizes, case: Case, options: OracleOptions, times: tuple[Floats, ...]
+    model: CostModel, sizes: Sizes, case: OracleCase, options: OracleOptions, times: tuple[Floats, ...]
 ) -> tuple[float, float, float, NDArray[np.int64]]:
     """Computation with the update, update and communication of a pipeline, and the bounds of its stages.
 
@@ -228,14 +233,14 @@ def _pipeline(
     return free_s, float(wu.max()), all_s - free_s, bounds
 
 
-def _timed(case: Case, options: OracleOptions) -> Split:
+def _timed(case: OracleCase, options: OracleOptions) -> Split:
     """The part whose times are asked for: of ideal scaling that of one device."""
     if options.compute == "parts":
         return case.split
     return Split(devices=case.p, samples=case.batch)
 
 
-def _shares(case: Case, options: OracleOptions, times: dict[str, Floats], sizes: Sizes) -> tuple[Floats, ...]:
+def _shares(case: OracleCase, options: OracleOptions, times: dict[str, Floats], sizes: Sizes) -> tuple[Floats, ...]:
     """FW, BW, WU and BW's weight gradient of what a device computes, (G,) each; of a micro-batch in a pipeline."""
     fw, wu, gradient = times["forward"], times["update"], times["weight_gradient"]
     bw = times["activation_gradient"] + gradient
@@ -250,7 +255,7 @@ def _shares(case: Case, options: OracleOptions, times: dict[str, Floats], sizes:
 
 
 def _row(
-    cluster: DeviceGraph, question: Question, case: Case, parts: dict[str, float],
+    cluster: DeviceGraph, question: OracleRequest, case: OracleCase, parts: dict[str, float],
     costs: tuple[float, float, float], limit: Limit, epochs: int, budget_gpu_hours: float,
 ) -> OracleRow:  # fmt: skip
     compute_s, update_s, memory_bytes = costs
@@ -289,7 +294,7 @@ def _least_memory_bytes(cluster: DeviceGraph, devices: int) -> float:
 
 
 def _replayed(
-    rows: Sequence[OracleRow], model: CostModel, cases: Sequence[Case], question: Question, processes: int,
+    rows: Sequence[OracleRow], model: CostModel, cases: Sequence[OracleCase], question: OracleRequest, processes: int,
     progress: Progress | None,
 ) -> list[OracleRow]:  # fmt: skip
     """The rows, each with its strategy replayed as a plan."""
@@ -308,7 +313,7 @@ def _winners(epoch_s: Iterable[tuple[OracleRow, float]]) -> dict[int, str]:
     return {p: winners[p][1] for p in sorted(winners)}
 
 
-def _levels(network: Network, devices: int) -> tuple[WireRow, ...]:
+def _levels(network: ClusterRoutes, devices: int) -> tuple[WireRow, ...]:
     """Alpha and beta of a ring in a node, and of one over all devices."""
     first = network.node[:devices] == network.node[0]
     groups = {"inside a node": np.flatnonzero(first)[None, :]}
@@ -325,7 +330,7 @@ def _levels(network: Network, devices: int) -> tuple[WireRow, ...]:
     )
 
 
-def _notes(question: Question) -> tuple[str, ...]:
+def _notes(question: OracleRequest) -> tuple[str, ...]:
     if question.weak:
         return (
             f"weak scaling: {', '.join(SAMPLED)} take {question.batch} samples a device; the others split no samples "

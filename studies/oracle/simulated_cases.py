@@ -15,10 +15,10 @@ from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
-from planner.search.pipeline_strategy import Pipeline, strategy_and_cut
+from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.simulation.memory_curve import memory_curve
 from planner.simulation.program_replay import replay
-from studies.oracle.cases import HYBRIDS, Case
+from studies.oracle.cases import HYBRIDS, OracleCase
 from studies.oracle.oracle_table import Simulated
 from studies.sweep.workers import begin_process
 
@@ -30,14 +30,14 @@ SCHEDULE = "gpipe"
 """Of the pipeline, as Table 1 has it: all micro-batches forward, then all back, and all their activations kept."""
 
 
-def plan_text(case: Case) -> str:
+def plan_text(case: OracleCase) -> str:
     """A case as a strategy's name, or by degrees; of all of the case's devices."""
     if case.strategy in HYBRIDS:
         return f"data={case.p1},{HYBRIDS[case.strategy]}={case.p2}"
     return {"serial": "data", "layer": "pipeline"}.get(case.strategy, case.strategy)
 
 
-def program_of_case(graph: ComputationGraph, cluster: DeviceGraph, case: Case) -> Program:
+def program_of_case(graph: ComputationGraph, cluster: DeviceGraph, case: OracleCase) -> Program:
     """The program of a case's plan, whether it fits in memory or not.
 
     Args:
@@ -50,12 +50,12 @@ def program_of_case(graph: ComputationGraph, cluster: DeviceGraph, case: Case) -
     """
     model = CostModel(graph.with_batch(case.batch), cluster.take(case.p))
     asked = Pipeline(schedule=SCHEDULE, stages=case.p, micro_batches=case.segments)
-    strategy, cut = strategy_and_cut(model, plan_text(case), pipeline=asked)
-    model, spaces, cut = applied(model, strategy, cut)
-    return lower(model, spaces, cut=cut)
+    strategy, micro_batching = strategy_and_micro_batching(model, plan_text(case), pipeline=asked)
+    model, spaces, micro_batching = applied(model, strategy, micro_batching)
+    return lower(model, spaces, micro_batching=micro_batching)
 
 
-def simulate_case(graph: ComputationGraph, cluster: DeviceGraph, case: Case, samples: int) -> Simulated:
+def simulate_case(graph: ComputationGraph, cluster: DeviceGraph, case: OracleCase, samples: int) -> Simulated:
     """Replay a case; what has no plan says why.
 
     Args:
@@ -106,13 +106,13 @@ def _taking(cluster: DeviceGraph) -> DeviceGraph:
     return cluster
 
 
-def _one(case: Case) -> Simulated:
+def _one(case: OracleCase) -> Simulated:
     work = _work[-1]
     return simulate_case(work.graph, work.cluster, case, work.samples)
 
 
 def simulate_cases(
-    graph: ComputationGraph, cluster: DeviceGraph, cases: Sequence[Case], samples: int, *, processes: int = 0,
+    graph: ComputationGraph, cluster: DeviceGraph, cases: Sequence[OracleCase], samples: int, *, processes: int = 0,
     progress: Progress | None = None,
 ) -> list[Simulated]:  # fmt: skip
     """Replay all cases, the largest first, side by side in processes.
@@ -145,7 +145,7 @@ def simulate_cases(
     return [found[k] for k in range(len(cases))]
 
 
-def _weight(case: Case) -> float:
+def _weight(case: OracleCase) -> float:
     """About how many tasks a case has: every part of a group exchanges with all others of it under filters."""
     kind = HYBRIDS.get(case.strategy, case.strategy)
     return float(case.p * (case.p2 if kind in ("filter", "channel") else 4) * case.segments)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from studies.reproduce.rows import Row, row
+from studies.reproduce.rows import PaperRow, row
 
-__all__ = ["Claim", "Found"]
+__all__ = ["Claim", "ComputedValue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ComputedValue:
     """What one way says of a claim."""
 
     claim: Claim
@@ -31,7 +31,7 @@ class Found:
     """What is to be said about it."""
 
     @property
-    def row(self) -> Row:
+    def row(self) -> PaperRow:
         """The printed value beside ours."""
         source = f"8-bit, {self.claim.source}: {self.claim.text}, {self.way}"
         return row(source, self.claim.printed, self.ours, self.claim.unit, self.why)

@@ -16,10 +16,10 @@ from time import perf_counter
 
 from hwprofiles.aliases import Progress
 from planner.cost.cost_model import CostModel
-from planner.search.layerwise import find
+from planner.search.layerwise import search_layerwise
 from studies.reproduce.deepa_tables import table_rows
-from studies.reproduce.priced_cases import Bench, Case, Outcome
-from studies.reproduce.rows import Row, Value, row, spread, stored
+from studies.reproduce.priced_cases import PricedCase, PricedCases, PricedOutcome
+from studies.reproduce.rows import PaperRow, Value, row, spread, stored
 
 __all__ = ["CLAIMS", "claim_row", "deepa_rows"]
 
@@ -32,9 +32,9 @@ Answer = tuple[Value, str]
 """Our value, and what is to be said about it."""
 
 
-def deepa_rows(progress: Progress | None = None) -> Iterator[Row]:
+def deepa_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
     """Every row: Tables 2 and 3, then the claims of the text and the figures."""
-    claims, bench = stored("deepa_claims"), Bench()
+    claims, bench = stored("deepa_claims"), PricedCases()
     yield from table_rows()
     for done, claim in enumerate(claims):
         if progress:
@@ -42,36 +42,36 @@ def deepa_rows(progress: Progress | None = None) -> Iterator[Row]:
         yield claim_row(claim, bench)
 
 
-def claim_row(claim: dict[str, str], bench: Bench) -> Row:
+def claim_row(claim: dict[str, str], bench: PricedCases) -> PaperRow:
     """Recompute one claim of ``deepa_claims``."""
     name, *words = claim["key"].split()
     ours, why = CLAIMS[name](bench, *words)
     return row(f"DeePa, {claim['source']}: {claim['claim']}", claim["value"], ours, claim["unit"], why)
 
 
-def _deepa(model: str, cluster: str = "k80", batch: int = BATCH) -> Case:
-    return Case(model, batch, cluster, "ps-spread")
+def _deepa(model: str, cluster: str = "k80", batch: int = BATCH) -> PricedCase:
+    return PricedCase(model, batch, cluster, "ps-spread")
 
 
-def _thrifty(bench: Bench, case: Case) -> Outcome:
+def _thrifty(bench: PricedCases, case: PricedCase) -> PricedOutcome:
     """The strategy that the paper's own prices choose: every byte counts, wherever it flows."""
-    return bench.outcome(case, "layerwise", Case(case.model, case.batch, f"bus {case.cluster}", "ps"))
+    return bench.outcome(case, "layerwise", PricedCase(case.model, case.batch, f"bus {case.cluster}", "ps"))
 
 
-def _server(model: str, cluster: str, batch: int) -> Case:
-    return Case(model, batch, f"host {cluster}", "ps")
+def _server(model: str, cluster: str, batch: int) -> PricedCase:
+    return PricedCase(model, batch, f"host {cluster}", "ps")
 
 
-def _frameworks(bench: Bench, model: str, cluster: str, batch: str) -> Answer:
+def _frameworks(bench: PricedCases, model: str, cluster: str, batch: str) -> Answer:
     ours = bench.fastest(_deepa(model, cluster, int(batch))).simulated_s
     host = bench.outcome(_server(model, cluster, int(batch)), "data")
-    device = bench.outcome(Case(model, int(batch), cluster, "ps"), "data")
+    device = bench.outcome(PricedCase(model, int(batch), cluster, "ps"), "data")
     why = (
         f"central server in CPU memory, overlap on; without overlap {host.additive_s / ours:.2f}, "
         f"with the server on the first GPU {device.simulated_s / ours:.2f}"
     )
     if cluster == "p100-4":
-        summed = bench.outcome(Case(model, int(batch), cluster, "tree"), "data").simulated_s
+        summed = bench.outcome(PricedCase(model, int(batch), cluster, "tree"), "data").simulated_s
         why += f", where nodes sum their gradients before they send them {summed / ours:.2f}"
     if model == "inception-v3":
         why += "; perfect overlap hides the exchange of 24 M parameters"
@@ -80,9 +80,9 @@ def _frameworks(bench: Bench, model: str, cluster: str, batch: str) -> Answer:
     return host.simulated_s / ours, why
 
 
-def _owt_gain(bench: Bench, model: str) -> Answer:
+def _owt_gain(bench: PricedCases, model: str) -> Answer:
     data, owt = (bench.outcome(_deepa(model), name) for name in ("data", "owt"))
-    ring = bench.outcome(Case(model, BATCH, "k80", "ring"), "data").simulated_s
+    ring = bench.outcome(PricedCase(model, BATCH, "k80", "ring"), "data").simulated_s
     why = (
         f"without overlap {data.additive_s / owt.additive_s:.2f}; "
         f"{ring / owt.simulated_s:.2f} if image parallelism exchanged gradients around a ring"
@@ -92,18 +92,20 @@ def _owt_gain(bench: Bench, model: str) -> Answer:
     return data.simulated_s / owt.simulated_s, why
 
 
-def _search_time(bench: Bench, model: str, which: str = "") -> Answer:
+def _search_time(bench: PricedCases, model: str, which: str = "") -> Answer:
     case = _deepa(model)
     known = bench.model(case)
     began = perf_counter()
-    find(CostModel(known.graph, known.cluster, known.exchange))
+    search_layerwise(CostModel(known.graph, known.cluster, known.gradient_sync))
     why = "cost tables included, on this machine"
     if model == "inception-v3":
         why += "; the paper says 4.8 s in Sec. 7.1 and 0.1 s in Sec. 4"
     return perf_counter() - began, why
 
 
-def _ratios(bench: Bench, more: Callable[[Case], Outcome], less: Callable[[Case], Outcome]) -> list[float]:
+def _ratios(
+    bench: PricedCases, more: Callable[[PricedCase], PricedOutcome], less: Callable[[PricedCase], PricedOutcome]
+) -> list[float]:
     return [more(_deepa(model)).moved_bytes / less(_deepa(model)).moved_bytes for model in MODELS]
 
 
@@ -111,7 +113,7 @@ def _each(ratios: list[float]) -> str:
     return "AlexNet {:.2f}, VGG-16 {:.2f}, Inception-v3 {:.2f}".format(*ratios)
 
 
-def _owt_transfers(bench: Bench) -> Answer:
+def _owt_transfers(bench: PricedCases) -> Answer:
     ratios = _ratios(bench, lambda case: bench.outcome(case, "data"), lambda case: bench.outcome(case, "owt"))
     owt = bench.outcome(_deepa("alexnet"), "owt")
     graph = bench.model(_deepa("alexnet")).graph
@@ -124,12 +126,12 @@ def _owt_transfers(bench: Bench) -> Answer:
     return spread(ratios), why
 
 
-def _best_transfers(bench: Bench) -> Answer:
+def _best_transfers(bench: PricedCases) -> Answer:
     ratios = _ratios(bench, lambda case: bench.outcome(case, "owt"), lambda case: _thrifty(bench, case))
     return spread(ratios), _each(ratios)
 
 
-def _overlap_gain(bench: Bench) -> Answer:
+def _overlap_gain(bench: PricedCases) -> Answer:
     outcomes = [bench.fastest(_deepa(model)) for model in MODELS]
     gains = [100 * (outcome.additive_s / outcome.simulated_s - 1) for outcome in outcomes]
     data = [bench.outcome(_deepa(model), "data") for model in MODELS]
@@ -139,7 +141,7 @@ def _overlap_gain(bench: Bench) -> Answer:
     ), f"{_each(gains)}; the less a strategy moves the less is hidden: image parallelism {_each(images)}"
 
 
-def _module_transfers(bench: Bench) -> Answer:
+def _module_transfers(bench: PricedCases) -> Answer:
     case = _deepa("inception-v3")
     layers = bench.model(case).graph.layers
     ours, owt = (
@@ -149,14 +151,14 @@ def _module_transfers(bench: Bench) -> Answer:
     return 100 * (1 - ours / owt), "against OWT, transfers into the module included"
 
 
-def _overall_transfers(bench: Bench) -> Answer:
+def _overall_transfers(bench: PricedCases) -> Answer:
     case = _deepa("inception-v3")
     ours, data = _thrifty(bench, case).moved_bytes, bench.outcome(case, "data").moved_bytes
     owt = bench.outcome(case, "owt").moved_bytes
     return 100 * (1 - ours / owt), f"against OWT; against image parallelism {100 * (1 - ours / data):.0f}"
 
 
-def _batches(bench: Bench, model: str) -> Answer:
+def _batches(bench: PricedCases, model: str) -> Answer:
     """The sizes are not printed: powers of two up to 2048, which is named, while they fit."""
     ratios = {}
     for batch in (256, 512, 1024, 2048):
@@ -172,7 +174,7 @@ def _batches(bench: Bench, model: str) -> Answer:
     return spread(list(ratios.values())), why
 
 
-def _iteration_time(bench: Bench, which: str) -> Answer:
+def _iteration_time(bench: PricedCases, which: str) -> Answer:
     case = _deepa("vgg16", "p100", 128)
     if which == "data":
         why = "NVLink at 18 GB/s a link, all links at once, hides the exchange; the paper shows a gap of 0.1 s for 4 GB"
@@ -180,7 +182,7 @@ def _iteration_time(bench: Bench, which: str) -> Answer:
     return bench.fastest(case).simulated_s, ""
 
 
-def _iteration_bytes(bench: Bench, which: str) -> Answer:
+def _iteration_bytes(bench: PricedCases, which: str) -> Answer:
     case = _deepa("vgg16", "p100", 128)
     if which == "data":
         return bench.outcome(case, "data").moved_bytes, "the paper counts the server's own replica: ours is 3/4 of that"
@@ -189,7 +191,7 @@ def _iteration_bytes(bench: Bench, which: str) -> Answer:
     return thrifty, why
 
 
-def _many_classes_loss(bench: Bench, which: str) -> Answer:
+def _many_classes_loss(bench: PricedCases, which: str) -> Answer:
     def losses(classes: int) -> list[float]:
         pairs = ((_run(bench, which, model), _run(bench, which, f"{model}:classes={classes}")) for model in MODELS)
         return [100 * (1 - base.simulated_s / more.simulated_s) for base, more in pairs]
@@ -211,13 +213,13 @@ def _many_classes_loss(bench: Bench, which: str) -> Answer:
     return max(ours), why
 
 
-def _run(bench: Bench, which: str, model: str) -> Outcome:
+def _run(bench: PricedCases, which: str, model: str) -> PricedOutcome:
     if which == "data":
         return bench.outcome(_server(model, "k80", BATCH), "data")
     return bench.fastest(_deepa(model))
 
 
-def _many_classes_bytes(bench: Bench, which: str) -> Answer:
+def _many_classes_bytes(bench: PricedCases, which: str) -> Answer:
     def added(classes: int) -> list[float]:
         pairs = ((_deepa(model), _deepa(f"{model}:classes={classes}")) for model in MODELS)
         return [_moved(bench, which, more) - _moved(bench, which, base) for base, more in pairs]
@@ -232,11 +234,11 @@ def _many_classes_bytes(bench: Bench, which: str) -> Answer:
     return 1e6 * max(ours), why
 
 
-def _moved(bench: Bench, which: str, case: Case) -> float:
+def _moved(bench: PricedCases, which: str, case: PricedCase) -> float:
     return (bench.outcome(case, "data") if which == "data" else _thrifty(bench, case)).moved_bytes
 
 
-def _many_classes_ratio(bench: Bench) -> Answer:
+def _many_classes_ratio(bench: PricedCases) -> Answer:
     even, prime = (
         [_moved(bench, "data", case) / _moved(bench, "best", case) for case in cases]
         for cases in ([_deepa(f"{model}:classes={classes}") for model in MODELS] for classes in (EVEN, MANY))

@@ -12,8 +12,8 @@ import numpy as np
 from planner.cost.cost_model import CostModel
 from planner.parallel.configurations import ConfigSpace
 from studies.reproduce.paper_clusters import BUS_BYTES_PER_S
-from studies.reproduce.priced_cases import Bench, Case
-from studies.reproduce.rows import Row, row, stored
+from studies.reproduce.priced_cases import PricedCase, PricedCases
+from studies.reproduce.rows import PaperRow, row, stored
 
 __all__ = ["Costs", "costs_ms", "table_rows"]
 
@@ -24,11 +24,11 @@ Costs = dict[str, float]
 """Milliseconds by column."""
 
 
-def table_rows() -> Iterator[Row]:
+def table_rows() -> Iterator[PaperRow]:
     """A row for every cell of both tables, then one for the configuration that each calls the best."""
-    bench, rows = Bench(), stored("deepa_tables")
+    bench, rows = PricedCases(), stored("deepa_tables")
     for table, (network, layers) in TABLES.items():
-        model = bench.model(Case(network, 512, "bus k80", "ps"))
+        model = bench.model(PricedCase(network, 512, "bus k80", "ps"))
         lines = [line for line in rows if line["table"] == table]
         ours = [costs_ms(model, layers, {key: int(line[key]) for key in "nchw"}) for line in lines]
         for line, costs in zip(lines, ours, strict=True):
@@ -67,7 +67,7 @@ def costs_ms(model: CostModel, layers: tuple[str, ...], degrees: dict[str, int])
     cost = {
         "transfer": float(transfer[least]),
         "compute": float(sum(node.compute_s[least] for node in nodes)),
-        "update": float(sum(node.exchange_s[least] for node in nodes)),
+        "update": float(sum(node.gradient_sync_s[least] for node in nodes)),
     }
     return {name: 1e3 * seconds for name, seconds in (cost | {"total": sum(cost.values())}).items()}
 
@@ -106,7 +106,7 @@ def _notes(table: str, line: dict[str, str], model: CostModel, layers: tuple[str
     return {column: note for column, note in notes.items() if column not in zero}
 
 
-def _cheapest(table: str, lines: list[dict[str, str]], ours: list[Costs]) -> Row:
+def _cheapest(table: str, lines: list[dict[str, str]], ours: list[Costs]) -> PaperRow:
     labelled = next(_form(line) for line in lines if line["label"] == "DeePa")
     best = _form(lines[min(range(len(lines)), key=lambda k: ours[k]["total"])])
     printed = _form(min(lines, key=lambda line: float(line["total_ms"])))

@@ -15,16 +15,16 @@ from functools import cache
 from hwprofiles.aliases import Progress
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.latency import Latency
-from studies.eight_bit.machine import exchange_s, machine_speedup
+from studies.eight_bit.machine import machine_speedup, machine_sync_s
 from studies.eight_bit.many_machines import (
-    Reading,
+    Interpretation,
     Setting,
     exposed_s,
-    gradient_exchange_s,
+    gradient_sync_s,
     single_pass_s,
     sub_batch_times,
 )
-from studies.eight_bit.number_cost import EIGHT_BIT, FLOAT32, Coding
+from studies.eight_bit.number_cost import EIGHT_BIT, FLOAT32, NumberCost
 from studies.eight_bit.paper_tables import (
     BASELINES_S,
     BITS,
@@ -38,9 +38,9 @@ from studies.eight_bit.paper_tables import (
     pass_table,
     read_table,
 )
-from studies.reproduce.answers import Claim, Found
+from studies.reproduce.answers import Claim, ComputedValue
 from studies.reproduce.eight_bit_simulated import as_written, simulated
-from studies.reproduce.rows import Row
+from studies.reproduce.rows import PaperRow
 
 __all__ = ["WAYS", "Answer", "Claim", "Way", "claims", "eight_bit_answers", "eight_bit_rows"]
 
@@ -56,13 +56,13 @@ Way = Callable[[Claim], Answer | None]
 """How a claim is recomputed; None where the way says nothing about it."""
 
 
-def eight_bit_rows(progress: Progress | None = None) -> Iterator[Row]:
+def eight_bit_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
     """Every answer as a row."""
     for found in eight_bit_answers(progress):
         yield found.row
 
 
-def eight_bit_answers(progress: Progress | None = None) -> Iterator[Found]:
+def eight_bit_answers(progress: Progress | None = None) -> Iterator[ComputedValue]:
     """For each claim, in the paper's order of tables, the answer of each way that speaks of it."""
     everything = claims()
     for done, claim in enumerate(everything):
@@ -71,7 +71,7 @@ def eight_bit_answers(progress: Progress | None = None) -> Iterator[Found]:
         for name, way in WAYS.items():
             answer = way(claim)
             if answer:
-                yield Found(claim, name, *answer)
+                yield ComputedValue(claim, name, *answer)
 
 
 def claims() -> list[Claim]:
@@ -139,15 +139,15 @@ def _linear(which: str) -> Answer:
 
 
 def _all_parameters() -> Answer:
-    time_s = float(exchange_s(4 * 60e6, bytes_per_s=7e9))
+    time_s = float(machine_sync_s(4 * 60e6, bytes_per_s=7e9))
     return 1e3 * time_s, "4 messages of 240 MB at 7 GB/s; the paper takes their 0.223 GiB for GB"
 
 
 def _gradient() -> Answer:
     line = read_table("table5_infiniband")[0]
     size, latency_s = 1024 * float(line["size_32bit_kb"]), MILLI * float(line["latency_32bit_ms_per_msg"])
-    whole_s = gradient_exchange_s(size, latency_s, MACHINES, bytes_per_s=TEXT_BYTES_PER_S)
-    return 1e3 * float(gradient_exchange_s(size, latency_s, MACHINES)), (
+    whole_s = gradient_sync_s(size, latency_s, MACHINES, bytes_per_s=TEXT_BYTES_PER_S)
+    return 1e3 * float(gradient_sync_s(size, latency_s, MACHINES)), (
         f"latencies and PCIe alone; with the text's time on InfiniBand at 6 GB/s too {1e3 * whole_s:.1f}"
     )
 
@@ -155,7 +155,7 @@ def _gradient() -> Answer:
 def _sync(item: str, bits: str) -> Answer:
     line = next(line for line in read_table("table3_communication") if line["item"] == item)
     size, gradient = MIB * float(line["transfer_size_mb"]), item.endswith("gradient")
-    ours_s = (2 if gradient else 1) * float(exchange_s(size * int(bits) / 32))
+    ours_s = (2 if gradient else 1) * float(machine_sync_s(size * int(bits) / 32))
     if bits == "8":
         numbers = size / FLOAT32.element_bytes
         coded_s = numbers * (EIGHT_BIT.encode_s + 3 * EIGHT_BIT.decode_s)
@@ -230,10 +230,10 @@ def _speedup(batch: str, bits: str, kernels: str) -> Answer:
     if abs(by_table_5 / ours - 1) > 0.05:
         whys.append(f"with single passes from Table 5 {by_table_5:.3g}")
     if bits == "32":
-        whys.append(f"overlapped as Sec. 2.4 says {_by_links(batch, kernels, FLOAT32, Reading.SCHEME):.3g}")
+        whys.append(f"overlapped as Sec. 2.4 says {_by_links(batch, kernels, FLOAT32, Interpretation.SCHEME):.3g}")
     else:
-        quarter = _by_links(batch, kernels, Coding("8-bit, coded in no time", 1.0), Reading.TABLE_6)
-        scheme = _by_links(batch, kernels, EIGHT_BIT, Reading.SCHEME)
+        quarter = _by_links(batch, kernels, NumberCost("8-bit, coded in no time", 1.0), Interpretation.TABLE_6)
+        scheme = _by_links(batch, kernels, EIGHT_BIT, Interpretation.SCHEME)
         whys.append(f"with 8-bit messages of a quarter, not an eighth, {quarter:.3g}")
         whys.append(f"overlapped as Sec. 2.4 says, with a quarter and the times of Sec. 3.2, {scheme:.3g}")
     return ours, "; ".join(whys)
@@ -252,7 +252,7 @@ def _infiniband() -> Latency:
     return Latency(hop.sizes_bytes, tuple(2 * second for second in hop.seconds))
 
 
-def _by_links(batch: str, kernels: str, coding: Coding, reading: Reading) -> float:
+def _by_links(batch: str, kernels: str, coding: NumberCost, reading: Interpretation) -> float:
     """Speedup with a message's size from its numbers, and its latency from Table 5 by size."""
     setting = Setting(
         sub_batch=float(batch),

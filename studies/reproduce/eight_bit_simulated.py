@@ -21,7 +21,7 @@ from studies.eight_bit.paper_tables import (
     pass_table,
     read_table,
 )
-from studies.eight_bit.transfer_graphs import SubBatches, all_to_all_s, in_turn_s, scheme_s, serial_pass_s
+from studies.eight_bit.transfer_graphs import SubBatchGraph, all_to_all_s, in_turn_s, scheme_s, serial_pass_s
 
 __all__ = ["as_written", "simulated"]
 
@@ -82,8 +82,8 @@ def _sync(item: str, bits: str) -> Answer:
     times = 2 if item.endswith("gradient") else 1
     size = MIB * float(line["transfer_size_mb"]) * int(bits) / 32
     found_s = times * all_to_all_s(size, _machine())
-    exchange = "12 messages at once on exclusive switch ports" + (", twice" if times == 2 else "")
-    return 1e3 * found_s, f"{exchange}; what the printed time has more or less, the closed form's row says"
+    gradient_sync = "12 messages at once on exclusive switch ports" + (", twice" if times == 2 else "")
+    return 1e3 * found_s, f"{gradient_sync}; what the printed time has more or less, the closed form's row says"
 
 
 def _size(batch: str, bits: str) -> float:
@@ -100,11 +100,11 @@ def _single(batch: str, bits: str) -> Answer:
 
 
 @cache
-def _iteration_s(batch: str, bits: str, kernels: str, schedule: Callable[[SubBatches], float]) -> float:
+def _iteration_s(batch: str, bits: str, kernels: str, schedule: Callable[[SubBatchGraph], float]) -> float:
     """An iteration up to the end of the linear layers."""
     load, table = alexnet(kernels), pass_table()
     return schedule(
-        SubBatches(
+        SubBatchGraph(
             cluster=_many(), senders=_BESIDE, size_bytes=_size(batch, bits),
             passes=int(table.passes[table.sub_batch.tolist().index(int(batch))]), linear_s=float(load.linear_s),
             product_s=float(load.product_s), before_s=float(load.whole_s) - float(load.own_linear_s),
@@ -125,7 +125,7 @@ def _overlap(batch: str, bits: str) -> Answer:
     return exposed_ms, "the first machine's messages are exposed whole, which the printed 31 rounds leave out; 6 GB/s"
 
 
-def _speedup_by(batch: str, bits: str, kernels: str, schedule: Callable[[SubBatches], float]) -> float:
+def _speedup_by(batch: str, bits: str, kernels: str, schedule: Callable[[SubBatchGraph], float]) -> float:
     iteration_s = _iteration_s(batch, bits, kernels, schedule) + GRADIENT_S
     return _DEVICES * BASELINES_S[kernels] / iteration_s
 

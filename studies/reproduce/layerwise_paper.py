@@ -21,10 +21,10 @@ from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import SearchProblem
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import spaces_of
-from planner.search.layerwise import find
+from planner.search.layerwise import search_layerwise
 from planner.simulation.additive_cost import additive_s
-from studies.reproduce.priced_cases import Bench, Case, Outcome
-from studies.reproduce.rows import Row, Value, row, spread, stored
+from studies.reproduce.priced_cases import PricedCase, PricedCases, PricedOutcome
+from studies.reproduce.rows import PaperRow, Value, row, spread, stored
 
 __all__ = ["CLAIMS", "claim_row", "layerwise_rows"]
 
@@ -35,31 +35,31 @@ SAMPLES = 32
 Answer = tuple[Value, str]
 
 
-def layerwise_rows(progress: Progress | None = None) -> Iterator[Row]:
+def layerwise_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
     """Every row, in the paper's order."""
-    claims, bench = stored("layerwise_claims"), Bench()
+    claims, bench = stored("layerwise_claims"), PricedCases()
     for done, claim in enumerate(claims):
         if progress:
             progress(claim["claim"], done, len(claims))
         yield claim_row(claim, bench)
 
 
-def claim_row(claim: dict[str, str], bench: Bench) -> Row:
+def claim_row(claim: dict[str, str], bench: PricedCases) -> PaperRow:
     """Recompute one claim of ``layerwise_claims``."""
     name, *words = claim["key"].split()
     ours, why = CLAIMS[name](bench, *words)
     return row(f"Layer-wise, {claim['source']}: {claim['claim']}", claim["value"], ours, claim["unit"], why)
 
 
-def _one_node(model: str) -> Case:
-    return Case(model, 4 * SAMPLES, "p100", "ps")
+def _one_node(model: str) -> PricedCase:
+    return PricedCase(model, 4 * SAMPLES, "p100", "ps")
 
 
-def _all_nodes(model: str) -> Case:
-    return Case(model, 16 * SAMPLES, "p100-4", "ps")
+def _all_nodes(model: str) -> PricedCase:
+    return PricedCase(model, 16 * SAMPLES, "p100-4", "ps")
 
 
-def _layers(bench: Bench, model: str) -> Answer:
+def _layers(bench: PricedCases, model: str) -> Answer:
     layers = bench.model(_one_node(model)).graph.layers
     why = "softmax and loss are a layer here"
     if model == "inception-v3":
@@ -67,7 +67,7 @@ def _layers(bench: Bench, model: str) -> Answer:
     return float(len(layers)), why
 
 
-def _problem(bench: Bench, model: str) -> SearchProblem:
+def _problem(bench: PricedCases, model: str) -> SearchProblem:
     priced = bench.model(_one_node(model))
     return priced.problem(priced.offered(), priced.transfer_table)
 
@@ -83,7 +83,7 @@ def _partial_strategies(problem: SearchProblem) -> float:
     return float(sum(accumulate(map(float, problem.counts), mul)))
 
 
-def _depth_first(bench: Bench, model: str) -> Answer:
+def _depth_first(bench: PricedCases, model: str) -> Answer:
     """LeNet-5 is run; the others would take too long, and are estimated from its rate."""
     small, problem = _problem(bench, "lenet5"), _problem(bench, model)
     rate = _partial_strategies(small) / _timed(depth_first, small)
@@ -97,16 +97,16 @@ def _depth_first(bench: Bench, model: str) -> Answer:
     return size / rate, why
 
 
-def _elimination(bench: Bench, model: str) -> Answer:
+def _elimination(bench: PricedCases, model: str) -> Answer:
     known = bench.model(_one_node(model))
     began = perf_counter()
-    find(CostModel(known.graph, known.cluster, known.exchange))
+    search_layerwise(CostModel(known.graph, known.cluster, known.gradient_sync))
     return perf_counter() - began, "cost tables included, on this machine"
 
 
-def _optimum(bench: Bench, *layers: str) -> Answer:
+def _optimum(bench: PricedCases, *layers: str) -> Answer:
     """The configuration that most of the layers have in the optimum of Eq. 1 in the paper's form."""
-    bus = Case("vgg16", 4 * SAMPLES, "bus p100", "ps")
+    bus = PricedCase("vgg16", 4 * SAMPLES, "bus p100", "ps")
     forms, others = (
         Counter(bench.strategy(case, "layerwise")[name].describe() for name in layers)
         for case in (bus, _one_node("vgg16"))
@@ -121,7 +121,7 @@ def _listed(forms: Counter[str]) -> str:
     return ", ".join(f"{count} x {form}" for form, count in forms.most_common())
 
 
-def _spatial_gain(bench: Bench, case: Case) -> str:
+def _spatial_gain(bench: PricedCases, case: PricedCase) -> str:
     """What the printed choice for block 5 gains in arithmetic and loses in transfers, against ours."""
     model, found = bench.model(case), bench.strategy(case, "layerwise")
     halves = Configuration({"sample": 1, "channel": 1, "height": 2, "width": 2}, (0, 1, 2, 3))
@@ -137,17 +137,17 @@ def _spatial_gain(bench: Bench, case: Case) -> str:
     )
 
 
-def _best_other(bench: Bench, model: str) -> tuple[str, Outcome]:
+def _best_other(bench: PricedCases, model: str) -> tuple[str, PricedOutcome]:
     case = _all_nodes(model)
     outcomes = {name: bench.outcome(case, name) for name in OTHERS}
     best = min(outcomes, key=lambda name: outcomes[name].simulated_s)
     return best, outcomes[best]
 
 
-def _speedup(bench: Bench, model: str) -> Answer:
+def _speedup(bench: PricedCases, model: str) -> Answer:
     name, other = _best_other(bench, model)
     ours = bench.fastest(_all_nodes(model)).simulated_s
-    spread_servers = Case(model, 16 * SAMPLES, "p100-4", "ps-spread")
+    spread_servers = PricedCase(model, 16 * SAMPLES, "p100-4", "ps-spread")
     others = min(bench.outcome(spread_servers, strategy).simulated_s for strategy in ("data", "owt"))
     best = bench.fastest(spread_servers).simulated_s
     why = (
@@ -157,14 +157,14 @@ def _speedup(bench: Bench, model: str) -> Answer:
     return other.simulated_s / ours, why
 
 
-def _by_eq_1(bench: Bench, model: str) -> float:
+def _by_eq_1(bench: PricedCases, model: str) -> float:
     case = _all_nodes(model)
     others = [bench.outcome(case, name).additive_s for name in OTHERS]
     return min(others) / bench.outcome(case, "layerwise").additive_s
 
 
-def _scaling(bench: Bench, model: str, which: str) -> Answer:
-    alone = bench.outcome(Case(model, SAMPLES, "one p100", "ps"), "data").simulated_s
+def _scaling(bench: PricedCases, model: str, which: str) -> Answer:
+    alone = bench.outcome(PricedCase(model, SAMPLES, "one p100", "ps"), "data").simulated_s
     name, other = _best_other(bench, model)
     together = bench.fastest(_all_nodes(model)) if which == "layerwise" else other
     eq_1 = bench.outcome(_all_nodes(model), "layerwise" if which == "layerwise" else name).additive_s
@@ -172,7 +172,7 @@ def _scaling(bench: Bench, model: str, which: str) -> Answer:
     return 16 * alone / together.simulated_s, why if which == "layerwise" else f"best other is {name}; {why}"
 
 
-def _owt_transfers(bench: Bench) -> Answer:
+def _owt_transfers(bench: PricedCases) -> Answer:
     ratios = {
         name: [
             bench.outcome(_all_nodes(model), name).moved_bytes / bench.outcome(_all_nodes(model), "owt").moved_bytes
@@ -189,11 +189,11 @@ def _owt_transfers(bench: Bench) -> Answer:
     )
 
 
-def _layerwise_transfers(bench: Bench) -> Answer:
+def _layerwise_transfers(bench: PricedCases) -> Answer:
     """The paper does not say with which prices the strategies were found whose transfers it counts."""
 
     def ratios(bus: str) -> list[float]:
-        cases = [(_all_nodes(model), Case(model, 16 * SAMPLES, f"{bus} p100-4", "ps")) for model in MODELS]
+        cases = [(_all_nodes(model), PricedCase(model, 16 * SAMPLES, f"{bus} p100-4", "ps")) for model in MODELS]
         return [
             bench.outcome(case, "owt").moved_bytes / bench.outcome(case, "layerwise", priced).moved_bytes
             for case, priced in cases

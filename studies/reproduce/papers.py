@@ -7,10 +7,10 @@ from studies.reproduce.deepa import deepa_rows
 from studies.reproduce.eight_bit_claims import eight_bit_rows
 from studies.reproduce.layerwise_paper import layerwise_rows
 from studies.reproduce.paradl import paradl_rows
-from studies.reproduce.rows import Row
+from studies.reproduce.rows import PaperRow
 from studies.reproduce.turbodl import turbodl_rows
 
-__all__ = ["Row", "reproduce"]
+__all__ = ["PaperRow", "reproduce"]
 
 PAPERS = {
     "deepa": deepa_rows, "layerwise": layerwise_rows, "eight-bit": eight_bit_rows, "paradl": paradl_rows,
@@ -18,7 +18,7 @@ PAPERS = {
 }  # fmt: skip
 
 
-def reproduce(paper: str, progress: Callable[[str, int, int], None] | None = None) -> list[Row]:
+def reproduce(paper: str, progress: Callable[[str, int, int], None] | None = None) -> list[PaperRow]:
     """Recompute every printed value of a paper that needs no real device.
 
     Left out is what needs one: Table 4 of the layer-wise paper, the error of Eq. 1 against measured iterations;

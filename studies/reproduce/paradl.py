@@ -18,10 +18,10 @@ from hwprofiles.aliases import Progress
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.models.registry import load_model
-from planner.topology.network_routes import network_of
+from planner.topology.network_routes import routes_of_cluster
 from studies.oracle.oracle_table import OracleTable
 from studies.oracle.projection import oracle
-from studies.reproduce.rows import Row, Value, row, stored
+from studies.reproduce.rows import PaperRow, Value, row, stored
 
 __all__ = ["CLAIMS", "claim_row", "paradl_rows"]
 
@@ -31,7 +31,7 @@ SAMPLES = 32
 Answer = tuple[Value, str]
 
 
-def paradl_rows(progress: Progress | None = None) -> Iterator[Row]:
+def paradl_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
     """Every row, in the paper's order."""
     claims = stored("paradl_claims")
     for done, claim in enumerate(claims):
@@ -40,7 +40,7 @@ def paradl_rows(progress: Progress | None = None) -> Iterator[Row]:
         yield claim_row(claim)
 
 
-def claim_row(claim: dict[str, str]) -> Row:
+def claim_row(claim: dict[str, str]) -> PaperRow:
     """Recompute one claim of ``paradl_claims``."""
     name, *words = claim["key"].split()
     ours, why = CLAIMS[name](*words)
@@ -81,7 +81,7 @@ def _cluster() -> DeviceGraph:
 
 
 def _node_devices() -> Answer:
-    return float(np.bincount(network_of(_cluster()).node)[0]), "cluster abci-v100"
+    return float(np.bincount(routes_of_cluster(_cluster()).node)[0]), "cluster abci-v100"
 
 
 def _rack_nodes() -> Answer:
@@ -89,7 +89,7 @@ def _rack_nodes() -> Answer:
 
 
 def _nodes_of_a_rack() -> float:
-    network = network_of(_cluster())
+    network = routes_of_cluster(_cluster())
     return float(len(np.unique(network.node[network.rack == 0])))
 
 

@@ -11,26 +11,26 @@ from planner.lowering.program import KINDS, Program
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.strategies import Strategy, named_strategy, spaces_of
-from planner.search.layerwise import find
+from planner.search.layerwise import search_layerwise
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from studies.reproduce.paper_clusters import cluster_of
 
-__all__ = ["Bench", "Case", "Outcome"]
+__all__ = ["PricedCase", "PricedCases", "PricedOutcome"]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PricedCase:
     """A model with its batch on a cluster of ``cluster_of``, with a gradient exchange."""
 
     model: str
     batch: int
     cluster: str
-    exchange: str
+    gradient_sync: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PricedOutcome:
     """What one iteration of a strategy takes."""
 
     simulated_s: float
@@ -45,33 +45,33 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Bench:
+class PricedCases:
     """Makes each thing once, however many rows ask for it."""
 
-    models: dict[Case, CostModel] = field(default_factory=dict)
-    strategies: dict[tuple[Case, str], Strategy] = field(default_factory=dict)
-    outcomes: dict[tuple[Case, str, Case], Outcome] = field(default_factory=dict)
+    models: dict[PricedCase, CostModel] = field(default_factory=dict)
+    strategies: dict[tuple[PricedCase, str], Strategy] = field(default_factory=dict)
+    outcomes: dict[tuple[PricedCase, str, PricedCase], PricedOutcome] = field(default_factory=dict)
 
-    def model(self, case: Case) -> CostModel:
+    def model(self, case: PricedCase) -> CostModel:
         """The prices of a case."""
         if case not in self.models:
             graph = load_model(case.model, batch=case.batch)
-            self.models[case] = CostModel(graph, cluster_of(case.cluster), case.exchange)
+            self.models[case] = CostModel(graph, cluster_of(case.cluster), case.gradient_sync)
         return self.models[case]
 
-    def strategy(self, case: Case, name: str) -> Strategy:
+    def strategy(self, case: PricedCase, name: str) -> Strategy:
         """A strategy by name: ``layerwise`` is the optimum of Eq. 1, for any case."""
         if (case, name) not in self.strategies:
             model = self.model(case)
             found = (
-                find(model).strategy
+                search_layerwise(model).strategy
                 if name == "layerwise"
                 else named_strategy(name, model.graph, len(model.cluster.devices))
             )
             self.strategies[case, name] = found
         return self.strategies[case, name]
 
-    def outcome(self, case: Case, name: str, priced: Case | None = None) -> Outcome:
+    def outcome(self, case: PricedCase, name: str, priced: PricedCase | None = None) -> PricedOutcome:
         """Run a strategy on a case.
 
         Args:
@@ -84,15 +84,15 @@ class Bench:
             self.outcomes[key] = _outcome(self.model(case), self.strategy(priced or case, name))
         return self.outcomes[key]
 
-    def fastest(self, case: Case, names: Iterable[str] = ("layerwise", "data", "owt")) -> Outcome:
+    def fastest(self, case: PricedCase, names: Iterable[str] = ("layerwise", "data", "owt")) -> PricedOutcome:
         """The outcome with the shortest simulated iteration among some strategies."""
         return min((self.outcome(case, name) for name in names), key=lambda outcome: outcome.simulated_s)
 
 
-def _outcome(model: CostModel, strategy: Strategy) -> Outcome:
+def _outcome(model: CostModel, strategy: Strategy) -> PricedOutcome:
     program = lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)))
     capacity = np.array([device.memory_bytes for device in model.cluster.devices])
-    return Outcome(
+    return PricedOutcome(
         simulated_s=replay(program).iteration_s,
         additive_s=additive_s(model, strategy),
         moved_bytes=program.moved_bytes,

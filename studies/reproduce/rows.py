@@ -4,14 +4,14 @@ import csv
 from dataclasses import dataclass
 from importlib.resources import files
 
-__all__ = ["Row", "Value", "row", "spread", "stored"]
+__all__ = ["PaperRow", "Value", "row", "spread", "stored"]
 
 Value = float | str
 """A number; or a range ``low-high``, a bound ``>number`` or a configuration as text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PaperRow:
     """One printed value beside ours."""
 
     source: str
@@ -30,7 +30,7 @@ def stored(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def row(source: str, printed: str, ours: Value, unit: str, why: str = "") -> Row:
+def row(source: str, printed: str, ours: Value, unit: str, why: str = "") -> PaperRow:
     """A row whose note starts with the difference.
 
     Args:
@@ -42,7 +42,7 @@ def row(source: str, printed: str, ours: Value, unit: str, why: str = "") -> Row
     """
     value = _number(printed)
     note = _difference(printed if value is None else value, ours)
-    return Row(source, printed if value is None else value, ours, unit, f"{note}; {why}" if why else note)
+    return PaperRow(source, printed if value is None else value, ours, unit, f"{note}; {why}" if why else note)
 
 
 def spread(values: list[float]) -> str:

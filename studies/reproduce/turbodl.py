@@ -19,8 +19,8 @@ from hwprofiles.aliases import Progress
 from hwprofiles.compute.occupancy import READINGS
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from studies.reproduce.rows import Row, Value, row, stored
-from studies.streams.compare_schedules import Question, StreamComparison, compare_schedules, work_of
+from studies.reproduce.rows import PaperRow, Value, row, stored
+from studies.streams.compare_schedules import StreamComparison, StreamRequest, compare_schedules, work_of
 
 __all__ = ["CLAIMS", "claim_rows", "turbodl_rows"]
 
@@ -28,7 +28,7 @@ DEVICE = "p100"
 Answer = tuple[Value, str]
 
 
-def turbodl_rows(progress: Progress | None = None) -> Iterator[Row]:
+def turbodl_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
     """Every row, in the paper's order: of a gain, one a reading of occupancy."""
     claims = stored("turbodl_claims")
     for done, claim in enumerate(claims):
@@ -37,7 +37,7 @@ def turbodl_rows(progress: Progress | None = None) -> Iterator[Row]:
         yield from claim_rows(claim)
 
 
-def claim_rows(claim: dict[str, str]) -> Iterator[Row]:
+def claim_rows(claim: dict[str, str]) -> Iterator[PaperRow]:
     """Recompute one claim of ``turbodl_claims``."""
     name, *words = claim["key"].split()
     source = f"TurboDL, {claim['source']}: {claim['claim']}"
@@ -52,7 +52,7 @@ def claim_rows(claim: dict[str, str]) -> Iterator[Row]:
 
 @cache
 def _compared(model: str, batch: int, reading: str) -> StreamComparison:
-    return compare_schedules(Question(graph=load_model(model, batch=batch), device=DEVICE, reading=reading))
+    return compare_schedules(StreamRequest(graph=load_model(model, batch=batch), device=DEVICE, reading=reading))
 
 
 def _answer(model: str, batch: int, reading: str, name: str) -> tuple[float, str]:

@@ -26,9 +26,9 @@ from studies.streams.stream_plan import StreamPlan, replay_streams
 from studies.streams.stream_schedules import METHODS, SCHEDULES, PathOptions, paths_of, schedule
 
 __all__ = [
-    "Question",
     "ScheduleResult",
     "StreamComparison",
+    "StreamRequest",
     "compare_schedules",
     "one_device",
     "whole_program",
@@ -40,7 +40,7 @@ BINS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class StreamRequest:
     """What is compared."""
 
     graph: ComputationGraph
@@ -130,7 +130,9 @@ def whole_program(graph: ComputationGraph, device: str) -> tuple[Program, CostMo
     return lower(model, spaces_of(graph, named_strategy("data", graph, 1), 1)), model
 
 
-def compare_schedules(question: Question, progress: Callable[[str, int, int], None] | None = None) -> StreamComparison:
+def compare_schedules(
+    question: StreamRequest, progress: Callable[[str, int, int], None] | None = None
+) -> StreamComparison:
     """Replay the schedules of a question.
 
     Args:
@@ -184,12 +186,12 @@ def _methods(work: Decomposed, name: str, priorities: int, options: PathOptions)
         return [""]
     if options.method != "auto":
         return [options.method]
-    compute = work.program.is_compute & ~work.program.is_coding
+    compute = work.program.is_compute & ~work.program.is_codec
     levels = len(np.unique(paths_of(work.program, options).priority[compute]))
     return ["levels"] if levels <= priorities else list(METHODS[1:])
 
 
-def _bounded(work: Decomposed, plan: StreamPlan, question: Question) -> StreamPlan:
+def _bounded(work: Decomposed, plan: StreamPlan, question: StreamRequest) -> StreamPlan:
     if question.hold_bytes is None or plan.name not in ("asynchronous", "critical-path"):
         return plan
     return bounded(work.program, plan, question.hold_bytes)
@@ -223,7 +225,7 @@ def _result(method: str, plan: StreamPlan, replayed: Replay) -> ScheduleResult:
     )
 
 
-def _notes(profile: ComputeProfile, question: Question) -> tuple[str, ...]:
+def _notes(profile: ComputeProfile, question: StreamRequest) -> tuple[str, ...]:
     readings = {
         "geometry": "A kernel takes the room of its blocks, or what its speed asks for: few others fit beside one that "
         "fills the device.",

@@ -100,7 +100,7 @@ def with_measured(program: Program, measured: Measured, share: Mapping[str, floa
 def _units(program: Program) -> dict[tuple[int, int, int], Ints]:
     """Compute tasks by layer, sub-batch and kind; coding is none."""
     units: dict[tuple[int, int, int], list[int]] = {}
-    for task in np.flatnonzero(program.is_compute & ~program.is_coding).tolist():
+    for task in np.flatnonzero(program.is_compute & ~program.is_codec).tolist():
         key = int(program.layer[task]), int(program.sub_batch[task]), int(program.kind[task])
         units.setdefault(key, []).append(task)
     return {key: np.array(tasks) for key, tasks in units.items()}
@@ -158,7 +158,11 @@ class _Pieces:
 
     def __init__(self, program: Program, model: CostModel) -> None:
         self._program, self._model = program, model
-        self._cut = model.for_batch(model.graph.batch // program.cut.parts) if program.cut.parts > 1 else model
+        self._cut = (
+            model.for_batch(model.graph.batch // program.micro_batching.parts)
+            if program.micro_batching.parts > 1
+            else model
+        )
 
     def kinds(self, layer: int) -> tuple[int, ...]:
         """Sub-tasks that a weight gradient turns into."""
@@ -199,11 +203,11 @@ class _Pieces:
         return any(parts is not None for parts in known)
 
     def _layer(self, layer: int) -> Layer:
-        model = self._cut if self._program.cut.of(layer) > 1 else self._model
+        model = self._cut if self._program.micro_batching.of(layer) > 1 else self._model
         return model.graph.layers[layer]
 
     def _sizes(self, layer: int) -> dict[str, Floats]:
-        spaces = self._program.sub_spaces if self._program.cut.of(layer) > 1 else self._program.spaces
+        spaces = self._program.sub_spaces if self._program.micro_batching.of(layer) > 1 else self._program.spaces
         boxes = held(spaces[layer])
         sizes = (boxes.high - boxes.low).astype(np.float64)
         return {dim: sizes[:, d] for d, dim in enumerate(self._layer(layer).output.dims)}

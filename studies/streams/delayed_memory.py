@@ -27,7 +27,7 @@ def needed_bytes(program: Program) -> Floats:
         layer = int(program.layer[task])
         row, parts = program.graph.layers[layer], len(program.spaces[layer].devices)
         elements = sum(shape.elements for shape in row.input_shapes) + row.output.elements
-        sizes[task] = elements * program.graph.element_bytes / parts / program.cut.of(layer)
+        sizes[task] = elements * program.graph.element_bytes / parts / program.micro_batching.of(layer)
     return sizes
 
 

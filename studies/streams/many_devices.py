@@ -44,7 +44,7 @@ class Arrangement:
     """One way to order gradients and their exchange, simulated."""
 
     name: str
-    exchange: str
+    gradient_sync: str
     """One of ``SHARING_ORDERS``."""
     places: Mapping[str, str]
     """By trained layer, one of ``PLACES``; empty where all gradients are on one stream."""
@@ -76,7 +76,7 @@ def arrange(
     graph: ComputationGraph,
     cluster: DeviceGraph,
     *,
-    exchange: str = "ring",
+    gradient_sync: str = "ring",
     reading: str = "geometry",
     tries: int = 16,
     progress: Callable[[str, int, int], None] | None = None,
@@ -96,7 +96,7 @@ def arrange(
     """
     if tries < 0:
         raise ConfigError(f"tries must be >= 0, got {tries}")
-    model = CostModel(graph, cluster, exchange)
+    model = CostModel(graph, cluster, gradient_sync)
     count = len(cluster.devices)
     program = lower(model, spaces_of(graph, named_strategy("data", graph, count, cluster), count))
     work = decompose(program, model, reading=reading)
@@ -152,7 +152,7 @@ def _simulated(
 def _outcome(work: Decomposed, plan: StreamPlan, name: str, order: str, places: Mapping[str, str]) -> Arrangement:
     replayed = replay_streams(work, plan, iterations=ITERATIONS)
     return Arrangement(
-        name=name, exchange=order, places=places, iteration_s=replayed.iteration_s,
+        name=name, gradient_sync=order, places=places, iteration_s=replayed.iteration_s,
         exposed_s=replayed.shares().exposed_communication_s,
     )  # fmt: skip
 
@@ -164,7 +164,7 @@ def _refined(work: Decomposed, streams: StreamPlan, best: Arrangement, tries: in
         for place in PLACES:
             if place == best.places[name]:
                 continue
-            other = _simulated(work, streams, {**best.places, name: place}, best.exchange, name, seen)
+            other = _simulated(work, streams, {**best.places, name: place}, best.gradient_sync, name, seen)
             best = min(best, other, key=lambda row: row.iteration_s)
     return best
 

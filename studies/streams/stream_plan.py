@@ -8,7 +8,7 @@ import numpy as np
 from hwprofiles.aliases import Floats, Ints
 from planner.simulation.message_overhead_use import message_overheads_of
 from planner.simulation.program_replay import Replay
-from planner.simulation.to_task_graph import ITERATIONS, Reading, read
+from planner.simulation.to_task_graph import ITERATIONS, ProgramGraph, build_program_graph
 from simulator.engines.engine import simulate
 from studies.streams.decomposition import Decomposed
 
@@ -41,7 +41,7 @@ class StreamPlan:
         return len(self.labels)
 
 
-def read_streams(work: Decomposed, plan: StreamPlan, *, iterations: int) -> Reading:
+def read_streams(work: Decomposed, plan: StreamPlan, *, iterations: int) -> ProgramGraph:
     """The task graph of a decomposed program under a stream plan: launches wait, kernels share by their occupancy.
 
     Args:
@@ -50,8 +50,8 @@ def read_streams(work: Decomposed, plan: StreamPlan, *, iterations: int) -> Read
         iterations: Iterations in a row, >= 1.
     """
     program = work.program
-    plain = read(program, iterations=iterations)
-    graph, compute = plain.graph, program.is_compute & ~program.is_coding
+    plain = build_program_graph(program, iterations=iterations)
+    graph, compute = plain.graph, program.is_compute & ~program.is_codec
     occupancy = np.where(compute & (work.occupancy > 0), work.occupancy, 1.0)
     everywhere = np.tile(compute, iterations)
     weights = np.repeat(np.tile(occupancy, iterations), np.diff(graph.use_start)) * graph.use_weight
@@ -70,7 +70,7 @@ def read_streams(work: Decomposed, plan: StreamPlan, *, iterations: int) -> Read
         after_start=start,
         after=after,
     )
-    return Reading(streamed, plain.task_of)
+    return ProgramGraph(streamed, plain.task_of)
 
 
 def _with_order(start: Ints, after: Ints, size: int, plan: StreamPlan, iterations: int) -> tuple[Ints, Ints]:

@@ -169,7 +169,7 @@ def _one_stream(work: Decomposed) -> StreamPlan:
 
 
 def _kernels(program: Program) -> NDArray[np.bool_]:
-    return np.asarray(program.is_compute & ~program.is_coding)
+    return np.asarray(program.is_compute & ~program.is_codec)
 
 
 def _layers(work: Decomposed, sync_s: float) -> StreamPlan:

@@ -12,19 +12,19 @@ from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE, cut_of
+from planner.parallel.micro_batches import WHOLE, micro_batching_of
 from planner.parallel.strategies import SEARCHED
 from planner.plan.plan import lowered, make_plan
-from planner.search.pipeline_strategy import strategy_and_cut
+from planner.search.pipeline_strategy import strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_curve import replay_that_fits
-from studies.sweep.point import Point
+from studies.sweep.point import SweepPoint
 
-__all__ = ["Result", "evaluate"]
+__all__ = ["PointResult", "evaluate_point"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class PointResult:
     """What became of a point."""
 
     status: str
@@ -46,36 +46,41 @@ def _model(spec: str, batch: int) -> ComputationGraph:
     return load_model(spec, batch=batch)
 
 
-def evaluate(point: Point) -> Result:
+def evaluate_point(point: SweepPoint) -> PointResult:
     """Compute a point; whatever goes wrong is its result."""
     begin = perf_counter()
     try:
         values = _values(point)
     except DeviceMemoryError as error:  # what would fit takes longer to find than the point itself
-        return Result(status="refused", error=error.brief, seconds=perf_counter() - begin)
+        return PointResult(status="refused", error=error.brief, seconds=perf_counter() - begin)
     except OrreryError as error:
-        return Result(status="refused", error=str(error), seconds=perf_counter() - begin)
+        return PointResult(status="refused", error=str(error), seconds=perf_counter() - begin)
     except Exception as error:  # one point's failure must not end the sweep
         message = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        return Result(status="failed", error=message, seconds=perf_counter() - begin)
-    return Result(status="ok", values=values, seconds=perf_counter() - begin)
+        return PointResult(status="failed", error=message, seconds=perf_counter() - begin)
+    return PointResult(status="ok", values=values, seconds=perf_counter() - begin)
 
 
-def _values(point: Point) -> dict[str, float]:
+def _values(point: SweepPoint) -> dict[str, float]:
     graph, cluster = _model(point.model, point.batch), _cluster(point.cluster)
     coded = {"gradients": point.compress_gradients, "activations": point.compress_activations}
-    compressed = compressed_of(graph, point.exchange, **coded)
-    cut = cut_of(graph, point.sub_batches) if point.sub_batches > 1 else WHOLE
-    model = CostModel(graph, cluster, point.exchange, point.batch_norm)
+    compressed = compressed_of(graph, point.gradient_sync, **coded)
+    micro_batching = micro_batching_of(graph, point.sub_batches) if point.sub_batches > 1 else WHOLE
+    model = CostModel(graph, cluster, point.gradient_sync, point.batch_norm)
     if point.strategy in SEARCHED:
         plan = make_plan(
-            graph, cluster, strategy=point.strategy, exchange=point.exchange, batch_norm=point.batch_norm, cut=cut,
+            graph,
+            cluster,
+            strategy=point.strategy,
+            gradient_sync=point.gradient_sync,
+            batch_norm=point.batch_norm,
+            micro_batching=micro_batching,
             compressed=compressed,
-        )  # fmt: skip
-        strategy, cut = plan.configurations, plan.cut
+        )
+        strategy, micro_batching = plan.configurations, plan.micro_batching
     else:
-        strategy, cut = strategy_and_cut(model, point.strategy, cut=cut)
-    program = lowered(model, strategy, cut=cut, compressed=compressed)
+        strategy, micro_batching = strategy_and_micro_batching(model, point.strategy, micro_batching=micro_batching)
+    program = lowered(model, strategy, micro_batching=micro_batching, compressed=compressed)
     found = replay_that_fits(program)
     shares = asdict(found.shares())
     del shares["device"]
@@ -83,7 +88,7 @@ def _values(point: Point) -> dict[str, float]:
         "devices": len(cluster.devices),
         "iteration_s": found.iteration_s,
         "images_per_s": point.batch / found.iteration_s,
-        "additive_s": additive_s(model, strategy, cut, compressed),
+        "additive_s": additive_s(model, strategy, micro_batching, compressed),
         **shares,
         "moved_bytes": program.moved_bytes,
         "peak_memory_bytes": float(peak_memory_bytes(program).max()),

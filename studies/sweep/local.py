@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from contextlib import closing
 
-from studies.sweep.evaluate_point import Result, evaluate
-from studies.sweep.point import Point
+from studies.sweep.evaluate_point import PointResult, evaluate_point
+from studies.sweep.point import SweepPoint
 from studies.sweep.workers import Evaluate, WorkerDiedError, Workers
 
 __all__ = ["compute_locally"]
@@ -15,8 +15,8 @@ _AHEAD = 2
 
 
 def compute_locally(
-    points: Iterable[Point], *, processes: int, evaluate: Evaluate = evaluate
-) -> Generator[tuple[Point, Result]]:
+    points: Iterable[SweepPoint], *, processes: int, evaluate_point: Evaluate = evaluate_point
+) -> Generator[tuple[SweepPoint, PointResult]]:
     """Compute points in processes; yields each result as soon as it is there.
 
     A process that dies (killed, or out of memory) takes a few points with it, which are computed again one at a time;
@@ -27,10 +27,10 @@ def compute_locally(
         processes: How many, >= 1.
         evaluate: What computes a point, importable by its name.
     """
-    waiting, suspects = deque(points), deque[Point]()
+    waiting, suspects = deque(points), deque[SweepPoint]()
     while waiting or suspects:
         ahead = 1 if suspects else processes * _AHEAD
-        with closing(Workers(min(processes, ahead), evaluate)) as workers:
+        with closing(Workers(min(processes, ahead), evaluate_point)) as workers:
             try:
                 while waiting or suspects or workers.running():
                     source = suspects or waiting
@@ -42,6 +42,9 @@ def compute_locally(
             except WorkerDiedError:
                 lost = workers.running()
                 if ahead == 1:
-                    yield lost[0], Result(status="failed", error="the process that computed it died (out of memory?)")
+                    yield (
+                        lost[0],
+                        PointResult(status="failed", error="the process that computed it died (out of memory?)"),
+                    )
                 else:
                     suspects.extend(lost)

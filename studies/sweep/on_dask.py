@@ -6,8 +6,8 @@ from itertools import islice
 from typing import Any
 
 from hwprofiles.errors import ConfigError
-from studies.sweep.evaluate_point import Result, evaluate
-from studies.sweep.point import Point
+from studies.sweep.evaluate_point import PointResult, evaluate_point
+from studies.sweep.point import SweepPoint
 
 __all__ = ["compute_on_dask"]
 
@@ -17,7 +17,7 @@ _AHEAD = 4
 """Points handed to each worker before it asks."""
 
 
-def compute_on_dask(points: Iterable[Point], *, address: str) -> Generator[tuple[Point, Result]]:
+def compute_on_dask(points: Iterable[SweepPoint], *, address: str) -> Generator[tuple[SweepPoint, PointResult]]:
     """Compute points on the workers of a Dask cluster; yields each result as soon as it is there.
 
     Points of a worker that dies are computed by others.  Workers need this package, in this version.
@@ -38,8 +38,8 @@ def compute_on_dask(points: Iterable[Point], *, address: str) -> Generator[tuple
         workers = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
         source, place = iter(points), {}
 
-        def submit(point: Point) -> Any:
-            future = client.submit(evaluate, point, pure=False)
+        def submit(point: SweepPoint) -> Any:
+            future = client.submit(evaluate_point, point, pure=False)
             place[future.key] = point
             return future
 
@@ -50,11 +50,11 @@ def compute_on_dask(points: Iterable[Point], *, address: str) -> Generator[tuple
                 queue.add(submit(point))
 
 
-def _result(future: Any) -> Result:
+def _result(future: Any) -> PointResult:
     try:
-        found: Result = future.result()
+        found: PointResult = future.result()
     except Exception as error:  # workers that died one after another, or could not load the package
-        return Result(status="failed", error=f"{type(error).__name__}: {' '.join(str(error).split())}")
+        return PointResult(status="failed", error=f"{type(error).__name__}: {' '.join(str(error).split())}")
     return found
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["Point", "inputs_digest", "point_columns"]
+__all__ = ["SweepPoint", "inputs_digest", "point_columns"]
 
 _FOLDERS = ("hwprofiles", "simulator", "planner", "studies")
 _SUFFIXES = {".py", ".yaml", ".yml", ".csv", ".json"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class SweepPoint:
     """A model on a cluster under a strategy."""
 
     model: str
@@ -22,7 +22,7 @@ class Point:
     """With its parameters and changes, as ``load_cluster`` takes them."""
     batch: int
     strategy: str
-    exchange: str = "ring"
+    gradient_sync: str = "ring"
     batch_norm: str = "local"
     compress_gradients: str = ""
     compress_activations: str = ""
@@ -65,7 +65,7 @@ def _cluster_files(spec: str) -> tuple[str, ...]:
     return (str(path), *(name for name in profiles if Path(name).suffix))
 
 
-def point_columns(point: Point) -> dict[str, object]:
+def point_columns(point: SweepPoint) -> dict[str, object]:
     """A point's fields as columns; parameters and changes of the cluster as columns of their own."""
     columns: dict[str, object] = asdict(point)
     name, _, text = point.cluster.partition(":") if not Path(point.cluster).is_file() else (point.cluster, "", "")

@@ -9,13 +9,13 @@ import pandas as pd
 from hwprofiles.errors import ConfigError
 from studies.sweep.sweep_file import selected
 
-__all__ = ["ALL", "check_suffix", "exported", "table_of"]
+__all__ = ["ALL", "check_suffix", "exported", "result_table"]
 
 ALL = "all"
 """In place of names of columns."""
 
 
-def table_of(frame: pd.DataFrame, *, where: Iterable[str] = (), sort: str = "", columns: str = "") -> pd.DataFrame:
+def result_table(frame: pd.DataFrame, *, where: Iterable[str] = (), sort: str = "", columns: str = "") -> pd.DataFrame:
     """Rows that meet all conditions, sorted, with the columns asked for.
 
     Args:

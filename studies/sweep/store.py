@@ -12,8 +12,8 @@ import msgspec
 import pandas as pd
 
 from hwprofiles.errors import ConfigError
-from studies.sweep.evaluate_point import Result
-from studies.sweep.point import Point, point_columns
+from studies.sweep.evaluate_point import PointResult
+from studies.sweep.point import SweepPoint, point_columns
 
 __all__ = ["Store"]
 
@@ -86,7 +86,7 @@ class Store:
             found.update(row[0] for row in rows)
         return found
 
-    def add(self, point: Point, result: Result) -> None:
+    def add(self, point: SweepPoint, result: PointResult) -> None:
         """Keep a result; it is on disk when this returns.
 
         Raises:
@@ -109,11 +109,11 @@ class Store:
         rows = self._connection.execute("select digest from results where status = 'failed'")
         return {row[0] for row in rows}
 
-    def rows(self) -> Iterator[tuple[Point, Result]]:
+    def rows(self) -> Iterator[tuple[SweepPoint, PointResult]]:
         """All points with their results, by hash."""
         with _explained(self.path):
             for point, result in self._connection.execute("select point, result from results order by digest"):
-                yield msgspec.json.decode(point, type=Point), msgspec.json.decode(result, type=Result)
+                yield msgspec.json.decode(point, type=SweepPoint), msgspec.json.decode(result, type=PointResult)
 
     def to_frame(self) -> pd.DataFrame:
         """One row a point: its fields, its values (NaN where it has none), status and error."""
@@ -147,8 +147,8 @@ class Store:
 def _keeps(store: Store, row: tuple[str, ...]) -> bool:
     """Put a row into a store; not one that makes no sense."""
     try:
-        msgspec.json.decode(row[1], type=Point)
-        msgspec.json.decode(row[3], type=Result)
+        msgspec.json.decode(row[1], type=SweepPoint)
+        msgspec.json.decode(row[3], type=PointResult)
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
         return False
     store._connection.execute(f"insert or ignore into results ({_COLUMNS}) values (?, ?, ?, ?, ?)", row)

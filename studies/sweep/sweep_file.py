@@ -16,10 +16,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.compression.data_types import compression
-from planner.cost.all_reduce import EXCHANGES
+from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.models.registry import load_model
 from planner.parallel.strategies import check_strategy
-from studies.sweep.point import Point, point_columns
+from studies.sweep.point import SweepPoint, point_columns
 
 __all__ = ["MOST_POINTS", "Sweep", "read_sweep"]
 
@@ -90,7 +90,7 @@ class _ListedPoint(_Strict):
     cluster: str
     batch: Whole
     strategy: str
-    exchange: str = "ring"
+    gradient_sync: str = "ring"
     batch_norm: str = "local"
     compress_gradients: str = ""
     compress_activations: str = ""
@@ -115,7 +115,7 @@ class SweepFile(_Strict):
     batch: Wholes | None = None
     batch_per_device: Wholes | None = None
     strategies: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
-    exchange: Words = ("ring",)
+    gradient_sync: Words = ("ring",)
     batch_norm: Words = ("local",)
     compression: Compressions = (_Compression(),)
     sub_batches: Wholes = (1,)
@@ -142,7 +142,7 @@ class Sweep:
     """The points of a sweep, each once, in the order in which they are computed."""
 
     name: str
-    points: tuple[Point, ...]
+    points: tuple[SweepPoint, ...]
 
 
 def read_sweep(path: Path, *, most_points: int | None = MOST_POINTS) -> Sweep:
@@ -193,9 +193,9 @@ def _check_names(file: SweepFile) -> None:
         load_model(model, batch=1)
     for strategy in {*file.strategies, *(point.strategy for point in file.points)}:
         check_strategy(strategy)
-    for exchange in {*file.exchange, *(point.exchange for point in file.points)}:
-        if exchange not in EXCHANGES:
-            raise ConfigError(f"exchange must be one of {', '.join(EXCHANGES)}, got {exchange!r}")
+    for gradient_sync in {*file.gradient_sync, *(point.gradient_sync for point in file.points)}:
+        if gradient_sync not in GRADIENT_SYNCS:
+            raise ConfigError(f"gradient_sync must be one of {', '.join(GRADIENT_SYNCS)}, got {gradient_sync!r}")
     kinds = {kind for row in file.compression for kind in (row.gradients, row.activations)}
     kinds |= {kind for row in file.points for kind in (row.compress_gradients, row.compress_activations)}
     for kind in kinds - {""}:
@@ -207,15 +207,23 @@ def _device_count(spec: str) -> int:
     return len(load_cluster(spec).devices)
 
 
-def _points(file: SweepFile, origin: str) -> tuple[Point, ...]:
+def _points(file: SweepFile, origin: str) -> tuple[SweepPoint, ...]:
     batches = file.batch or file.batch_per_device or ()
-    sizes = [file.models, batches, file.strategies, file.exchange, file.batch_norm, file.compression, file.sub_batches]
+    sizes = [
+        file.models,
+        batches,
+        file.strategies,
+        file.gradient_sync,
+        file.batch_norm,
+        file.compression,
+        file.sub_batches,
+    ]
     combinations = sum(row.count() for row in file.clusters) * math.prod(map(len, sizes))
     if combinations > _MOST_COMBINATIONS:
         raise ConfigError(
             f"{origin} has {combinations:,} combinations, more than {_MOST_COMBINATIONS:,}: give fewer values an axis"
         )
-    found = dict.fromkeys([*_product(file, batches), *(Point(**row.model_dump()) for row in file.points)])
+    found = dict.fromkeys([*_product(file, batches), *(SweepPoint(**row.model_dump()) for row in file.points)])
     for spec in dict.fromkeys(point.cluster for point in found):
         _device_count(spec)  # a cluster that there is not is refused here
     points = _allowed(list(found), file.constraints, origin)
@@ -224,21 +232,21 @@ def _points(file: SweepFile, origin: str) -> tuple[Point, ...]:
     return tuple(points)
 
 
-def _product(file: SweepFile, batches: Iterable[int]) -> Iterator[Point]:
+def _product(file: SweepFile, batches: Iterable[int]) -> Iterator[SweepPoint]:
     """Points that share a cluster and a model follow each other, so that whoever computes them has both at hand."""
     clusters = [spec for row in file.clusters for spec in row.specs()]
-    rest = (file.strategies, file.exchange, file.batch_norm, file.compression, file.sub_batches)
+    rest = (file.strategies, file.gradient_sync, file.batch_norm, file.compression, file.sub_batches)
     for cluster, model, batch in itertools.product(clusters, file.models, batches):
         whole = batch * (_device_count(cluster) if file.batch_per_device else 1)
-        for strategy, exchange, batch_norm, coded, sub_batches in itertools.product(*rest):
-            yield Point(
-                model=model, cluster=cluster, batch=whole, strategy=strategy, exchange=exchange,
+        for strategy, gradient_sync, batch_norm, coded, sub_batches in itertools.product(*rest):
+            yield SweepPoint(
+                model=model, cluster=cluster, batch=whole, strategy=strategy, gradient_sync=gradient_sync,
                 batch_norm=batch_norm, compress_gradients=coded.gradients,
                 compress_activations=coded.activations, sub_batches=sub_batches,
             )  # fmt: skip
 
 
-def _allowed(points: list[Point], constraints: Iterable[str], origin: str) -> list[Point]:
+def _allowed(points: list[SweepPoint], constraints: Iterable[str], origin: str) -> list[SweepPoint]:
     if not constraints:
         return points
     frame = pd.DataFrame(point_columns(point) for point in points)

@@ -11,11 +11,11 @@ from studies.sweep.on_dask import compute_on_dask
 from studies.sweep.store import Store
 from studies.sweep.sweep_file import Sweep
 
-__all__ = ["Outcome", "run_sweep"]
+__all__ = ["SweepOutcome", "run_sweep"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SweepOutcome:
     """What a run of a sweep did."""
 
     points: int
@@ -36,7 +36,7 @@ def run_sweep(
     dask: str = "",
     retry_failed: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
-) -> Outcome:
+) -> SweepOutcome:
     """Compute the points of a sweep that a store lacks.
 
     Args:
@@ -69,7 +69,7 @@ def run_sweep(
                 counts[result.status] += 1
                 if progress:
                     progress(f"{sweep.name}: {len(known) + done:,} of {len(digests):,} points", done, len(missing))
-    return Outcome(
+    return SweepOutcome(
         points=len(digests), stored=len(known), computed=len(missing), refused=counts["refused"],
         failed=counts["failed"],
     )  # fmt: skip

@@ -16,12 +16,12 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from traceback import format_exc
 
-from studies.sweep.evaluate_point import Result
-from studies.sweep.point import Point
+from studies.sweep.evaluate_point import PointResult
+from studies.sweep.point import SweepPoint
 
 __all__ = ["Evaluate", "WorkerDiedError", "Workers", "begin_process"]
 
-Evaluate = Callable[[Point], Result]
+Evaluate = Callable[[SweepPoint], PointResult]
 
 
 class WorkerDiedError(Exception):
@@ -33,7 +33,7 @@ class _Worker:
     """A process, and the points that it has not answered yet, in order."""
 
     process: SpawnProcess
-    given: deque[Point] = field(default_factory=deque)
+    given: deque[SweepPoint] = field(default_factory=deque)
 
 
 class Workers:
@@ -54,11 +54,11 @@ class Workers:
             process.start()
             theirs.close()
 
-    def running(self) -> list[Point]:
+    def running(self) -> list[SweepPoint]:
         """What has been handed out and not answered."""
         return [point for worker in self._workers.values() for point in worker.given]
 
-    def submit(self, point: Point) -> None:
+    def submit(self, point: SweepPoint) -> None:
         """Hand a point to the process that has fewest.
 
         Raises:
@@ -71,7 +71,7 @@ class Workers:
         except OSError as error:
             raise WorkerDiedError from error
 
-    def answers(self) -> Iterator[tuple[Point, Result]]:
+    def answers(self) -> Iterator[tuple[SweepPoint, PointResult]]:
         """Wait for answers; yields those that are there.
 
         Raises:
@@ -105,7 +105,7 @@ def _serve(pipe: Connection, evaluate: Evaluate) -> None:
             pipe.send(_answer(evaluate, pipe.recv()))
 
 
-def _answer(evaluate: Evaluate, point: Point) -> Result | Exception:
+def _answer(evaluate: Evaluate, point: SweepPoint) -> PointResult | Exception:
     try:
         return evaluate(point)
     except Exception as error:

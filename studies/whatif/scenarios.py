@@ -93,7 +93,7 @@ def whatif(
     batch: int,
     strategies: Sequence[str],
     scenarios: Sequence[Scenario],
-    exchange: str = "ring",
+    gradient_sync: str = "ring",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> WhatIf:
     """Plan and simulate strategies today and under every scenario; each strategy is planned anew for each.
@@ -136,7 +136,7 @@ def whatif(
             continue
         left = batch * len(changed.devices) // len(today.devices)
         for name in strategies:
-            row, plan = _row(model, changed, left, scenario, name, exchange)
+            row, plan = _row(model, changed, left, scenario, name, gradient_sync)
             if scenario.name == TODAY:
                 speeds[name] = row.images_per_s
                 if plan is not None:
@@ -147,12 +147,12 @@ def whatif(
 
 
 def _row(
-    model: str, cluster: DeviceGraph, batch: int, scenario: Scenario, strategy: str, exchange: str
+    model: str, cluster: DeviceGraph, batch: int, scenario: Scenario, strategy: str, gradient_sync: str
 ) -> tuple[WhatIfRow, Plan | None]:
     row = WhatIfRow(scenario=scenario.name, strategy=strategy, devices=len(cluster.devices), batch=batch)
     graph = load_model(model, batch=batch)
     try:
-        plan = make_plan(graph, cluster, strategy=strategy, exchange=exchange)
+        plan = make_plan(graph, cluster, strategy=strategy, gradient_sync=gradient_sync)
     except OrreryError as error:
         return replace(row, reason=str(error)), None
     return replace(row, iteration_s=plan.simulated_s, images_per_s=batch / plan.simulated_s), plan

@@ -12,19 +12,19 @@ from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.program_replay import replay
-from planner.simulation.to_task_graph import read
+from planner.simulation.to_task_graph import build_program_graph
 from simulator.collectives.schemes import ALL_REDUCES
 from simulator.engines.engine import simulate
 
 CLUSTERS = ("titanx-4", "dgx1-p100", "p100-4x4", "fdr-32x3:nodes=4", "abci-v100", "dgx-a100", "dgx-h100:nodes=2")
 
 
-def question(model, cluster, exchange):
+def question(model, cluster, gradient_sync):
     """Cost model and spaces of a data-parallel model, 32 samples a device."""
     machines = load_cluster(cluster)
     count = len(machines.devices)
     graph = load_model(model, batch=32 * count)
-    return CostModel(graph, machines, exchange), spaces_of(graph, named_strategy("data", graph, count), count)
+    return CostModel(graph, machines, gradient_sync), spaces_of(graph, named_strategy("data", graph, count), count)
 
 
 def agreement():
@@ -42,18 +42,18 @@ def agreement():
 
 def speed():
     """Inception-v3 on 96 devices, and VGG-16 on 8,192, one and four iterations."""
-    print(f"\n{'workload':44}{'tasks':>12}{'lower s':>9}{'read s':>9}{'engine s':>9}")
+    print(f"\n{'workload':44}{'tasks':>12}{'lower s':>9}{'build_program_graph s':>9}{'engine s':>9}")
     for model, cluster, form, iterations in (
         ("inception-v3", "fdr-32x3", "activity", 4),
         ("inception-v3", "fdr-32x3", "steps", 1),
         ("vgg16", "dgx-h100:nodes=1024", "activity", 4),
     ):
         asked = question(model, cluster, "ring")
-        simulate(read(lower(*question("lenet5", "titanx-4", "ring"))).graph)  # compiled
+        simulate(build_program_graph(lower(*question("lenet5", "titanx-4", "ring"))).graph)  # compiled
         marks = [perf_counter()]
         program = lower(*asked, collectives=form)
         marks.append(perf_counter())
-        graph = read(program, iterations=iterations).graph
+        graph = build_program_graph(program, iterations=iterations).graph
         marks.append(perf_counter())
         simulate(graph)
         marks.append(perf_counter())

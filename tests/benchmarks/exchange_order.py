@@ -27,7 +27,7 @@ def table(model, batch, hosts, rounds):
     found = validate(
         model, batch=batch, strategies=["data"], processes=4, cluster=LAB, hosts=hosts, rounds=rounds, spread=1e-9,
         run=RunOptions(plan="", stand_in=True, device="cpu"), turn_s=4.0, budget_s=240.0,
-        exchange_orders=("ready", "reuse"),
+        gradient_sync_orders=("ready", "reuse"),
     )  # fmt: skip
     plain = found.strategies[0]
     for row in found.strategies:

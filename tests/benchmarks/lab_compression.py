@@ -25,14 +25,14 @@ class Question:
     batch: int
     lab: str
     types: tuple[str, ...] = ("dynamic-tree",)
-    exchange: str = "ps-spread"
+    gradient_sync: str = "ps-spread"
     stand_in: bool = True
 
 
 QUESTIONS = {
     "stand-in": Question("vgg11-cifar", 64, "lab-4"),
     "types": Question("vgg11-cifar", 64, "lab-4", ("linear", "one-bit")),
-    "ring": Question("vgg11-cifar", 64, "lab-4", exchange="ring"),
+    "ring": Question("vgg11-cifar", 64, "lab-4", gradient_sync="ring"),
     "racks": Question("vgg11-cifar", 64, "lab-2x2"),
     "arithmetic": Question("vgg11-cifar", 32, "lab-4", stand_in=False),
 }
@@ -44,14 +44,22 @@ def table(question, *, real_codes):
     run = RunOptions(plan="", stand_in=question.stand_in, real_codes=question.stand_in and real_codes, device="cpu")
     with lab_hosts(cluster) as hosts:
         found = validate(
-            question.model, batch=question.batch, strategies=["data"], processes=len(cluster.devices),
-            cluster=question.lab, hosts=hosts, exchange=question.exchange, compress_gradients=question.types, run=run,
-            rounds=6, budget_s=60.0,
-        )  # fmt: skip
+            question.model,
+            batch=question.batch,
+            strategies=["data"],
+            processes=len(cluster.devices),
+            cluster=question.lab,
+            hosts=hosts,
+            gradient_sync=question.gradient_sync,
+            compress_gradients=question.types,
+            run=run,
+            rounds=6,
+            budget_s=60.0,
+        )
     loads = " to ".join(found.environment[f"load average {when}"] for when in ("before", "after"))
     what = "waits for arithmetic" if question.stand_in else "real arithmetic"
     what += " and codes" if run.stand_in_codes or not question.stand_in else ", real codes"
-    print(f"\n{question.model}, batch {question.batch}, {question.lab}, {question.exchange}, {what}; load {loads}")
+    print(f"\n{question.model}, batch {question.batch}, {question.lab}, {question.gradient_sync}, {what}; load {loads}")
     print(f"{'':24}{'predicted ms':>14}{'measured ms':>13}{'quartiles':>20}{'n':>5}{'error':>8}")
     for s in found.strategies:
         quartiles = " to ".join(f"{1e3 * value:.1f}" for value in s.quartiles_s)

@@ -11,7 +11,7 @@ from time import perf_counter
 import torch
 from torch import nn
 
-from executor.layers.base import Step
+from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import Shape
@@ -99,7 +99,7 @@ def measure(sizes, operation, module, repetitions):
 
     @torch.no_grad()
     def ours(number):
-        part.forward(inputs, parameters, Step(number, 0))
+        part.forward(inputs, parameters, TrainingStep(number, 0))
         part.begin_backward(gradient)
         part.weight_gradient()
         part.activation_gradient()

@@ -12,7 +12,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED
-from planner.search.layerwise import find
+from planner.search.layerwise import search_layerwise
 
 BARS = [
     ("lenet5", "p100-4x4:nodes=1", 128, 0.005),
@@ -39,7 +39,7 @@ def measure(model: str, cluster: str, batch: int, bar_s: float) -> str:
         began, busy = time.perf_counter(), time.process_time()
         graph = load_model(model, batch=batch)
         known = [make(graph, len(devices.devices)) for make in NAMED.values()]
-        found = find(CostModel(graph, devices), known=known)
+        found = search_layerwise(CostModel(graph, devices), known=known)
         took, used = time.perf_counter() - began, time.process_time() - busy
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     return (

@@ -22,7 +22,7 @@ from ranks import Ranks, options
 from executor.measurement.memory_meter import MemoryMeter
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
-from executor.runtime.predicted_memory import keeping_of
+from executor.runtime.predicted_memory import memory_policy_of
 from executor.training.session import open_session
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
@@ -73,11 +73,11 @@ def main():
                     continue
                 program = lower(prices, spaces)
                 if given.recompute:
-                    program = lower(prices, spaces, recompute=recompute_of(graph, "segments", program.cut))
+                    program = lower(prices, spaces, recompute=recompute_of(graph, "segments", program.micro_batching))
                 rows = pool.run(counted, program)
                 assert np.isfinite([loss for _, losses in rows for loss in losses]).all()
                 peaks = np.array([peak for peak, _ in rows])
-                predicted = peak_memory_bytes(program, keeping_of(options().optimizer, host=True))[:count]
+                predicted = peak_memory_bytes(program, memory_policy_of(options().optimizer, host=True))[:count]
                 error = predicted / peaks - 1
                 worst = int(np.abs(error).argmax())
                 errors.append(error[worst])

@@ -21,7 +21,7 @@ from planner.models.registry import load_model
 from planner.simulation.program_replay import replay
 from studies.oracle.cases import HYBRIDS, case_of
 from studies.oracle.oracle_options import STRATEGIES, OracleOptions
-from studies.oracle.projection import oracle, question_of
+from studies.oracle.projection import oracle, request_of
 from studies.oracle.simulated_cases import program_of_case
 
 MODELS = ("alexnet", "vgg16", "resnet50", "inception-v3")
@@ -69,7 +69,7 @@ def difference(graph, cluster, case, seconds, options):
 def compared(place, graph, strategy, p, near):
     """Print one row and count it."""
     cluster = star(p) if place == "switch" else load_cluster("abci-v100:nodes=16")
-    case = case_of(question_of(graph, cluster, "imagenet", options=LIKE_PROGRAMS), strategy, p)
+    case = case_of(request_of(graph, cluster, "imagenet", options=LIKE_PROGRAMS), strategy, p)
     if isinstance(case, str):
         return
     where = f"{place:6} {graph.name:12} {strategy:12} {p:3}"

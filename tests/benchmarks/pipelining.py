@@ -99,17 +99,17 @@ class Theirs:
     """Training by torch.distributed.pipelining."""
 
     def __init__(self, program, rank, seed, schedule):
-        graph, cut = program.graph, program.cut
-        self.stages, self.rank, self.graph, self.parts = len(cut.stages), rank, graph, cut.parts
+        graph, micro_batching = program.graph, program.micro_batching
+        self.stages, self.rank, self.graph, self.parts = len(micro_batching.stages), rank, graph, micro_batching.parts
         self.data = load_data("generated", graph, seed=seed, dtype=torch.float32, device="cpu")
         self.shape = graph.layers[0].input_shapes[0].sizes
-        layers = cut.layers_of(len(graph.layers))[rank]
+        layers = micro_batching.layers_of(len(graph.layers))[rank]
         self.module = StageModule(graph, layers, seed=seed)
         stage = PipelineStage(
             self.module, rank, self.stages, torch.device("cpu"), input_args=self._examples(self.module.taken),
             output_args=self._examples(self.module.given),
         )  # fmt: skip
-        self.schedule = SCHEDULES[schedule](stage, cut.parts, loss_fn=self._loss)
+        self.schedule = SCHEDULES[schedule](stage, micro_batching.parts, loss_fn=self._loss)
         self.optimizer = torch.optim.SGD(
             self.module.parameters(), lr=OPTIMIZER.learning_rate, momentum=OPTIMIZER.momentum, fused=True
         ) if list(self.module.parameters()) else None  # fmt: skip
@@ -185,8 +185,8 @@ def main():
                 graph = MODELS[name]()
                 model = CostModel(graph, cluster_of("titanx-4", count))
                 asked = Pipeline(stages=count, micro_batches=chosen.micro_batches, schedule=schedule)
-                strategy, cut = pipeline_strategy(model, asked)
-                program = lower(model, spaces_of(graph, strategy, count), cut=cut)
+                strategy, micro_batching = pipeline_strategy(model, asked)
+                program = lower(model, spaces_of(graph, strategy, count), micro_batching=micro_batching)
                 turns = chosen.turns + WARM_UP
                 rows = pool.run(compare, program, schedule, 1, turns, chosen.steps)
                 losses, seconds = zip(*rows, strict=True)

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from executor.probe.layer_probe import LayerProbe
-from executor.probe.measured_rows import Samples
+from executor.probe.measured_rows import TimeSamples
 from executor.probe.parts_to_measure import parts_of
 from executor.processes.launch import KEPT_MEMORY
 from executor.processes.rank_environment import free_port
@@ -72,7 +72,7 @@ def measured(name, batch, iterations, device, clock, folder):
         if number >= 2:
             probe.sample()
     session.worker.close()
-    return Samples(tuple(steps[2:])), Samples(tuple(tasks[2:])), probe.rows()
+    return TimeSamples(tuple(steps[2:])), TimeSamples(tuple(tasks[2:])), probe.rows()
 
 
 def main(*words):
@@ -92,7 +92,7 @@ def main(*words):
         with tempfile.TemporaryDirectory() as folder:
             steps, tasks, rows = measured(name, int(batch), int(iterations), device, clock, folder)
         probed_s = sum(row.samples.median_s * len(row.layers) for row in rows)
-        sums = Samples(tuple(sum(np.array(row.samples.seconds) * len(row.layers) for row in rows).tolist()))
+        sums = TimeSamples(tuple(sum(np.array(row.samples.seconds) * len(row.layers) for row in rows).tolist()))
         print(f"{name:<16}{batch:>6}{steps.median_s * 1e3:>9.2f} ms{steps.spread:>8.1%}{tasks.median_s * 1e3:>8.2f} ms"
               f"{probed_s * 1e3:>8.2f} ms{sums.spread:>8.1%}{probed_s / steps.median_s - 1:>+18.1%}"
               f"{probed_s / tasks.median_s - 1:>+14.1%}{os.getloadavg()[0]:>6.1f}")  # fmt: skip

@@ -12,7 +12,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED
-from planner.search.layerwise import find
+from planner.search.layerwise import search_layerwise
 from planner.search.near_best import near_best
 from planner.search.refinement import refine
 
@@ -32,7 +32,7 @@ def measure(model: str, cluster: str, batch: int, plans: int) -> str:
     prices = CostModel(graph, devices)
     starts = {name: make(graph, len(devices.devices)) for name, make in NAMED.items()}
     began = time.perf_counter()
-    found = find(prices, known=list(starts.values()))
+    found = search_layerwise(prices, known=list(starts.values()))
     near = near_best(prices, found.cost_s, 8)
     searched = time.perf_counter()
     starts |= {f"additive plan {k}": strategy for k, strategy in enumerate(near, 1)}

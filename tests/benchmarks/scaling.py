@@ -32,18 +32,18 @@ def data_parallel(devices):
     """Forward and backward kernels in one stream a device, then exchanges, then updates."""
     nodes, everyone = devices // PER_NODE, np.arange(devices)
     links = node_links(nodes, PER_NODE)
-    kernels, exchanges, updates = 2 * LAYERS * devices, LAYERS, LAYERS * devices
-    size = kernels + exchanges + updates
+    kernels, gradient_syncs, updates = 2 * LAYERS * devices, LAYERS, LAYERS * devices
+    size = kernels + gradient_syncs + updates
     on_device = len(links) + np.tile(everyone, 3 * LAYERS)
     use_count = np.ones(size, dtype=np.int64)
-    use_count[kernels : kernels + exchanges] = len(links)
+    use_count[kernels : kernels + gradient_syncs] = len(links)
     exchange_links = np.tile(np.arange(len(links)), LAYERS)
     # layer l ends its backward pass as kernel 2 L - 1 - l of each device
     backward = (2 * LAYERS - 1 - np.arange(LAYERS)[:, None]) * devices + everyone
-    after_count = np.concatenate([np.zeros(kernels, int), np.full(exchanges, devices), np.ones(updates, int)])
+    after_count = np.concatenate([np.zeros(kernels, int), np.full(gradient_syncs, devices), np.ones(updates, int)])
     none = np.zeros(size)
     latency_s = none.copy()
-    latency_s[kernels : kernels + exchanges] = 2 * (devices - 1) * LATENCY_S
+    latency_s[kernels : kernels + gradient_syncs] = 2 * (devices - 1) * LATENCY_S
     return TaskGraph(
         resource_names=tuple(f"resource{r}" for r in range(len(links) + devices)),
         capacity=np.concatenate([links, np.ones(devices)]),
@@ -52,7 +52,7 @@ def data_parallel(devices):
             [
                 np.full(kernels // 2, FORWARD_S),
                 np.full(kernels // 2, BACKWARD_S),
-                np.full(exchanges, 2 * (devices - 1) / devices * LAYER_BYTES),
+                np.full(gradient_syncs, 2 * (devices - 1) / devices * LAYER_BYTES),
                 np.full(updates, UPDATE_S),
             ]
         ),
@@ -60,7 +60,7 @@ def data_parallel(devices):
         start_s=none,
         rate_limit=np.full(size, np.inf),
         priority=np.zeros(size, dtype=np.int64),
-        stream=np.concatenate([np.tile(everyone, 2 * LAYERS), np.full(exchanges + updates, -1)]),
+        stream=np.concatenate([np.tile(everyone, 2 * LAYERS), np.full(gradient_syncs + updates, -1)]),
         use_start=np.concatenate([[0], np.cumsum(use_count)]),
         use_resource=np.concatenate([on_device[:kernels], exchange_links, on_device[kernels:]]),
         use_weight=np.ones(use_count.sum()),

@@ -34,7 +34,7 @@ def main(strategy: str = "owt", rounds: int = 3) -> None:
     graph, cluster = load_model("inception-v3", batch=32 * 96), load_cluster("fdr-32x3")
     plan = make_plan(graph, cluster, strategy=strategy)
     program = lower_plan(plan, graph, cluster)
-    costs = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
+    costs = CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)
     view = PlanView(plan=plan, program=program, costs=costs, additive_s=plan.additive_s)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path, begin = Path(folder) / "timeline.html", perf_counter()

@@ -16,7 +16,7 @@ import numpy as np
 from executor.lab.inside import lab_hosts, run_inside
 from executor.lab.wiring import lab_cluster
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from planner.topology.network_routes import network_of
+from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.messages import messages_of
 from simulator.collectives.rings import all_reduce
 from simulator.collectives.schemes import ALL_GATHERS
@@ -53,7 +53,7 @@ def ring(kind, size_bytes, count):
 
 def task_graph(messages, cluster):
     """The messages as activities on the links of their routes."""
-    network = network_of(cluster)
+    network = routes_of_cluster(cluster)
     source, target = (np.array([getattr(m, end) for m in messages]) for end in ("source", "target"))
     size = np.array([m.bytes for m in messages], dtype=np.float64)
     counts, links = network.routes(source, target)

@@ -9,8 +9,8 @@ import torch
 from test_idx import write_mnist
 from undivided import Undivided, first_parameters
 
-from executor.accuracy.accuracy_request import Question
-from executor.accuracy.accuracy_result import Result, Training, mean_interval
+from executor.accuracy.accuracy_request import AccuracyRequest
+from executor.accuracy.accuracy_result import AccuracyResult, Training, mean_interval
 from executor.accuracy.held_out import HeldOut
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
@@ -43,13 +43,15 @@ def test_an_accuracy_lies_between_none_and_all():
 
 def study(accuracies, **changes):
     """A study of which only the last accuracies, by type and seed, are told."""
-    question = Question(modes=("data",), types=tuple(accuracies)[1:], seeds=len(accuracies["float32"]), **changes)
+    question = AccuracyRequest(
+        modes=("data",), types=tuple(accuracies)[1:], seeds=len(accuracies["float32"]), **changes
+    )
     trainings = [
         Training(mode="data", type=kind, seed=seed, losses=[2.0, 1.0], accuracies=[0.5, value])
         for kind, values in accuracies.items()
         for seed, value in enumerate(values)
     ]
-    return Result(question=question, trainings=trainings, trained=100, tested=50)
+    return AccuracyResult(question=question, trainings=trainings, trained=100, tested=50)
 
 
 def test_verdicts_follow_from_the_differences_seed_by_seed():
@@ -77,13 +79,13 @@ def test_verdicts_follow_from_the_differences_seed_by_seed():
 )
 def test_bad_questions_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
-        Question(**changes)
+        AccuracyRequest(**changes)
 
 
 def test_residuals_are_for_gradients_alone():
     with pytest.raises(ConfigError, match="types must name one beside float32 that the modes can use"):
-        Question(modes=("model",), types=("one-bit",)).cases()
-    asked = Question(types=("one-bit", "linear"))
+        AccuracyRequest(modes=("model",), types=("one-bit",)).cases()
+    asked = AccuracyRequest(types=("one-bit", "linear"))
     assert [(case.mode, case.type) for case in asked.cases()] == [
         ("data", "float32"), ("data", "one-bit"), ("data", "linear"), ("model", "float32"), ("model", "linear"),
     ]  # fmt: skip

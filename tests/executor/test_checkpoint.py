@@ -18,7 +18,7 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.checkpoints.checkpoint import Part, load_checkpoint, model_identity, save_checkpoint
+from executor.checkpoints.checkpoint import CheckpointPart, load_checkpoint, model_identity, save_checkpoint
 from executor.runtime.boxes import Box, whole_box
 from hwprofiles.errors import ConfigError
 from planner.models.builder import ModelBuilder
@@ -39,7 +39,7 @@ def whole(name, sizes, step=0):
 
 def held(name, sizes, box, *, step=0, filled=True):
     values = whole(name, sizes, step)[box.within(whole_box(sizes))].clone()
-    return Part(box, sizes, values if filled else torch.full_like(values, torch.nan))
+    return CheckpointPart(box, sizes, values if filled else torch.full_like(values, torch.nan))
 
 
 def whole_part(name, sizes, *, step=0, filled=True):

@@ -10,7 +10,7 @@ from ranks import options, pool_of, train, whole
 from torch.nn import functional
 from undivided import first_parameters
 
-from executor.communication.bucketed_sync import JoinedExchange
+from executor.communication.bucketed_sync import BucketedSync
 from executor.compression.registry import data_type
 from executor.data.load import load_data
 from executor.measurement.measured_run import join
@@ -24,7 +24,7 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
-from planner.parallel.micro_batches import WHOLE, cut_of
+from planner.parallel.micro_batches import WHOLE, micro_batching_of
 from planner.parallel.strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -51,10 +51,10 @@ def perceptron(batch=12, element_bytes=4):
 GRAPHS = {"inception": inception_module, "residual": residual_block, "perceptron": perceptron}
 
 
-def lowered(graph, exchange, compressed, *, seed, cut=WHOLE, count=MOST_RANKS):
-    model = CostModel(graph, cluster_of("titanx-4", count), exchange, "reduced")
+def lowered(graph, gradient_sync, compressed, *, seed, micro_batching=WHOLE, count=MOST_RANKS):
+    model = CostModel(graph, cluster_of("titanx-4", count), gradient_sync, "reduced")
     strategy = random_strategy(graph, count, np.random.default_rng(seed))
-    return lower(model, spaces_of(graph, strategy, count), cut=cut, compressed=compressed)
+    return lower(model, spaces_of(graph, strategy, count), micro_batching=micro_batching, compressed=compressed)
 
 
 def trained(ranks, program, **changes):
@@ -66,17 +66,17 @@ def trained(ranks, program, **changes):
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(list(GRAPHS)),
-    exchange=st.sampled_from([*CODED, "tree", "halving"]),
+    gradient_sync=st.sampled_from([*CODED, "tree", "halving"]),
     count=st.sampled_from([2, 3, 4]),
     seed=st.integers(0, 2**32),
     overlap=st.booleans(),
 )
-def test_codes_that_lose_nothing_change_nothing(ranks, name, exchange, count, seed, overlap):
+def test_codes_that_lose_nothing_change_nothing(ranks, name, gradient_sync, count, seed, overlap):
     """float32 numbers as float32 codes: the same losses and parameters, bit for bit."""
     graph = GRAPHS[name]()
     coded = Compressed(gradients="float32", activations="float32")
     plain, same = (
-        trained(ranks, lowered(graph, exchange, kind, seed=seed, count=count), overlap=overlap)
+        trained(ranks, lowered(graph, gradient_sync, kind, seed=seed, count=count), overlap=overlap)
         for kind in (PLAIN, coded)
     )
     np.testing.assert_array_equal(same[0], plain[0])
@@ -91,24 +91,26 @@ def check_bytes(program, measured):
         np.testing.assert_array_equal(sent[moved], program.size_bytes[moved])
 
 
-@pytest.mark.parametrize("exchange", CODED)
+@pytest.mark.parametrize("gradient_sync", CODED)
 @pytest.mark.parametrize("kind", GRADIENT_TYPES)
-def test_sent_bytes_are_the_programs(ranks, kind, exchange):
+def test_sent_bytes_are_the_programs(ranks, kind, gradient_sync):
     graph = inception_module()
-    program = lowered(graph, exchange, Compressed(gradients=kind, activations=kind if kind in TYPES else ""), seed=7)
+    program = lowered(
+        graph, gradient_sync, Compressed(gradients=kind, activations=kind if kind in TYPES else ""), seed=7
+    )
     assert (program.size_bytes[program.kind == TRANSFER] > 0).sum() > 20
     losses, measured, _ = trained(ranks, program)
     assert np.isfinite(losses).all()
     check_bytes(program, measured)
 
 
-@pytest.mark.parametrize("cut", [{"order": "all"}, {"update_each": True}])
-def test_sub_batches_travel_as_codes(ranks, cut):
+@pytest.mark.parametrize("micro_batching", [{"order": "all"}, {"update_each": True}])
+def test_sub_batches_travel_as_codes(ranks, micro_batching):
     graph = perceptron()
     model = CostModel(graph, star(MOST_RANKS), "ps-spread")
     spaces = spaces_of(graph, named_strategy("data", graph, 2), MOST_RANKS)
     kind = Compressed(gradients="dynamic-tree", activations="dynamic-tree")
-    program = lower(model, spaces, cut=cut_of(graph, 3, **cut), compressed=kind)
+    program = lower(model, spaces, micro_batching=micro_batching_of(graph, 3, **micro_batching), compressed=kind)
     losses, measured, _ = trained(ranks, program)
     check_bytes(program, measured)
     assert np.isfinite(losses).all()
@@ -120,7 +122,7 @@ def test_every_task_is_measured_in_its_order(ranks, stand_in):
     program = lowered(residual_block(), "ps-spread", kind, seed=3)
     _, measured, _ = trained(ranks, program, stand_in=stand_in)
     joined = join(program, measured, np.zeros((MOST_RANKS, 3)), np.zeros(MOST_RANKS))
-    assert program.is_coding.sum() > 20
+    assert program.is_codec.sum() > 20
     assert np.isfinite(joined.start_s).all()
     waits = np.repeat(np.arange(program.size), np.diff(program.after_start))
     both = program.is_compute[waits] & program.is_compute[program.after]  # of a sum the last rank's end is known
@@ -129,16 +131,16 @@ def test_every_task_is_measured_in_its_order(ranks, stand_in):
         assert (joined.end_s - joined.start_s >= program.work_s * (1 - 1e-6) - 1e-7).all()
 
 
-def emulated(kind, exchange, buffers, residuals):
+def emulated(kind, gradient_sync, buffers, residuals):
     """The sum of all replicas' buffers as everyone gets it; what codes left out is put into the residuals."""
     floats, count = [buffer.float() for buffer in buffers], len(buffers)
 
     def passed(numbers, residual):
         return kind.decode(kind.encode(numbers, residual if kind.feedback else None).message, numbers.shape)
 
-    if exchange == "direct":
+    if gradient_sync == "direct":
         return torch.stack([passed(*row) for row in zip(floats, residuals, strict=True)]).unbind()
-    length = -(-len(floats[0]) // count) if exchange == "ps-spread" else len(floats[0])
+    length = -(-len(floats[0]) // count) if gradient_sync == "ps-spread" else len(floats[0])
     result = torch.empty_like(floats[0])
     for server, low in enumerate(range(0, len(floats[0]), length)):
         piece = slice(low, low + length)
@@ -169,22 +171,22 @@ def exchanged(rank, program):
         Recorder(program.size, CpuDevice()),
         CpuDevice(),
     )
-    exchange = JoinedExchange(view, device, recorder, timeout_s=20.0)
+    gradient_sync = BucketedSync(view, device, recorder, timeout_s=20.0)
     found = []
     for iteration in range(3):
         layers = [i for i, row in enumerate(program.graph.layers) if row.parameters]
-        assert all(exchange.submit(i, gradients(program.graph, rank, i, iteration)) for i in layers)
-        found.append([{name: value.numpy().copy() for name, value in exchange.wait(i).items()} for i in layers])
+        assert all(gradient_sync.submit(i, gradients(program.graph, rank, i, iteration)) for i in layers)
+        found.append([{name: value.numpy().copy() for name, value in gradient_sync.wait(i).items()} for i in layers])
         recorder.finish()
-    exchange.close()
+    gradient_sync.close()
     return found
 
 
-@pytest.mark.parametrize("exchange", CODED)
+@pytest.mark.parametrize("gradient_sync", CODED)
 @pytest.mark.parametrize("text", [*GRADIENT_TYPES, "float16"])
-def test_gradients_are_summed_as_one_process_would(ranks, text, exchange):
+def test_gradients_are_summed_as_one_process_would(ranks, text, gradient_sync):
     graph, kind = perceptron(element_bytes=8), data_type(text)
-    model = CostModel(graph, star(MOST_RANKS), exchange)
+    model = CostModel(graph, star(MOST_RANKS), gradient_sync)
     spaces = spaces_of(graph, named_strategy("data", graph, MOST_RANKS), MOST_RANKS)
     program = lower(model, spaces, compressed=Compressed(gradients=text))
     answers = ranks.run(exchanged, program)
@@ -196,13 +198,13 @@ def test_gradients_are_summed_as_one_process_would(ranks, text, exchange):
                 torch.cat([value.flatten() for value in gradients(graph, rank, i, iteration).values()])
                 for rank in range(MOST_RANKS)
             ]
-            expected = added(emulated(kind, exchange, buffers, residuals)).double().numpy()
+            expected = added(emulated(kind, gradient_sync, buffers, residuals)).double().numpy()
             for rows in answers:
                 found = np.concatenate([value.ravel() for value in rows[iteration][place].values()])
                 np.testing.assert_array_equal(found, expected)
 
 
-def emulated_run(graph, text, exchange, chosen, count):
+def emulated_run(graph, text, gradient_sync, chosen, count):
     """Data-parallel training of the perceptron in one process."""
     make, kind = {"dtype": torch.float64, "device": "cpu"}, data_type(text)
     parameters, losses = first_parameters(graph, chosen.seed), []
@@ -223,22 +225,22 @@ def emulated_run(graph, text, exchange, chosen, count):
             losses[-1] += float(loss.detach())
         for name in names:
             buffers = [torch.cat([row[key].flatten() for key in own[name]]) for row in found]
-            total = added(emulated(kind, exchange, buffers, residuals[name])).double()
+            total = added(emulated(kind, gradient_sync, buffers, residuals[name])).double()
             for key, piece in zip(own[name], total.split([parameters[key].numel() for key in own[name]]), strict=True):
                 parameters[key] -= chosen.optimizer.learning_rate * piece.view_as(parameters[key])
     return losses, parameters
 
 
-@pytest.mark.parametrize("exchange", CODED)
+@pytest.mark.parametrize("gradient_sync", CODED)
 @pytest.mark.parametrize("text", ["dynamic-tree", "one-bit"])
-def test_training_is_that_of_one_process_with_the_same_codes(ranks, text, exchange):
+def test_training_is_that_of_one_process_with_the_same_codes(ranks, text, gradient_sync):
     graph = perceptron(element_bytes=8)
-    model = CostModel(graph, star(MOST_RANKS), exchange)
+    model = CostModel(graph, star(MOST_RANKS), gradient_sync)
     spaces = spaces_of(graph, named_strategy("data", graph, MOST_RANKS), MOST_RANKS)
     program = lower(model, spaces, compressed=Compressed(gradients=text))
     optimizer = OptimizerSpec(learning_rate=0.1, momentum=0.0)
     losses, _, found = trained(ranks, program, optimizer=optimizer)
-    expected, parameters = emulated_run(graph, text, exchange, options(optimizer=optimizer), MOST_RANKS)
+    expected, parameters = emulated_run(graph, text, gradient_sync, options(optimizer=optimizer), MOST_RANKS)
     np.testing.assert_allclose(losses, expected, rtol=1e-9)
     for key, value in parameters.items():
         np.testing.assert_allclose(found[key], value, rtol=1e-9, atol=1e-12)
@@ -255,12 +257,12 @@ def test_the_loss_falls(ranks, text):
     assert losses[-1] < 0.6 * losses[0]
 
 
-@pytest.mark.parametrize("exchange", ["ring", "tree", "double-tree", "halving"])
+@pytest.mark.parametrize("gradient_sync", ["ring", "tree", "double-tree", "halving"])
 @pytest.mark.parametrize(("text", "digits"), [("float16", 11), ("bfloat16", 8)])
-def test_plain_floats_are_summed_on_the_way(ranks, text, digits, exchange):
+def test_plain_floats_are_summed_on_the_way(ranks, text, digits, gradient_sync):
     """Within the roundings of as many sums; the same everywhere."""
     graph = perceptron(element_bytes=8)
-    model = CostModel(graph, star(MOST_RANKS), exchange)
+    model = CostModel(graph, star(MOST_RANKS), gradient_sync)
     spaces = spaces_of(graph, named_strategy("data", graph, MOST_RANKS), MOST_RANKS)
     answers = ranks.run(exchanged, lower(model, spaces, compressed=Compressed(gradients=text)))
     for place, i in enumerate(i for i, row in enumerate(graph.layers) if row.parameters):

@@ -19,7 +19,7 @@ import torch
 from executor.checkpoints.resume import Checkpoints
 from executor.data.load import load_data
 from executor.processes.supervisor import RankFailure
-from executor.run.plan_run import run
+from executor.run.plan_run import run_plan
 from executor.runtime.boxes import whole_box
 from executor.runtime.run_options import RunOptions
 from executor.runtime.runnable_plans import program_of
@@ -103,7 +103,7 @@ def undo(
     changes = {name: value.format(folder=folder) if name == "checkpoint" else value for name, value in changes.items()}
     error = None
     try:
-        run(replace(options, **changes), processes=processes, hosts=hosts, progress=progress)
+        run_plan(replace(options, **changes), processes=processes, hosts=hosts, progress=progress)
     except OrreryError as caught:
         error = caught
     return Outcome(error, time.monotonic() - done_s[0] if done_s else 0.0, hosts.left(), folder)
@@ -248,7 +248,7 @@ def plan_file(tmp_path):
 
 def test_a_plan_for_more_devices_than_processes(plan_file):
     with pytest.raises(ConfigError, match="processes must be at least the plan's 4 devices, got 3"):
-        run(RunOptions(plan=str(plan_file)), processes=3)
+        run_plan(RunOptions(plan=str(plan_file)), processes=3)
 
 
 def test_a_plan_of_another_model(plan_file):
@@ -256,4 +256,4 @@ def test_a_plan_of_another_model(plan_file):
     plan_file.write_text(plan_file.read_text().replace(digest, digest[::-1]))
 
     with pytest.raises(ConfigError, match="plan was made for another lenet5"):
-        run(RunOptions(plan=str(plan_file)), processes=4)
+        run_plan(RunOptions(plan=str(plan_file)), processes=4)

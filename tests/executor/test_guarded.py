@@ -10,13 +10,13 @@ pytestmark = pytest.mark.timeout(30)
 
 FAMILY = """
 import os, signal, sys
-from executor.watchdog.watched_process import GuardedProcess
+from executor.watchdog.watched_process import WatchedProcess
 
 buried_first, end = sys.argv[1] == "buried", sys.argv[2]
 (seen, go), (alive, held), (told, telling) = os.pipe(), os.pipe(), os.pipe()
 parent = os.fork()
 if parent == 0:
-    watched = GuardedProcess(os.getpid(), alive=alive, orders=-1)
+    watched = WatchedProcess(os.getpid(), alive=alive, orders=-1)
     if os.fork() == 0:
         os.close(held)
         os.close(go)

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from undivided import Undivided, graph_of, random_parameters
 
-from executor.layers.base import Step
+from executor.layers.base import TrainingStep
 from executor.layers.factory import parameter_box, part_layer
 from executor.runtime.boxes import whole_box
 from hwprofiles.errors import ConfigError
@@ -95,7 +95,7 @@ def forward(parts, tensors, parameters, targets):
         boxes = {each.name: parameter_box(each, part.held, layer.output) for each in layer.parameters}
         held = {name: cut(parameters[layer.name, name], box) for name, box in boxes.items()}
         aimed = None if targets is None else targets[part.held.low[0] : part.held.high[0]]
-        outputs.append(part.forward(inputs, held, Step(3, 5, aimed)))
+        outputs.append(part.forward(inputs, held, TrainingStep(3, 5, aimed)))
     if not parts[0].reduces:
         return outputs
     summed(parts)
@@ -293,7 +293,7 @@ def test_loss_without_targets_is_refused():
     space = space_of(graph.layers[0], Configuration({}, (0,)), 1)
     part = part_layer(graph, 0, space, 0, dtype=torch.float32, device="cpu")
     with pytest.raises(ConfigError, match=r"^targets of loss layer '0' must be given, got None$"):
-        part.forward([torch.zeros(2, 3)], {}, Step(0, 0))
+        part.forward([torch.zeros(2, 3)], {}, TrainingStep(0, 0))
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -321,7 +321,7 @@ def test_batch_norm_of_each_part_alone(fused):
         expected = torch.nn.functional.batch_norm(product, mean, variance, scale, shift, training=True).tanh()
         wanted = torch.autograd.grad(expected, [values, *held.values()], gradient)
         with torch.no_grad():
-            close(part.forward([values], held, Step(0, 0)), expected, RELATIVE)
+            close(part.forward([values], held, TrainingStep(0, 0)), expected, RELATIVE)
             part.begin_backward(gradient)
             found = [*part.activation_gradient(), *(part.weight_gradient()[name] for name in held)]
         assert part.statistics is None
@@ -345,7 +345,7 @@ def test_reduced_statistics_keep_their_digits_in_float32():
     ]
     parameters = {"weight": torch.ones(2), "bias": torch.zeros(2)}
     for part, values in zip(parts, exact.float().chunk(2), strict=True):
-        part.forward([values], parameters, Step(0, 0))
+        part.forward([values], parameters, TrainingStep(0, 0))
     summed(parts)
     for part in parts:
         part.finish_forward()
@@ -378,7 +378,7 @@ def test_the_mask_of_dropout_does_not_depend_on_the_split(degrees):
             part = part_layer(graph, 0, space, index, dtype=torch.float32, device="cpu")
             samples, channels = part.held.shape
             held = {"weight": torch.zeros(channels, 3), "bias": torch.ones(channels)}
-            output = part.forward([torch.zeros(samples, 3)], held, Step(number, 1))
+            output = part.forward([torch.zeros(samples, 3)], held, TrainingStep(number, 1))
             cut(mask, part.held).copy_(output)
         return mask
 

@@ -11,7 +11,7 @@ from executor.measurement.memory_meter import ALLOCATED, AllocationMeter, Memory
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
-from executor.runtime.predicted_memory import keeping_of, predicted_bytes
+from executor.runtime.predicted_memory import memory_policy_of, predicted_bytes
 from executor.training.session import open_session
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
@@ -75,5 +75,5 @@ def test_the_prediction_is_within_a_twentieth(ranks, model, name, batch, recompu
         found = dict(zip(ALLOCATED, row, strict=True))
         assert size == pytest.approx(found["peak"], rel=0.05)
         assert sum(row[1:]) == pytest.approx(found["peak"])
-        states = keeping_of(optimizer, host=True).states
+        states = memory_policy_of(optimizer, host=True).states
         assert found["optimizer_state"] == states * found["parameters"]

@@ -9,7 +9,7 @@ from plans import program_of, questions
 from executor.program.rank_program import RankProgram, messages_of
 from planner.lowering.program import KINDS
 from planner.lowering.send_phases import phases
-from planner.memory.memory_policy import Keeping, part_memories
+from planner.memory.memory_policy import MemoryPolicy, part_memories
 from planner.memory.message_copies import are_copies
 
 pytestmark = pytest.mark.timeout(120)
@@ -35,7 +35,7 @@ def is_copied(view, message, parts):
 @settings(max_examples=15, deadline=None)
 def test_copies_are_those_that_torch_makes(question):
     program = program_of(*question)
-    parts = part_memories(program, Keeping(host=True))
+    parts = part_memories(program, MemoryPolicy(host=True))
     transfers = np.flatnonzero(program.kind == KINDS.index("transfer"))
     copied = dict(zip(transfers.tolist(), are_copies(program, parts, transfers).tolist(), strict=True))
     messages = messages_of(program)

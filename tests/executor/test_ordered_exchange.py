@@ -15,7 +15,7 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.strategies import named_strategy
-from planner.search.gradient_order import in_order, ordered, sliced
+from planner.search.gradient_order import ordered, ordered_synchronisation, sliced
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4
@@ -79,7 +79,7 @@ def in_any_order(program, seed, slice_bytes=8192.0):
     moved = sliced(program, slice_bytes)
     sums = [task for task in moved.collectives if not moved.statistics[task]]
     assert len(sums) > len(ordered(program, "ready").sums)
-    return in_order(moved, np.random.default_rng(seed).permutation(sums).tolist())
+    return ordered_synchronisation(moved, np.random.default_rng(seed).permutation(sums).tolist())
 
 
 @pytest.mark.parametrize("strategy", ["data", "data=2,filter=2", "owt"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from executor.probe.measured_rows import ProbeRow, Samples
+from executor.probe.measured_rows import ProbeRow, TimeSamples
 from executor.probe.parts_to_measure import parts_of
 from executor.processes.status_board import RankState
 from executor.runtime.devices import CpuDevice
@@ -15,7 +15,7 @@ from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import asked_cut
+from planner.parallel.micro_batches import requested_micro_batching
 from planner.plan.plan import lower_plan, make_plan
 
 pytestmark = pytest.mark.timeout(200)
@@ -61,7 +61,7 @@ def test_samples_are_the_lengths_of_their_parts_tasks():
     rows = [
         ProbeRow(
             model=graph.name, layers=part.layers, sizes=part.sizes, phase=phase, flop=0.0,
-            samples=Samples((100.0, 1e-3 * part.sizes[1] + part.index, 0.0)),
+            samples=TimeSamples((100.0, 1e-3 * part.sizes[1] + part.index, 0.0)),
         )
         for part in parts
         for phase in ("forward", "activation_gradient", "weight_gradient", "update")
@@ -80,7 +80,7 @@ def test_samples_are_the_lengths_of_their_parts_tasks():
 def test_of_layers_that_are_cut_sub_batches_are_sampled(strategy, parts):
     """Each task takes what its own number of samples took: a whole batch would be as many times too long."""
     graph, cluster = load_model("lenet5", batch=16), load_cluster(CLUSTER)
-    plan = make_plan(graph, cluster, strategy=strategy, cut=asked_cut(graph, parts))
+    plan = make_plan(graph, cluster, strategy=strategy, micro_batching=requested_micro_batching(graph, parts))
     program = lower_plan(plan, graph, cluster)
     sampled = [PartSamples(program, rank, CpuDevice(), _Noted(), RunOptions(plan="").optimizer) for rank in range(2)]
     rows = []
@@ -88,10 +88,10 @@ def test_of_layers_that_are_cut_sub_batches_are_sampled(strategy, parts):
         samples.prepare()
         samples.sample()
         rows += samples.rows()
-    assert program.cut.parts > 1
-    known = [replace(row, samples=Samples((float(row.sizes[0]),))) for row in rows]
+    assert program.micro_batching.parts > 1
+    known = [replace(row, samples=TimeSamples((float(row.sizes[0]),))) for row in rows]
     priced = with_samples(program, known)
     for task in np.flatnonzero(program.is_compute).tolist():
         layer = int(program.layer[task])
         split = plan.configurations[graph.layers[layer].name].degrees["sample"]
-        assert priced.work_s[task] == 16 / split / program.cut.of(layer)
+        assert priced.work_s[task] == 16 / split / program.micro_batching.of(layer)

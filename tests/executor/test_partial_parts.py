@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_layer_parts import RELATIVE, close, cut, graph_of, numbers, summed
 from undivided import Undivided, random_parameters
 
-from executor.layers.base import Step
+from executor.layers.base import TrainingStep
 from executor.layers.factory import parameter_box, part_layer
 from executor.runtime.boxes import whole_box
 from executor.runtime.initial_parameters import initial_parameters
@@ -104,7 +104,9 @@ def test_partial_sums_make_the_undivided_layer(question, seed):
     products, totals = (parts_of(split, index, spaces[index]) for index in (0, 1))
 
     def forward(parts, tensor):
-        return [part.forward([cut(tensor, part.inputs[0])], held_by(part, parameters), Step(3, 5)) for part in parts]
+        return [
+            part.forward([cut(tensor, part.inputs[0])], held_by(part, parameters), TrainingStep(3, 5)) for part in parts
+        ]
 
     partial = put_together(products, forward(products, data))
     made = forward(totals, partial)

@@ -24,7 +24,7 @@ from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct
 from planner.parallel.configurations import Configuration
 from planner.parallel.input_channel_split import slices_of
-from planner.parallel.micro_batches import WHOLE, cut_of
+from planner.parallel.micro_batches import WHOLE, micro_batching_of
 from planner.parallel.strategies import named_strategy
 
 pytestmark = pytest.mark.timeout(300)
@@ -74,10 +74,10 @@ def volume():
 GRAPHS = {"line": line, "plane": plane, "volume": volume, "inception": inception_module, "residual": residual_block}
 
 
-def lowered(graph, strategy, count, *, exchange="ring", cut=WHOLE, compressed=PLAIN):
-    model = CostModel(graph, cluster_of("titanx-4", count), exchange, "reduced")
-    model, spaces, cut = applied(model, strategy, cut)
-    return lower(model, spaces, cut=cut, compressed=compressed)
+def lowered(graph, strategy, count, *, gradient_sync="ring", micro_batching=WHOLE, compressed=PLAIN):
+    model = CostModel(graph, cluster_of("titanx-4", count), gradient_sync, "reduced")
+    model, spaces, micro_batching = applied(model, strategy, micro_batching)
+    return lower(model, spaces, micro_batching=micro_batching, compressed=compressed)
 
 
 def of_the_model(program, slices):
@@ -102,15 +102,15 @@ def check(ranks, graph, program, chosen, *, rtol=1e-10):
 @given(
     name=st.sampled_from(list(GRAPHS)),
     count=st.sampled_from([2, 4]),
-    exchange=st.sampled_from(["ring", "ps", "ps-spread", "halving"]),
+    gradient_sync=st.sampled_from(["ring", "ps", "ps-spread", "halving"]),
     seed=st.integers(0, 2**32),
     optimizer=st.sampled_from(SPECS),
     overlap=st.booleans(),
 )
-def test_partial_sums_train_the_undivided_network(ranks, name, count, exchange, seed, optimizer, overlap):
+def test_partial_sums_train_the_undivided_network(ranks, name, count, gradient_sync, seed, optimizer, overlap):
     graph = wide(GRAPHS[name]())
     strategy = random_reducing_strategy(graph, count, np.random.default_rng(seed))
-    program = lowered(graph, strategy, count, exchange=exchange)
+    program = lowered(graph, strategy, count, gradient_sync=gradient_sync)
     check(ranks, graph, program, options(seed=seed % 1000, optimizer=optimizer, overlap=overlap), rtol=1e-9)
 
 
@@ -170,9 +170,9 @@ def test_sub_batches_of_slices(ranks, order):
     strategy = {
         **named_strategy("channel", graph, 4), "fc1": Configuration({"sample": 2, "in_channel": 2}, (3, 0, 2, 1)),
     }  # fmt: skip
-    cut = cut_of(graph, 2, first="conv3", order=order)
-    program = lowered(graph, strategy, 4, cut=cut)
-    assert program.graph.layers[program.cut.first].name == "conv3"
+    micro_batching = micro_batching_of(graph, 2, first="conv3", order=order)
+    program = lowered(graph, strategy, 4, micro_batching=micro_batching)
+    assert program.graph.layers[program.micro_batching.first].name == "conv3"
     check(ranks, graph, program, options(seed=5))
 
 
@@ -182,7 +182,7 @@ def test_codes_that_lose_nothing_change_nothing(ranks):
     strategy = random_reducing_strategy(graph, 4, np.random.default_rng(3), wanted=1.0)
     losses = []
     for kind in (PLAIN, Compressed(activations="float32", gradients="float32")):
-        program = lowered(graph, strategy, 4, exchange="ps-spread", compressed=kind)
+        program = lowered(graph, strategy, 4, gradient_sync="ps-spread", compressed=kind)
         rows, measured, _ = zip(*ranks.run(train, program, options(), True), strict=True)
         losses.append(np.sum(rows, axis=0))
         transfers = program.kind == TRANSFER

@@ -21,7 +21,7 @@ from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered
-from planner.parallel.micro_batches import Cut, schedule_of
+from planner.parallel.micro_batches import MicroBatching, schedule_of
 from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
 from planner.parallel.strategies import spaces_of
 from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
@@ -55,8 +55,8 @@ GRAPHS = {
 
 def lowered(graph, count, asked):
     model = CostModel(graph, cluster_of("titanx-4", count))
-    strategy, cut = pipeline_strategy(model, asked)
-    return lower(model, spaces_of(graph, strategy, count), cut=cut)
+    strategy, micro_batching = pipeline_strategy(model, asked)
+    return lower(model, spaces_of(graph, strategy, count), micro_batching=micro_batching)
 
 
 check = partial(trained_to, reduced=False, rtol=1e-10)
@@ -131,24 +131,26 @@ def pipelines(draw):
         groups = stages // 2
         stages = groups * 2
     inner = 1 + rng.choice(len(graph.layers) - 1, stages - 1, replace=False)
-    cut = Cut(parts=BATCH // 2 if groups != 3 else 3, order=kind, stages=(0, *sorted(inner.tolist())))
+    micro_batching = MicroBatching(
+        parts=BATCH // 2 if groups != 3 else 3, order=kind, stages=(0, *sorted(inner.tolist()))
+    )
     graph = graph if groups != 3 else wide(graph.with_batch(6))
-    small, order = graph.with_batch(graph.batch // cut.parts), rng.permutation(MOST_RANKS)
+    small, order = graph.with_batch(graph.batch // micro_batching.parts), rng.permutation(MOST_RANKS)
     strategy = {}
     for i, layer in enumerate(small.layers):
         space = offered(layer.output, layer.parallel_dims, width)
         chosen = space.configuration(int(rng.integers(space.size)))
-        first = cut.stage_of(i) % groups * width
+        first = micro_batching.stage_of(i) % groups * width
         strategy[layer.name] = Configuration(chosen.degrees, tuple(order[first : first + chosen.parts].tolist()))
-    return graph, strategy, cut
+    return graph, strategy, micro_batching
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(question=pipelines(), overlap=st.booleans(), seed=st.integers(0, 1000))
 def test_stages_split_inside_on_any_devices(ranks, question, overlap, seed):
-    graph, strategy, cut = question
+    graph, strategy, micro_batching = question
     model = CostModel(graph, cluster_of("titanx-4", MOST_RANKS), "ring")
-    program = lower(model, spaces_of(graph, strategy, MOST_RANKS), cut=cut)
+    program = lower(model, spaces_of(graph, strategy, MOST_RANKS), micro_batching=micro_batching)
     chosen = options(optimizer=OPTIMIZER, overlap=overlap, seed=seed)
     check(ranks, program, chosen, *undivided_run(graph, chosen.steps, OPTIMIZER, chosen.seed))
 
@@ -159,13 +161,17 @@ def test_every_rank_works_in_the_schedules_order(ranks, schedule, stages):
     program = lowered(graph, MOST_RANKS, Pipeline(schedule=schedule, stages=stages, micro_batches=4))
     measured = [rows for _, rows, _ in ranks.run(train, program, options(stand_in=True), False)]
     joined = join(program, measured, np.zeros((MOST_RANKS, 3)), np.zeros(MOST_RANKS))
-    streams = schedule_of(program.cut, program.spaces).streams
+    streams = schedule_of(program.micro_batching, program.spaces).streams
     compute = np.flatnonzero(np.isin(program.kind, [KINDS.index(kind) for kind in (*FORWARD, *BACKWARD)]))
     for device, events in enumerate(streams):
         mine = compute[program.device[compute] == device]
         mine = mine[np.argsort(joined.start_s[-1][mine], kind="stable")]
         done = [
-            (KINDS[program.kind[task]] in FORWARD, program.cut.stage_of(program.layer[task]), program.sub_batch[task])
+            (
+                KINDS[program.kind[task]] in FORWARD,
+                program.micro_batching.stage_of(program.layer[task]),
+                program.sub_batch[task],
+            )
             for task in mine.tolist()
         ]
         assert list(dict.fromkeys(done)) == [

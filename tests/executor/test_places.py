@@ -4,7 +4,13 @@ import socket
 
 import pytest
 
-from executor.processes.rank_environment import Place, free_port, held_port, local_environment, place
+from executor.processes.rank_environment import (
+    RankEnvironment,
+    free_port,
+    held_port,
+    local_environment,
+    rank_environment,
+)
 from hwprofiles.errors import ConfigError
 
 NAMES = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"]
@@ -14,9 +20,11 @@ def test_a_local_rank_finds_its_place():
     """What is written for a rank is what it reads, with the names that torchrun uses."""
     environment = local_environment(2, 4, 29500, 1)
 
-    assert place(environment) == Place(rank=2, ranks=4, local_rank=2, address="127.0.0.1", port=29500)
+    assert rank_environment(environment) == RankEnvironment(
+        rank=2, ranks=4, local_rank=2, address="127.0.0.1", port=29500
+    )
     assert set(environment) == {*NAMES, "OMP_NUM_THREADS"}
-    assert place(local_environment(2, 4, 29500, 1, address="10.0.0.1", local_rank=0)).address == "10.0.0.1"
+    assert rank_environment(local_environment(2, 4, 29500, 1, address="10.0.0.1", local_rank=0)).address == "10.0.0.1"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -26,7 +34,7 @@ def test_a_missing_variable_is_named(name):
     del environment[name]
 
     with pytest.raises(ConfigError, match=f"^{name} must be set in the environment"):
-        place(environment)
+        rank_environment(environment)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +49,7 @@ def test_a_missing_variable_is_named(name):
 def test_a_wrong_variable_is_named(name, value, rule):
     """Numbers are whole and in range."""
     with pytest.raises(ConfigError, match=rule):
-        place(local_environment(1, 4, 29500, 1) | {name: value})
+        rank_environment(local_environment(1, 4, 29500, 1) | {name: value})
 
 
 def test_a_free_port_can_be_used():

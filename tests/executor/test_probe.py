@@ -11,7 +11,7 @@ from executor.layers.base import PartLayer
 from executor.layers.convolution import ConvolutionPart
 from executor.probe.device_probe import DeviceFacts
 from executor.probe.layer_probe import LayerProbe
-from executor.probe.measured_rows import ProbeRow, Samples, over_ranks
+from executor.probe.measured_rows import ProbeRow, TimeSamples, over_ranks
 from executor.probe.parts_to_measure import added_slots, divided_parts, parts_of, portions, rounds_of, strategy_parts
 from executor.probe.probed_profile import write_profile
 from executor.runtime.devices import CpuDevice
@@ -248,7 +248,7 @@ def test_planners_price_by_the_written_profile(tmp_path, monkeypatch):
 def test_ceilings_are_the_share_of_the_peak_that_products_reach(tmp_path):
     def row(phase, flop, seconds):
         sizes = (1, int(flop))
-        return ProbeRow(model="m", layers=("l",), sizes=sizes, phase=phase, flop=flop, samples=Samples((seconds,)))
+        return ProbeRow(model="m", layers=("l",), sizes=sizes, phase=phase, flop=flop, samples=TimeSamples((seconds,)))
 
     start = FACTS.launch_overhead_s
     rows = [row("forward", 1e6, start + 1e6 / 8e9), row("forward", 2e6, start + 2e6 / 6e9),
@@ -262,17 +262,19 @@ def test_ceilings_are_the_share_of_the_peak_that_products_reach(tmp_path):
 
 def test_samples_know_their_spread():
     times = np.random.default_rng(0).normal(1.0, 0.1, 100_000)
-    samples = Samples(tuple(times.tolist()))
+    samples = TimeSamples(tuple(times.tolist()))
 
     assert samples.median_s == pytest.approx(1.0, abs=0.002)
     assert samples.spread == pytest.approx(0.06745, rel=0.02)
     assert samples.uncertainty == pytest.approx(0.1 * 1.2533 / np.sqrt(len(times)), rel=0.02)
-    assert Samples((2.0,)).spread == 0
+    assert TimeSamples((2.0,)).spread == 0
 
 
 def test_rows_of_several_ranks_are_their_medians_sample_by_sample():
     def rows(*seconds):
-        return [ProbeRow(model="m", layers=("l",), sizes=(1, 1), phase="forward", flop=0.0, samples=Samples(seconds))]
+        return [
+            ProbeRow(model="m", layers=("l",), sizes=(1, 1), phase="forward", flop=0.0, samples=TimeSamples(seconds))
+        ]
 
     joined = over_ranks([rows(1.0, 9.0), rows(2.0, 8.0), rows(6.0, 1.0)])
     assert [row.samples.seconds for row in joined] == [(2.0, 8.0)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_probe import FACTS, Ticking
 
 from executor.probe.codec_probe import CODED_TYPES, CodingProbe, CodingRow, speed_of
-from executor.probe.measured_rows import Samples, over_ranks
+from executor.probe.measured_rows import TimeSamples, over_ranks
 from executor.probe.probe_run import probe
 from executor.probe.probed_profile import write_profile
 from executor.runtime.devices import CpuDevice
@@ -19,8 +19,8 @@ from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run
 from planner.compression.data_types import compression, compression_names
-from planner.cost.codec_time import ACTIVATIONS, GRADIENTS, coding_s
-from planner.cost.compressed_all_reduce import coded_sum
+from planner.cost.codec_time import ACTIVATIONS, GRADIENTS, codec_s
+from planner.cost.compressed_all_reduce import compressed_all_reduce
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 
@@ -33,7 +33,7 @@ def rows(kind="dynamic-tree", place=GRADIENTS, tasks=tuple(FIXED_S)):
     return [
         CodingRow(
             type=kind, place=place, task=task, numbers=count,
-            samples=Samples((FIXED_S[task] + count / PER_S[task],) * 3),
+            samples=TimeSamples((FIXED_S[task] + count / PER_S[task],) * 3),
         )
         for task in tasks
         for count in NUMBERS
@@ -89,12 +89,12 @@ def test_any_times_make_a_line_that_rises_from_no_less_than_zero(times):
     assert 0 < speed.numbers_per_s < np.inf
 
 
-@pytest.mark.parametrize("exchange", ["direct", "ps-spread", "ps"])
-def test_prices_are_those_of_the_rows_by_hand(tmp_path, exchange):
+@pytest.mark.parametrize("gradient_sync", ["direct", "ps-spread", "ps"])
+def test_prices_are_those_of_the_rows_by_hand(tmp_path, gradient_sync):
     """Messages and numbers of the table in docs/compression.md, four replicas of 1000 numbers."""
     p, n, m = 4, 1000, 250
     kind, devices = compression("dynamic-tree"), np.arange(p)
-    total = coded_sum(kind, exchange, n, p)
+    total = compressed_all_reduce(kind, gradient_sync, n, p)
 
     def s(task, messages, numbers):
         return messages * FIXED_S[task] + numbers / PER_S[task]
@@ -114,12 +114,12 @@ def test_prices_are_those_of_the_rows_by_hand(tmp_path, exchange):
             (s("sum", p - 1, (p - 1) * n) + s("compress", 1, n)) * one,
             s("decompress", 1, n) * np.ones(p),
         ),
-    }[exchange]  # fmt: skip
+    }[gradient_sync]  # fmt: skip
     model = model_on(written(tmp_path, rows()))
     for work, expected_s in zip((total.before, total.middle, total.after), expected, strict=True):
         assert (work is None) == (expected_s is None)
         if work is not None:
-            np.testing.assert_allclose(coding_s(model, kind, GRADIENTS, devices, work), expected_s, rtol=1e-9)
+            np.testing.assert_allclose(codec_s(model, kind, GRADIENTS, devices, work), expected_s, rtol=1e-9)
 
 
 def test_other_types_places_and_tasks_stay_with_the_roofline(tmp_path):
@@ -131,10 +131,13 @@ def test_other_types_places_and_tasks_stay_with_the_roofline(tmp_path):
         ("dynamic-tree", GRADIENTS, False),
     ):
         kind = compression(text)
-        before, after = coded_sum(kind, "direct", 1000, 4).before, coded_sum(kind, "direct", 1000, 4).after
-        streamed, found = (coding_s(model, kind, place, devices, before) for model in (bare, measured))
+        before, after = (
+            compressed_all_reduce(kind, "direct", 1000, 4).before,
+            compressed_all_reduce(kind, "direct", 1000, 4).after,
+        )
+        streamed, found = (codec_s(model, kind, place, devices, before) for model in (bare, measured))
         assert np.allclose(streamed, found) == same
-        decoded = [coding_s(model, kind, place, devices, after) for model in (bare, measured)]
+        decoded = [codec_s(model, kind, place, devices, after) for model in (bare, measured)]
         np.testing.assert_array_equal(*decoded)
 
 
@@ -237,10 +240,10 @@ def test_processes_measure_the_types_that_are_asked_for(tmp_path):
         ("linear:block=64", GRADIENTS), ("linear:block=64", ACTIVATIONS), ("one-bit", GRADIENTS)
     }  # fmt: skip
     model = CostModel(load_model("lenet5", batch=4), cluster)
-    work = coded_sum(compression("one-bit"), "direct", 500, 2).before
+    work = compressed_all_reduce(compression("one-bit"), "direct", 500, 2).before
     speed = speeds["one-bit", GRADIENTS, "compress"]
     expected_s = speed.fixed_s + 500 / speed.numbers_per_s
-    assert coding_s(model, compression("one-bit"), GRADIENTS, np.arange(2), work) == pytest.approx([expected_s] * 2)
+    assert codec_s(model, compression("one-bit"), GRADIENTS, np.arange(2), work) == pytest.approx([expected_s] * 2)
 
 
 def test_an_unknown_type_is_refused_before_anything_is_measured(capsys, tmp_path):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_probe import FACTS
 
-from executor.probe.link_probe import MESSAGE_BYTES, Links, MessageRow, OverheadRow
-from executor.probe.measured_rows import Samples
+from executor.probe.link_probe import MESSAGE_BYTES, MeasuredLinks, MessageRow, OverheadRow
+from executor.probe.measured_rows import TimeSamples
 from executor.probe.probe_run import probe
 from executor.probe.probed_cluster import cluster_content, fitted, topology_content, write_cluster
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -26,7 +26,7 @@ TOPOLOGIES = sorted((Path(__file__).parents[1] / "hwprofiles" / "data" / "topo")
 def rows(latency_s, bytes_per_s, between=False):
     """Messages of a link with a constant latency."""
     return tuple(
-        MessageRow(between=between, size_bytes=size, samples=Samples((latency_s + size / bytes_per_s,)))
+        MessageRow(between=between, size_bytes=size, samples=TimeSamples((latency_s + size / bytes_per_s,)))
         for size in MESSAGE_BYTES
     )
 
@@ -54,7 +54,7 @@ def test_a_link_of_constant_latency_is_found(latency_s, bytes_per_s):
 
 @given(st.lists(st.floats(1e-6, 1.0), min_size=len(MESSAGE_BYTES), max_size=len(MESSAGE_BYTES)))
 def test_any_times_make_a_link_that_is_no_faster_than_measured(times):
-    measured = [MessageRow(between=False, size_bytes=size, samples=Samples((time,)))
+    measured = [MessageRow(between=False, size_bytes=size, samples=TimeSamples((time,)))
                 for size, time in zip(MESSAGE_BYTES, times, strict=True)]  # fmt: skip
     fit = fitted(measured)
 
@@ -64,7 +64,7 @@ def test_any_times_make_a_link_that_is_no_faster_than_measured(times):
 
 def test_messages_of_one_machine_take_the_measured_times(tmp_path):
     measured = rows(80e-6, 2e9)
-    content = cluster_content(Links(machines=("a",) * 3, messages=measured), "p100", FACTS, "here")
+    content = cluster_content(MeasuredLinks(machines=("a",) * 3, messages=measured), "p100", FACTS, "here")
     cluster = written(tmp_path, content)
 
     assert [device.name for device in cluster.devices] == ["rank0", "rank1", "rank2"]
@@ -81,10 +81,10 @@ def test_overheads_of_messages_and_sums(tmp_path, ranks):
     summed_s = 4 * steps * (message_s + byte_s * size / ranks) + add_s * steps / ranks * size
     sizes = [(False, 1024, 2 * message_s + 2 * 1024 * byte_s), (False, size, 2 * message_s + 2 * size * byte_s)]
     overheads = tuple(
-        OverheadRow(adds=adds, ranks=ranks, size_bytes=count, samples=Samples((seconds,) * 3))
+        OverheadRow(adds=adds, ranks=ranks, size_bytes=count, samples=TimeSamples((seconds,) * 3))
         for adds, count, seconds in [*sizes, (True, size, summed_s)]
     )
-    links = Links(machines=("a",) * ranks, messages=rows(80e-6, 2e9), overheads=overheads)
+    links = MeasuredLinks(machines=("a",) * ranks, messages=rows(80e-6, 2e9), overheads=overheads)
     cluster = written(tmp_path, cluster_content(links, "p100", FACTS, "here"))
     for device in cluster.devices:
         found = device.message_overhead
@@ -93,7 +93,7 @@ def test_overheads_of_messages_and_sums(tmp_path, ranks):
 
 def test_messages_between_machines_take_theirs(tmp_path):
     measured = rows(80e-6, 2e9), rows(300e-6, 25e6, between=True)
-    links = Links(machines=("a", "a", "b", "b"), messages=sum(measured, ()))
+    links = MeasuredLinks(machines=("a", "a", "b", "b"), messages=sum(measured, ()))
     cluster = written(tmp_path, cluster_content(links, "p100", FACTS, "here"))
 
     assert [device.node for device in cluster.devices] == [0, 0, 1, 1]
@@ -104,7 +104,7 @@ def test_messages_between_machines_take_theirs(tmp_path):
 
 def test_ranks_alone_on_their_machines_meet_over_the_network(tmp_path):
     measured = rows(300e-6, 25e6, between=True)
-    links = Links(machines=("a", "b", "c"), messages=measured)
+    links = MeasuredLinks(machines=("a", "b", "c"), messages=measured)
     cluster = written(tmp_path, cluster_content(links, "p100", FACTS, "here"))
 
     assert cluster.node_count == 3
@@ -113,7 +113,7 @@ def test_ranks_alone_on_their_machines_meet_over_the_network(tmp_path):
 
 
 def test_one_rank_needs_no_links(tmp_path):
-    cluster = written(tmp_path, cluster_content(Links(machines=("a",)), "p100", FACTS, "here"))
+    cluster = written(tmp_path, cluster_content(MeasuredLinks(machines=("a",)), "p100", FACTS, "here"))
     assert (len(cluster.devices), cluster.links) == (1, ())
 
 
@@ -122,8 +122,8 @@ def test_one_rank_needs_no_links(tmp_path):
 def test_topologies_survive_the_file_and_take_the_measured_rate(tmp_path, path, bytes_per_s):
     graph = read_topo(path.read_text(), profile="p100", memory_bytes=16e9)
     measured = rows(20e-6, bytes_per_s)
-    links = Links(machines=("a",) * len(graph.devices), messages=measured)
-    same = written(tmp_path, topology_content(graph, Links(machines=links.machines), FACTS, "here"))
+    links = MeasuredLinks(machines=("a",) * len(graph.devices), messages=measured)
+    same = written(tmp_path, topology_content(graph, MeasuredLinks(machines=links.machines), FACTS, "here"))
     cluster = written(tmp_path, topology_content(graph, links, FACTS, "here"))
     pairs = [(a, b) for a in range(len(graph.devices)) for b in range(len(graph.devices)) if a != b]
 

@@ -8,11 +8,11 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from executor.layers.base import Step
+from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
 from executor.layers.kernels.products import product_of
 from executor.measurement.memory_meter import MemoryMeter
-from planner.memory.cpu_backend import GradientForm, Taps, gradient_forms, scratch_numbers
+from planner.memory.cpu_backend import GradientForm, KernelPositions, gradient_forms, scratch_numbers
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import ConfigSpace
 
@@ -30,7 +30,7 @@ def convolutions(draw):
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, p, d, k, s in zip(positions, pad, dilation, kernel, stride, strict=True)
     ]
-    taps = Taps(kernel=kernel, stride=stride, dilation=dilation, outputs=np.array([counts]),
+    taps = KernelPositions(kernel=kernel, stride=stride, dilation=dilation, outputs=np.array([counts]),
                 inputs=np.array([positions]), pad=np.array([pad]))  # fmt: skip
     return taps, pad, positions
 
@@ -87,7 +87,7 @@ def test_parts_with_many_weights_or_much_padding_take_products():
     """Many weights and few windows: one product; several windows that reach over the border: taps; else neither."""
 
     def form_of(size, samples, channels, groups=1):
-        taps = Taps(kernel=(3, 3), stride=(1, 1), dilation=(1, 1), outputs=np.array([[size, size]]),
+        taps = KernelPositions(kernel=(3, 3), stride=(1, 1), dilation=(1, 1), outputs=np.array([[size, size]]),
                     inputs=np.array([[size, size]]), pad=np.array([[1, 1]]))  # fmt: skip
         filters = np.array([float(channels * channels)])
         return int(gradient_forms(taps, filters=filters, samples=np.array([float(samples)]), groups=groups)[0])
@@ -110,7 +110,7 @@ def weight_gradient_of(net, *, dtype):
     part.forward(
         [torch.randn(layer.input_shapes[0].sizes, dtype=dtype)],
         {name: torch.randn(shape, dtype=dtype) for name, shape in shapes.items()},
-        Step(0, 0),
+        TrainingStep(0, 0),
     )
     part.begin_backward(torch.randn(layer.output.sizes, dtype=dtype))
     places = {name: torch.full(shape, torch.nan, dtype=dtype) for name, shape in shapes.items()}

@@ -9,7 +9,7 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
-from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.micro_batches import WHOLE, MicroBatching
 from planner.parallel.recomputation import KEEP, Recompute
 from planner.parallel.strategies import named_strategy, spaces_of
 
@@ -34,9 +34,9 @@ def classifier():
     return net.build()
 
 
-def trained(ranks, graph, strategy, recompute, *, cut=WHOLE, batch_norm="local"):
+def trained(ranks, graph, strategy, recompute, *, micro_batching=WHOLE, batch_norm="local"):
     model = CostModel(graph, cluster_of("titanx-4", RANKS), batch_norm=batch_norm)
-    program = lower(model, spaces_of(graph, strategy, RANKS), cut=cut, recompute=recompute)
+    program = lower(model, spaces_of(graph, strategy, RANKS), micro_batching=micro_batching, recompute=recompute)
     rows = ranks.run(train, program, options(), batch_norm == "reduced")
     losses = [sum(row[0][step] for row in rows) for step in range(options().steps)]
     return program, losses, whole(program, [row[2] for row in rows])
@@ -66,8 +66,14 @@ def test_training_is_the_same_to_the_last_bit(ranks, name, batch_norm):
 @pytest.mark.parametrize("order", ["each", "all"])
 def test_sub_batches_are_recomputed_one_by_one(ranks, order):
     graph = classifier()
-    cut = Cut(parts=2, first=0, order=order)
-    program = same(ranks, graph, named_strategy("spatial", graph, RANKS), Recompute(("two", "three")), cut=cut)
+    micro_batching = MicroBatching(parts=2, first=0, order=order)
+    program = same(
+        ranks,
+        graph,
+        named_strategy("spatial", graph, RANKS),
+        Recompute(("two", "three")),
+        micro_batching=micro_batching,
+    )
     assert program.again[program.kind == FORWARD].sum() == 4 * RANKS * 2
 
 
@@ -78,8 +84,8 @@ def test_pipelines_recompute_their_stages(ranks, order):
         layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (int(i > 2),))
         for i, layer in enumerate(graph.layers)
     }
-    cut = Cut(parts=4, first=0, order=order, stages=(0, 3))
-    program = same(ranks, graph, strategy, Recompute(("pool", "hidden")), cut=cut)
+    micro_batching = MicroBatching(parts=4, first=0, order=order, stages=(0, 3))
+    program = same(ranks, graph, strategy, Recompute(("pool", "hidden")), micro_batching=micro_batching)
     assert program.again[program.kind == FORWARD].sum() == 5 * 4
     assert not (program.again & (program.kind == TRANSFER)).any()  # what comes from another stage is kept
 

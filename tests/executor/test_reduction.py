@@ -8,7 +8,7 @@ import torch
 from plans import program_of, star
 from ranks import Ranks
 
-from executor.communication.bucketed_sync import JoinedExchange
+from executor.communication.bucketed_sync import BucketedSync
 from executor.communication.reduction import Reducer
 from executor.program.buckets import chains_of
 from executor.program.rank_program import RankProgram, messages_of
@@ -108,17 +108,17 @@ def exchanged(rank, lowered, join_bytes, overlap):
     """Sums of three iterations, layer by layer, and whether each layer has replicas."""
     view = RankProgram(lowered, rank, messages_of(lowered))
     recorder, device = Recorder(lowered.size, CpuDevice()), CpuDevice()
-    exchange = JoinedExchange(view, device, recorder, overlap=overlap, timeout_s=20.0, join_bytes=join_bytes)
+    gradient_sync = BucketedSync(view, device, recorder, overlap=overlap, timeout_s=20.0, join_bytes=join_bytes)
     found = []
     for iteration in range(3):
         layers = [i for i, layer in enumerate(lowered.graph.layers) if layer.parameters]
-        shared = [exchange.submit(i, gradients(lowered, rank, i, iteration)) for i in reversed(layers)]
+        shared = [gradient_sync.submit(i, gradients(lowered, rank, i, iteration)) for i in reversed(layers)]
         assert all(shared)
         # copied: the buffers are those of the next iteration too
-        found.append([{name: value.numpy().copy() for name, value in exchange.wait(i).items()} for i in layers])
+        found.append([{name: value.numpy().copy() for name, value in gradient_sync.wait(i).items()} for i in layers])
         measured = recorder.finish()
         found[-1].append(int(np.isfinite(measured.end_s - measured.start_s).sum()))
-    exchange.close()
+    gradient_sync.close()
     return found
 
 

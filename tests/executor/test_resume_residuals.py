@@ -42,8 +42,8 @@ SPLIT = {name: Configuration({"sample": 2, "channel": 2}, (0, 1, 2, 3)) for name
 ALONE = {name: Configuration({"sample": 1}, (0,)) for name in DATA}
 
 
-def program(strategy, kind, exchange="ps-spread"):
-    model = CostModel(GRAPH, star(RANKS), exchange)
+def program(strategy, kind, gradient_sync="ps-spread"):
+    model = CostModel(GRAPH, star(RANKS), gradient_sync)
     compressed = Compressed(gradients=kind) if kind else PLAIN
     return lower(model, spaces_of(GRAPH, strategy, RANKS), compressed=compressed)
 
@@ -61,7 +61,7 @@ def part(rank, program, options, first, last):
     notes = checkpoints.load(session) if first else ()
     residuals = {
         (GRAPH.layers[i].name, name): (session.boxes[i][name], tensor.numpy().copy())
-        for i, row in session.exchange.residuals().items()
+        for i, row in session.gradient_sync.residuals().items()
         for name, tensor in row.tensors.items()
     }
     losses = [session.worker.step(number).loss for number in range(first, last)]
@@ -83,11 +83,11 @@ def summed(answers):
     return found
 
 
-@pytest.mark.parametrize("exchange", ["direct", "ps-spread", "ps"])
+@pytest.mark.parametrize("gradient_sync", ["direct", "ps-spread", "ps"])
 @pytest.mark.parametrize("kind", TYPES)
-def test_the_same_plan_goes_on_to_the_last_bit(ranks, tmp_path, kind, exchange):
+def test_the_same_plan_goes_on_to_the_last_bit(ranks, tmp_path, kind, gradient_sync):
     through, broken = (options(checkpoint=str(tmp_path / name), seed=5) for name in ("through", "broken"))
-    plan = program(DATA, kind, exchange)
+    plan = program(DATA, kind, gradient_sync)
     expected = ranks.run(part, plan, through, 0, STEPS)
     begun = ranks.run(part, plan, broken, 0, BREAK)
     ended = ranks.run(part, plan, broken, BREAK, STEPS)
@@ -114,14 +114,14 @@ def test_without_its_residuals_the_training_is_another(ranks, tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "exchange"), [(HALVES, "direct"), (SPLIT, "ps-spread"), (DATA, "ps")],
+    ("strategy", "gradient_sync"), [(HALVES, "direct"), (SPLIT, "ps-spread"), (DATA, "ps")],
     ids=["fewer replicas", "fewer replicas of parts", "another exchange"],
 )  # fmt: skip
-def test_another_plan_lacks_as_much_of_the_sums(ranks, tmp_path, strategy, exchange):
+def test_another_plan_lacks_as_much_of_the_sums(ranks, tmp_path, strategy, gradient_sync):
     chosen = options(checkpoint=str(tmp_path), seed=5)
     ranks.run(part, program(DATA, "one-bit"), chosen, 0, BREAK)
     before = summed(ranks.run(part, program(DATA, "one-bit"), chosen, BREAK, BREAK))
-    answers = ranks.run(part, program(strategy, "one-bit", exchange), chosen, BREAK, STEPS)
+    answers = ranks.run(part, program(strategy, "one-bit", gradient_sync), chosen, BREAK, STEPS)
     after = summed(answers)
     for key, values in before.items():
         assert np.abs(values).max() > 0

@@ -17,7 +17,7 @@ from ranks import Ranks, options, train
 from executor.measurement.measured_run import Measurement
 from executor.processes.status_board import RankState
 from executor.processes.status_progress import reporter
-from executor.run.plan_run import LEAST_STALL_S, _label, default_stall_s, run
+from executor.run.plan_run import LEAST_STALL_S, _label, default_stall_s, run_plan
 from executor.runtime.run_options import RunOptions
 from executor.runtime.runnable_plans import program_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -57,7 +57,7 @@ def runs(plan_file, tmp_path_factory):
     reports = {name: [] for name in cases}
 
     def start(name):
-        return run(RunOptions(**base, **cases[name]), progress=lambda *row: reports[name].append(row))
+        return run_plan(RunOptions(**base, **cases[name]), progress=lambda *row: reports[name].append(row))
 
     with ThreadPoolExecutor() as pool:
         futures = {name: pool.submit(start, name) for name in cases}
@@ -179,7 +179,7 @@ def test_the_time_allowed_for_silence(plan_file):
 )
 def test_refuses(plan_file, changes, words):
     with pytest.raises(ConfigError, match=words):
-        run(RunOptions(plan=str(plan_file)), **{"processes": 2, **changes})
+        run_plan(RunOptions(plan=str(plan_file)), **{"processes": 2, **changes})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from executor.processes.diagnosis import Patience
 from executor.processes.status_board import NEW_ROW, RankState, own_status, read_row
-from executor.watchdog.heartbeats import Bench, Sighting, own_failure
+from executor.watchdog.heartbeats import Bench, Heartbeat, own_failure
 
 PATIENCE = Patience(stall_s=20.0)
 LOOK_S = 0.5
@@ -25,7 +25,7 @@ class Ranks:
         for rank in {0, 1, 2} - self.silent:
             self.beats[rank] += 1
         return {
-            rank: Sighting(beat=self.beats[rank], row=self.status[rank].row(), **self.about[rank])
+            rank: Heartbeat(beat=self.beats[rank], row=self.status[rank].row(), **self.about[rank])
             for rank in range(3)
             if self.beats[rank]
         }
@@ -128,7 +128,7 @@ def test_bad_input_is_told_in_its_own_words(ranks):
     ids=str,
 )
 def test_a_guard_alone_knows_how_its_rank_ended(ranks, about, line):
-    seen = Sighting(beat=1, row=ranks.status[1].row(), ended=True, **about)
+    seen = Heartbeat(beat=1, row=ranks.status[1].row(), ended=True, **about)
 
     assert f"rank 1, step 4, task 7 (7): {line}" in own_failure(1, seen, PATIENCE, str).line
     assert not seen.ended_well
@@ -138,7 +138,7 @@ def test_a_rank_that_ends_well_is_no_failure(ranks):
     """With its exit code, and where that is not known."""
     ranks.status[1].at(-1, RankState.FINISHED)
     for code in (0, None):
-        seen = Sighting(beat=1, row=ranks.status[1].row(), ended=True, code=code)
+        seen = Heartbeat(beat=1, row=ranks.status[1].row(), ended=True, code=code)
 
         assert seen.ended_well
         assert own_failure(1, seen, PATIENCE, str) is None

@@ -22,7 +22,7 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration, offered
-from planner.parallel.micro_batches import Cut, cut_of, interleaved
+from planner.parallel.micro_batches import MicroBatching, interleaved, micro_batching_of
 from planner.parallel.strategies import spaces_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -63,24 +63,24 @@ GRAPHS = {
 }  # fmt: skip
 
 
-def divided(graph, cut, count, rng):
+def divided(graph, micro_batching, count, rng):
     """A random strategy whose parts of a sub-batch are equal, with one degree in samples across the cut."""
-    small = graph.with_batch(graph.batch // cut.parts)
+    small = graph.with_batch(graph.batch // micro_batching.parts)
     samples = int(rng.choice([n for n in range(1, count + 1) if small.batch % n == 0]))
     strategy = {}
     for i, layer in enumerate(small.layers):
         space = offered(layer.output, layer.parallel_dims, count)
-        read = any(edge.producer < cut.first <= edge.consumer for edge in graph.consumers[i])
+        read = any(edge.producer < micro_batching.first <= edge.consumer for edge in graph.consumers[i])
         fits = [c for c in range(space.size) if not read or space.degrees[c, 0] == samples]
         chosen = space.configuration(int(rng.choice(fits)))
         strategy[layer.name] = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))
     return strategy
 
 
-def lowered(graph, cut, count, exchange, seed):
-    model = CostModel(graph, cluster_of("titanx-4", count), exchange, "reduced")
-    strategy = divided(graph, cut, count, np.random.default_rng(seed))
-    return lower(model, spaces_of(graph, strategy, count), cut=cut)
+def lowered(graph, micro_batching, count, gradient_sync, seed):
+    model = CostModel(graph, cluster_of("titanx-4", count), gradient_sync, "reduced")
+    strategy = divided(graph, micro_batching, count, np.random.default_rng(seed))
+    return lower(model, spaces_of(graph, strategy, count), micro_batching=micro_batching)
 
 
 check = partial(trained_to, reduced=True, rtol=1e-9)
@@ -103,21 +103,23 @@ def first_cut(graph, where, seed):
     parts=st.sampled_from([2, 3]),
     where=st.sampled_from(["linear", "any", "lowest"]),
     order=st.sampled_from(["each", "all"]),
-    exchange=st.sampled_from(["ring", "ps", "ps-spread", "halving"]),
+    gradient_sync=st.sampled_from(["ring", "ps", "ps-spread", "halving"]),
     seed=st.integers(0, 2**32),
     optimizer=st.sampled_from(SPECS),
     overlap=st.booleans(),
 )
 def test_one_update_of_sub_batches_is_that_of_the_batch(
-    ranks, name, count, parts, where, order, exchange, seed, optimizer, overlap
+    ranks, name, count, parts, where, order, gradient_sync, seed, optimizer, overlap
 ):
     graph = wide(GRAPHS[name]())
-    program = lowered(graph, Cut(parts=parts, first=first_cut(graph, where, seed), order=order), count, exchange, seed)
+    program = lowered(
+        graph, MicroBatching(parts=parts, first=first_cut(graph, where, seed), order=order), count, gradient_sync, seed
+    )
     chosen = options(seed=seed % 1000, optimizer=optimizer, overlap=overlap)
     check(ranks, program, chosen, *undivided_run(graph, chosen.steps, optimizer, chosen.seed))
 
 
-def update_each_run(graph, cut, pieces, chosen):
+def update_each_run(graph, micro_batching, pieces, chosen):
     """``squares`` by torch alone: the convolution stays as it is while the linear layers take sub-batch by sub-batch.
 
     Sub-batch s holds the s-th share of each of so many pieces of the batch.
@@ -133,7 +135,7 @@ def update_each_run(graph, cut, pieces, chosen):
         for mine in (True, False)
     )  # fmt: skip
     data, losses = load_data("generated", graph, seed=chosen.seed, **make), []
-    order = torch.arange(batch).view(pieces, cut.parts, -1)
+    order = torch.arange(batch).view(pieces, micro_batching.parts, -1)
     for number in range(chosen.steps):
         own = {name: {k: v for (layer, k), v in parameters.items() if layer == name} for name, _ in parameters}
         inputs = data.inputs(number, whole_box(conv.input_shapes[0].sizes))
@@ -142,7 +144,7 @@ def update_each_run(graph, cut, pieces, chosen):
         read = made.detach().requires_grad_()
         drawn = uniform(key_of(chosen.seed, number, 1), whole_box((batch, 6)), (batch, 6), **make)
         losses.append(0.0)
-        for s in range(cut.parts):
+        for s in range(micro_batching.parts):
             rows = order[:, s].flatten()
             values = functional.linear(read[rows].flatten(1), **own[hidden.name])
             values = torch.where(drawn[rows] < 0.2, 0.0, values / 0.8)
@@ -162,25 +164,25 @@ def update_each_run(graph, cut, pieces, chosen):
 @given(
     count=st.sampled_from([2, 3, 4]),
     parts=st.sampled_from([2, 3, 4]),
-    exchange=st.sampled_from(["ring", "ps", "ps-spread"]),
+    gradient_sync=st.sampled_from(["ring", "ps", "ps-spread"]),
     seed=st.integers(0, 2**32),
     optimizer=st.sampled_from(SPECS),
     overlap=st.booleans(),
 )
-def test_updates_after_each_sub_batch(ranks, count, parts, exchange, seed, optimizer, overlap):
+def test_updates_after_each_sub_batch(ranks, count, parts, gradient_sync, seed, optimizer, overlap):
     graph = wide(squares())
-    cut = cut_of(graph, parts, update_each=True)
-    program = lowered(graph, cut, count, exchange, seed)
+    micro_batching = micro_batching_of(graph, parts, update_each=True)
+    program = lowered(graph, micro_batching, count, gradient_sync, seed)
     chosen = options(seed=seed % 1000, optimizer=optimizer, overlap=overlap)
-    expected = update_each_run(graph, cut, interleaved(graph, program.spaces, cut), chosen)
+    expected = update_each_run(graph, micro_batching, interleaved(graph, program.spaces, micro_batching), chosen)
     check(ranks, program, chosen, *expected)
 
 
 @pytest.mark.parametrize("update_each", [False, True])
 def test_sent_bytes_are_the_programs(ranks, update_each):
     graph = wide(inception_module(BATCH))
-    cut = Cut(parts=3, first=graph.index["concat"], update_each=update_each)
-    program = lowered(graph, cut, MOST_RANKS, "ps", 5)
+    micro_batching = MicroBatching(parts=3, first=graph.index["concat"], update_each=update_each)
+    program = lowered(graph, micro_batching, MOST_RANKS, "ps", 5)
     measured = [rows for _, rows, _ in ranks.run(train, program, options(), True)]
     moved = program.size_bytes > 0
     assert (moved & (program.kind == TRANSFER) & (program.sub_batch == 2)).any()
@@ -194,7 +196,7 @@ def test_sent_bytes_are_the_programs(ranks, update_each):
 def test_stand_ins_measure_every_task(ranks, order, update_each):
     """Each lasts as long as it should, and waits for what it must."""
     graph = classifier()
-    program = lowered(graph, cut_of(graph, 3, order=order, update_each=update_each), MOST_RANKS, "ring", 4)
+    program = lowered(graph, micro_batching_of(graph, 3, order=order, update_each=update_each), MOST_RANKS, "ring", 4)
     chosen = options(stand_in=True)
     measured = [rows for _, rows, _ in ranks.run(train, program, chosen, True)]
     joined = join(program, measured, np.zeros((MOST_RANKS, 3)), np.zeros(MOST_RANKS))
@@ -208,11 +210,11 @@ def test_stand_ins_measure_every_task(ranks, order, update_each):
 def test_the_first_sub_batch_does_not_wait_for_the_last(ranks):
     """Sent as soon as its samples are there: with all going forward first, before the others' arithmetic."""
     graph = classifier()
-    cut = cut_of(graph, 3, order="all")
-    program = lowered(graph, cut, MOST_RANKS, "ring", 4)
+    micro_batching = micro_batching_of(graph, 3, order="all")
+    program = lowered(graph, micro_batching, MOST_RANKS, "ring", 4)
     measured = [rows for _, rows, _ in ranks.run(train, program, options(stand_in=True), True)]
     joined = join(program, measured, np.zeros((MOST_RANKS, 3)), np.zeros(MOST_RANKS))
-    sent = (program.kind == TRANSFER) & (program.consumer > cut.first) & ~program.backward
+    sent = (program.kind == TRANSFER) & (program.consumer > micro_batching.first) & ~program.backward
     for rows in joined.start_s:
         first, last = (np.min(rows[sent & (program.sub_batch == s)]) for s in (0, 2))
         assert first < last

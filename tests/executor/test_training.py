@@ -75,9 +75,9 @@ GRAPHS = {
 }  # fmt: skip
 
 
-def check(ranks, graph, count, exchange, seed, optimizer, **changes):
+def check(ranks, graph, count, gradient_sync, seed, optimizer, **changes):
     """Train and compare; returns the program and what was measured."""
-    model = CostModel(graph, cluster_of("titanx-4" if count <= 4 else "p100-4x4", count), exchange, "reduced")
+    model = CostModel(graph, cluster_of("titanx-4" if count <= 4 else "p100-4x4", count), gradient_sync, "reduced")
     strategy = random_strategy(graph, count, np.random.default_rng(seed))
     program = program_of(model, strategy)
     chosen = options(seed=seed % 1000, optimizer=optimizer, **changes)
@@ -93,15 +93,17 @@ def check(ranks, graph, count, exchange, seed, optimizer, **changes):
 @given(
     name=st.sampled_from(list(GRAPHS)),
     count=st.sampled_from([2, 4, 6]),
-    exchange=st.sampled_from(["ring", "ps", "ps-spread", "tree", "double-tree", "halving", "direct", "hierarchical"]),
+    gradient_sync=st.sampled_from(
+        ["ring", "ps", "ps-spread", "tree", "double-tree", "halving", "direct", "hierarchical"]
+    ),
     seed=st.integers(0, 2**32),
     optimizer=st.sampled_from(
         [OptimizerSpec(momentum=0.9, weight_decay=1e-3), OptimizerSpec(name="adam", learning_rate=1e-3)]
     ),
     overlap=st.booleans(),
 )
-def test_divided_training_is_the_undivided_one(ranks, name, count, exchange, seed, optimizer, overlap):
-    check(ranks, wide(GRAPHS[name]()), count, exchange, seed, optimizer, overlap=overlap)
+def test_divided_training_is_the_undivided_one(ranks, name, count, gradient_sync, seed, optimizer, overlap):
+    check(ranks, wide(GRAPHS[name]()), count, gradient_sync, seed, optimizer, overlap=overlap)
 
 
 @pytest.mark.parametrize("name", ["inception", "alexnet"])

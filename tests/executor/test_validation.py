@@ -148,7 +148,7 @@ def test_rank_correlation_is_spearmans(times):
         (["--processes", "2", "--cluster", CLUSTER, "--compress-gradients", "dynamic"], "did you mean 'dynamic-tree'"),
         (["--cluster", CLUSTER, "--lab", CLUSTER], "cluster must be left out with a lab"),
         (["--processes", "2", "--cluster", CLUSTER, "--strategies", "dat"], "did you mean 'data'"),
-        (["--processes", "2", "--cluster", CLUSTER, "--exchange-order", "first"], "got 'first'"),
+        (["--processes", "2", "--cluster", CLUSTER, "--gradient-sync-order", "first"], "got 'first'"),
     ],
 )
 def test_bad_questions_are_refused_on_one_line(capsys, words, reason):
@@ -206,9 +206,9 @@ def test_the_command_writes_the_page_and_its_numbers(capsys, tmp_path, monkeypat
 
     monkeypatch.setattr("executor.validation.validation_run.validate", answer)
     words = ["lenet5", "--processes", "2", "--batch", "8", "--cluster", CLUSTER, "--strategies", "data, model,data"]
-    words += ["--exchange-order", "ready, reuse"]
+    words += ["--gradient-sync-order", "ready, reuse"]
     assert run(app, ["validate", *words, "--rounds", "4", "--out", str(tmp_path), "--json", "--threads", "1"]) == 0
-    assert asked["exchange_orders"] == ["ready", "reuse"]
+    assert asked["gradient_sync_orders"] == ["ready", "reuse"]
     assert (asked["model"], asked["processes"], asked["batch"], asked["cluster"]) == ("lenet5", 2, 8, CLUSTER)
     assert (asked["strategies"], asked["rounds"], asked["hosts"]) == (["data", "model"], 4, None)
     assert (asked["run"].stand_in, asked["run"].threads) == (False, 1)
@@ -269,7 +269,9 @@ def test_strategies_are_also_run_with_what_they_send_compressed():
     assert (coding["predicted_s"] > 0).all()
     assert (coding["measured_s"] > 0).all()
     graph, cluster = load_model("lenet5", batch=8), load_cluster(CLUSTER)
-    plan = make_plan(graph, cluster, strategy="data", exchange="ps-spread", compressed=Compressed(gradients="one-bit"))
+    plan = make_plan(
+        graph, cluster, strategy="data", gradient_sync="ps-spread", compressed=Compressed(gradients="one-bit")
+    )
     streamed = lower_plan(plan, graph, cluster).work_s[coding["id"].to_numpy()]
     assert coding["predicted_s"].to_numpy() != pytest.approx(streamed)
 
@@ -277,16 +279,16 @@ def test_strategies_are_also_run_with_what_they_send_compressed():
 def test_types_that_are_in_both_lists_compress_both():
     graph = load_model("lenet5", batch=8)
     found = variants_of(graph, ["data", "data"], "ring", gradients=["linear", "float16"], activations=["linear"])
-    rows = [(v.name, v.exchange, v.compressed.gradients, v.compressed.activations, v.plain) for v in found]
+    rows = [(v.name, v.gradient_sync, v.compressed.gradients, v.compressed.activations, v.plain) for v in found]
     assert rows == [
         ("data", "ring", "", "", ""),
         ("data, linear", "ps-spread", "linear", "linear", "data"),
         ("data, float16", "ring", "float16", "", "data"),
     ]
     (_, coded) = variants_of(graph, ["data"], "direct", gradients=["linear"])
-    assert coded.exchange == "direct"
+    assert coded.gradient_sync == "direct"
     for wrong, reason in (({"gradients": ["linea"]}, "did you mean"), ({"activations": ["one-bit"]}, "residual")):
         with pytest.raises(ConfigError, match=reason):
             variants_of(graph, ["data"], "ring", **wrong)
-    with pytest.raises(ConfigError, match=r"exchange must be one of .*, got 'auto'"):
+    with pytest.raises(ConfigError, match=r"gradient_sync must be one of .*, got 'auto'"):
         variants_of(graph, ["data"], "auto")

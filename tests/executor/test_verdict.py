@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.processes.diagnosis import Ending, Judge, Patience, Verdict, ending
+from executor.processes.diagnosis import Diagnosis, Ending, Judge, Patience, ending
 from executor.processes.status_board import RankState, StatusBoard
 from executor.processes.system_processes import out_of_memory_kills
 
@@ -124,7 +124,7 @@ def test_a_consequence_is_blamed_only_if_there_is_no_cause(board):
     assert judged(board, until_s=10, working=(0, 2), endings=(None, ended, ended))[0].rank == 2
     for status in board.ranks_at_work:
         status.fail("peer closed", consequence=True)
-    assert judged(board, until_s=10, endings=(ended,) * 3) == (Verdict(rank=1, reason="peer closed"), LOOK_S)
+    assert judged(board, until_s=10, endings=(ended,) * 3) == (Diagnosis(rank=1, reason="peer closed"), LOOK_S)
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_tables_for_people(plan_file, tmp_path, capsys):
 
 def test_plan_and_simulate_say_what_is_compressed(ask, capsys, tmp_path):
     plan, types = str(tmp_path / "plan.json"), {"gradients": "dynamic-tree", "activations": "linear:block=64"}
-    words = ["plan", *QUESTION, "--strategy", "model", "--exchange", "direct", "--out", plan]
+    words = ["plan", *QUESTION, "--strategy", "model", "--gradient-sync", "direct", "--out", plan]
     options = [word for key, value in types.items() for word in (f"--compress-{key}", value)]
     every = {**types, "gradient_layers": None, "activation_layers": None}
     assert ask(*words, *options)["compressed"] == every

@@ -56,7 +56,10 @@ def planner_that_ends_with(monkeypatch):
         ("plan vgg16 --cluster k80-16 --batch -4 --out p.json", "'--batch': must be a whole number >= 1, got '-4'"),
         ("plan vgg16 --cluster k80-16 --batch nan --out p.json", "'--batch': must be a whole number >= 1, got 'nan'"),
         ("plan vgg16 --cluster k80-16 --batch 1.5 --out p.json", "'--batch': must be a whole number >= 1, got '1.5'"),
-        ("plan vgg16 --cluster k80-16 --batch 8 --out p.json --exchange rng", "'--exchange': 'rng' is not one of"),
+        (
+            "plan vgg16 --cluster k80-16 --batch 8 --out p.json --gradient-sync rng",
+            "'--gradient-sync': 'rng' is not one of",
+        ),
         (
             "plan vgg16 --cluster k80-16 --batch 8 --refine -1 --out p.json",
             "'--refine': must be greater than or equal to 0, got '-1'",

@@ -5,8 +5,8 @@ import pytest
 
 from orrery.cli import app
 from orrery.terminal.exit_codes import run
-from studies.sweep.evaluate_point import Result
-from studies.sweep.point import Point
+from studies.sweep.evaluate_point import PointResult
+from studies.sweep.point import SweepPoint
 from studies.sweep.store import Store
 
 FILE = """
@@ -30,8 +30,10 @@ def folder(tmp_path, monkeypatch):
 def stored(folder):
     with Store.writing(folder / "r.sqlite") as store:
         for k, batch in enumerate((8, 16, 32)):
-            point = Point(model="lenet5", cluster="p100-4x4:nodes=1", batch=batch, strategy="data")
-            store.add(point, Result(status="ok", values={"iteration_s": 0.5 - 0.1 * k, "images_per_s": 10.0 * batch}))
+            point = SweepPoint(model="lenet5", cluster="p100-4x4:nodes=1", batch=batch, strategy="data")
+            store.add(
+                point, PointResult(status="ok", values={"iteration_s": 0.5 - 0.1 * k, "images_per_s": 10.0 * batch})
+            )
     return folder
 
 
@@ -60,9 +62,9 @@ def test_results_are_filtered_sorted_and_cut(stored, capsys):
 
 def test_results_say_which_columns_are_left_out(stored, capsys):
     """Without a choice the columns that fit; files, JSON and a choice have what was asked for."""
-    refused = Point(model="lenet5", cluster="p100-4x4:nodes=1", batch=7, strategy="data")
+    refused = SweepPoint(model="lenet5", cluster="p100-4x4:nodes=1", batch=7, strategy="data")
     with Store.writing(stored / "r.sqlite") as store:
-        store.add(refused, Result(status="refused", error="batch must be a multiple"))
+        store.add(refused, PointResult(status="refused", error="batch must be a multiple"))
     assert run(app, ["results", "r.sqlite", "--csv", "r.csv"]) == 0
     out = capsys.readouterr().out
     columns = set(pd.read_csv("r.csv").columns)

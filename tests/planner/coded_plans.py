@@ -7,10 +7,10 @@ from planner.parallel.micro_batches import WHOLE
 from planner.parallel.strategies import spaces_of
 
 
-def lowered(model, strategy, compressed=PLAIN, cut=WHOLE, **options):
+def lowered(model, strategy, compressed=PLAIN, micro_batching=WHOLE, **options):
     """The program of a strategy."""
     spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
-    return lower(model, spaces, cut=cut, compressed=compressed, **options)
+    return lower(model, spaces, micro_batching=micro_batching, compressed=compressed, **options)
 
 
 def pair(channels=6, batch=4):

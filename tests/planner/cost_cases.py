@@ -7,7 +7,7 @@ import numpy as np
 from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
 from planner.cost.all_reduce import replica_groups
 from planner.parallel.regions import needed
-from planner.topology.network_routes import network_of
+from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.schemes import all_reduce
 
 
@@ -87,7 +87,7 @@ def slow_transfer_s(model, edge, producer, consumer):
 def slow_exchange_s(cluster, scheme, space, size_bytes, *, split):
     """Time of an exchange under one configuration: its rounds, message by message."""
     before, channel, after = int(space.degrees[0, 0]), int(space.degrees[0, 1]), int(space.degrees[0, 2:].prod())
-    groups = replica_groups(network_of(cluster).rank, before, channel, after, space.devices, split)
+    groups = replica_groups(routes_of_cluster(cluster).rank, before, channel, after, space.devices, split)
     shard = size_bytes / (channel if split else 1)
     seconds = 0.0
     for steps in zip(*all_reduce(scheme, groups.tolist(), [d.node for d in cluster.devices]), strict=True):

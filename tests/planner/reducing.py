@@ -7,7 +7,7 @@ from planner.cost.applied_strategy import applied
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration, offered
-from planner.parallel.input_channel_split import in_order, reducing
+from planner.parallel.input_channel_split import ordered_degrees, reducing
 from planner.parallel.micro_batches import WHOLE
 
 
@@ -20,7 +20,7 @@ def choices(layer, count):
         return rows
     channels, size = layer.input_shapes[0].size("channel"), layer.output.size("channel")
     return rows + [
-        in_order(row | {"in_channel": r})
+        ordered_degrees(row | {"in_channel": r})
         for row in rows
         for r in range(2, count // math.prod(row.values()) + 1)
         if channels % r == 0 and size % (r * row["channel"]) == 0
@@ -53,7 +53,7 @@ def network(batch=8):
     return net.build()
 
 
-def program_of(model, strategy, cut=WHOLE, compressed=PLAIN, **form):
+def program_of(model, strategy, micro_batching=WHOLE, compressed=PLAIN, **form):
     """The program of a strategy, in a larger graph where it splits input channels."""
-    model, spaces, cut = applied(model, strategy, cut)
-    return lower(model, spaces, cut=cut, compressed=compressed, **form)
+    model, spaces, micro_batching = applied(model, strategy, micro_batching)
+    return lower(model, spaces, micro_batching=micro_batching, compressed=compressed, **form)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from planner.elimination.search_problem import SearchProblem, TensorCost, evaluate
+from planner.elimination.search_problem import SearchProblem, TensorCost, strategy_cost
 
 
 def make_tensor(rng, producer, consumers, counts, *, layouts, infinite=0.0):
@@ -46,7 +46,7 @@ def random_problem(seed: int) -> SearchProblem:
 
 def all_costs(problem: SearchProblem) -> dict[tuple[int, ...], float]:
     """Price of every strategy."""
-    return {choice: evaluate(problem, choice) for choice in itertools.product(*map(range, problem.counts))}
+    return {choice: strategy_cost(problem, choice) for choice in itertools.product(*map(range, problem.counts))}
 
 
 def chain_edges(nodes: int) -> list[tuple[int, list[int]]]:

@@ -4,29 +4,29 @@ import os
 import signal
 from dataclasses import replace
 
-from studies.sweep.evaluate_point import Result, evaluate
-from studies.sweep.point import Point
+from studies.sweep.evaluate_point import PointResult, evaluate_point
+from studies.sweep.point import SweepPoint
 
 POINTS = [
-    Point(model="lenet5", cluster=f"p100-4x4:nodes={nodes}", batch=batch, strategy=strategy)
+    SweepPoint(model="lenet5", cluster=f"p100-4x4:nodes={nodes}", batch=batch, strategy=strategy)
     for nodes in (1, 2)
     for batch in (32, 64, 96)
     for strategy in ("data", "model", "owt", "spatial")
 ]
 
 
-def plain(result: Result) -> Result:
+def plain(result: PointResult) -> PointResult:
     """A result without the time that it took."""
     return replace(result, seconds=0.0)
 
 
-def dying(point: Point) -> Result:
+def dying(point: SweepPoint) -> PointResult:
     """Kills its process for the batch 96 of one strategy, as the system does where memory is short."""
     if point.batch == 96 and point.strategy == "owt":
         os.kill(os.getpid(), signal.SIGKILL)
-    return evaluate(point)
+    return evaluate_point(point)
 
 
-def breaking(point: Point) -> Result:
+def breaking(point: SweepPoint) -> PointResult:
     """Breaks off."""
     raise ValueError("never returned")

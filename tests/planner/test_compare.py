@@ -16,7 +16,7 @@ from planner.parallel.strategies import NAMED, named_strategy
 from planner.plan.compare_strategies import compare
 from planner.plan.plan import lowered, make_plan
 from planner.plan.plan_file import save_plan
-from planner.search.pipeline_strategy import strategy_and_cut
+from planner.search.pipeline_strategy import strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.program_replay import replay
@@ -52,7 +52,7 @@ def test_the_winner_has_the_least_simulated_time(found):
 def test_terms_of_the_layers_add_up(found):
     """The three terms of Eq. 1 to the additive cost, the bytes of the layers to the bytes moved."""
     for result in found.strategies:
-        terms_s = sum(layer.compute_s + layer.exchange_s + layer.transfer_s for layer in result.layers)
+        terms_s = sum(layer.compute_s + layer.gradient_sync_s + layer.transfer_s for layer in result.layers)
         assert terms_s == pytest.approx(result.additive_s, rel=1e-9)
         assert sum(layer.moved_bytes for layer in result.layers) == pytest.approx(result.moved_bytes)
         assert result.timeline["bytes"].sum() == pytest.approx(result.moved_bytes)
@@ -79,15 +79,19 @@ def test_the_ladder_of_a_pipeline_ends_with_what_its_micro_batches_bring():
     graph, cluster = load_model("lenet5", batch=64), cluster_of("titanx-4", 4)
     (result,) = compare(graph, cluster, ["pipeline"]).strategies
     model = CostModel(graph, cluster)
-    strategy, cut = strategy_and_cut(model, "pipeline")
+    strategy, micro_batching = strategy_and_micro_batching(model, "pipeline")
     whole = replay(lowered(model, strategy))
-    assert cut.parts > 1
+    assert micro_batching.parts > 1
     assert list(result.ladder_s) == ["additive", "overlap", "contention", "pipelining"]
     assert result.ladder_s["additive"] == additive_s(model, strategy)
     assert result.ladder_s["contention"] == whole.iteration_s
-    assert result.ladder_s["pipelining"] == result.simulated_s == replay(lowered(model, strategy, cut=cut)).iteration_s
+    assert (
+        result.ladder_s["pipelining"]
+        == result.simulated_s
+        == replay(lowered(model, strategy, micro_batching=micro_batching)).iteration_s
+    )
     # the stages work side by side, at most as many as there are
-    assert result.ladder_s["pipelining"] >= whole.shares().compute_s / len(cut.starts)
+    assert result.ladder_s["pipelining"] >= whole.shares().compute_s / len(micro_batching.starts)
 
 
 @pytest.mark.parametrize("name", NAMED)

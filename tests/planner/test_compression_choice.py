@@ -15,7 +15,7 @@ from planner.compression.data_types import compression_names
 from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
-from planner.memory.memory_policy import Keeping
+from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE
@@ -83,13 +83,13 @@ def test_codes_that_do_not_fit_are_not_chosen():
     """Over slow links all gradients pay, but not in devices that have no room for residuals and codes."""
     graph, cluster = load_model("lenet5", batch=64), star(4, bandwidth=1e6)
     strategy, allowed = named_strategy("data", graph, 4), Compressed(gradients="dynamic-tree")
-    spaces, adam = spaces_of(graph, strategy, 4), Keeping(optimizer="adam")
+    spaces, adam = spaces_of(graph, strategy, 4), MemoryPolicy(optimizer="adam")
     needed = peak_memory_bytes(lower(CostModel(graph, cluster, "direct"), spaces), adam).max()
     found = {}
     for room in (1e9, needed * 1.001):
         devices = [dataclasses.replace(device, memory_bytes=room) for device in cluster.devices]
         model = CostModel(graph, DeviceGraph("small", devices, cluster.vertices[4:], cluster.links), "direct")
-        chosen, (note,) = pays(model, strategy, WHOLE, allowed, keeping=adam)
+        chosen, (note,) = pays(model, strategy, WHOLE, allowed, memory_policy=adam)
         assert (peak_memory_bytes(lower(model, spaces, compressed=chosen), adam) <= room).all()
         assert ("does not fit" in note) == (room < 1e9)
         found[room] = set(chosen.gradient_layers)
@@ -114,7 +114,7 @@ def test_whoever_reads_programs_copes(tmp_path):
 def test_plans_keep_what_is_compressed(tmp_path):
     graph, cluster = load_model("lenet5", batch=64), star(4)
     wanted = compressed_of(graph, "ps-spread", gradients="one-bit", activations="float16", activation_layers=["fc1"])
-    plan = make_plan(graph, cluster, strategy="owt", exchange="ps-spread", compressed=wanted)
+    plan = make_plan(graph, cluster, strategy="owt", gradient_sync="ps-spread", compressed=wanted)
     path = tmp_path / "plan.json"
     save_plan(plan, path)
     assert load_plan(path) == plan
@@ -131,14 +131,14 @@ def test_plans_keep_what_is_compressed(tmp_path):
 def test_the_command_line_compresses(tmp_path, capsys):
     plan = tmp_path / "plan.json"
     words = ["plan", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategy", "data", "--out", str(plan)]
-    types = ["--exchange", "direct", "--compress-gradients", "dynamic-tree", "--compress-where", "pays", "--json"]
+    types = ["--gradient-sync", "direct", "--compress-gradients", "dynamic-tree", "--compress-where", "pays", "--json"]
     assert run(app, [*words, *types]) == 0
     assert "compression: " in json.loads(capsys.readouterr().out)["notes"][0]
     assert load_plan(plan).compressed.gradients == "dynamic-tree"
     assert run(app, ["simulate", str(plan), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == list(load_plan(plan).notes)
     assert run(app, [*words, "--compress-gradients", "one-bit"]) == 2
-    assert "exchange must be direct, ps, ps-spread or auto" in capsys.readouterr().err
+    assert "gradient_sync must be direct, ps, ps-spread or auto" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("strategy", ["data", "layerwise"])
@@ -153,18 +153,18 @@ def test_plain_floats_of_the_network_compress_nothing():
 
 
 @pytest.mark.parametrize(
-    ("exchange", "fields", "words"),
+    ("gradient_sync", "fields", "words"),
     [
-        ("ring", {"gradients": "dynamic-tree"}, "exchange must be direct, ps, ps-spread or auto .* got 'ring'"),
+        ("ring", {"gradients": "dynamic-tree"}, "gradient_sync must be direct, ps, ps-spread or auto .* got 'ring'"),
         ("direct", {"gradients": "dynamic-bush"}, "data type must be one of .*dynamic-tree"),
         ("direct", {"activations": "one-bit"}, "compress_activations must be a type without a residual, got 'one-bit'"),
         ("direct", {"activations": "linear", "activation_layers": ["fc9"]}, "activation_layers must be .* got 'fc9'"),
         ("direct", {"gradients": "linear", "gradient_layers": ["fc9"]}, "gradient_layers must be .* got 'fc9'"),
     ],
 )
-def test_what_cannot_be_compressed_is_refused(exchange, fields, words):
+def test_what_cannot_be_compressed_is_refused(gradient_sync, fields, words):
     with pytest.raises(ConfigError, match=words):
-        compressed_of(pair(), exchange, **fields)
+        compressed_of(pair(), gradient_sync, **fields)
 
 
 def test_lowering_and_searching_refuse_it_too():
@@ -172,4 +172,4 @@ def test_lowering_and_searching_refuse_it_too():
     with pytest.raises(ConfigError, match="whose codes cannot be summed"):
         lowered(CostModel(graph, star(2)), named_strategy("data", graph, 2), Compressed(gradients="linear"))
     with pytest.raises(ConfigError, match=r"compression must be none for layerwise, .* got 'linear'"):
-        make_plan(graph, star(2), exchange="direct", compressed=Compressed(gradients="linear"))
+        make_plan(graph, star(2), gradient_sync="direct", compressed=Compressed(gradients="linear"))

@@ -10,16 +10,16 @@ from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, random_strateg
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.compression.data_types import compression
 from planner.compression.settings import PLAIN, Compressed, takes
-from planner.cost.all_reduce import EXCHANGES
-from planner.cost.codec_time import GRADIENTS, Coding, coding_s
-from planner.cost.compressed_all_reduce import coded_sum
+from planner.cost.all_reduce import GRADIENT_SYNCS
+from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
+from planner.cost.compressed_all_reduce import compressed_all_reduce
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.memory.buffers import BUFFERS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered
-from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.micro_batches import WHOLE, MicroBatching
 from planner.parallel.strategies import named_strategy
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_curve import buffers
@@ -45,7 +45,7 @@ def coded_questions(draw, models=SMALL_MODELS, most_devices=6):
     parts = draw(st.sampled_from([1, 2, 4]))
     graph = load_model(draw(st.sampled_from(models)), batch=parts * draw(st.sampled_from([1, 2, 4])))
     gradients = draw(st.sampled_from(["", *GRADIENT_TYPES]))
-    schemes = [s for s in EXCHANGES if not gradients or s == "auto" or takes(compression(gradients), s)]
+    schemes = [s for s in GRADIENT_SYNCS if not gradients or s == "auto" or takes(compression(gradients), s)]
     norm = draw(st.sampled_from(["local", "reduced"]))
     model = CostModel(graph, cluster_of(spec, count), draw(st.sampled_from(schemes)), norm)
     names = [layer.name for layer in graph.layers]
@@ -63,25 +63,25 @@ def coded_questions(draw, models=SMALL_MODELS, most_devices=6):
         chosen = space.configuration(int(rng.integers(space.size)))
         strategy[layer.name] = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))
     order = draw(st.sampled_from(["each", "all"]))
-    cut = Cut(parts=parts, first=draw(st.integers(0, len(names) - 1)), order=order,
+    micro_batching = MicroBatching(parts=parts, first=draw(st.integers(0, len(names) - 1)), order=order,
               update_each=order == "each" and draw(st.booleans()))  # fmt: skip
-    return model, strategy, cut, compressed
+    return model, strategy, micro_batching, compressed
 
 
 @settings(max_examples=50)
 @given(coded_questions(), st.sampled_from(["activity", "steps"]))
 def test_replay_one_after_another_is_eq_1(question, collectives):
-    model, strategy, cut, compressed = question
-    program = lowered(model, strategy, compressed, cut, collectives=collectives)
+    model, strategy, micro_batching, compressed = question
+    program = lowered(model, strategy, compressed, micro_batching, collectives=collectives)
     replayed = replay(program, overlap=False, contention=False, iterations=1)
-    assert replayed.iteration_s == pytest.approx(additive_s(model, strategy, cut, compressed), rel=SAME)
+    assert replayed.iteration_s == pytest.approx(additive_s(model, strategy, micro_batching, compressed), rel=SAME)
 
 
 @settings(max_examples=10)
 @given(coded_questions(most_devices=4), st.booleans(), st.booleans())
 def test_both_engines_replay_them_alike(question, overlap, contention):
-    model, strategy, cut, compressed = question
-    program = lowered(model, strategy, compressed, cut)
+    model, strategy, micro_batching, compressed = question
+    program = lowered(model, strategy, compressed, micro_batching)
     if program.size > 3000:
         return
     clear, fast = (
@@ -95,9 +95,12 @@ def test_both_engines_replay_them_alike(question, overlap, contention):
 @given(coded_questions(models=("lenet5", "conv1d"), most_devices=4))
 def test_coding_comes_between_tasks_that_stay_as_they_are(question):
     """Without it, it is the plain program; every region that travels is encoded by its source and decoded there."""
-    model, strategy, cut, compressed = question
-    program, plain = lowered(model, strategy, compressed, cut), lowered(model, strategy, PLAIN, cut)
-    moved = program.is_compute & ~program.is_coding | (program.kind == TRANSFER)
+    model, strategy, micro_batching, compressed = question
+    program, plain = (
+        lowered(model, strategy, compressed, micro_batching),
+        lowered(model, strategy, PLAIN, micro_batching),
+    )
+    moved = program.is_compute & ~program.is_codec | (program.kind == TRANSFER)
     for column in ("kind", "layer", "consumer", "slot", "sub_batch", "device", "peer", "part", "box_low", "box_high"):
         same = plain.is_compute | (plain.kind == TRANSFER)
         np.testing.assert_array_equal(getattr(program, column)[moved], getattr(plain, column)[same])
@@ -120,8 +123,8 @@ def test_coding_comes_between_tasks_that_stay_as_they_are(question):
 @given(coded_questions(models=("lenet5", "conv1d"), most_devices=4))
 def test_codes_made_and_taken_are_those_sent(question):
     """What receivers decode is what was sent; senders encode each of their regions once."""
-    model, strategy, cut, compressed = question
-    program = lowered(model, strategy, compressed, cut)
+    model, strategy, micro_batching, compressed = question
+    program = lowered(model, strategy, compressed, micro_batching)
     tensors = program.consumer >= 0
     coded = np.array([bool(compressed.activation(model.graph, int(i))) for i in program.layer], dtype=bool)
     sends = coded & (program.kind == TRANSFER)
@@ -162,7 +165,7 @@ def summed_as_codes(scheme, elements, p):
 @pytest.mark.parametrize("elements", [1, 7, 60])
 def test_amounts_of_gradient_schemes(scheme, p, elements):
     kind = compression("linear:block=64")
-    total = coded_sum(kind, scheme, elements, p)
+    total = compressed_all_reduce(kind, scheme, elements, p)
     played = summed_as_codes(scheme, elements, p)
     for stage, work in enumerate((total.before, total.middle, total.after)):
         for name, rows in zip(("encoded", "decoded", "added"), played, strict=True):
@@ -191,7 +194,7 @@ def test_gradients_go_as_codes_and_come_as_sums(scheme, collectives):
     )
     order = {"direct": [COMPRESS, COLLECTIVE, DECOMPRESS]}
     expected = order.get(scheme, [COMPRESS, COLLECTIVE, COMPRESS, COLLECTIVE, DECOMPRESS])
-    mine = np.flatnonzero((program.is_coding | (program.kind == COLLECTIVE)) & (program.layer == 0))
+    mine = np.flatnonzero((program.is_codec | (program.kind == COLLECTIVE)) & (program.layer == 0))
     groups = [program.kind[mine[program.group[mine] == g]] for g in np.unique(program.group[mine])]
     assert [set(kinds.tolist()) for kinds in groups] == [{kind} for kind in expected]
     servers = {"direct": 0, "ps": 1, "ps-spread": p}[scheme]
@@ -226,14 +229,14 @@ def test_residuals_are_read_and_written():
     for name, passes in (("dynamic-tree", 2), ("one-bit", 4)):
         kind = compression(name)
         size = np.array([float(kind.encoded_bytes(10**6))])
-        work = Coding(
+        work = CodecWork(
             made=np.ones_like(count), encoded=count, made_bytes=size, read=none, decoded=none, added=none,
             read_bytes=nothing, own_bytes=nothing,
         )  # fmt: skip
         profile = model.profiles[0]
         per_s = profile.memory_bytes_per_s * profile.efficiency.memory
         expected_s = profile.launch_overhead_s + (passes * 4e6 + size[0]) / per_s
-        assert coding_s(model, kind, GRADIENTS, np.array([0]), work)[0] == pytest.approx(expected_s)
+        assert codec_s(model, kind, GRADIENTS, np.array([0]), work)[0] == pytest.approx(expected_s)
 
 
 def test_coding_runs_beside_arithmetic_and_shares_it():
@@ -243,7 +246,7 @@ def test_coding_runs_beside_arithmetic_and_shares_it():
     program = lowered(model, named_strategy("data", graph, 4), Compressed(gradients="dynamic-tree"))
     replayed = replay(program)
     task_of = replayed.reading.task_of[0]
-    coding = np.flatnonzero(program.is_coding)
+    coding = np.flatnonzero(program.is_codec)
     assert (replayed.reading.graph.stream[task_of[coding]] == -1).all()
     devices = len(program.cluster.links) + program.device[coding]
     used = replayed.reading.graph.use_resource[replayed.reading.graph.use_start[task_of[coding]]]
@@ -258,8 +261,8 @@ def test_the_first_sub_batch_arrives_first():
     strategy = {
         name: Configuration({"sample": 1}, (device,)) for name, device in (("one", 0), ("two", 1), ("softmax", 1))
     }
-    cut = Cut(parts=k, first=1, order="all")
-    program = lowered(model, strategy, PLAIN, cut)
+    micro_batching = MicroBatching(parts=k, first=1, order="all")
+    program = lowered(model, strategy, PLAIN, micro_batching)
     replayed = replay(program, iterations=1)
     sends = np.flatnonzero((program.kind == TRANSFER) & ~program.backward)
     arrived = replayed.schedule.end_s[replayed.reading.task_of[0][sends]]

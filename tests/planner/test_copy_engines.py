@@ -17,7 +17,7 @@ from planner.parallel.configurations import Configuration
 from planner.plan.analysis import analyse
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
-from planner.simulation.to_task_graph import read
+from planner.simulation.to_task_graph import build_program_graph
 from simulator.engines.engine import simulate
 from simulator.formats.graph_file import read_graph, write_graph
 
@@ -70,7 +70,7 @@ def scattered(machines, first=(0,), then=(1, 2)):
 
 def last_s(program, tasks, engine="compiled"):
     """From the first start to the last end of some tasks."""
-    schedule = simulate(read(program).graph, engine=engine)
+    schedule = simulate(build_program_graph(program).graph, engine=engine)
     return schedule.end_s[tasks].max() - schedule.start_s[tasks].min()
 
 
@@ -85,7 +85,7 @@ def test_two_messages_of_one_device_over_disjoint_links(kind, engine):
         together = sum if count == 1 else max
         assert last_s(program, [near, far], engine) == pytest.approx(together(alone_s))
         back = [moved[1, 0, True], moved[2, 0, True]]
-        schedule = simulate(read(program).graph, engine=engine)
+        schedule = simulate(build_program_graph(program).graph, engine=engine)
         assert (schedule.end_s - schedule.start_s)[back] == pytest.approx(alone_s)
 
 
@@ -124,7 +124,7 @@ def test_a_copy_keeps_its_engine_busy_only_as_long_as_its_own_links_take():
 def test_network_cards_fetch_for_themselves():
     """Between machines, and over no host's memory, no engine of the devices is used."""
     program, moved = scattered(cluster(WIRES, nodes=(0, 1, 2), peer=1, total=1))
-    graph = read(program).graph
+    graph = build_program_graph(program).graph
     first = len(program.cluster.links) + len(program.cluster.devices)
     assert graph.resource_names[first:] == tuple(
         f"gpu{i} copies, {kind}" for i in range(3) for kind in ("total", "peer")
@@ -152,7 +152,7 @@ def test_kernels_and_copies_overlap(engine):
         for layer in graph.layers
     }
     program = program_of(CostModel(graph, cluster(WIRES, total=1)), strategy)
-    schedule = simulate(read(program).graph, engine=engine)
+    schedule = simulate(build_program_graph(program).graph, engine=engine)
     tasks = {program.name(task): task for task in range(program.size)}
     kernel, copy = tasks["here forward [0]"], tasks["stem to there (0 to 1)"]
     lasts_s = schedule.end_s - schedule.start_s
@@ -201,9 +201,9 @@ def test_engines_are_used_as_the_routes_say_and_leave_the_additive_cost(question
     """Message by message and round by round against a walk; Eq. 1 stays; both engines agree."""
     model, strategy = question
     machines = with_engines(model.cluster, data.draw)
-    model = CostModel(model.graph, machines, model.exchange)
+    model = CostModel(model.graph, machines, model.gradient_sync)
     program = program_of(model, strategy)
-    graph, first = read(program).graph, len(machines.links) + len(machines.devices)
+    graph, first = build_program_graph(program).graph, len(machines.links) + len(machines.devices)
     for task in np.flatnonzero(~program.is_compute).tolist():
         used = slice(graph.use_start[task], graph.use_start[task + 1])
         rows = zip(graph.use_resource[used].tolist(), graph.use_weight[used].tolist(), strict=True)
@@ -227,7 +227,7 @@ def test_engines_are_used_as_the_routes_say_and_leave_the_additive_cost(question
 def test_task_graph_files_name_the_engines(tmp_path):
     """Written, read and replayed: the same engines, the same end."""
     program, _ = scattered(cluster(WIRES, peer=1))
-    graph = read(program).graph
+    graph = build_program_graph(program).graph
     write_graph(tmp_path / "graph.json", graph)
     again = read_graph(tmp_path / "graph.json").graph
     assert "gpu0 copies, peer" in again.resource_names

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
-from planner.cost.all_reduce import exchange_s
+from planner.cost.all_reduce import all_reduce_s
 from planner.cost.cost_model import CostModel
-from planner.elimination.search_problem import evaluate
+from planner.elimination.search_problem import strategy_cost
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered, space_of
 from planner.parallel.strategies import spaces_of
-from planner.topology.network_routes import network_of
+from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.schemes import ALL_REDUCES
 
 SHAPES = ((2,), (4,), (3, 1), (2, 2), (2, 3), (2, 2, 2), (3, 1, 2))
@@ -111,7 +111,9 @@ def test_exchanges_equal_a_count_of_messages(cluster, seed, scheme, split):
     chosen = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))
     space, size = space_of(layer, chosen, count), float(rng.integers(1, 10**6))
     expected = slow_exchange_s(cluster, scheme, space, size, split=split)
-    assert exchange_s(network_of(cluster), scheme, space, size, split=split) == pytest.approx([expected], rel=1e-12)
+    assert all_reduce_s(routes_of_cluster(cluster), scheme, space, size, split=split) == pytest.approx(
+        [expected], rel=1e-12
+    )
 
 
 def test_consumers_with_one_layout_pay_once():
@@ -129,4 +131,4 @@ def test_consumers_with_one_layout_pay_once():
     once, _, other = (float(model.transfer_table(e, spaces[0], spaces[e.consumer])[0, 0]) for e in graph.edges)
     nodes = sum(float(model.node_costs(i, space).total_s[0]) for i, space in enumerate(spaces))
     assert min(once, other) > 0
-    assert evaluate(model.problem(spaces, model.transfer_table), [0] * 4) == pytest.approx(nodes + once + other)
+    assert strategy_cost(model.problem(spaces, model.transfer_table), [0] * 4) == pytest.approx(nodes + once + other)

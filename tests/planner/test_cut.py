@@ -13,15 +13,15 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered
-from planner.parallel.micro_batches import WHOLE, Cut, asked_cut, cut_of
+from planner.parallel.micro_batches import WHOLE, MicroBatching, micro_batching_of, requested_micro_batching
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
 
 
-def lowered(model, strategy, cut):
-    return lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), cut=cut)
+def lowered(model, strategy, micro_batching):
+    return lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), micro_batching=micro_batching)
 
 
 @st.composite
@@ -45,33 +45,33 @@ def cut_questions(draw):
         strategy[layer.name] = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))
     order = draw(st.sampled_from(["each", "all"]))
     update_each = order == "each" and draw(st.booleans())
-    return model, strategy, Cut(parts=parts, first=first, order=order, update_each=update_each)
+    return model, strategy, MicroBatching(parts=parts, first=first, order=order, update_each=update_each)
 
 
 @settings(max_examples=60)
 @given(cut_questions())
 def test_replay_one_after_another_is_eq_1(question):
-    model, strategy, cut = question
-    replayed = replay(lowered(model, strategy, cut), overlap=False, contention=False, iterations=1)
-    assert replayed.iteration_s == pytest.approx(additive_s(model, strategy, cut), rel=1e-9)
+    model, strategy, micro_batching = question
+    replayed = replay(lowered(model, strategy, micro_batching), overlap=False, contention=False, iterations=1)
+    assert replayed.iteration_s == pytest.approx(additive_s(model, strategy, micro_batching), rel=1e-9)
 
 
 @settings(max_examples=60)
 @given(cut_questions())
 def test_pieces_add_up_to_the_whole(question):
     """Every sample is computed once; what is exchanged once is what it was, what is exchanged each time k times it."""
-    model, strategy, cut = question
-    whole, pieces = program_of(model, strategy), lowered(model, strategy, cut)
+    model, strategy, micro_batching = question
+    whole, pieces = program_of(model, strategy), lowered(model, strategy, micro_batching)
     forward = KINDS.index("forward")
     for i in range(len(model.graph.layers)):
         mine = (pieces.kind == forward) & (pieces.layer == i)
-        assert mine.sum() == cut.of(i) * ((whole.kind == forward) & (whole.layer == i)).sum()
+        assert mine.sum() == micro_batching.of(i) * ((whole.kind == forward) & (whole.layer == i)).sum()
     gradients = [(p.kind == KINDS.index("collective")) & ~p.statistics for p in (whole, pieces)]
     for i in range(len(model.graph.layers)):
         bytes_of = [
             p.size_bytes[rows & (p.layer == i)].sum() for p, rows in zip((whole, pieces), gradients, strict=True)
         ]
-        assert bytes_of[1] == pytest.approx(bytes_of[0] * (cut.of(i) if cut.update_each else 1))
+        assert bytes_of[1] == pytest.approx(bytes_of[0] * (micro_batching.of(i) if micro_batching.update_each else 1))
 
 
 def test_transfers_of_one_sub_batch_hide_under_the_arithmetic_of_another():
@@ -79,19 +79,23 @@ def test_transfers_of_one_sub_batch_hide_under_the_arithmetic_of_another():
     graph = load_model("digits", batch=64)
     model = CostModel(graph, star(4))
     strategy = named_strategy("owt", graph, 4)
-    uncut = replay(lowered(model, strategy, Cut())).iteration_s
-    cut = replay(lowered(model, strategy, cut_of(graph, 4, order="all"))).iteration_s
-    bound = replay(lowered(model, strategy, cut_of(graph, 4, order="all")), overlap=False).iteration_s
-    assert cut < bound
+    uncut = replay(lowered(model, strategy, MicroBatching())).iteration_s
+    micro_batching = replay(lowered(model, strategy, micro_batching_of(graph, 4, order="all"))).iteration_s
+    bound = replay(lowered(model, strategy, micro_batching_of(graph, 4, order="all")), overlap=False).iteration_s
+    assert micro_batching < bound
     assert uncut > 0
 
 
 def test_layers_behind_the_cut_wait_for_their_own_sub_batch_only():
     graph = inception_module(batch=8)
     model = CostModel(graph, star(2))
-    program = lowered(model, named_strategy("data", graph, 2), Cut(parts=4, first=graph.index["fc"], order="all"))
+    program = lowered(
+        model, named_strategy("data", graph, 2), MicroBatching(parts=4, first=graph.index["fc"], order="all")
+    )
     late = np.repeat(np.arange(program.size), np.diff(program.after_start))
-    behind = np.array([program.cut.of(i) > 1 for i in program.layer]) & (program.kind != KINDS.index("update"))
+    behind = np.array([program.micro_batching.of(i) > 1 for i in program.layer]) & (
+        program.kind != KINDS.index("update")
+    )
     both = behind[late] & behind[program.after] & (program.kind[late] != KINDS.index("collective"))
     assert both.any()
     assert (program.sub_batch[late[both]] == program.sub_batch[program.after[both]]).all()
@@ -108,29 +112,29 @@ def test_layers_behind_the_cut_wait_for_their_own_sub_batch_only():
 )
 def test_bad_cuts_are_refused(changes, words):
     with pytest.raises(ConfigError, match=words):
-        cut_of(load_model("lenet5", batch=8), **changes)
+        micro_batching_of(load_model("lenet5", batch=8), **changes)
 
 
 @pytest.mark.parametrize("asked", [{"first": "fc1"}, {"order": "all"}, {"update_each": True}], ids=str)
 def test_nothing_is_asked_of_sub_batches_where_there_is_one(asked):
     graph = load_model("lenet5", batch=8)
-    assert asked_cut(graph, 1) == WHOLE
-    assert asked_cut(graph, 2) == cut_of(graph, 2)
+    assert requested_micro_batching(graph, 1) == WHOLE
+    assert requested_micro_batching(graph, 2) == micro_batching_of(graph, 2)
     with pytest.raises(ConfigError, match=r"must be left out where sub_batches is 1, got "):
-        asked_cut(graph, 1, **asked)
+        requested_micro_batching(graph, 1, **asked)
 
 
 def test_parts_of_a_sub_batch_must_be_equal():
     graph = load_model("lenet5", batch=8)
     with pytest.raises(ConfigError, match="sub-batches of 1 samples: configuration of"):
-        lowered(CostModel(graph, star(4)), named_strategy("data", graph, 4), cut_of(graph, 8))
+        lowered(CostModel(graph, star(4)), named_strategy("data", graph, 4), micro_batching_of(graph, 8))
 
 
 def test_a_sub_batch_holds_the_same_samples_everywhere():
     graph = residual_block(batch=8)
     strategy = dict(named_strategy("data", graph, 2))
-    cut = Cut(parts=2, first=graph.index["sum"])
-    assert lowered(CostModel(graph, star(2)), strategy, cut).size
+    micro_batching = MicroBatching(parts=2, first=graph.index["sum"])
+    assert lowered(CostModel(graph, star(2)), strategy, micro_batching).size
     strategy["second"] = Configuration({"channel": 2}, (0, 1))
     with pytest.raises(ConfigError, match="layers read across the cut must have one degree in samples"):
-        lowered(CostModel(graph, star(2)), strategy, cut)
+        lowered(CostModel(graph, star(2)), strategy, micro_batching)

@@ -6,7 +6,7 @@ from plans import cluster_of
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
-from planner.lowering.send_phases import Departures, phases, program_order
+from planner.lowering.send_phases import SendPhases, phases, program_order
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import spaces_of
@@ -54,7 +54,7 @@ def test_messages_leave_as_soon_as_they_are_made():
 def test_what_was_sent_is_forgotten_at_the_next_exchange():
     """Which is as a device sends or begins to expect something, with at least one task between."""
     rows = program()
-    departures = Departures(rows)
+    departures = SendPhases(rows)
     _, end = program_order(rows)
     first, answer = sent(rows, "conv", backward=False), sent(rows, "next", backward=False)
     assert departures.before(first, rows.device[first]).tolist() == [task(rows, "forward", "conv")]
@@ -75,4 +75,4 @@ def test_a_slow_message_is_kept_longer():
     first = sent(rows, "conv", backward=False)
     slow = end.copy()
     slow[first] = end[task(rows, "activation_gradient", "fc")] + 0.1
-    assert Departures(rows).forgotten_s(first, slow).tolist() == [end[task(rows, "weight_gradient", "fc")]]
+    assert SendPhases(rows).forgotten_s(first, slow).tolist() == [end[task(rows, "weight_gradient", "fc")]]

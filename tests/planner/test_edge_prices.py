@@ -13,7 +13,7 @@ from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan import lowered
-from planner.simulation import transfer_prices as edge_prices
+from planner.simulation import transfer_prices as transfer_prices
 from planner.simulation.additive_cost import additive_s
 from planner.topology import network_routes as network
 from simulator.graph import memory_need
@@ -26,7 +26,7 @@ def test_message_by_message_equals_the_tables(question):
     model, strategy = question
     expected_s = additive_s(model, strategy)
     with patch.object(network, "_TABLE_DEVICES", 0):
-        few = CostModel(model.graph, model.cluster, model.exchange)
+        few = CostModel(model.graph, model.cluster, model.gradient_sync)
         few.network = network.Network(model.cluster)
         assert not few.network.has_tables
         assert additive_s(few, strategy) == pytest.approx(expected_s, rel=1e-9)
@@ -39,7 +39,7 @@ def test_messages_are_counted_before_they_are_lowered(question):
     model, strategy = question
     spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
     transfers = np.flatnonzero(program_of(model, strategy).kind == KINDS.index("transfer"))
-    counted = sum(edge_prices._messages(model, spaces, u) for u in range(len(spaces)))
+    counted = sum(transfer_prices._messages(model, spaces, u) for u in range(len(spaces)))
     parts = sum(int(spaces[edge.consumer].parts[0]) for edge in model.graph.edges)
     assert len(transfers) - 2 * parts <= counted <= len(transfers)
 
@@ -48,7 +48,7 @@ def test_too_many_messages_are_refused_with_the_estimate(monkeypatch):
     """Before lowering: what the messages of a replay take, against what is free."""
     model = CostModel(load_model("alexnet", batch=64), cluster_of("dgx-h100", 8))
     strategy = named_strategy("model", model.graph, 8)
-    monkeypatch.setattr(edge_prices, "_FEW", 0)
+    monkeypatch.setattr(transfer_prices, "_FEW", 0)
     assert lowered(model, strategy).size
     monkeypatch.setattr(memory_need, "available_bytes", lambda: 1)
     monkeypatch.setattr("planner.plan.plan.lower", None)

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
-from studies.eight_bit.machine import LinearLayers, exchange_s, machine_penalty_s, machine_speedup
+from studies.eight_bit.machine import LinearLayers, machine_penalty_s, machine_speedup, machine_sync_s
 from studies.eight_bit.many_machines import (
-    Reading,
+    Interpretation,
     Setting,
     exposed_s,
-    gradient_exchange_s,
+    gradient_sync_s,
     single_pass_s,
     sub_batch_times,
 )
-from studies.eight_bit.number_cost import EIGHT_BIT, FLOAT32, Coding
+from studies.eight_bit.number_cost import EIGHT_BIT, FLOAT32, NumberCost
 from studies.eight_bit.paper_tables import BITS, alexnet, linear_layers, machine_gradient_s, pass_table, read_table
 
 FREE = Latency.constant(0.0)
@@ -81,7 +81,7 @@ def test_messages_over_a_switch(devices, messages):
     pairs = [(a, b) for a in range(2) for b in range(2, devices)]  # from the first pair to all others
 
     assert messages == max(1, len(pairs))
-    assert exchange_s(5.25e9, devices=devices) == pytest.approx(messages)
+    assert machine_sync_s(5.25e9, devices=devices) == pytest.approx(messages)
 
 
 def test_single_passes_of_table_6_up_to_1024():
@@ -116,7 +116,7 @@ def test_message_sizes_of_table_5():
 def test_the_gradient_of_the_largest_convolution():
     """A.2.2: 1.9 ms, which is without the time on InfiniBand; 31 messages of 108 KiB at 6 GB/s, twice, add 1.1."""
     size = 384 * 256 * 9 * 4 / 32
-    printed, whole = (gradient_exchange_s(size, 3e-5, 32, bytes_per_s=rate) for rate in (np.inf, 6e9))
+    printed, whole = (gradient_sync_s(size, 3e-5, 32, bytes_per_s=rate) for rate in (np.inf, 6e9))
 
     assert printed == pytest.approx(1.9e-3, rel=0.01)
     assert whole - printed == pytest.approx(2 * 31 * size / 6e9)
@@ -137,13 +137,13 @@ def test_exposed_transfers_follow_from_stepping_through_the_schedule(single_s, h
         reading: exposed_s(
             single_s, machines=machines, passes=passes, product_s=hidden_s, linear_s=hidden_s, reading=reading
         )
-        for reading in Reading
+        for reading in Interpretation
     }
 
-    assert found[Reading.IN_TURN] == pytest.approx(stepped_s(single_s, hidden_s, machines - 1))
-    assert found[Reading.SCHEME] == pytest.approx(stepped_s(single_s, hidden_s, passes - 1))
+    assert found[Interpretation.IN_TURN] == pytest.approx(stepped_s(single_s, hidden_s, machines - 1))
+    assert found[Interpretation.SCHEME] == pytest.approx(stepped_s(single_s, hidden_s, passes - 1))
     left_out = single_s if single_s > hidden_s else 0.0  # the first pass, where anything is exposed
-    assert found[Reading.TABLE_6] + left_out == pytest.approx(found[Reading.IN_TURN])
+    assert found[Interpretation.TABLE_6] + left_out == pytest.approx(found[Interpretation.IN_TURN])
 
 
 def test_arrays_are_many_numbers_at_once():
@@ -152,18 +152,18 @@ def test_arrays_are_many_numbers_at_once():
     latency = Latency((0.0, 1e6), (1e-5, 3e-4))
     base = replace(CLUSTER, latency=latency)
     grid = replace(base, sub_batch=cuts[:, None, None], bytes_per_s=rates[:, None], machines=machines)
-    many = sub_batch_times(alexnet(), grid, EIGHT_BIT, Reading.SCHEME)
+    many = sub_batch_times(alexnet(), grid, EIGHT_BIT, Interpretation.SCHEME)
 
     for i, j, k in np.ndindex(2, 3, 2):
         one = replace(base, sub_batch=cuts[i], bytes_per_s=rates[j], machines=machines[k])
-        alone = sub_batch_times(alexnet(), one, EIGHT_BIT, Reading.SCHEME)
+        alone = sub_batch_times(alexnet(), one, EIGHT_BIT, Interpretation.SCHEME)
         for field in fields(alone):
             assert getattr(many, field.name)[i, j, k] == pytest.approx(float(getattr(alone, field.name)), rel=1e-12)
 
 
 def test_speedups_of_table_7_from_links():
     """Table 5's latencies by size and half a byte a number, as its 8-bit sizes say: as the printed single passes."""
-    table, half = pass_table(), Coding("half a byte", 0.5)
+    table, half = pass_table(), NumberCost("half a byte", 0.5)
     for column, coding in enumerate((FLOAT32, half)):
         latency = Latency(tuple(table.message_bytes[:4, column]), tuple(table.latency_s[:4, column]))
         setting = replace(CLUSTER, sub_batch=table.sub_batch[:4].astype(float), latency=latency)
@@ -179,14 +179,14 @@ def test_coding_is_paid_for_every_number():
     assert times.message_bytes.tolist() == [128 * 9216 / 32, 1024 * 9216 / 32]
 
 
-@given(st.sampled_from([1e8, 1e9, 1e10]), st.sampled_from([1.5, 2.0, 10.0]), st.sampled_from(list(Reading)))
+@given(st.sampled_from([1e8, 1e9, 1e10]), st.sampled_from([1.5, 2.0, 10.0]), st.sampled_from(list(Interpretation)))
 def test_faster_links_never_slow_the_schedules(bytes_per_s, factor, reading):
     """Nor do they in Table 6's form, but where a pass slips below the product and its whole is counted."""
     slow, fast = (replace(CLUSTER, bytes_per_s=rate) for rate in (bytes_per_s, factor * bytes_per_s))
     before, after = (sub_batch_times(alexnet(), each, FLOAT32, reading) for each in (slow, fast))
 
     assert after.single_pass_s < before.single_pass_s
-    if reading is not Reading.TABLE_6 or after.single_pass_s > 1.3e-3:
+    if reading is not Interpretation.TABLE_6 or after.single_pass_s > 1.3e-3:
         assert after.iteration_s <= before.iteration_s
 
 
@@ -218,10 +218,10 @@ def test_other_bad_values_are_refused():
     with pytest.raises(ConfigError, match="whole_s must be > 0"):
         sub_batch_times(replace(alexnet(), whole_s=-1.0), CLUSTER, FLOAT32)
     with pytest.raises(ConfigError, match="element_bytes of coding x must be > 0, got 0"):
-        Coding("x", 0)
+        NumberCost("x", 0)
     with pytest.raises(ConfigError, match="encode_s and decode_s of coding x must be >= 0, got -1"):
-        Coding("x", 1, -1)
+        NumberCost("x", 1, -1)
     with pytest.raises(ConfigError, match="devices must be >= 2, got 1"):
-        exchange_s(1.0, devices=1)
+        machine_sync_s(1.0, devices=1)
     with pytest.raises(ConfigError, match="kernels must be one of nervana, convnet2, got 'cudnn'"):
         alexnet("cudnn")

@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
 from studies.eight_bit.crossover_points import crossover
-from studies.eight_bit.many_machines import Reading, Setting, sub_batch_times
-from studies.eight_bit.number_cost import EIGHT_BIT, FLOAT32, Coding
+from studies.eight_bit.many_machines import Interpretation, Setting, sub_batch_times
+from studies.eight_bit.number_cost import EIGHT_BIT, FLOAT32, NumberCost
 from studies.eight_bit.paper_tables import alexnet
 
 CLUSTER = Setting(
     sub_batch=512.0, machines=32.0, devices_per_machine=3.0, bytes_per_s=4.5e9,
     latency=Latency((0.0, 1e6), (5e-6, 3e-4)),
 )  # fmt: skip
-CODINGS = st.builds(Coding, st.just("any"), st.sampled_from([0.125, 1.0, 2.0]), st.floats(0, 5e-9), st.floats(0, 1e-9))
+CODINGS = st.builds(
+    NumberCost, st.just("any"), st.sampled_from([0.125, 1.0, 2.0]), st.floats(0, 5e-9), st.floats(0, 1e-9)
+)
 
 
 def pays(setting, coding, least_gain, reading):
@@ -26,7 +28,9 @@ def pays(setting, coding, least_gain, reading):
     return mine > (1 + least_gain) * other
 
 
-@given(CODINGS, st.sampled_from(list(Reading)), st.sampled_from([0.0, 0.1]), st.sampled_from([128.0, 512.0, 2048.0]))
+@given(
+    CODINGS, st.sampled_from(list(Interpretation)), st.sampled_from([0.0, 0.1]), st.sampled_from([128.0, 512.0, 2048.0])
+)
 def test_bandwidths_against_a_fine_grid(coding, reading, least_gain, sub_batch):
     """Between the thresholds the answer is what the grid says at each of its points."""
     setting, grid = replace(CLUSTER, sub_batch=sub_batch), np.geomspace(1e8, 1e12, 5001)
@@ -46,7 +50,7 @@ def test_bandwidths_against_a_fine_grid(coding, reading, least_gain, sub_batch):
 
 @pytest.mark.parametrize("over", ["sub_batch", "machines"])
 @settings(max_examples=20)
-@given(CODINGS, st.sampled_from(list(Reading)), st.sampled_from([1e9, 4.5e9, 2e10]))
+@given(CODINGS, st.sampled_from(list(Interpretation)), st.sampled_from([1e9, 4.5e9, 2e10]))
 def test_whole_values_against_every_value(over, coding, reading, bytes_per_s):
     setting = replace(CLUSTER, bytes_per_s=bytes_per_s)
     values = [float(v) for v in range(2, 130) if (12288 % v if over == "sub_batch" else 384 * v % 512) == 0]
@@ -71,9 +75,9 @@ def test_a_threshold_that_can_be_worked_out():
 
 
 def test_free_compression_never_loses_in_a_schedule():
-    for reading in (Reading.SCHEME, Reading.IN_TURN):
+    for reading in (Interpretation.SCHEME, Interpretation.IN_TURN):
         found = crossover(
-            alexnet(), CLUSTER, Coding("free", 1.0), over="bytes_per_s", low=1e6, high=1e13, reading=reading
+            alexnet(), CLUSTER, NumberCost("free", 1.0), over="bytes_per_s", low=1e6, high=1e13, reading=reading
         )
         assert found == type(found)(True, ())
 

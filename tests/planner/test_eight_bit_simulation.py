@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from studies.eight_bit.lowered_iteration import machine_iteration_s
-from studies.eight_bit.many_machines import Reading, exposed_s
+from studies.eight_bit.many_machines import Interpretation, exposed_s
 from studies.eight_bit.paper_tables import BASELINES_S, read_table
-from studies.eight_bit.transfer_graphs import SubBatches, in_turn_s, scheme_s, serial_pass_s
+from studies.eight_bit.transfer_graphs import SubBatchGraph, in_turn_s, scheme_s, serial_pass_s
 from studies.reproduce.papers import reproduce
 
-SCHEDULES = {Reading.IN_TURN: in_turn_s, Reading.SCHEME: scheme_s}
+SCHEDULES = {Interpretation.IN_TURN: in_turn_s, Interpretation.SCHEME: scheme_s}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_schedules_take_as_long_as_their_closed_forms(reading, machines, passes,
     cluster = load_cluster(f"fdr-32x3:nodes={machines}")
     senders = [3 * machine + 2 for machine in range(machines)]
     product_s = share * passes * linear_s / (machines - 1)
-    load = SubBatches(
+    load = SubBatchGraph(
         cluster=cluster, senders=senders, size_bytes=size, passes=passes, linear_s=linear_s, product_s=product_s,
         before_s=before_s,
     )  # fmt: skip

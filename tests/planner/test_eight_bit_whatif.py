@@ -11,9 +11,9 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import compressed_of
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import cut_of
+from planner.parallel.micro_batches import micro_batching_of
 from planner.plan.plan import make_plan
-from studies.eight_bit.compression_sweep import Question, sweep
+from studies.eight_bit.compression_sweep import CompressionRequest, sweep_compression
 from studies.eight_bit.lists import factors, type_list, whole_numbers
 from studies.eight_bit.thresholds import BEST, bisected, crossing
 
@@ -23,12 +23,12 @@ def question(**changes):
         "graph": load_model("lenet5", batch=32), "cluster": load_cluster("titanx-4"), "sub_batches": (1, 2),
         "types": ("dynamic-tree",), "devices": (2, 4), "link_speeds": (0.01, 1.0), "compress": "both",
     }  # fmt: skip
-    return Question(**values | changes)
+    return CompressionRequest(**values | changes)
 
 
 @pytest.fixture(scope="module")
 def found():
-    return sweep(question(sub_batches=(1, 2, 5)))
+    return sweep_compression(question(sub_batches=(1, 2, 5)))
 
 
 def test_every_point_is_there_with_a_time_or_a_reason(found):
@@ -44,7 +44,7 @@ def test_a_point_is_the_plan_of_the_same_choices(found):
     graph, cluster = load_model("lenet5", batch=128), load_cluster("titanx-4")
     alone = make_plan(load_model("lenet5", batch=32), cluster.take(1), strategy="data").simulated_s
     plan = make_plan(
-        graph, cluster, strategy="owt", exchange="auto", cut=cut_of(graph, 2),
+        graph, cluster, strategy="owt", gradient_sync="auto", micro_batching=micro_batching_of(graph, 2),
         compressed=compressed_of(graph, "auto", gradients="dynamic-tree", activations="dynamic-tree"),
     )  # fmt: skip
     (point,) = [
@@ -65,7 +65,7 @@ def test_only_the_slowest_links_in_use_are_scaled(found):
 
 def test_another_class_of_links_can_be_chosen():
     """Two devices of one switch share nothing but their own slots."""
-    swept = sweep(question(sub_batches=(1,), devices=(2,), link_class="slot"))
+    swept = sweep_compression(question(sub_batches=(1,), devices=(2,), link_class="slot"))
     slower, faster = (point.iteration_s for point in swept.points if point.type == "float32")
     assert (swept.link_class, swept.link_bytes_per_s) == ("slot", 14e9)
     assert slower > faster
@@ -74,12 +74,12 @@ def test_another_class_of_links_can_be_chosen():
 def test_slow_links_make_compression_pay_and_bisection_finds_where():
     """The threshold splits: a little slower it pays, a little faster it does not."""
     asked = question(sub_batches=(1,), devices=(4,), link_speeds=(0.01, 0.1, 1.0, 10.0), types=("float16",))
-    swept = sweep(asked, exact=True)
+    swept = sweep_compression(asked, exact=True)
     (crossed,) = [each for each in swept.crossings if each.axis == "link_speed" and each.sub_batches == BEST]
     assert crossed.pays_at_low
     assert crossed.exact == bool(crossed.thresholds)
     for threshold in crossed.thresholds[:1]:
-        near = sweep(question(
+        near = sweep_compression(question(
             sub_batches=(1,), devices=(4,), link_speeds=(threshold / 1.01, threshold * 1.01), types=("float16",)
         ))  # fmt: skip
         slower, faster = (p.gain for p in near.points if p.type == "float16")
@@ -88,7 +88,7 @@ def test_slow_links_make_compression_pay_and_bisection_finds_where():
 
 
 def test_types_with_a_residual_compress_gradients_alone():
-    swept = sweep(question(sub_batches=(1,), devices=(4,), link_speeds=(1.0,), types=("one-bit",)))
+    swept = sweep_compression(question(sub_batches=(1,), devices=(4,), link_speeds=(1.0,), types=("one-bit",)))
     assert "one-bit compresses gradients alone: it keeps a residual" in swept.notes
     with pytest.raises(ConfigError, match=r"types must keep no residual where .* got 'one-bit'"):
         question(types=("float16", "one-bit"), compress="activations")
@@ -96,7 +96,7 @@ def test_types_with_a_residual_compress_gradients_alone():
 
 def test_a_sweep_without_a_point_is_refused():
     with pytest.raises(ConfigError, match="none of"):
-        sweep(question(sub_batches=(7,), devices=(4,), link_speeds=(1.0,)))
+        sweep_compression(question(sub_batches=(7,), devices=(4,), link_speeds=(1.0,)))
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=8), st.floats(1.1, 3.0))

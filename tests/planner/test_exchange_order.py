@@ -15,14 +15,14 @@ from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.plan.plan import lower_plan, lowered, make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.search.gradient_order import in_order, ordered, sliced
+from planner.search.gradient_order import ordered, ordered_synchronisation, sliced
 from planner.simulation.program_replay import replay
 
 UPDATE, FORWARD = KINDS.index("update"), KINDS.index("forward")
 
 
-def model_of(graph, *, count=4, latency_s=0.0, bandwidth=1e8, exchange="ring"):
-    return CostModel(graph, star(count, latency_s=latency_s, bandwidth=bandwidth), exchange)
+def model_of(graph, *, count=4, latency_s=0.0, bandwidth=1e8, gradient_sync="ring"):
+    return CostModel(graph, star(count, latency_s=latency_s, bandwidth=bandwidth), gradient_sync)
 
 
 def program(graph, *, strategy="data", **changes):
@@ -76,7 +76,7 @@ def test_no_other_order_of_whole_sums_is_faster_by_a_hundredth(bandwidth):
     """Brute force over all orders of the four sums."""
     plain = program(classifier(), bandwidth=bandwidth)
     moved = sliced(plain, np.inf)
-    best_s = min(replay(in_order(moved, order)).iteration_s for order in permutations(moved.collectives))
+    best_s = min(replay(ordered_synchronisation(moved, order)).iteration_s for order in permutations(moved.collectives))
     found = ordered(plain, "reuse", slice_bytes=[np.inf])
     best_s = min(best_s, replay(plain).iteration_s)
     assert best_s * (1 - 1e-9) <= replay(found).iteration_s < best_s * 1.01
@@ -111,7 +111,7 @@ def test_both_engines_agree():
 def test_additive_reading_has_every_slice_with_its_latency():
     """Phases one after another: the sum of Eq. 1, and a ring's latency more for each further slice."""
     plain = program(classifier(), latency_s=1e-5, bandwidth=1e7)
-    found = in_order(sliced(plain, 65536.0))
+    found = ordered_synchronisation(sliced(plain, 65536.0))
     more = len(found.sums) - len(ordered(plain, "ready").sums)
     assert more > 0
     seconds = [replay(row, overlap=False, contention=False).iteration_s for row in (plain, found)]
@@ -128,7 +128,7 @@ def test_one_device_has_nothing_to_order():
 def test_plan_keeps_its_order(tmp_path):
     """In the file, and in the program lowered from it."""
     graph, cluster = load_model("alexnet-cifar", batch=512), load_cluster("lab-4")
-    plan = make_plan(graph, cluster, strategy="data", exchange_order="reuse")
+    plan = make_plan(graph, cluster, strategy="data", gradient_sync_order="reuse")
     save_plan(plan, tmp_path / "plan.json")
     read = load_plan(tmp_path / "plan.json")
     assert read == plan
@@ -141,9 +141,9 @@ def test_plan_keeps_its_order(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"exchange_order": "last"}, "exchange_order must be one of end, ready, reuse, got 'last'"),
-        ({"exchange_order": "reuse", "strategy": "layerwise"}, "must be end for layerwise"),
-        ({"exchange_order": "reuse", "exchange": "ps-spread"}, "unless the exchange is ring"),
+        ({"gradient_sync_order": "last"}, "gradient_sync_order must be one of end, ready, reuse, got 'last'"),
+        ({"gradient_sync_order": "reuse", "strategy": "layerwise"}, "must be end for layerwise"),
+        ({"gradient_sync_order": "reuse", "gradient_sync": "ps-spread"}, "unless the gradient_sync is ring"),
     ],
 )
 def test_what_cannot_be_ordered_is_refused(changes, words):
@@ -156,4 +156,4 @@ def test_messages_of_their_own_have_no_order():
     """Expanded exchanges are not ordered."""
     model = model_of(classifier())
     with pytest.raises(ConfigError, match="messages are tasks of their own"):
-        lowered(model, named_strategy("data", model.graph, 4), collectives="steps", exchange_order="reuse")
+        lowered(model, named_strategy("data", model.graph, 4), collectives="steps", gradient_sync_order="reuse")

@@ -8,7 +8,7 @@ from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, star
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.cost.all_reduce import EXCHANGES, chosen, exchange_s
+from planner.cost.all_reduce import GRADIENT_SYNCS, all_reduce_s, chosen
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
@@ -47,11 +47,11 @@ def both_forms(model, strategy, **options):
 
 
 @settings(max_examples=30)
-@given(questions(models=("lenet5", "conv1d")), st.sampled_from(EXCHANGES))
-def test_messages_add_up_to_eq_1(question, exchange):
+@given(questions(models=("lenet5", "conv1d")), st.sampled_from(GRADIENT_SYNCS))
+def test_messages_add_up_to_eq_1(question, gradient_sync):
     """Without overlap and contention both forms give the additive cost, for every scheme."""
     model, strategy = question
-    model = CostModel(model.graph, model.cluster, exchange)
+    model = CostModel(model.graph, model.cluster, gradient_sync)
     expected_s = additive_s(model, strategy)
     for replayed in both_forms(model, strategy, overlap=False, contention=False, iterations=3):
         np.testing.assert_allclose(replayed.ends_s, expected_s * np.arange(1, 4), rtol=SAME)
@@ -172,8 +172,8 @@ def test_auto_is_the_cheapest_scheme_and_lowering_picks_it(question, split):
     count = len(model.cluster.devices)
     for layer, space in zip(model.graph.layers, model.offered(), strict=True):
         size = float(layer.parameter_count * 4)
-        prices = {name: exchange_s(model.network, name, space, size, split=split) for name in ALL_REDUCES}
-        auto = exchange_s(model.network, "auto", space, size, split=split)
+        prices = {name: all_reduce_s(model.network, name, space, size, split=split) for name in ALL_REDUCES}
+        auto = all_reduce_s(model.network, "auto", space, size, split=split)
         np.testing.assert_allclose(auto, np.min(list(prices.values()), axis=0), rtol=1e-12)
         only = space.only(np.array([space.size - 1]))
         choice = chosen(model.network, "auto", only, size, split=split)
@@ -196,13 +196,13 @@ def test_auto_prefers_few_steps_for_small_buffers_and_few_bytes_for_large_ones()
 
 def test_plans_keep_why_an_exchange_was_chosen(tmp_path):
     graph = load_model("lenet5", batch=8)
-    plan = make_plan(graph, load_cluster("titanx-4"), strategy="data", exchange="auto")
+    plan = make_plan(graph, load_cluster("titanx-4"), strategy="data", gradient_sync="auto")
     save_plan(plan, tmp_path / "plan.json")
 
-    assert set(plan.exchanges) == {layer.name for layer in graph.layers if layer.parameter_count}
-    assert all(choice.scheme in ALL_REDUCES and choice.runner_up for choice in plan.exchanges.values())
-    assert load_plan(tmp_path / "plan.json").exchanges == plan.exchanges
-    assert not make_plan(graph, load_cluster("titanx-4"), strategy="data").exchanges
+    assert set(plan.gradient_syncs) == {layer.name for layer in graph.layers if layer.parameter_count}
+    assert all(choice.scheme in ALL_REDUCES and choice.runner_up for choice in plan.gradient_syncs.values())
+    assert load_plan(tmp_path / "plan.json").gradient_syncs == plan.gradient_syncs
+    assert not make_plan(graph, load_cluster("titanx-4"), strategy="data").gradient_syncs
 
 
 def test_racks_are_read_from_names():
@@ -216,7 +216,7 @@ def test_bad_names():
     graph = one_layer(2)
     model = CostModel(graph, star(2), "rng")
     strategy = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in graph.layers}
-    with pytest.raises(ConfigError, match=r"exchange must be one of ring, .*, auto, got 'rng'"):
+    with pytest.raises(ConfigError, match=r"gradient_sync must be one of ring, .*, auto, got 'rng'"):
         program_of(model, named_strategy("data", graph, 2))
     with pytest.raises(ConfigError, match="collectives must be activity or steps, got 'rounds'"):
         lower(CostModel(graph, star(2)), spaces_of(graph, strategy, 2), collectives="rounds")

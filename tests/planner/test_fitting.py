@@ -14,7 +14,7 @@ from planner.memory.fit_advice import nearest_change
 from planner.memory.memory_policy import MOMENTUM
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE, Cut
+from planner.parallel.micro_batches import WHOLE, MicroBatching
 from planner.parallel.recomputation import SEGMENTS, recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan import lowered
@@ -29,9 +29,14 @@ def small(memory_bytes):
     return DeviceGraph("small", devices, cluster.vertices[COUNT:], cluster.links)
 
 
-def need(graph, cluster, name="data", *, cut=WHOLE, recompute="none"):
+def need(graph, cluster, name="data", *, micro_batching=WHOLE, recompute="none"):
     spaces = spaces_of(graph, named_strategy(name, graph, COUNT), COUNT)
-    program = lower(CostModel(graph, cluster), spaces, cut=cut, recompute=recompute_of(graph, recompute, cut))
+    program = lower(
+        CostModel(graph, cluster),
+        spaces,
+        micro_batching=micro_batching,
+        recompute=recompute_of(graph, recompute, micro_batching),
+    )
     return peak_memory_bytes(program).max()
 
 
@@ -60,8 +65,8 @@ def test_every_change_named_fits_and_smaller_ones_do_not():
     capacity = 0.9 * need(graph, small(1.0), recompute=SEGMENTS)
     error = refusal(graph, capacity)
     pieces = int(re.search(r"(\d+) sub-batches", error.change)[1])
-    assert need(graph, small(1.0), cut=Cut(parts=pieces, first=0)) <= capacity
-    assert pieces == 2 or need(graph, small(1.0), cut=Cut(parts=pieces // 2, first=0)) > capacity
+    assert need(graph, small(1.0), micro_batching=MicroBatching(parts=pieces, first=0)) <= capacity
+    assert pieces == 2 or need(graph, small(1.0), micro_batching=MicroBatching(parts=pieces // 2, first=0)) > capacity
     assert not error.change.startswith("what fits: --recompute segments")
 
 
@@ -88,6 +93,6 @@ def test_the_optimizer_counts():
     model = CostModel(graph, small(need(graph, small(1.0))))
     strategy = named_strategy("data", graph, COUNT)
     lowered(model, strategy)
-    lowered(model, strategy, keeping=dataclasses.replace(MOMENTUM, optimizer="sgd"))
+    lowered(model, strategy, memory_policy=dataclasses.replace(MOMENTUM, optimizer="sgd"))
     with pytest.raises(DeviceMemoryError):
-        lowered(model, strategy, keeping=dataclasses.replace(MOMENTUM, optimizer="adam"))
+        lowered(model, strategy, memory_policy=dataclasses.replace(MOMENTUM, optimizer="adam"))

@@ -12,7 +12,7 @@ from planner.models.registry import load_model
 from planner.plan.plan import lower_plan, lowered, make_plan
 from planner.plan.plan_file import load_plan, save_plan
 from planner.search.hybrid_search import candidates_of, search_hybrids
-from planner.search.pipeline_strategy import Pipeline, strategy_and_cut
+from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.simulation.program_replay import replay
 
 QUESTIONS = [("lenet5", 8, "titanx-4", 4), ("resnet-cifar:depth=8", 8, "p100-4x4", 8), ("cosmoflow", 4, "abci-v100", 8)]
@@ -24,8 +24,8 @@ def every(model):
     for candidate in candidates_of(model):
         asked = Pipeline(micro_batches=candidate.micro_batches) if candidate.hybrid.pipeline > 1 else None
         try:
-            strategy, cut = strategy_and_cut(model, candidate.hybrid.text, pipeline=asked)
-            found[candidate.text] = replay(lowered(model, strategy, cut=cut)).iteration_s
+            strategy, micro_batching = strategy_and_micro_batching(model, candidate.hybrid.text, pipeline=asked)
+            found[candidate.text] = replay(lowered(model, strategy, micro_batching=micro_batching)).iteration_s
         except (ConfigError, InfeasiblePlanError):
             found[candidate.text] = math.inf
     return found
@@ -75,7 +75,7 @@ def test_the_answer_is_a_plan_that_is_stored_and_read(tmp_path):
     again = load_plan(tmp_path / "plan.json")
 
     assert plan.notes[0].startswith("hybrid is ")
-    assert (again.cut, again.configurations) == (plan.cut, plan.configurations)
+    assert (again.micro_batching, again.configurations) == (plan.micro_batching, plan.configurations)
     assert replay(lower_plan(again, graph, cluster)).iteration_s == pytest.approx(plan.simulated_s)
     assert plan.simulated_s <= make_plan(graph, cluster, strategy="data").simulated_s * (1 + 1e-9)
 
@@ -98,7 +98,7 @@ def test_the_refinement_goes_on_from_the_best_hybrid():
 
     assert plan.simulated_s <= start.simulated_s * (1 + 1e-9)
     assert plan.origin.startswith(start.candidate.text)
-    assert plan.cut.parts == 1
+    assert plan.micro_batching.parts == 1
 
 
 def test_bad_questions_are_one_line():

@@ -17,10 +17,10 @@ from planner.parallel.degrees import Hybrid, hybrid_of, split_list
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan import make_plan
-from planner.search.pipeline_strategy import Pipeline, strategy_and_cut
+from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
-from planner.topology.network_routes import network_of
+from planner.topology.network_routes import routes_of_cluster
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def test_groups_lie_in_one_node_where_they_fit(spec):
 def test_groups_of_two_nodes_keep_to_their_rack():
     """17 nodes a rack: the last of each is left out where there are enough."""
     cluster = load_cluster("abci-v100:nodes=34")
-    rack = network_of(cluster).rack
+    rack = routes_of_cluster(cluster).rack
     rows = np.array(grouped_devices(cluster, 128, [8])).reshape(-1, 8)
 
     assert (rack[rows] == rack[rows[:, :1]]).all()
@@ -171,7 +171,7 @@ def test_groups_of_two_nodes_keep_to_their_rack():
 def test_groups_in_a_node_are_as_near_as_the_best_division(spec, group):
     """Brute force over the divisions of a node into two halves, or a pair and the rest."""
     cluster = load_cluster(spec)
-    network = network_of(cluster)
+    network = routes_of_cluster(cluster)
     members = np.flatnonzero(network.node == 0)
 
     def slowest(devices):
@@ -194,8 +194,8 @@ def test_a_hybrid_replays_to_its_additive_cost(words, name):
     graph, cluster = load_model(name, batch=8), cluster_of("p100-4x4", 8)
     model = CostModel(graph, cluster)
     strategy = named_strategy(words, graph, 8, cluster)
-    applied_model, spaces, cut = applied(model, strategy)
-    program = lower(applied_model, spaces, cut=cut)
+    applied_model, spaces, micro_batching = applied(model, strategy)
+    program = lower(applied_model, spaces, micro_batching=micro_batching)
 
     seconds = replay(program, overlap=False, contention=False, iterations=1).iteration_s
     assert seconds == pytest.approx(additive_s(model, strategy), rel=1e-9)
@@ -211,14 +211,14 @@ def test_plans_by_degrees_use_as_many_devices_as_their_product():
 def test_stages_lie_on_groups_of_their_own_and_replay_to_their_additive_cost(words):
     hybrid, graph, cluster = hybrid_of(words), load_model("resnet18", batch=16), cluster_of("p100-4x4", 8)
     model = CostModel(graph, cluster)
-    strategy, cut = strategy_and_cut(model, words)
+    strategy, micro_batching = strategy_and_micro_batching(model, words)
 
     size = hybrid.parts // hybrid.pipeline
     for i, layer in enumerate(graph.layers):
-        assert {device // size for device in strategy[layer.name].devices} == {cut.stage_of(i)}
-    program = lower(model, spaces_of(graph, strategy, 8), cut=cut)
+        assert {device // size for device in strategy[layer.name].devices} == {micro_batching.stage_of(i)}
+    program = lower(model, spaces_of(graph, strategy, 8), micro_batching=micro_batching)
     seconds = replay(program, overlap=False, contention=False, iterations=1).iteration_s
-    assert seconds == pytest.approx(additive_s(model, strategy, cut), rel=1e-9)
+    assert seconds == pytest.approx(additive_s(model, strategy, micro_batching), rel=1e-9)
 
 
 def test_a_pipeline_of_groups_keeps_to_what_is_asked():
@@ -226,7 +226,7 @@ def test_a_pipeline_of_groups_keeps_to_what_is_asked():
     asked = Pipeline(schedule="gpipe", micro_batches=4)
     plan = make_plan(graph, cluster, strategy="pipeline=2,filter=4", pipeline=asked)
 
-    assert (plan.cut.order, plan.cut.parts, len(plan.cut.stages)) == ("gpipe", 4, 2)
+    assert (plan.micro_batching.order, plan.micro_batching.parts, len(plan.micro_batching.stages)) == ("gpipe", 4, 2)
     with pytest.raises(ConfigError, match=r"stages must be those of pipeline=2,filter=4, 2, got 3$"):
         make_plan(graph, cluster, strategy="pipeline=2,filter=4", pipeline=Pipeline(stages=3))
     with pytest.raises(ConfigError, match=r"are for the strategy pipeline, not data=4$"):

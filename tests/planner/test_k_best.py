@@ -9,7 +9,7 @@ from search_cases import all_costs, chain_edges, inception_edges, make_problem, 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.k_best import k_best
-from planner.elimination.search_problem import SearchProblem, evaluate
+from planner.elimination.search_problem import SearchProblem, strategy_cost
 
 
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 12))
@@ -27,7 +27,7 @@ def test_costs_are_the_first_of_all_costs(seed, count):
 
     assert [row.cost_s for row in ranked] == pytest.approx(finite[:count])
     assert len({row.choice for row in ranked}) == len(ranked)
-    assert all(row.cost_s == evaluate(problem, row.choice) for row in ranked)
+    assert all(row.cost_s == strategy_cost(problem, row.choice) for row in ranked)
 
 
 def test_every_strategy_is_listed_once_when_all_are_wanted():

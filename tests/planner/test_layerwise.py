@@ -5,11 +5,11 @@ import pytest
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.elimination.eliminate_nodes import eliminate
-from planner.elimination.search_problem import evaluate
+from planner.elimination.search_problem import strategy_cost
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED, named_strategy, spaces_of
 from planner.search import layerwise
-from planner.search.layerwise import find
+from planner.search.layerwise import search_layerwise
 
 CASES = [
     ("lenet5", "p100-4x4:nodes=1", 128),
@@ -37,7 +37,7 @@ def least_s(model):
 
 def price_s(model, strategy):
     spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
-    return evaluate(model.problem(spaces, model.transfer_table), [0] * len(spaces))
+    return strategy_cost(model.problem(spaces, model.transfer_table), [0] * len(spaces))
 
 
 def weaken_bounds(monkeypatch, quality):
@@ -57,7 +57,7 @@ def test_search_on_bounds_equals_elimination_of_complete_tables(case, quality, m
     """Also where the bounds prove nothing and a second round has to price what they leave."""
     weaken_bounds(monkeypatch, quality)
     model, other = models(case)
-    found = find(model)
+    found = search_layerwise(model)
     assert found.cost_s == pytest.approx(least_s(other), rel=1e-12)
     assert price_s(other, found.strategy) == pytest.approx(found.cost_s, rel=1e-12)
 
@@ -68,7 +68,7 @@ def test_no_named_strategy_is_better(quality, monkeypatch):
     weaken_bounds(monkeypatch, quality)
     model, other = models(CASES[1])
     known = [named_strategy(name, model.graph, len(model.cluster.devices)) for name in NAMED]
-    found = find(model, known=known)
+    found = search_layerwise(model, known=known)
     assert found.cost_s == pytest.approx(least_s(other), rel=1e-12)
     assert all(found.cost_s <= price_s(other, strategy) * (1 + 1e-12) for strategy in known)
 
@@ -76,7 +76,7 @@ def test_no_named_strategy_is_better(quality, monkeypatch):
 def test_small_problems_are_priced_whole():
     """The counts that are reported say what was done."""
     model, _ = models(CASES[0])
-    found = find(model)
+    found = search_layerwise(model)
     spaces = model.offered()
     assert found.configurations == sum(space.size for space in spaces)
     assert found.pairs_priced >= sum(
@@ -88,7 +88,7 @@ def test_small_problems_are_priced_whole():
 def test_a_known_strategy_that_is_not_offered_is_ignored(monkeypatch):
     """Its price may be below that of all offered ones: as an upper bound it would leave none."""
     model, other = models(("alexnet", "p100-4x4:nodes=1", 128))
-    strategy = find(model).strategy
+    strategy = search_layerwise(model).strategy
     shuffled = {
         name: type(c)(c.degrees, tuple(reversed(c.devices)) if c.parts > 1 else c.devices)
         for name, c in strategy.items()
@@ -96,4 +96,6 @@ def test_a_known_strategy_that_is_not_offered_is_ignored(monkeypatch):
     assert layerwise._choices(model.offered(), model, [strategy, shuffled]) != []
     assert len(layerwise._choices(model.offered(), model, [shuffled])) == 0
     weaken_bounds(monkeypatch, 0.7)
-    assert find(other, known=[shuffled, strategy]).cost_s == pytest.approx(price_s(model, strategy), rel=1e-12)
+    assert search_layerwise(other, known=[shuffled, strategy]).cost_s == pytest.approx(
+        price_s(model, strategy), rel=1e-12
+    )

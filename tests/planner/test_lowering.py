@@ -163,12 +163,12 @@ def replicas(layer, configuration, split):
     return sorted(map(sorted, groups.values()))
 
 
-def messages(exchange, count):
+def messages(gradient_sync, count):
     """Whole buffers that an exchange among so many replicas moves: everyone's to everyone, or the least there is."""
-    return (count if exchange == "direct" else 2) * (count - 1)
+    return (count if gradient_sync == "direct" else 2) * (count - 1)
 
 
-def check_exchange(program, strategy, i, exchange):
+def check_gradient_sync(program, strategy, i, gradient_sync):
     """Gradients meet in their replica group and nowhere else; updates come after, and the next forward after them."""
     layer = program.graph.layers[i]
     weights, updates = tasks_of(program, "weight_gradient", i), tasks_of(program, "update", i)
@@ -183,7 +183,7 @@ def check_exchange(program, strategy, i, exchange):
     assert found == set(map(tuple, groups))
     shard_bytes = layer.parameter_count * program.graph.element_bytes / configuration.degrees.get("channel", 1)
     moved = sum(program.size_bytes[task] for task in steps)
-    assert moved == pytest.approx(sum(messages(exchange, len(group)) for group in groups) * shard_bytes)
+    assert moved == pytest.approx(sum(messages(gradient_sync, len(group)) for group in groups) * shard_bytes)
     for part, device in enumerate(configuration.devices):
         behind, ahead = set(), [updates[part]]
         while ahead:
@@ -198,13 +198,13 @@ def check_exchange(program, strategy, i, exchange):
         assert mine <= behind
 
 
-def check_program(program, strategy, exchange="ring"):
+def check_program(program, strategy, gradient_sync="ring"):
     check_order(program)
     for edge in program.graph.edges:
         check_arrivals(program, strategy, edge)
     for i in range(len(program.graph.layers)):
         check_gradients(program, strategy, i)
-        check_exchange(program, strategy, i, exchange)
+        check_gradient_sync(program, strategy, i, gradient_sync)
     carried = {(int(task), int(before)) for task, before in program.carried}
     pairs = [
         (tasks_of(program, "forward", i), tasks_of(program, "update", i)) for i in range(len(program.graph.layers))
@@ -214,11 +214,11 @@ def check_program(program, strategy, exchange="ring"):
 
 @settings(max_examples=150)
 @given(small_graphs(), st.integers(1, 6), st.integers(0, 2**32), st.sampled_from(list(ALL_REDUCES)))
-def test_programs_move_what_parts_read(graph, count, seed, exchange):
-    model = CostModel(graph, cluster_of("p100-4x4", count), exchange)
+def test_programs_move_what_parts_read(graph, count, seed, gradient_sync):
+    model = CostModel(graph, cluster_of("p100-4x4", count), gradient_sync)
     strategy = random_strategy(graph, count, np.random.default_rng(seed))
 
-    check_program(program_of(model, strategy), strategy, exchange)
+    check_program(program_of(model, strategy), strategy, gradient_sync)
 
 
 @pytest.mark.parametrize("make", [inception_module, residual_block])
@@ -321,14 +321,14 @@ class Scaled(BatchNorm):
         return Parameter("weight", (inputs[0].size("channel"),)), Parameter("shared", (3,), split=False)
 
 
-@pytest.mark.parametrize("exchange", ALL_REDUCES)
-def test_parameters_that_no_split_divides_are_exchanged_among_all_parts(exchange):
+@pytest.mark.parametrize("gradient_sync", ALL_REDUCES)
+def test_parameters_that_no_split_divides_are_exchanged_among_all_parts(gradient_sync):
     net = ModelBuilder("scaled", batch=4, image=(4, 8))
     net.add(Scaled(), name="scaled")
     net.linear(2, name="fc")
     net.loss()
     graph = net.build()
-    model = CostModel(graph, cluster_of("titanx-4", 4), exchange)
+    model = CostModel(graph, cluster_of("titanx-4", 4), gradient_sync)
     strategy = named_strategy("data", graph, 4)
     strategy["scaled"] = Configuration({"sample": 2, "channel": 2, "length": 1}, (0, 1, 2, 3))
     program = program_of(model, strategy)
@@ -338,7 +338,7 @@ def test_parameters_that_no_split_divides_are_exchanged_among_all_parts(exchange
         if program.layer[task] == 0:
             found[program.collectives[task].devices] += program.size_bytes[task]
     # halves of four numbers go between two replicas each, three numbers among four
-    assert found == {(0, 2): 2 * 2 * 4, (1, 3): 2 * 2 * 4, (0, 1, 2, 3): messages(exchange, 4) * 3 * 4}
+    assert found == {(0, 2): 2 * 2 * 4, (1, 3): 2 * 2 * 4, (0, 1, 2, 3): messages(gradient_sync, 4) * 3 * 4}
     for part, device in enumerate(strategy["scaled"].devices):
         waits = rows(program, tasks_of(program, "update", 0)[part])
         own = {program.collectives[t].devices for t in waits if t in program.collectives}

@@ -8,14 +8,14 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.memory.buffers import BUFFERS
-from planner.memory.lifetimes import Lives
-from planner.memory.memory_policy import Keeping
-from planner.memory.peak_memory import check_memory, peak_memory_bytes
+from planner.memory.lifetimes import BufferLifetimes
+from planner.memory.memory_policy import MemoryPolicy
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.memory.stage_memory import surely_needed_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
-from planner.parallel.micro_batches import Cut
+from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan import lowered
 from planner.simulation.memory_curve import memory_curve
@@ -76,22 +76,22 @@ def test_spatial_parts_hold_copies_of_the_parameters():
 def test_optimizers_keep_their_state(optimizer, copies):
     graph = counted()
     program = program_of(CostModel(graph, cluster_of("titanx-4", 2)), named_strategy("data", graph, 2))
-    without = peak_memory_bytes(program, Keeping(optimizer=optimizer), without=("optimizer state",))
-    assert (peak_memory_bytes(program, Keeping(optimizer=optimizer)) - without).tolist() == [4 * 103 * copies] * 2
+    without = peak_memory_bytes(program, MemoryPolicy(optimizer=optimizer), without=("optimizer state",))
+    assert (peak_memory_bytes(program, MemoryPolicy(optimizer=optimizer)) - without).tolist() == [4 * 103 * copies] * 2
 
 
 def test_processors_keep_a_buffer_for_every_message():
     """A half of the convolution's channels there, and its gradient back."""
     graph = counted()
     program = program_of(CostModel(graph, cluster_of("titanx-4", 2)), named_strategy("model", graph, 2))
-    lives = Lives(program, Keeping(host=True)).kept()
+    lives = BufferLifetimes(program, MemoryPolicy(host=True)).kept()
     messages = lives.take(lives.kind == BUFFERS.index("messages"))
     assert sorted(zip(messages.device.tolist(), messages.size_bytes.tolist(), strict=True)) == [(0, 256), (1, 256)]
 
 
 def test_an_unknown_optimizer_is_refused():
     with pytest.raises(ConfigError, match="optimizer must be one of sgd, momentum, adam, got 'lamb'"):
-        Keeping(optimizer="lamb")
+        MemoryPolicy(optimizer="lamb")
 
 
 @pytest.mark.parametrize(("order", "alive"), [("gpipe", (4, 4)), ("1f1b", (2, 1))])
@@ -102,8 +102,8 @@ def test_a_stage_keeps_what_the_schedule_has_in_flight(order, alive):
         layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (int(layer.name != "conv"),))
         for layer in graph.layers
     }
-    cut = Cut(parts=4, stages=(0, 1), order=order)
-    program = lower(CostModel(graph, cluster), spaces_of(graph, strategy, 2), cut=cut)
+    micro_batching = MicroBatching(parts=4, stages=(0, 1), order=order)
+    program = lower(CostModel(graph, cluster), spaces_of(graph, strategy, 2), micro_batching=micro_batching)
     # the data and the output; going back, what has come and its sum; of 1F1B the gradients of those before
     first = (16 + 32) * alive[0] + 32 + 32 + 2 * 4 + (4 if order == "1f1b" else 0)
     # at fc's second weight gradient: the tensor received, whose gradient has left, and that of the output; what the
@@ -141,7 +141,7 @@ def test_the_fullest_device_is_named():
     graph = counted()
     program = program_of(CostModel(graph, small_devices(1000.0)), named_strategy("model", graph, 2))
     with pytest.raises(InfeasiblePlanError, match=f"on {program.cluster.devices[0].name}: "):
-        check_memory(program, peak_memory_bytes(program))
+        check_plan_memory(program, peak_memory_bytes(program))
 
 
 def test_a_plan_that_just_fits_is_kept():
@@ -151,6 +151,6 @@ def test_a_plan_that_just_fits_is_kept():
     fits = program_of(CostModel(graph, small_devices(float(needed.max()))), strategy)
     misses = program_of(CostModel(graph, small_devices(float(needed.max()) - 1)), strategy)
 
-    check_memory(fits, needed)
+    check_plan_memory(fits, needed)
     with pytest.raises(InfeasiblePlanError):
-        check_memory(misses, needed)
+        check_plan_memory(misses, needed)

@@ -13,10 +13,10 @@ from hwprofiles.errors import InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.memory.buffers import BUFFERS
-from planner.memory.peak_memory import check_memory, peak_memory_bytes
+from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import Cut
+from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.memory_curve import memory_curve, replay_that_fits
 from planner.simulation.program_replay import replay
@@ -143,7 +143,7 @@ def test_a_plan_that_only_the_replay_shows_too_large_is_refused():
     between = (checked + held) / 2
     devices = [dataclasses.replace(device, memory_bytes=between) for device in cluster.devices]
     small = DeviceGraph("small", devices, cluster.vertices[4:], cluster.links)
-    check_memory(dataclasses.replace(program, cluster=small), peak_memory_bytes(program))
+    check_plan_memory(dataclasses.replace(program, cluster=small), peak_memory_bytes(program))
     with pytest.raises(InfeasiblePlanError, match=f"needs {held / 2**30:.2f} GiB"):
         replay_that_fits(dataclasses.replace(program, cluster=small))
 
@@ -154,10 +154,12 @@ def test_sub_batches_hold_less_where_they_go_one_by_one():
     model = CostModel(graph, star(1))
     spaces = spaces_of(graph, named_strategy("data", graph, 1), 1)
     peaks, numbers = {}, ("parameters", "optimizer state", "parameter gradients", "workspace")
-    for name, cut in {
-        "whole": Cut(), "each": Cut(parts=4, first=0), "all": Cut(parts=4, first=0, order="all"),
-    }.items():  # fmt: skip
-        program = lower(model, spaces, cut=cut)
+    for name, micro_batching in {
+        "whole": MicroBatching(),
+        "each": MicroBatching(parts=4, first=0),
+        "all": MicroBatching(parts=4, first=0, order="all"),
+    }.items():
+        program = lower(model, spaces, micro_batching=micro_batching)
         peaks[name] = peak_memory_bytes(program, without=numbers)[0]
         assert peak_memory_bytes(program)[0] == memory_curve(replay(program, iterations=1)).peak_bytes[0]
     assert peaks["each"] < 0.3 * peaks["whole"]

@@ -15,24 +15,24 @@ from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.simulation.program_replay import replay
-from planner.simulation.to_task_graph import read
+from planner.simulation.to_task_graph import build_program_graph
 from simulator.engines.engine import simulate
 
 ENGINES = ["compiled", "simpy"]
 
 
-def lowered(strategy, count=2, *, model="lenet5", batch=16, exchange="ring", **overhead):
+def lowered(strategy, count=2, *, model="lenet5", batch=16, gradient_sync="ring", **overhead):
     """A program on devices whose own processor moves messages."""
     machines = cluster_of("titanx-4", count)
     row = MessageOverhead(**overhead)
     machines = machines.with_devices([replace(device, message_overhead=row) for device in machines.devices])
     graph = load_model(model, batch=batch)
-    return program_of(CostModel(graph, machines, exchange=exchange), named_strategy(strategy, graph, count))
+    return program_of(CostModel(graph, machines, gradient_sync=gradient_sync), named_strategy(strategy, graph, count))
 
 
 def arithmetic(program):
     """The task graph, and by task and device the use of its arithmetic."""
-    graph, links, count = read(program).graph, len(program.cluster.links), len(program.cluster.devices)
+    graph, links, count = build_program_graph(program).graph, len(program.cluster.links), len(program.cluster.devices)
     owner, resource = np.repeat(np.arange(graph.size), np.diff(graph.use_start)), graph.use_resource - links
     mine = (resource >= 0) & (resource < count)
     used = np.zeros((graph.size, count))
@@ -66,7 +66,7 @@ def test_a_ring_sends_takes_and_adds(count):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_message_is_no_faster_than_the_processors_that_move_it(engine):
     program = lowered("model", byte_s=1e-6)
-    schedule = simulate(read(program).graph, engine=engine)
+    schedule = simulate(build_program_graph(program).graph, engine=engine)
     sends = program.kind == KINDS.index("transfer")
     lasted = (schedule.end_s - schedule.start_s)[sends]
     assert (lasted >= 1e-6 * program.size_bytes[sends] * (1 - 1e-9)).all()
@@ -79,7 +79,7 @@ def test_devices_do_all_arithmetic_and_all_that_messages_need(strategy, engine):
     program = lowered(strategy, byte_s=2e-8, message_s=1e-5, add_byte_s=1e-8)
     graph, used = arithmetic(program)
     busy_s = used.sum(axis=0).max()
-    plain_s = simulate(read(lowered(strategy)).graph, engine=engine).makespan_s
+    plain_s = simulate(build_program_graph(lowered(strategy)).graph, engine=engine).makespan_s
     makespan_s = simulate(graph, engine=engine).makespan_s
     assert makespan_s >= max(busy_s, plain_s) * (1 - 1e-9)
     assert makespan_s > plain_s
@@ -113,7 +113,7 @@ def test_engines_agree_and_other_readings_stay(strategy, overhead):
     program, plain = lowered(strategy, **values), lowered(strategy)
     for reading in ({"contention": False}, {"contention": False, "overlap": False}):
         assert replay(program, **reading).iteration_s == replay(plain, **reading).iteration_s
-    compiled, clear = (simulate(read(program).graph, engine=engine) for engine in ENGINES)
+    compiled, clear = (simulate(build_program_graph(program).graph, engine=engine) for engine in ENGINES)
     np.testing.assert_allclose(compiled.end_s, clear.end_s, rtol=1e-9)
 
 

@@ -14,7 +14,7 @@ from planner.models.registry import load_model
 from planner.parallel.regions import held, needed
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_stages import balanced
-from planner.topology.network_routes import network_of
+from planner.topology.network_routes import routes_of_cluster
 from studies.oracle import alpha_beta as wires
 from studies.oracle import forms
 from studies.oracle import projection as project
@@ -220,7 +220,7 @@ def test_halos_are_those_of_the_regions(model, p):
 
 def test_rings_that_leave_a_node_share_its_cards():
     """Four rings over 16 GPUs with two cards a node: two of them meet at each card of 10.2 GB/s."""
-    network = network_of(cluster_of("abci-v100", 16))
+    network = routes_of_cluster(cluster_of("abci-v100", 16))
 
     assert wires.ring(network, wires.columns(16, 4)).beta_s_per_byte == pytest.approx(2 / 10.2e9)
     assert wires.ring(network, wires.rows(16, 16)).beta_s_per_byte == pytest.approx(1 / 10.2e9)
@@ -230,7 +230,7 @@ def test_rings_that_leave_a_node_share_its_cards():
 @pytest.mark.parametrize("group", [1, 2, 4])
 def test_a_few_nodes_stand_for_all(group, monkeypatch):
     """Three racks of ABCI: what is read off the representative nodes is what all messages give."""
-    network = network_of(cluster_of("abci-v100:nodes=36", 144))
+    network = routes_of_cluster(cluster_of("abci-v100:nodes=36", 144))
     groups = wires.columns(144, group) if group > 1 else wires.rows(144, 144)
 
     few = wires.ring(network, groups)

@@ -11,7 +11,7 @@ from planner.simulation.program_replay import replay
 from studies.oracle.cases import case_of
 from studies.oracle.oracle_options import OracleOptions
 from studies.oracle.pipelines import pipeline_makespan_s
-from studies.oracle.projection import oracle, question_of
+from studies.oracle.projection import oracle, request_of
 from studies.oracle.simulated_cases import program_of_case
 
 STAGES = OracleOptions(gradients="layers", activations="direct", pipeline="stages")
@@ -60,7 +60,7 @@ def test_stages_and_slices_are_within_five_percent_of_the_replay(model, strategy
     """With overlap, without which a pipeline would be none, and without contention."""
     graph, cluster = load_model(model, batch=64), cluster_of("abci-v100", 8)
     table = oracle(graph, cluster, dataset="imagenet", devices=[8], strategies=[strategy], options=STAGES)
-    case = case_of(question_of(graph, cluster, "imagenet", options=STAGES), strategy, 8)
+    case = case_of(request_of(graph, cluster, "imagenet", options=STAGES), strategy, 8)
 
     replayed = replay(
         program_of_case(graph, cluster, case), overlap=strategy == "layer", contention=False, iterations=1

@@ -7,12 +7,12 @@ from reducing import choices, network
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import Compressed
 from planner.cost.applied_strategy import applied
-from planner.cost.compressed_all_reduce import exchange_choices
+from planner.cost.compressed_all_reduce import gradient_sync_choices
 from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.operations.partial import PartialSum
 from planner.parallel.configurations import Configuration
-from planner.parallel.micro_batches import cut_of
+from planner.parallel.micro_batches import micro_batching_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.compare_strategies import compare
 from planner.plan.plan import lower_plan, lowered, make_plan
@@ -25,7 +25,7 @@ from planner.simulation.program_replay import replay
 
 def test_plans_keep_the_model_and_its_configurations(tmp_path):
     graph, cluster = network(), cluster_of("titanx-4", 4)
-    plan = make_plan(graph, cluster, strategy="channel", exchange="auto", batch_norm="reduced")
+    plan = make_plan(graph, cluster, strategy="channel", gradient_sync="auto", batch_norm="reduced")
     assert plan.model_digest == graph.digest
     assert set(plan.configurations) == {layer.name for layer in graph.layers}
     assert plan.configurations["conv2"].describe() == "n=1 c=1 i=4 h=1 w=1"
@@ -36,7 +36,7 @@ def test_plans_keep_the_model_and_its_configurations(tmp_path):
     model = CostModel(graph, cluster, "auto", "reduced")
     assert named_strategy(str(tmp_path / "plan.json"), graph, 4) == plan.configurations
     assert additive_s(model, again.configurations) == plan.additive_s
-    assert exchange_choices(model, again.configurations) == plan.exchanges
+    assert gradient_sync_choices(model, again.configurations) == plan.gradient_syncs
 
 
 def test_a_plan_file_may_say_that_input_channels_are_not_split():
@@ -52,10 +52,10 @@ def test_cuts_are_of_the_models_layers():
     """From the first linear layer on, with an index of the model's graph or of the larger one."""
     graph = network()
     model = CostModel(graph, star(2))
-    cut = cut_of(graph, 2)
+    micro_batching = micro_batching_of(graph, 2)
     strategy = named_strategy("channel", graph, 2)
-    program = lowered(model, strategy, cut=cut)
-    assert graph.layers[cut.first].name == program.graph.layers[program.cut.first].name == "fc1"
+    program = lowered(model, strategy, micro_batching=micro_batching)
+    assert graph.layers[micro_batching.first].name == program.graph.layers[program.micro_batching.first].name == "fc1"
     behind = {program.graph.layers[int(i)].name for i in program.layer[program.sub_batch > 0]}
     assert behind >= {"fc1", "fc1 sum", "fc2", "softmax"}
     assert not behind & {"conv1", "conv2", "conv2 sum"}
@@ -78,7 +78,7 @@ def test_comparison_shows_pieces():
     assert rows["channel"]["conv2 sum"].degrees["channel"] == 4
     assert rows["channel"]["conv2 sum"].kind == PartialSum.kind
     for result in comparison.strategies:
-        parts = sum(row.compute_s + row.exchange_s + row.transfer_s for row in result.layers)
+        parts = sum(row.compute_s + row.gradient_sync_s + row.transfer_s for row in result.layers)
         assert parts == pytest.approx(result.additive_s)
 
 

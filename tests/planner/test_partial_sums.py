@@ -20,7 +20,7 @@ from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct
 from planner.parallel.configurations import Configuration
 from planner.parallel.input_channel_split import expanded, slices_of
-from planner.parallel.micro_batches import Cut
+from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import ALIASES, NAMED, named_strategy, strategy_names
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
@@ -147,10 +147,10 @@ def test_so_is_that_of_codes_and_sub_batches(question, order, activations, seed)
         name: Configuration({**c.degrees, "sample": 1}, c.devices[: c.parts // c.degrees["sample"]])
         for name, c in strategy.items()
     }
-    cut = Cut(parts=parts, first=first, order=order)
+    micro_batching = MicroBatching(parts=parts, first=first, order=order)
     kinds = Compressed(activations=activations)
-    replayed = replay(program_of(model, strategy, cut, kinds), overlap=False, contention=False, iterations=1)
-    assert replayed.iteration_s == pytest.approx(additive_s(model, strategy, cut, kinds), rel=SAME)
+    replayed = replay(program_of(model, strategy, micro_batching, kinds), overlap=False, contention=False, iterations=1)
+    assert replayed.iteration_s == pytest.approx(additive_s(model, strategy, micro_batching, kinds), rel=SAME)
 
 
 def test_weights_of_a_slice_are_exchanged_among_its_replicas_only():

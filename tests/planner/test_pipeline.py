@@ -15,7 +15,7 @@ from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, offered
-from planner.parallel.micro_batches import Cut
+from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import spaces_of
 from planner.plan.plan import lower_plan, make_plan
 from planner.plan.plan_file import load_plan, save_plan
@@ -37,28 +37,30 @@ def pipelines(draw):
     parts = parts if kind != "interleaved" or parts % groups == 0 else groups
     rng, count = np.random.default_rng(draw(st.integers(0, 2**32))), groups * width
     inner = 1 + rng.choice(len(graph.layers) - 1, stages - 1, replace=False)
-    cut = Cut(parts=parts, order=kind, stages=(0, *sorted(inner.tolist())))
+    micro_batching = MicroBatching(parts=parts, order=kind, stages=(0, *sorted(inner.tolist())))
     graph = graph.with_batch(parts * max(graph.batch // parts, 1))
     strategy = {}
     for i, layer in enumerate(graph.with_batch(graph.batch // parts).layers):
         space = offered(layer.output, layer.parallel_dims, width)
         chosen = space.configuration(int(rng.integers(space.size)))
-        first = cut.stage_of(i) % groups * width
+        first = micro_batching.stage_of(i) % groups * width
         strategy[layer.name] = Configuration(chosen.degrees, tuple(range(first, first + chosen.parts)))
     model = CostModel(graph, cluster_of(spec, min(count, len(load_cluster(spec).devices))), "ring")
-    return model, strategy, cut
+    return model, strategy, micro_batching
 
 
 @settings(max_examples=60)
 @given(pipelines())
 def test_replay_one_after_another_is_eq_1(question):
-    model, strategy, cut = question
-    program = lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), cut=cut)
-    price_s = additive_s(model, strategy, cut)
+    model, strategy, micro_batching = question
+    program = lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), micro_batching=micro_batching)
+    price_s = additive_s(model, strategy, micro_batching)
     assert replay(program, overlap=False, contention=False, iterations=1).iteration_s == pytest.approx(
         price_s, rel=1e-9
     )
-    assert sum(term.sum() for term in additive_terms(model, strategy, cut)) == pytest.approx(price_s, rel=1e-9)
+    assert sum(term.sum() for term in additive_terms(model, strategy, micro_batching)) == pytest.approx(
+        price_s, rel=1e-9
+    )
 
 
 def equal_stages(stages, micro_batches, schedule, devices):
@@ -104,5 +106,5 @@ def test_a_plan_keeps_its_stages(tmp_path):
     save_plan(plan, tmp_path / "plan.json")
     read = load_plan(tmp_path / "plan.json")
     assert read == plan
-    assert (read.cut.order, read.cut.parts, len(read.cut.stages)) == ("gpipe", 8, 4)
+    assert (read.micro_batching.order, read.micro_batching.parts, len(read.micro_batching.stages)) == ("gpipe", 8, 4)
     assert replay(lower_plan(read, graph, cluster)).iteration_s == plan.simulated_s

@@ -38,27 +38,27 @@ def test_additive_cost_is_the_sum_of_the_tables(question):
 
 
 @pytest.mark.parametrize("strategy", [*NAMED, "layerwise"])
-@pytest.mark.parametrize("exchange", ["ring", "ps"])
-def test_a_plan_says_what_its_program_takes(strategy, exchange):
+@pytest.mark.parametrize("gradient_sync", ["ring", "ps"])
+def test_a_plan_says_what_its_program_takes(strategy, gradient_sync):
     graph, cluster = lenet5(), cluster_of("titanx-4", 4)
-    plan = make_plan(graph, cluster, strategy=strategy, exchange=exchange)
+    plan = make_plan(graph, cluster, strategy=strategy, gradient_sync=gradient_sync)
     program = lower_plan(plan, graph, cluster)
 
     assert replay(program).iteration_s == plan.simulated_s
     assert replay(program, overlap=False, contention=False).iteration_s == pytest.approx(plan.additive_s, rel=1e-9)
     assert set(plan.configurations) == set(graph.index)
-    assert (plan.model, plan.batch, plan.strategy, plan.exchange) == ("lenet5", 8, strategy, exchange)
+    assert (plan.model, plan.batch, plan.strategy, plan.gradient_sync) == ("lenet5", 8, strategy, gradient_sync)
     assert (plan.model_digest, plan.cluster_digest) == (graph.digest, cluster.digest)
     assert plan.costs_digest == CostModel(graph, cluster).digest
     assert (plan.width > 0) == (strategy == "layerwise")
 
 
-@pytest.mark.parametrize("exchange", ALL_REDUCES)
+@pytest.mark.parametrize("gradient_sync", ALL_REDUCES)
 @pytest.mark.parametrize("make", [lenet5, inception_module, residual_block])
-def test_layerwise_is_never_worse(make, exchange):
+def test_layerwise_is_never_worse(make, gradient_sync):
     """By Eq. 1 the search beats every named strategy; by simulation the choice among them does."""
     graph, cluster = make(), cluster_of("p100-4x4", 6 if make is lenet5 else 8)
-    model = CostModel(graph, cluster, exchange)
+    model = CostModel(graph, cluster, gradient_sync)
     found, best, notes = layerwise(model)
     known = {}
     for name in NAMED:
@@ -111,8 +111,8 @@ def test_a_plan_for_more_devices_is_refused():
 def test_bad_names_are_refused(strategy):
     with pytest.raises(ConfigError, match="strategy must be one of"):
         make_plan(lenet5(), cluster_of("titanx-4", 2), strategy="datta")
-    with pytest.raises(ConfigError, match=r"exchange must be one of ring, .*got 'rings'"):
-        make_plan(lenet5(), cluster_of("titanx-4", 2), strategy=strategy, exchange="rings")
+    with pytest.raises(ConfigError, match=r"gradient_sync must be one of ring, .*got 'rings'"):
+        make_plan(lenet5(), cluster_of("titanx-4", 2), strategy=strategy, gradient_sync="rings")
 
 
 def test_what_does_not_fit_is_refused():

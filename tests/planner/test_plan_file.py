@@ -10,7 +10,7 @@ from plans import cluster_of
 
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import Cut, cut_of
+from planner.parallel.micro_batches import MicroBatching, micro_batching_of
 from planner.parallel.strategies import named_strategy
 from planner.plan.plan import Plan, lower_plan, make_plan
 from planner.plan.plan_file import VERSION, load_plan, save_plan
@@ -82,7 +82,7 @@ MISTAKES = {
     "fraction for a number": ({"width": 1.5}, "width: .*integer"),
     "truth for a number": ({"batch": True}, "batch: .*integer"),
     "version by text": ({"version": "1"}, "version: .*integer"),
-    "number for a text": ({"exchange": 3}, "exchange: .*string"),
+    "number for a text": ({"gradient_sync": 3}, "gradient_sync: .*string"),
     "number for a list": ({"notes": 3}, "notes: .*list"),
     "number for a layer": ({"configurations": {"conv1": 3}}, "configurations.conv1: "),
     "null": ({"additive_s": None}, "additive_s: .*number"),
@@ -165,9 +165,11 @@ def test_edited_configurations_are_checked_when_lowered(plan, content, tmp_path)
 
 def test_sub_batches_are_kept(tmp_path):
     graph, cluster = load_model("lenet5", batch=8), cluster_of("titanx-4", 2)
-    cut = cut_of(graph, 4, order="each", update_each=True)
-    plan = make_plan(graph, cluster, strategy="data", cut=Cut(parts=2, first=cut.first, order="all"))
+    micro_batching = micro_batching_of(graph, 4, order="each", update_each=True)
+    plan = make_plan(
+        graph, cluster, strategy="data", micro_batching=MicroBatching(parts=2, first=micro_batching.first, order="all")
+    )
     save_plan(plan, tmp_path / "plan.json")
-    assert load_plan(tmp_path / "plan.json").cut == plan.cut
+    assert load_plan(tmp_path / "plan.json").micro_batching == plan.micro_batching
     with pytest.raises(ConfigError, match="sub_batches must be 1 for layerwise"):
-        make_plan(graph, cluster, cut=cut)
+        make_plan(graph, cluster, micro_batching=micro_batching)

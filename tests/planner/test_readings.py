@@ -9,7 +9,7 @@ from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import named_strategy
-from planner.simulation.to_task_graph import read
+from planner.simulation.to_task_graph import build_program_graph
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import alone_s
 
@@ -35,7 +35,7 @@ def test_separate_transfers_use_their_routes(question):
     """With contention, task for task: the bytes, the latency and the links of the device graph's own routes."""
     model, strategy = question
     cluster, program = model.cluster, program_of(model, strategy)
-    graph = read(program).graph
+    graph = build_program_graph(program).graph
     for task in np.flatnonzero(program.peer >= 0).tolist():
         source, target, size = int(program.device[task]), int(program.peer[task]), float(program.size_bytes[task])
         used = slice(graph.use_start[task], graph.use_start[task + 1])
@@ -51,7 +51,7 @@ def test_separate_transfers_use_their_routes(question):
 def test_collectives_load_the_links_of_all_their_messages(question):
     model, strategy = question
     cluster, program = model.cluster, program_of(model, strategy)
-    graph = read(program).graph
+    graph = build_program_graph(program).graph
     for task, collective in program.collectives.items():
         step = collective.round
         size = collective.buffer_bytes * step.share
@@ -73,7 +73,7 @@ def test_joined_transfers_meet_nobody_and_take_their_busiest_link(question):
     """Without contention a group is one activity of its own: latency, then bytes over bandwidth."""
     model, strategy = question
     cluster, program = model.cluster, program_of(model, strategy)
-    reading = read(program, contention=False)
+    reading = build_program_graph(program, contention=False)
     graph, of = reading.graph, reading.task_of[0]
     for group in np.unique(program.group[~program.is_compute]):
         members = np.flatnonzero(program.group == group)
@@ -99,7 +99,7 @@ def test_overlap_waits_for_the_program_only(question):
     """Dependencies are those of the program, each iteration's first tasks wait for the updates before."""
     model, strategy = question
     program = program_of(model, strategy)
-    reading = read(program, iterations=3)
+    reading = build_program_graph(program, iterations=3)
     carried = {}
     for task, before in program.carried.tolist():
         carried.setdefault(task, []).append(before)
@@ -118,7 +118,7 @@ def test_barriers_keep_the_phases_apart(contention):
     """No task begins before every task of the group before has ended, over iterations too."""
     model = CostModel(chain(), cluster_of("titanx-4", 4))
     program = program_of(model, named_strategy("model", model.graph, 4))
-    reading = read(program, overlap=False, contention=contention, iterations=2)
+    reading = build_program_graph(program, overlap=False, contention=contention, iterations=2)
     schedule = simulate(reading.graph)
     phase = program.group + (program.group.max() + 1) * np.arange(2)[:, None]
     ready_s, end_s = schedule.ready_s[reading.task_of], schedule.end_s[reading.task_of]
@@ -131,7 +131,7 @@ def test_every_reading_computes_the_same(overlap, contention):
     """Kernels keep their device, their time and their order in every reading."""
     model = CostModel(chain(), cluster_of("titanx-4", 4))
     program = program_of(model, named_strategy("owt", model.graph, 4))
-    reading = read(program, overlap=overlap, contention=contention, iterations=2)
+    reading = build_program_graph(program, overlap=overlap, contention=contention, iterations=2)
     compute = np.flatnonzero(program.is_compute)
     links = len(model.cluster.links)
     for row in reading.task_of:
@@ -154,7 +154,7 @@ def test_a_transfer_alone_takes_latency_and_bytes_over_bandwidth():
     slowest = min(cluster.links[link].bandwidth_bytes_per_s for link in cluster.route(0, 3))
     expected_s = cluster.latency_s(0, 3, sent_bytes) + sent_bytes / slowest
     for overlap, contention in READINGS:
-        reading = read(program, overlap=overlap, contention=contention)
+        reading = build_program_graph(program, overlap=overlap, contention=contention)
         move = reading.task_of[0][np.flatnonzero(program.peer >= 0)]
         assert len(move) == 2  # there, and the gradient back
         took_s = (reading.graph.latency_s + alone_s(reading.graph))[move]

@@ -10,7 +10,7 @@ from plans import cluster_of, inception_module, program_of, questions, random_st
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
-from planner.cost.link_loads import Loads
+from planner.cost.link_loads import LinkLoads
 from planner.elimination.k_best import k_best
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
@@ -18,14 +18,14 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import NAMED, named_strategy
 from planner.plan.compare_strategies import compare
 from planner.plan.plan import layerwise, make_plan, refined
-from planner.search.layerwise import find
+from planner.search.layerwise import search_layerwise
 from planner.search.near_best import near_best
-from planner.search.neighbours import Moves
+from planner.search.neighbours import Neighbours
 from planner.search.refinement import refine
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.program_replay import replay
-from planner.simulation.to_task_graph import read
+from planner.simulation.to_task_graph import build_program_graph
 
 
 @given(question=questions())
@@ -34,9 +34,9 @@ def test_loads_are_those_of_the_lowered_program(question):
     """Term by term, without lowering: every resource's work in the program's task graph, and Eq. 1."""
     model, strategy = question
 
-    total = Loads(model).total(Moves(model).spaces(strategy))
+    total = LinkLoads(model).total(Neighbours(model).spaces(strategy))
 
-    graph = read(program_of(model, strategy)).graph
+    graph = build_program_graph(program_of(model, strategy)).graph
     owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
     work_s = graph.use_weight * graph.work[owner] / graph.capacity[graph.use_resource]
     assert total[:-1] == pytest.approx(np.bincount(graph.use_resource, work_s, minlength=len(total) - 1), abs=1e-15)
@@ -48,7 +48,7 @@ def test_loads_are_those_of_the_lowered_program(question):
 def test_moves_lead_to_valid_strategies_and_back_again(question):
     """Every change is real, listed once, valid, and its terms give what a fresh sum gives."""
     model, strategy = question
-    moves, loads = Moves(model), Loads(model)
+    moves, loads = Neighbours(model), LinkLoads(model)
     spaces = moves.spaces(strategy)
     other = moves.spaces(random_strategy(model.graph, len(model.cluster.devices), np.random.default_rng(0)))
 
@@ -59,15 +59,15 @@ def test_moves_lead_to_valid_strategies_and_back_again(question):
     for change in changes[::40]:
         moved = tuple(change.get(i, space) for i, space in enumerate(spaces))
         assert moved != spaces
-        fresh = Moves(model).spaces(moves.strategy(moved))  # raises where a configuration does not fit its layer
-        assert loads.total(moved) == pytest.approx(Loads(model).total(fresh))
+        fresh = Neighbours(model).spaces(moves.strategy(moved))  # raises where a configuration does not fit its layer
+        assert loads.total(moved) == pytest.approx(LinkLoads(model).total(fresh))
 
 
 @pytest.mark.parametrize("build", [inception_module, residual_block])
 def test_a_branch_moves_as_a_whole(build):
     """From data parallelism, one move takes each branch between fork and join to another strategy's split."""
     model = CostModel(build(), cluster_of("p100-4x4", 4))
-    moves, graph = Moves(model), model.graph
+    moves, graph = Neighbours(model), model.graph
     alone = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in graph.layers}
     spaces = moves.spaces({**named_strategy("data", graph, 4), graph.layers[0].name: alone[graph.layers[0].name]})
 
@@ -85,7 +85,7 @@ def test_near_best_are_the_best_of_full_tables(name, batch, nodes):
 
     expected = k_best(model.problem(model.offered(), model.transfer_table), 6)
 
-    near = near_best(model, find(model).cost_s, 6)
+    near = near_best(model, search_layerwise(model).cost_s, 6)
 
     assert [additive_s(model, strategy) for strategy in near] == pytest.approx([row.cost_s for row in expected])
     assert len({tuple(c.devices + tuple(c.degrees.values()) for c in s.values()) for s in near}) == 6
@@ -97,7 +97,7 @@ def test_all_strategies_of_a_tiny_model_are_listed():
     net.linear(2, name="fc")
     model = CostModel(net.build(), cluster_of("p100-4x4", 1))
 
-    assert len(near_best(model, find(model).cost_s, 5)) == 1
+    assert len(near_best(model, search_layerwise(model).cost_s, 5)) == 1
 
 
 @pytest.mark.parametrize(("name", "batch"), [("alexnet", 256), ("lenet5", 64)])
@@ -122,7 +122,7 @@ def test_moves_improve_a_plan_that_is_optimal_in_the_sum_only():
     """With overlap, the additive optimum of AlexNet on two nodes is not the best plan: moves find a shorter one."""
     model = CostModel(load_model("alexnet", batch=256), load_cluster("p100-4x4:nodes=2"))
 
-    best = refine(model, {"optimum": find(model).strategy}, plans=40)
+    best = refine(model, {"optimum": search_layerwise(model).strategy}, plans=40)
 
     assert best.simulated_s < layerwise(model)[1].simulated_s
     assert best.origin.startswith("optimum, ")

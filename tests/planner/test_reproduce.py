@@ -12,7 +12,7 @@ from studies.reproduce import layerwise_paper as layerwise
 from studies.reproduce.deepa_tables import table_rows
 from studies.reproduce.paper_clusters import cluster_of
 from studies.reproduce.papers import reproduce
-from studies.reproduce.priced_cases import Bench
+from studies.reproduce.priced_cases import PricedCases
 from studies.reproduce.rows import row, spread, stored
 
 PRINTED = Path(__file__).parents[3] / "shared" / "papers"
@@ -22,7 +22,7 @@ CLAIMS = {"deepa": deepa, "layerwise": layerwise}
 @pytest.fixture(scope="module")
 def bench():
     """What several tests ask for is computed once."""
-    return Bench()
+    return PricedCases()
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_a_host_server_is_reached_over_the_sockets_and_nothing_else_changes():
     assert between[0] == between[1]
 
 
-def claim(paper: str, key: str, bench: Bench):
+def claim(paper: str, key: str, bench: PricedCases):
     """The row of one claim."""
     line = next(line for line in stored(f"{paper}_claims") if line["key"] == key)
     return CLAIMS[paper].claim_row(line, bench)
@@ -209,6 +209,6 @@ def test_table_3_depth_first_search_finds_the_optimum_of_elimination(bench):
 
 def test_two_runs_agree_to_the_last_bit():
     keys = ("frameworks alexnet k80 512", "owt_gain alexnet", "iteration_bytes best")
-    first, second = ([claim("deepa", key, bench) for key in keys] for bench in (Bench(), Bench()))
+    first, second = ([claim("deepa", key, bench) for key in keys] for bench in (PricedCases(), PricedCases()))
 
     assert first == second

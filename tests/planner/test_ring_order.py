@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from planner.topology.network_routes import network_of
+from planner.topology.network_routes import routes_of_cluster
 
 
 def ring_s_per_byte(network, order):
@@ -17,7 +17,7 @@ def ring_s_per_byte(network, order):
 
 @pytest.mark.parametrize("spec", ["p100-4x4", "fdr-32x3:nodes=4", "abci-v100:nodes=3", "titanx-4:nodes=2"])
 def test_no_order_inside_the_nodes_is_faster(spec):
-    network = network_of(load_cluster(spec))
+    network = routes_of_cluster(load_cluster(spec))
     nodes = [np.flatnonzero(network.node == node) for node in range(network.node.max() + 1)]
     assert len({len(devices) for devices in nodes}) == 1
     best = min(
@@ -28,7 +28,7 @@ def test_no_order_inside_the_nodes_is_faster(spec):
 
 
 def test_rank_keeps_nodes_together():
-    network = network_of(load_cluster("dgx1-p100:nodes=3"))
+    network = routes_of_cluster(load_cluster("dgx1-p100:nodes=3"))
     order = np.argsort(network.rank)
     assert sorted(order.tolist()) == list(range(24))
     assert (np.diff(network.node[order]) >= 0).all()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles.errors import ConfigError
-from planner.parallel.pipeline_schedule import BACKWARD, FORWARD, KINDS, Event, Schedule
+from planner.parallel.pipeline_schedule import BACKWARD, FORWARD, KINDS, PipelineSchedule, ScheduleEvent
 
 ONE_EACH = ["1f1b", "gpipe"]
 WHOLE = [*ONE_EACH, "interleaved"]
@@ -19,7 +19,7 @@ def schedules(draw, kinds=tuple(WHOLE)):
         shares, micro_batches = draw(st.integers(1, 4)), groups * draw(st.integers(1, 4))
     else:
         shares, micro_batches = 1, draw(st.integers(1, 12))
-    return Schedule(kind=kind, micro_batches=micro_batches, groups=tuple(range(groups)) * shares)
+    return PipelineSchedule(kind=kind, micro_batches=micro_batches, groups=tuple(range(groups)) * shares)
 
 
 def words(schedule, group):
@@ -62,7 +62,7 @@ PUBLISHED = {
 
 @pytest.mark.parametrize(("kind", "micro_batches", "shares", "group"), PUBLISHED)
 def test_each_group_works_in_the_published_order(kind, micro_batches, shares, group):
-    schedule = Schedule(kind=kind, micro_batches=micro_batches, groups=tuple(range(4)) * shares)
+    schedule = PipelineSchedule(kind=kind, micro_batches=micro_batches, groups=tuple(range(4)) * shares)
     assert words(schedule, group) == PUBLISHED[kind, micro_batches, shares, group]
 
 
@@ -120,7 +120,7 @@ def test_micro_batches_in_flight(schedule):
 )
 def test_bad_schedules_are_refused(values, reason):
     with pytest.raises(ConfigError, match=reason):
-        Schedule(**values)
+        PipelineSchedule(**values)
 
 
 # Qi et al., 2023, Fig. 3: four devices; F forward, B gradients of activations, W of parameters, micro-batches from 0.
@@ -136,7 +136,7 @@ LETTERS = {FORWARD: "F", ("activation_gradient",): "B", ("weight_gradient",): "W
 @pytest.mark.parametrize(("micro_batches", "stage"), ZERO_BUBBLE)
 def test_zero_bubble_by_hand(micro_batches, stage):
     """Gradients of parameters come as many micro-batches later as stages come before."""
-    stream = Schedule(kind="zero-bubble", micro_batches=micro_batches, groups=(0, 1, 2, 3)).streams[stage]
+    stream = PipelineSchedule(kind="zero-bubble", micro_batches=micro_batches, groups=(0, 1, 2, 3)).streams[stage]
     assert " ".join(f"{LETTERS[e.phases]}{e.micro_batch}" for e in stream) == ZERO_BUBBLE[micro_batches, stage]
 
 
@@ -159,7 +159,7 @@ def test_zero_bubble_leaves_a_third_of_the_bubble(schedule, unit_s):
     stages, batches = len(schedule.groups), schedule.micro_batches
     ends = ends_of(schedule, dict.fromkeys("FBW", unit_s))
     assert set(ends) == {(k, s, m) for k in "FBW" for s in range(stages) for m in range(batches)}
-    plain = Schedule(kind="1f1b", micro_batches=batches, groups=schedule.groups)
+    plain = PipelineSchedule(kind="1f1b", micro_batches=batches, groups=schedule.groups)
     assert makespan(plain, unit_s, 2 * unit_s) == (batches + stages - 1) * 3 * unit_s
     if batches >= stages:
         assert max(ends.values()) == 3 * batches * unit_s + (stages - 1) * unit_s
@@ -172,5 +172,5 @@ def test_zero_bubble_keeps_no_more_micro_batches_than_the_first_stage_of_1f1b(sc
     assert list(schedule.in_flight) == [min(batches, stages)] * stages
     events = schedule.events
     assert len(set(events)) == len(events) == 3 * stages * batches
-    assert all(isinstance(event, Event) for event in events)
+    assert all(isinstance(event, ScheduleEvent) for event in events)
     assert "zero-bubble" in KINDS

@@ -19,7 +19,7 @@ from search_milp import milp_cost
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.elimination.depth_first_search import depth_first
 from planner.elimination.eliminate_nodes import eliminate
-from planner.elimination.search_problem import SearchProblem, TensorCost, evaluate, restrict
+from planner.elimination.search_problem import SearchProblem, TensorCost, restrict, strategy_cost
 
 SEEDS = st.integers(0, 10**6)
 K4 = [(0, [1, 2, 3]), (1, [2, 3]), (2, [3])]
@@ -46,7 +46,7 @@ def check_exact(problem, solver=eliminate):
         return
     solution = solver(problem)
     assert solution.cost_s == pytest.approx(best, rel=1e-12, abs=1e-12)
-    assert solution.cost_s == evaluate(problem, solution.choice)
+    assert solution.cost_s == strategy_cost(problem, solution.choice)
 
 
 @given(seed=SEEDS)
@@ -141,7 +141,7 @@ def test_sharing_pays_one_transfer():
     table = np.array([[7.0, 5.0]])
     tensor = TensorCost(producer=0, consumers=(1, 2), cost_s=(table, table), layout=(np.arange(2), np.arange(2)))
     problem = SearchProblem(node_cost_s=(np.zeros(1), np.array([0.0, 4.0]), np.array([0.0, 4.0])), tensors=(tensor,))
-    assert [evaluate(problem, choice) for choice in ((0, 0, 0), (0, 0, 1), (0, 1, 1))] == [7.0, 16.0, 13.0]
+    assert [strategy_cost(problem, choice) for choice in ((0, 0, 0), (0, 0, 1), (0, 1, 1))] == [7.0, 16.0, 13.0]
     assert eliminate(problem).choice == (0, 0, 0)
 
 
@@ -150,7 +150,7 @@ def test_a_shared_layout_does_not_allow_a_forbidden_pair():
     costs = np.array([[1.0], [3.0]]), np.array([[np.inf], [3.0]])
     tensor = TensorCost(producer=0, consumers=(1, 2), cost_s=costs, layout=(np.zeros(1, int), np.zeros(1, int)))
     problem = SearchProblem(node_cost_s=(np.zeros(2), np.zeros(1), np.zeros(1)), tensors=(tensor,))
-    assert evaluate(problem, (0, 0, 0)) == np.inf
+    assert strategy_cost(problem, (0, 0, 0)) == np.inf
     assert (eliminate(problem).choice, eliminate(problem).cost_s) == ((1, 0, 0), 3.0)
 
 
@@ -196,7 +196,7 @@ def test_restrict_keeps_the_prices(seed):
     smaller = restrict(problem, keep)
     for choice in itertools.product(*map(range, smaller.counts)):
         original = [np.flatnonzero(mask)[c] for mask, c in zip(keep, choice, strict=True)]
-        assert evaluate(smaller, choice) == evaluate(problem, original)
+        assert strategy_cost(smaller, choice) == strategy_cost(problem, original)
 
 
 def test_restrict_keeps_shared_tables_shared():

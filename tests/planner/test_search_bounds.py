@@ -10,7 +10,7 @@ from hwprofiles.errors import InfeasiblePlanError
 from planner.elimination.bounds import edge_bounds, prune, relax, tree_bounds
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.pruned import eliminate_pruned, forest_choice
-from planner.elimination.search_problem import evaluate, restrict
+from planner.elimination.search_problem import restrict, strategy_cost
 
 SEEDS = st.integers(0, 10**6)
 
@@ -70,7 +70,9 @@ def test_pruning_keeps_every_strategy_within_the_bound(seed, slack):
             assert all(mask[c] for mask, c in zip(keep, choice, strict=True))
     found = eliminate(restrict(problem, keep))
     assert found.cost_s == pytest.approx(best)
-    assert evaluate(problem, [np.flatnonzero(m)[c] for m, c in zip(keep, found.choice, strict=True)]) == found.cost_s
+    assert (
+        strategy_cost(problem, [np.flatnonzero(m)[c] for m, c in zip(keep, found.choice, strict=True)]) == found.cost_s
+    )
 
 
 def test_pruning_removes_what_cannot_win():
@@ -96,14 +98,14 @@ def test_pruned_elimination_equals_brute_force(seed):
     for known in (math.inf, best):
         found = eliminate_pruned(problem, upper_bound_s=known)
         assert found.cost_s == pytest.approx(best)
-        assert evaluate(problem, found.choice) == found.cost_s
+        assert strategy_cost(problem, found.choice) == found.cost_s
 
 
 def test_the_forest_choice_is_best_on_a_chain():
     """Nothing is relaxed there, so it meets the bound."""
     problem = make_problem(chain_edges(5), [4] * 5, seed=2)
     choice = forest_choice(problem, relax(problem))
-    assert evaluate(problem, choice) == pytest.approx(eliminate(problem).cost_s)
+    assert strategy_cost(problem, choice) == pytest.approx(eliminate(problem).cost_s)
 
 
 def test_pruning_keeps_equal_layers_equal():

@@ -18,7 +18,7 @@ from planner.memory.stage_memory import surely_needed_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
-from planner.parallel.micro_batches import Cut
+from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import spaces_of
 from planner.search.pipeline_strategy import Pipeline, pipeline_strategy
 
@@ -39,22 +39,22 @@ def small(count, memory_bytes):
     return DeviceGraph("small", devices, ["switch"], cluster.links)
 
 
-def lowered(model, cut):
+def lowered(model, micro_batching):
     """A stage a device."""
     strategy = {
-        layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (cut.stage_of(i),))
+        layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (micro_batching.stage_of(i),))
         for i, layer in enumerate(model.graph.layers)
     }
-    return lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), cut=cut)
+    return lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)), micro_batching=micro_batching)
 
 
 def stage_times_s(program):
     """Work of each stage's device, and its transfers to the next with those back, one after another."""
-    cut, moved = program.cut, program.kind == KINDS.index("transfer")
-    stage = np.array([cut.stage_of(i) for i in program.layer])
+    micro_batching, moved = program.micro_batching, program.kind == KINDS.index("transfer")
+    stage = np.array([micro_batching.stage_of(i) for i in program.layer])
     assert (program.device[~moved] == stage[~moved] % len(program.cluster.devices)).all()
     seconds = np.where(moved, program.size_bytes / BYTES_PER_S + ALPHA_S, program.work_s)
-    return np.bincount(stage, seconds, minlength=len(cut.stages))
+    return np.bincount(stage, seconds, minlength=len(micro_batching.stages))
 
 
 @settings(max_examples=25)
@@ -70,18 +70,18 @@ def test_no_other_cut_that_fits_has_a_faster_slowest_stage(sizes, stages, schedu
     stages = min(stages, count)
     model = CostModel(graph, small(stages, memory_bytes))
     slowest_s, needs = {}, []
-    for cuts in combinations(range(1, count), stages - 1):
-        program = lowered(model, Cut(parts=4, order=schedule, stages=(0, *cuts)))
+    for micro_batchings in combinations(range(1, count), stages - 1):
+        program = lowered(model, MicroBatching(parts=4, order=schedule, stages=(0, *micro_batchings)))
         needs.append(surely_needed_bytes(program).max())
         if needs[-1] <= memory_bytes:
-            slowest_s[0, *cuts] = stage_times_s(program).max()
+            slowest_s[0, *micro_batchings] = stage_times_s(program).max()
     asked = Pipeline(stages=stages, micro_batches=4, schedule=schedule)
     if not slowest_s:
         with pytest.raises(InfeasiblePlanError, match=f"stage . of {stages}, .* does not fit on node.*: needs"):
             pipeline_strategy(model, asked)
         return
-    _, cut = pipeline_strategy(model, asked)
-    assert slowest_s[cut.stages] == pytest.approx(min(slowest_s.values()), rel=1e-9)
+    _, micro_batching = pipeline_strategy(model, asked)
+    assert slowest_s[micro_batching.stages] == pytest.approx(min(slowest_s.values()), rel=1e-9)
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
@@ -94,8 +94,8 @@ def test_what_is_refused_would_not_fit_lowered(model, schedule, stages):
     roomy = CostModel(graph, small(stages, 1e12))
     _, fastest = pipeline_strategy(roomy, asked)
     needed = surely_needed_bytes(lowered(roomy, fastest)).max()
-    _, cut = pipeline_strategy(CostModel(graph, small(stages, needed)), asked)
-    assert cut == fastest
+    _, micro_batching = pipeline_strategy(CostModel(graph, small(stages, needed)), asked)
+    assert micro_batching == fastest
 
 
 def test_the_error_names_the_stage_its_need_and_the_capacity():
@@ -140,5 +140,5 @@ def test_what_cannot_be_had_is_refused(asked, reason):
 )
 def test_what_is_not_said_is_chosen(asked, stages, micro_batches):
     model = CostModel(chain([16, 8], batch=24 if asked.get("micro_batches") else 8), star(3))
-    _, cut = pipeline_strategy(model, Pipeline(**asked))
-    assert (len(cut.stages), cut.parts) == (stages, micro_batches)
+    _, micro_batching = pipeline_strategy(model, Pipeline(**asked))
+    assert (len(micro_batching.stages), micro_batching.parts) == (stages, micro_batches)

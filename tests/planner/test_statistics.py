@@ -13,9 +13,9 @@ from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run
-from planner.cost.all_reduce import EXCHANGES
+from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.cost_model import BATCH_NORMS, CostModel, part_times
-from planner.cost.link_loads import Loads
+from planner.cost.link_loads import LinkLoads
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.memory.peak_memory import peak_memory_bytes
@@ -25,12 +25,12 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import NAMED, named_strategy, spaces_of
 from planner.plan.plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.search.layerwise import find
-from planner.search.neighbours import Moves
+from planner.search.layerwise import search_layerwise
+from planner.search.neighbours import Neighbours
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_curve import buffers
 from planner.simulation.program_replay import replay
-from planner.simulation.to_task_graph import read
+from planner.simulation.to_task_graph import build_program_graph
 
 SAME = 1e-9
 FORWARD, ACTIVATION_GRADIENT, WEIGHT_GRADIENT, TRANSFER, COLLECTIVE = (
@@ -61,7 +61,7 @@ def cases(draw, most_devices=8):
     cluster = cluster_of(spec, draw(st.integers(1, min(most_devices, len(load_cluster(spec).devices)))))
     size = {"batch": draw(st.sampled_from([1, 2, 6, 8])), "element_bytes": draw(st.sampled_from([4, 8]))}
     build = draw(st.sampled_from([normalised, *(partial(load_model, spec) for spec in SMALL)]))
-    model = CostModel(build(**size), cluster, draw(st.sampled_from(EXCHANGES)), "reduced")
+    model = CostModel(build(**size), cluster, draw(st.sampled_from(GRADIENT_SYNCS)), "reduced")
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     return model, random_strategy(model.graph, len(cluster.devices), rng)
 
@@ -72,7 +72,7 @@ def forms(model, strategy):
 
 
 def local(model):
-    return CostModel(model.graph, model.cluster, model.exchange)
+    return CostModel(model.graph, model.cluster, model.gradient_sync)
 
 
 @settings(max_examples=40)
@@ -99,8 +99,8 @@ def test_both_engines_replay_them_alike(question, expanded, overlap, contention)
 @given(cases())
 def test_loads_are_those_of_the_lowered_program(question):
     model, strategy = question
-    total = Loads(model).total(Moves(model).spaces(strategy))
-    graph = read(program_of(model, strategy)).graph
+    total = LinkLoads(model).total(Neighbours(model).spaces(strategy))
+    graph = build_program_graph(program_of(model, strategy)).graph
     owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
     work_s = graph.use_weight * graph.work[owner] / graph.capacity[graph.use_resource]
 
@@ -160,11 +160,11 @@ def test_statistics_come_between_tasks_that_stay_as_they_are(question, expanded)
         assert {other for other in found if not program.statistics[other]} == {new[other] for other in expected}
 
 
-@pytest.mark.parametrize("exchange", ["ring", "halving", "tree"])
-def test_two_sums_a_channel_go_twice_to_every_replica(exchange):
+@pytest.mark.parametrize("gradient_sync", ["ring", "halving", "tree"])
+def test_two_sums_a_channel_go_twice_to_every_replica(gradient_sync):
     """All-reduces among p replicas move 2 (p - 1) buffers: here of 2 x 8 / 2 channels, in two groups of two."""
     graph = normalised(batch=8)
-    model = CostModel(graph, cluster_of("titanx-4", 4), exchange, "reduced")
+    model = CostModel(graph, cluster_of("titanx-4", 4), gradient_sync, "reduced")
     strategy = named_strategy("data", graph, 4)
     strategy["stem"] = Configuration({"sample": 2, "channel": 2}, (0, 1, 2, 3))
     programs = forms(model, strategy)
@@ -190,7 +190,7 @@ def test_parts_of_all_samples_and_positions_need_no_exchange():
 @given(questions(models=("lenet5", "alexnet")))
 def test_models_that_do_not_normalise_stay_as_they_are(question):
     model, strategy = question
-    reduced = CostModel(model.graph, model.cluster, model.exchange, "reduced")
+    reduced = CostModel(model.graph, model.cluster, model.gradient_sync, "reduced")
 
     assert additive_s(reduced, strategy) == additive_s(model, strategy)
     assert not program_of(reduced, strategy).statistics.any()
@@ -225,16 +225,16 @@ def test_messages_of_statistics_are_nobodys_activations(question):
     assert all((known.death_s >= known.birth_s).all() for known in kept)
 
 
-@pytest.mark.parametrize("exchange", ["ring", "auto"])
-def test_the_search_weighs_the_statistics(exchange):
+@pytest.mark.parametrize("gradient_sync", ["ring", "auto"])
+def test_the_search_weighs_the_statistics(gradient_sync):
     """Its optimum costs what Eq. 1 says, no named strategy costs less, and local statistics are never dearer."""
     graph = normalised(batch=8)
-    model = CostModel(graph, star(4, latency_s=1e-4), exchange, "reduced")
-    found = find(model)
+    model = CostModel(graph, star(4, latency_s=1e-4), gradient_sync, "reduced")
+    found = search_layerwise(model)
 
     assert found.cost_s == pytest.approx(additive_s(model, found.strategy), rel=SAME)
     assert all(found.cost_s <= additive_s(model, named_strategy(name, graph, 4)) * (1 + SAME) for name in NAMED)
-    assert found.cost_s >= find(local(model)).cost_s
+    assert found.cost_s >= search_layerwise(local(model)).cost_s
 
 
 @pytest.mark.parametrize("seed", range(4))

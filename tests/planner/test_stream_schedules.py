@@ -17,10 +17,10 @@ from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.simulation.to_task_graph import read
+from planner.simulation.to_task_graph import build_program_graph
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import lower_bound
-from studies.streams.compare_schedules import Question, compare_schedules, one_device, whole_program, work_of
+from studies.streams.compare_schedules import StreamRequest, compare_schedules, one_device, whole_program, work_of
 from studies.streams.decomposition import decompose, with_measured
 from studies.streams.delayed_memory import bounded, held_bytes, needed_bytes
 from studies.streams.stream_plan import read_streams, replay_streams
@@ -152,9 +152,9 @@ def test_what_the_device_cannot_do_is_refused():
         plan("googlenet", "best")
     graph = load_model("lenet5", batch=4)
     with pytest.raises(ConfigError, match="'v100-16gb' must have a section 'launch'"):
-        compare_schedules(Question(graph=graph, device="v100-16gb"))
+        compare_schedules(StreamRequest(graph=graph, device="v100-16gb"))
     with pytest.raises(ConfigError, match="schedules must be different names of"):
-        compare_schedules(Question(graph=graph, device="p100", schedules=("layers", "layers")))
+        compare_schedules(StreamRequest(graph=graph, device="p100", schedules=("layers", "layers")))
 
 
 @pytest.mark.parametrize("limit_mb", [0, 10, 40])
@@ -187,7 +187,7 @@ def test_decomposition_keeps_every_dependency_and_the_time(model):
     assert np.array_equal(made.kind[old], lowered.kind)
     number = np.flatnonzero(old)
     reach = [set() for _ in range(made.size)]
-    for task in np.argsort(simulate(read(made).graph).end_s, kind="stable").tolist():
+    for task in np.argsort(simulate(build_program_graph(made).graph).end_s, kind="stable").tolist():
         for early in made.after[made.after_start[task] : made.after_start[task + 1]].tolist():
             reach[task] |= {early} | reach[early]
     for task in range(lowered.size):
@@ -205,7 +205,7 @@ def test_decomposition_keeps_every_dependency_and_the_time(model):
 
 
 def test_the_ladder_of_a_device_and_its_page_numbers():
-    found = compare_schedules(Question(graph=load_model("resnet18", batch=8), device="p100", reading="throughput"))
+    found = compare_schedules(StreamRequest(graph=load_model("resnet18", batch=8), device="p100", reading="throughput"))
     assert [row.name for row in found.results] == list(SCHEDULES)
     assert found.gain(found.results[0]) == 1.0
     assert all(found.gain(row) > 1.05 for row in found.results[1:])
@@ -219,10 +219,10 @@ def test_the_ladder_of_a_device_and_its_page_numbers():
 def test_gains_fall_with_the_batch_and_grow_with_the_device():
     """Small kernels leave more of a device free, large devices are harder to fill."""
     graphs = [load_model("googlenet", batch=batch) for batch in (8, 32, 128)]
-    gains = [compare_schedules(Question(graph=g, device="p100")) for g in graphs]
+    gains = [compare_schedules(StreamRequest(graph=g, device="p100")) for g in graphs]
     best = [max(row.iteration_s**-1 for row in c.results) * c.results[0].iteration_s for c in gains]
     assert best[0] > best[1] > best[2] > 1
-    small = compare_schedules(Question(graph=graphs[1], device="k80"))
+    small = compare_schedules(StreamRequest(graph=graphs[1], device="k80"))
     assert max(small.gain(row) for row in small.results) < best[1]
 
 

@@ -4,7 +4,7 @@ import textwrap
 import pytest
 
 from hwprofiles.errors import ConfigError
-from studies.sweep.point import Point
+from studies.sweep.point import SweepPoint
 from studies.sweep.sweep_file import read_sweep
 
 AXES = """
@@ -31,7 +31,7 @@ def read(tmp_path):
 def test_axes_multiply_and_every_point_is_different(read):
     points = read(AXES).points
     assert len(points) == len(set(points)) == 2 * 4 * 2 * 2 * 2
-    assert points[0] == Point(
+    assert points[0] == SweepPoint(
         model="lenet5", cluster="fdr-32x3:nodes=2,link.fdr.bandwidth_factor=0.5", batch=48, strategy="data"
     )
     assert {point.batch for point in points} == {48, 96, 192}
@@ -67,7 +67,7 @@ def test_a_changed_file_changes_the_hash(tmp_path):
     for nodes in (2, 3):
         path.write_text((CLUSTERS / "fdr-32x3.yaml").read_text().replace("default: 32", f"default: {nodes}"))
         module._file_digest.cache_clear()
-        digests.add(Point(model="lenet5", cluster=str(path), batch=6, strategy="data").digest)
+        digests.add(SweepPoint(model="lenet5", cluster=str(path), batch=6, strategy="data").digest)
     assert len(digests) == 2
 
 
@@ -87,7 +87,7 @@ def test_a_changed_file_changes_the_hash(tmp_path):
         (("name: small", "name: small\nconstraints: ['gpus < 3']"), r"cannot be used .*'gpus'.*columns are model"),
         (("name: small", "name: small\nconstraints: ['nodes + 1']"), r"'nodes \+ 1' must compare columns"),
         (("name: small", "name: small\nconstraints: ['nodes > 9']"), r"no points: its constraints leave none of 64"),
-        (("name: small", "name: small\nexchange: rng"), r"exchange must be one of"),
+        (("name: small", "name: small\ngradient_sync: rng"), r"gradient_sync must be one of"),
     ],
 )  # fmt: skip
 def test_bad_files_name_the_rule(read, change, rule):

@@ -12,10 +12,10 @@ from sweep_points import POINTS, breaking, dying, plain
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from planner.plan.plan import make_plan
-from studies.sweep.evaluate_point import evaluate
+from studies.sweep.evaluate_point import evaluate_point
 from studies.sweep.local import compute_locally
 from studies.sweep.on_dask import compute_on_dask
-from studies.sweep.point import Point
+from studies.sweep.point import SweepPoint
 from studies.sweep.store import Store
 from studies.sweep.sweep_file import Sweep, read_sweep
 from studies.sweep.sweep_run import run_sweep
@@ -33,8 +33,8 @@ strategies: [data, model, owt]
 def test_a_point_is_what_its_plan_says():
     from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
-    point = Point(model="alexnet", cluster="p100-4x4", batch=512, strategy="owt", compress_gradients="float16")
-    found = evaluate(point).values
+    point = SweepPoint(model="alexnet", cluster="p100-4x4", batch=512, strategy="owt", compress_gradients="float16")
+    found = evaluate_point(point).values
     from planner.compression.settings import compressed_of
 
     graph = load_model("alexnet", batch=512)
@@ -48,7 +48,7 @@ def test_a_point_is_what_its_plan_says():
 
 
 def test_what_cannot_be_had_is_refused_and_what_breaks_has_failed():
-    refused = evaluate(Point(model="lenet5", cluster="p100-4x4", batch=7, strategy="data"))
+    refused = evaluate_point(SweepPoint(model="lenet5", cluster="p100-4x4", batch=7, strategy="data"))
     assert (refused.status, refused.values) == ("refused", {})
     assert "multiple of the 16 devices" in refused.error
 
@@ -56,21 +56,21 @@ def test_what_cannot_be_had_is_refused_and_what_breaks_has_failed():
 @pytest.mark.timeout(120)
 def test_processes_compute_what_one_does():
     found = {point: plain(result) for point, result in compute_locally(POINTS, processes=2)}
-    assert found == {point: plain(evaluate(point)) for point in POINTS}
+    assert found == {point: plain(evaluate_point(point)) for point in POINTS}
 
 
 @pytest.mark.timeout(120)
 def test_points_whose_process_dies_fail_alone():
-    found = dict(compute_locally(POINTS, processes=2, evaluate=dying))
+    found = dict(compute_locally(POINTS, processes=2, evaluate_point=dying))
     died = {point for point in POINTS if point.batch == 96 and point.strategy == "owt"}
     assert {point for point, result in found.items() if result.status == "failed"} == died
-    assert all(plain(found[point]) == plain(evaluate(point)) for point in POINTS if point not in died)
+    assert all(plain(found[point]) == plain(evaluate_point(point)) for point in POINTS if point not in died)
 
 
 @pytest.mark.timeout(120)
 def test_an_error_in_the_workers_is_not_swallowed():
     with pytest.raises(ValueError, match="never returned"):
-        list(compute_locally(POINTS[:2], processes=1, evaluate=breaking))
+        list(compute_locally(POINTS[:2], processes=1, evaluate_point=breaking))
 
 
 @pytest.mark.timeout(120)
@@ -124,7 +124,7 @@ def test_a_sweep_killed_and_stopped_ends_as_an_undisturbed_one(tmp_path):
     assert 0 < seen < 72
     last = subprocess.run([*command, str(store)], check=True, capture_output=True, text=True)
     assert f'"stored":{seen},"computed":{72 - seen}' in last.stdout
-    assert rows_of(store) == {point: plain(evaluate(point)) for point in read_sweep(file).points}
+    assert rows_of(store) == {point: plain(evaluate_point(point)) for point in read_sweep(file).points}
     assert len(rows_of(store)) == 72
 
 
@@ -151,7 +151,7 @@ def test_dask_computes_the_same_though_a_worker_is_killed():
         for point, result in results:
             assert point not in found
             found[point] = result
-    assert {p: plain(r) for p, r in found.items()} == {point: plain(evaluate(point)) for point in POINTS}
+    assert {p: plain(r) for p, r in found.items()} == {point: plain(evaluate_point(point)) for point in POINTS}
 
 
 @pytest.mark.parametrize(

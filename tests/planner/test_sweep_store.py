@@ -4,10 +4,10 @@ import pytest
 from sweep_points import POINTS, plain
 
 from hwprofiles.errors import ConfigError
-from studies.sweep.evaluate_point import Result, evaluate
+from studies.sweep.evaluate_point import PointResult, evaluate_point
 from studies.sweep.store import Store
 
-OK = Result(status="ok", values={"iteration_s": 0.25, "devices": 4})
+OK = PointResult(status="ok", values={"iteration_s": 0.25, "devices": 4})
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def path(tmp_path):
     with Store.writing(path) as store:
         for point in POINTS[:5]:
             store.add(point, OK)
-        store.add(POINTS[5], Result(status="refused", error="too large"))
-        store.add(POINTS[6], Result(status="failed", error="died"))
+        store.add(POINTS[5], PointResult(status="refused", error="too large"))
+        store.add(POINTS[6], PointResult(status="failed", error="died"))
     return path
 
 
@@ -81,7 +81,7 @@ def test_another_version_is_refused_with_its_number_and_can_be_copied(path, tmp_
 
 def test_a_damaged_store_stays_as_it_is_and_gives_what_can_be_read(tmp_path):
     path = tmp_path / "results.sqlite"
-    long = Result(status="refused", error="x" * 3000)  # a page a row
+    long = PointResult(status="refused", error="x" * 3000)  # a page a row
     with Store.writing(path) as store:
         for point in POINTS:
             store.add(point, long)
@@ -136,7 +136,7 @@ def test_reading_what_is_not_there_makes_nothing(tmp_path):
 
 def test_a_computed_result_survives_the_store(tmp_path):
     with Store.writing(tmp_path / "r.sqlite") as store:
-        results = {point: evaluate(point) for point in POINTS[:3]}
+        results = {point: evaluate_point(point) for point in POINTS[:3]}
         for point, result in results.items():
             store.add(point, result)
         assert {point: plain(result) for point, result in store.rows()} == {p: plain(r) for p, r in results.items()}

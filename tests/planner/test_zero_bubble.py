@@ -17,16 +17,16 @@ def pipeline(model, batch, stages, micro_batches, schedule):
     graph, cluster = load_model(model, batch=batch), cluster_of("p100-4x4", stages)
     costs = CostModel(graph, cluster, "ring")
     asked = Pipeline(schedule=schedule, stages=stages, micro_batches=micro_batches)
-    strategy, cut = pipeline_strategy(costs, asked)
-    return lower(costs, spaces_of(graph, strategy, stages), cut=cut), cut
+    strategy, micro_batching = pipeline_strategy(costs, asked)
+    return lower(costs, spaces_of(graph, strategy, stages), micro_batching=micro_batching), micro_batching
 
 
 @pytest.mark.parametrize(("model", "batch", "stages", "micro_batches"), [("vgg16", 32, 4, 8), ("resnet50", 64, 4, 8)])
 def test_the_bubble_is_smaller_and_the_work_the_same(model, batch, stages, micro_batches):
     """One iteration alone, cut at the same layers."""
-    plain, cut = pipeline(model, batch, stages, micro_batches, "1f1b")
+    plain, micro_batching = pipeline(model, batch, stages, micro_batches, "1f1b")
     ours, same = pipeline(model, batch, stages, micro_batches, "zero-bubble")
-    assert same.stages == cut.stages
+    assert same.stages == micro_batching.stages
     for kind in np.unique(plain.kind):
         assert np.allclose(np.sort(plain.work_s[plain.kind == kind]), np.sort(ours.work_s[ours.kind == kind]))
     assert ours.moved_bytes == plain.moved_bytes

@@ -23,7 +23,7 @@ def small_view(where="p100-4x4:nodes=1", model="lenet5"):
 
     graph, cluster = load_model(model, batch=64), load_cluster(where)
     plan = replace(make_plan(graph, cluster, strategy="owt"), cluster=where, model=model)
-    costs = CostModel(graph, cluster, plan.exchange, plan.batch_norm)
+    costs = CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)
     return PlanView(
         plan=plan, program=lower_plan(plan, graph, cluster), costs=costs, additive_s=plan.additive_s, notes=("a note",)
     )
@@ -90,20 +90,20 @@ def _oracle(folder):
 
 def _streams(folder):
     from reports.pages.streams_page import streams_html
-    from studies.streams.compare_schedules import Question, compare_schedules
+    from studies.streams.compare_schedules import AccuracyRequest, compare_schedules
 
-    return streams_html(compare_schedules(Question(graph=load_model("lenet5", batch=4), device="p100")))
+    return streams_html(compare_schedules(AccuracyRequest(graph=load_model("lenet5", batch=4), device="p100")))
 
 
 def _eight_bit(folder):
     from reports.pages.eight_bit_page import eight_bit_html
-    from studies.eight_bit.compression_sweep import Question, sweep
+    from studies.eight_bit.compression_sweep import AccuracyRequest, sweep_compression
 
-    question = Question(
+    question = AccuracyRequest(
         graph=load_model("lenet5", batch=32), cluster=load_cluster("titanx-4"), sub_batches=(1, 2), devices=(4,),
         link_speeds=(0.5, 1.0), types=("float16",),
     )  # fmt: skip
-    return eight_bit_html(sweep(question))
+    return eight_bit_html(sweep_compression(question))
 
 
 def _validation(folder):
@@ -136,11 +136,11 @@ def _eight_bit_paper(folder):
 
 
 def _accuracy(folder):
-    from executor.accuracy.accuracy_request import Question
-    from executor.accuracy.accuracy_result import Result, Training
+    from executor.accuracy.accuracy_request import AccuracyRequest
+    from executor.accuracy.accuracy_result import AccuracyResult, Training
     from reports.pages.accuracy_page import accuracy_html
 
-    question = Question(types=("dynamic-tree",), seeds=3, epochs=2)
+    question = AccuracyRequest(types=("dynamic-tree",), seeds=3, epochs=2)
     trainings = [
         Training(
             mode=case.mode, type=case.type, seed=seed, losses=[2.0, 1.0 + seed], accuracies=[0.5, 0.9 + 0.01 * seed]
@@ -148,11 +148,11 @@ def _accuracy(folder):
         for case in question.cases()
         for seed in range(3)
     ]
-    return accuracy_html(Result(question=question, trainings=trainings, trained=1000, tested=200))
+    return accuracy_html(AccuracyResult(question=question, trainings=trainings, trained=1000, tested=200))
 
 
 KINDS = SimpleNamespace(
-    comparison=_comparison, timeline=_timeline, plan=_plan, sweep=_sweep, index=_index, oracle=_oracle,
+    comparison=_comparison, timeline=_timeline, plan=_plan, sweep_compression=_sweep, index=_index, oracle=_oracle,
     streams=_streams, eight_bit=_eight_bit, eight_bit_paper=_eight_bit_paper, validation=_validation,
     accuracy=_accuracy,
 )  # fmt: skip

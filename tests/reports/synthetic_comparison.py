@@ -89,10 +89,10 @@ def _layer(i: int, rng: np.random.Generator, devices: int) -> LayerResult:
         degrees=chosen,
         devices=tuple(range(parts)),
         compute_s=float(rng.uniform(1e-3, 9e-3)),
-        exchange_s=float(rng.uniform(0, 4e-3)),
+        gradient_sync_s=float(rng.uniform(0, 4e-3)),
         transfer_s=float(rng.uniform(0, 2e-3)),
         moved_bytes=float(rng.uniform(1e6, 4e8)),
-        exchange=("ring, 2.13 ms; tree 3.11 ms", "hierarchical", "")[i % 3],
+        gradient_sync=("ring, 2.13 ms; tree 3.11 ms", "hierarchical", "")[i % 3],
     )
 
 

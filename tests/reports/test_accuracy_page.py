@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from browsing import needs_chromium, on_a_phone
 
-from executor.accuracy.accuracy_request import Question
-from executor.accuracy.accuracy_result import Result, Training
+from executor.accuracy.accuracy_request import AccuracyRequest
+from executor.accuracy.accuracy_result import AccuracyResult, Training
 from reports.pages.accuracy_page import accuracy_html, write_accuracy_page
-from reports.tables.accuracy_tables import accuracy_table, headline
+from reports.tables.accuracy_tables import accuracy_headline, accuracy_table
 
 
 @pytest.fixture(scope="module")
 def found():
-    question, random = Question(types=("dynamic-tree", "one-bit"), seeds=3, epochs=4), np.random.default_rng(0)
+    question, random = AccuracyRequest(types=("dynamic-tree", "one-bit"), seeds=3, epochs=4), np.random.default_rng(0)
     trainings = []
     for case in question.cases():
         for seed in range(3):
@@ -20,14 +20,14 @@ def found():
             accuracies = [0.1, 0.2, 0.3, level + 0.001 * seed + 0.0002 * random.random()]
             losses = [2.0, 1.0, 0.5, 0.1 + 0.01 * seed]
             trainings.append(Training(mode=case.mode, type=case.type, seed=seed, losses=losses, accuracies=accuracies))
-    return Result(question=question, trainings=trainings, trained=1000, tested=200)
+    return AccuracyResult(question=question, trainings=trainings, trained=1000, tested=200)
 
 
 def test_headline_table_and_page_name_what_is_told_apart(found):
     html = accuracy_html(found)
 
-    assert "one-bit, data parallel, is worse than float32" in headline(found)
-    assert headline(found) in html
+    assert "one-bit, data parallel, is worse than float32" in accuracy_headline(found)
+    assert accuracy_headline(found) in html
     assert accuracy_table(found).row_count == 3 + 2
     assert html[html.index('<table id="rows">') :].count("<tr") == 1 + 3 + 2
     assert "Left out of model parallelism: one-bit" in html

@@ -88,9 +88,9 @@ def test_every_layer_of_every_strategy_has_its_row(comparison, html):
         for layer, cells in zip(strategy.layers, table[1:], strict=True):
             assert [cells[0][0], cells[1][0], cells[2][0]] == [layer.name, layer.kind, layer.output]
             assert int(cells[4][0]) == len(layer.devices)
-            terms = [layer.compute_s, layer.exchange_s, layer.transfer_s, layer.moved_bytes]
+            terms = [layer.compute_s, layer.gradient_sync_s, layer.transfer_s, layer.moved_bytes]
             assert [float(value) for _, value in cells[6:-1]] == terms
-            assert cells[-1][0] == (layer.exchange.replace(", ", "", 1) or "–")
+            assert cells[-1][0] == (layer.gradient_sync.replace(", ", "", 1) or "–")
 
 
 def test_the_drawn_parts_add_up_to_the_simulated_time(comparison, html):

@@ -8,14 +8,14 @@ from browsing import needs_chromium, on_a_phone
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from reports.pages.eight_bit_page import eight_bit_html, write_eight_bit_page
-from reports.tables.eight_bit_tables import crossing_lines, headline, sweep_table
-from studies.eight_bit.compression_sweep import Question, sweep
+from reports.tables.eight_bit_tables import compression_table, crossing_lines, eight_bit_headline
+from studies.eight_bit.compression_sweep import CompressionRequest, sweep_compression
 
 
 @pytest.fixture(scope="module")
 def found():
-    return sweep(
-        Question(
+    return sweep_compression(
+        CompressionRequest(
             graph=load_model("lenet5", batch=32), cluster=load_cluster("titanx-4"), sub_batches=(1, 2, 3),
             types=("float16", "dynamic-tree"), devices=(2, 4), link_speeds=(0.01, 0.1, 1.0, 10.0),
         )
@@ -35,18 +35,18 @@ def test_every_point_is_on_the_page_with_its_numbers_or_its_reason(found):
 def test_terminal_and_page_say_the_same(found):
     html = eight_bit_html(found)
 
-    assert headline(found) in html
+    assert eight_bit_headline(found) in html
     for line in crossing_lines(found):
         assert line.partition(": ")[2] in html
-    assert sweep_table(found).row_count == 2 * 4
+    assert compression_table(found).row_count == 2 * 4
 
 
 def test_words_name_the_fastest_point_with_links_as_they_are(found):
     best = min((p for p in found.points if p.devices == 4 and p.link_speed == 1 and not p.reason),
                key=lambda point: point.iteration_s)  # fmt: skip
 
-    assert f"{best.type} with" in headline(found)
-    assert f"{best.speedup:.3g}× one device" in headline(found)
+    assert f"{best.type} with" in eight_bit_headline(found)
+    assert f"{best.speedup:.3g}× one device" in eight_bit_headline(found)
 
 
 @pytest.mark.browser

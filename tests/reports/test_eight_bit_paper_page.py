@@ -14,7 +14,7 @@ from reports.pages.eight_bit_paper_page import (
     paper_html,
     write_paper_page,
 )
-from studies.reproduce.answers import Claim, Found
+from studies.reproduce.answers import Claim, ComputedValue
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -38,8 +38,11 @@ def test_every_value_and_inconsistency_is_on_the_page(found):
 def test_headline_counts_each_way_and_names_the_farthest():
     printed = [Claim("Table 1", "a", ("node", "32"), "2", "x"), Claim("Table 7", "b", ("speedup", "128"), "10", "x")]
     error = Claim("Table 2", "c", ("error", "relative", "A", "linear"), "4", "%")
-    answers = [Found(printed[0], "closed form", 2.1, ""), Found(printed[1], "closed form", 7.0, "")]
-    answers += [Found(printed[1], "simulation of Sec. 2.4", 99.0, ""), Found(error, "as published", 3.9, "")]
+    answers = [ComputedValue(printed[0], "closed form", 2.1, ""), ComputedValue(printed[1], "closed form", 7.0, "")]
+    answers += [
+        ComputedValue(printed[1], "simulation of Sec. 2.4", 99.0, ""),
+        ComputedValue(error, "as published", 3.9, ""),
+    ]
 
     assert paper_headline(answers) == (
         "Beside print: closed form: 2 speedups, half within 30.0 %, all within 30.0 %; "

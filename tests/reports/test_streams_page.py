@@ -7,13 +7,13 @@ from browsing import needs_chromium, on_a_phone
 
 from planner.models.registry import load_model
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
-from reports.pages.streams_page import headline, stream_rows, streams_html, write_streams_page
-from studies.streams.compare_schedules import Question, compare_schedules
+from reports.pages.streams_page import stream_rows, streams_headline, streams_html, write_streams_page
+from studies.streams.compare_schedules import StreamRequest, compare_schedules
 
 
 @pytest.fixture(scope="module")
 def found():
-    return compare_schedules(Question(graph=load_model("resnet18", batch=4), device="p100"))
+    return compare_schedules(StreamRequest(graph=load_model("resnet18", batch=4), device="p100"))
 
 
 def test_every_schedule_is_on_the_page_with_its_numbers(found):
@@ -23,7 +23,7 @@ def test_every_schedule_is_on_the_page_with_its_numbers(found):
     for cells in rows:
         for cell in cells:
             assert f">{cell.replace('+', '&#43;')}<" in body or f">{cell}<" in body
-    assert headline(found) in html
+    assert streams_headline(found) in html
     assert re.search(r"<(script|link|img)[^>]+(src|href)=\"(?!data:)", html) is None
 
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from synthetic_comparison import NAMES, make_comparison
 
-from reports.tables.comparison_columns import headline
+from reports.tables.comparison_columns import comparison_headline
 from reports.tables.comparison_table import comparison_table
 
 
@@ -24,7 +24,7 @@ def test_the_table_prints_every_strategy_and_marks_the_fastest():
 
 
 def test_the_headline_answers_with_time_and_ratios():
-    assert headline(make_comparison()) == (
+    assert comparison_headline(make_comparison()) == (
         "layerwise is the fastest way to train vgg16 on p100-4x4 (16 devices), batch 512: 123.5 ms an iteration, "
         "4,147 images/s – 2.31× as fast as data, 3.90× model, 1.45× owt and 1.82× spatial."
     )
@@ -34,7 +34,7 @@ def test_strategies_that_are_as_fast_are_named_together():
     comparison = make_comparison()
     fastest = next(s.simulated_s for s in comparison.strategies if s.name == "layerwise")
     rows = [dataclasses.replace(s, simulated_s=fastest) if s.name == "data" else s for s in comparison.strategies]
-    found = headline(dataclasses.replace(comparison, strategies=tuple(rows)))
+    found = comparison_headline(dataclasses.replace(comparison, strategies=tuple(rows)))
     assert found.startswith("layerwise and data are the fastest ways to train vgg16 on p100-4x4 (16 devices)")
     assert found.endswith("images/s – 3.90× as fast as model, 1.45× owt and 1.82× spatial.")
 
@@ -44,9 +44,9 @@ def test_strategies_that_are_as_fast_are_named_together():
     [((), "No strategy can run vgg16 on p100-4x4 (16 devices), batch 512."), (("data",), "images/s.")],
 )
 def test_the_headline_of_few_strategies(names, ending):
-    assert headline(make_comparison(names=names)).endswith(ending)
+    assert comparison_headline(make_comparison(names=names)).endswith(ending)
 
 
 def test_without_a_named_winner_the_fastest_wins():
     comparison = dataclasses.replace(make_comparison(), winner="")
-    assert headline(comparison).startswith("layerwise ")
+    assert comparison_headline(comparison).startswith("layerwise ")

@@ -192,5 +192,5 @@ def test_a_single_replica_exchanges_nothing(scheme):
 
 
 def test_unknown_scheme():
-    with pytest.raises(ConfigError, match=r"exchange must be one of ring, .*got 'rng'"):
+    with pytest.raises(ConfigError, match=r"gradient_sync must be one of ring, .*got 'rng'"):
         all_reduce("rng", [(0, 1)], [0, 0])

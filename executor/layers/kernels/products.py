@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from planner.memory.cpu_backend import GradientForm, Taps
+from planner.memory.cpu_backend import GradientForm, KernelPositions
 
-__all__ = ["Product", "TapProduct", "WindowProduct", "product_of"]
+__all__ = ["PositionProduct", "Product", "WindowProduct", "product_of"]
 
 
 class Product(ABC):
@@ -19,7 +19,7 @@ class Product(ABC):
         taps: The only part.
     """
 
-    def __init__(self, taps: Taps) -> None:
+    def __init__(self, taps: KernelPositions) -> None:
         self._taps, self._pad = taps, taps.pad[0].tolist()
 
     @abstractmethod
@@ -56,10 +56,10 @@ class WindowProduct(Product):
         return windows.reshape(channels * taps.count, -1)
 
 
-class TapProduct(Product):
+class PositionProduct(Product):
     """A product for each tap, of what lies inside the tensor."""
 
-    def __init__(self, taps: Taps) -> None:
+    def __init__(self, taps: KernelPositions) -> None:
         super().__init__(taps)
         self._slices = [self._read_by(tap) for tap in itertools.product(*map(range, taps.kernel))]
         """By tap, the outputs whose windows have it inside, and the inputs that it reads for them."""
@@ -83,9 +83,9 @@ class TapProduct(Product):
         return place
 
 
-def product_of(taps: Taps, form: int) -> Product | None:
+def product_of(taps: KernelPositions, form: int) -> Product | None:
     """What computes a gradient of some form; None where the library does."""
-    kinds = {GradientForm.WINDOWS: WindowProduct, GradientForm.TAPS: TapProduct}
+    kinds = {GradientForm.WINDOWS: WindowProduct, GradientForm.TAPS: PositionProduct}
     return kinds[GradientForm(form)](taps) if form != GradientForm.LIBRARY else None
 
 
