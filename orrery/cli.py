@@ -13,13 +13,13 @@ from orrery.commands.oracle_command import oracle
 from orrery.commands.pages_command import index, show, timeline
 from orrery.commands.probe_command import probe
 from orrery.commands.reproduce_command import reproduce
-from orrery.commands.run_command import run_command
+from orrery.commands.run_command import run
 from orrery.commands.streams_command import streams
 from orrery.commands.sweep_command import results, sweep
 from orrery.commands.validate_command import validate
 from orrery.commands.whatif_command import whatif
 from orrery.terminal.command_groups import Commands
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 from orrery.terminal.options import (
     Batch,
     BatchNorm,
@@ -289,8 +289,8 @@ def compare(
         numbers.write_bytes(to_json(values))
     if json:
         return print_json(values)
-    from reports.tables.comparison_columns import comparison_headline
-    from reports.tables.comparison_table import comparison_table
+    from reports.tables.comparison_summary import comparison_headline
+    from reports.tables.comparison_text import comparison_table
 
     print_rich(comparison_table(comparison))
     refused = [f"{name} was refused: {reason}" for name, reason in comparison.refused.items()]
@@ -299,7 +299,7 @@ def compare(
 
 app.command("reproduce")(reproduce)
 app.command("accuracy")(accuracy)
-app.command("run")(run_command)
+app.command("run")(run)
 app.command("probe")(probe)
 app.command("validate")(validate)
 app.command("oracle")(oracle)
@@ -316,4 +316,4 @@ app.add_typer(whatif, name="whatif")
 def main() -> None:
     """Run the command line on the words of the process and exit with its code."""
     gc.set_threshold(50_000, 10, 10)  # what loading makes stays: looking for cycles took a sixth of a start
-    sys.exit(run(app))
+    sys.exit(run_app(app))

@@ -17,7 +17,7 @@ from executor.accuracy.accuracy_job import Job
 from executor.accuracy.accuracy_request import AccuracyCase
 from executor.accuracy.accuracy_result import Training
 from executor.accuracy.held_out import HeldOut, whole_parameters
-from executor.processes.launch import threads_of
+from executor.processes.launcher import threads_of
 from executor.processes.rank_environment import RankEnvironment
 from executor.processes.rank_process import process_group, serve
 from executor.processes.status_board import RankState, RankStatus

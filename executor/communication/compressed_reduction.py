@@ -1,4 +1,4 @@
-"""Sums of gradients that travel as codes, as ``planner.cost.compressed_all_reduce`` lowers them.
+"""Sums of gradients that travel as codes, as ``planner.cost.compressed_sync`` lowers them.
 
 Whoever sums decodes and adds float32, in the order of the ranks; sums go back as codes, which their maker decodes
 too, so that all replicas get the same to the last bit.  Plain floats that any other scheme exchanges are summed in

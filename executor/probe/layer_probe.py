@@ -14,8 +14,8 @@ from executor.layers.kernels.layout import channels_last, laid_out
 from executor.probe.measured_rows import ProbeRow, TimeSamples
 from executor.probe.parts_to_measure import ProbePart, added_slots, rounds_of
 from executor.runtime.devices import ComputeDevice, Mark
-from executor.runtime.initial_parameters import initial_parameters
 from executor.runtime.optimizers import OptimizerSpec, make_optimizer
+from executor.runtime.parameter_init import initial_parameters
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph
 from planner.operations.loss import Loss

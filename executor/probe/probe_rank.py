@@ -15,7 +15,7 @@ from executor.probe.layer_probe import LayerProbe
 from executor.probe.link_probe import MeasuredLinks, machine, measure_links
 from executor.probe.measured_rows import ProbeRow, over_ranks
 from executor.probe.probe_request import ANSWER, Portion, ProbeAnswer, ProbeRequest, portions_of, read_request, write
-from executor.processes.launch import threads_of
+from executor.processes.launcher import threads_of
 from executor.processes.rank_environment import RankEnvironment, local_ranks
 from executor.processes.rank_process import process_group, serve
 from executor.processes.status_board import RankState, RankStatus

@@ -8,7 +8,7 @@ from executor.probe.codec_probe import CODED_TYPES
 from executor.probe.probe_request import ANSWER, Portion, ProbeAnswer, ProbeRequest, portions_of, read_answer, write
 from executor.probe.probed_cluster import cluster_content, gpu_topology, topology_content, write_cluster
 from executor.probe.probed_profile import write_profile
-from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
+from executor.processes.launcher import Hosts, launch, scratch_folder, threads_of
 from executor.processes.status_board import RankRow
 from executor.processes.status_progress import reporter
 from executor.runtime.devices import device_of

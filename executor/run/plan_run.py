@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from executor.measurement.measured_run import MEASUREMENT, Measurement, read_measurement
-from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
+from executor.processes.launcher import Hosts, launch, scratch_folder, threads_of
 from executor.processes.status_board import RankRow
 from executor.processes.status_progress import loss_of, reporter
 from executor.runtime.run_options import RunOptions, write_options
@@ -92,7 +92,7 @@ def run_plan(
         lowered = folder / "program.pickle"
         lowered.write_bytes(pickle.dumps((program, plan.batch_norm == "reduced")))
         launch(
-            "executor.run.run_rank",
+            "executor.run.rank_entry",
             [str(written), str(lowered)],
             processes=processes,
             threads=threads,

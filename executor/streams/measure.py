@@ -23,9 +23,9 @@ from hwprofiles.compute.launch import Launch
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import KINDS, Program
-from studies.streams.compare_schedules import whole_program
 from studies.streams.decomposition import Decomposed, with_measured
 from studies.streams.delayed_memory import bounded, held_bytes
+from studies.streams.schedule_comparison import whole_program
 from studies.streams.stream_plan import StreamPlan, replay_streams
 from studies.streams.stream_schedules import PathOptions, schedule
 

@@ -14,14 +14,14 @@ from executor.streams.measure import CPU_SCHEDULES, MeasuredSchedule, MeasuredSt
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
 from executor.streams.turns import in_turns
-from hwprofiles.compute.occupancy import launch_of
+from hwprofiles.compute.kernel_occupancy import launch_of
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.program import KINDS, Program
-from studies.streams.compare_schedules import whole_program, work_of
 from studies.streams.decomposition import Decomposed, with_measured
 from studies.streams.delayed_memory import held_bytes
+from studies.streams.schedule_comparison import whole_program, work_of
 from studies.streams.stream_plan import StreamPlan, replay_streams
 from studies.streams.stream_schedules import PathOptions, schedule
 

@@ -16,9 +16,9 @@ from executor.layers.base import PartLayer, TrainingStep
 from executor.layers.factory import part_layer
 from executor.runtime.boxes import whole_box
 from executor.runtime.devices import DTYPES
-from executor.runtime.initial_parameters import initial_parameters
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.optimizers import Optimizer, make_optimizer
+from executor.runtime.parameter_init import initial_parameters
 from planner.graph.computation_graph import Edge
 from planner.lowering.program import KINDS, Program
 from planner.operations.loss import Loss

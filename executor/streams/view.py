@@ -8,7 +8,7 @@ from executor.streams.measure import MeasuredSchedule, MeasuredStreams
 from hwprofiles.aliases import Floats
 from planner.simulation.program_replay import timeline_rows
 from simulator.timelines.timeline import lower_bound
-from studies.streams.compare_schedules import BINS, ScheduleResult, StreamComparison
+from studies.streams.schedule_comparison import BINS, ScheduleResult, StreamComparison
 from studies.streams.stream_plan import read_streams
 from studies.streams.stream_schedules import paths_of
 

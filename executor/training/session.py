@@ -19,8 +19,8 @@ from executor.program.rank_program import RankProgram, Unit, messages_of
 from executor.program.recorder import Recorder
 from executor.runtime.boxes import Box
 from executor.runtime.devices import DTYPES, ComputeDevice
-from executor.runtime.initial_parameters import initial_parameters
 from executor.runtime.optimizers import Optimizer, make_optimizer
+from executor.runtime.parameter_init import initial_parameters
 from executor.runtime.run_options import RunOptions
 from executor.training.stand_in import StandIn
 from executor.training.worker import Worker

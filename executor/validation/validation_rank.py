@@ -21,7 +21,7 @@ from executor.measurement.measured_run import WARM_UP, Measurement, join
 from executor.probe.codec_probe import CodingProbe, CodingRow
 from executor.probe.device_probe import device_name
 from executor.probe.measured_rows import ProbeRow, over_ranks
-from executor.processes.launch import threads_of
+from executor.processes.launcher import threads_of
 from executor.processes.rank_environment import RankEnvironment, local_ranks
 from executor.processes.rank_process import process_group, serve
 from executor.processes.status_board import RankState, RankStatus

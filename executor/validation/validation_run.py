@@ -14,7 +14,7 @@ import torch
 from executor.lab.wiring import lab_cluster
 from executor.measurement.measured_run import Measurement, read_measurement
 from executor.probe.probe_run import probe
-from executor.processes.launch import Hosts, launch, scratch_folder, threads_of
+from executor.processes.launcher import Hosts, launch, scratch_folder, threads_of
 from executor.processes.status_board import RankRow
 from executor.program.buckets import longest_bytes
 from executor.run.plan_run import default_stall_s

@@ -43,7 +43,7 @@ def accuracy(
 
     check_torch("accuracy")
     from executor.accuracy.accuracy_request import AccuracyRequest
-    from executor.accuracy.accuracy_study import accuracy_study
+    from executor.accuracy.accuracy_run import accuracy_study
     from executor.runtime.optimizer_spec import OptimizerSpec
     from reports.pages.accuracy_page import write_accuracy_page
     from studies.eight_bit.lists import type_list

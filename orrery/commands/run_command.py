@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from executor.run.plan_run import PlanRun
     from executor.runtime.run_options import RunOptions
 
-__all__ = ["run_command"]
+__all__ = ["run"]
 
 
 Processes = Annotated[
@@ -50,7 +50,7 @@ StallTimeout = Annotated[
 ]
 
 
-def run_command(
+def run(
     plan_file: PlanFile,
     *,
     processes: Processes = None,
@@ -114,7 +114,7 @@ def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None)
     from executor.processes.rank_process import serve
     from executor.processes.status_board import RankState
     from executor.run.plan_run import PlanRun, default_stall_s
-    from executor.run.run_rank import run_rank
+    from executor.run.rank_entry import run_rank
     from executor.runtime.runnable_plans import check_program, program_of
     from executor.watchdog.rank_watchdog import guarded
     from planner.plan.plan_file import load_plan

@@ -18,8 +18,8 @@ from orrery.terminal.views import print_rich, print_table
 if TYPE_CHECKING:
     from executor.streams.measure import MeasuredStreams
     from planner.graph.computation_graph import ComputationGraph
-    from studies.streams.compare_schedules import StreamComparison
     from studies.streams.many_devices import ManyDevices
+    from studies.streams.schedule_comparison import StreamComparison
 
 __all__ = ["streams"]
 
@@ -152,7 +152,7 @@ def _measured(graph: "ComputationGraph", page: Path | None, **asked: Any) -> _An
 def _simulated(graph: "ComputationGraph", page: Path | None, *, progress: Progress | None, **asked: Any) -> _Answer:
     """The schedules simulated on a device."""
     from reports.pages.streams_page import write_streams_page
-    from studies.streams.compare_schedules import StreamRequest, compare_schedules
+    from studies.streams.schedule_comparison import StreamRequest, compare_schedules
 
     found = compare_schedules(StreamRequest(graph=graph, **asked), progress)
     if page:

@@ -65,8 +65,8 @@ def results(
     json: Json = False,
 ) -> None:
     """Filter, sort and export what sweeps have stored."""
-    from studies.sweep.result_table import check_suffix, exported, result_table
     from studies.sweep.store import Store
+    from studies.sweep.stored_results import check_suffix, exported, result_table
 
     if copy:
         return print_pairs({"copied": Store.copy(store, copy), "store": str(copy)})
@@ -92,7 +92,7 @@ def results(
 
 def _show(frame: "pd.DataFrame", limit: int, *, chosen: bool) -> None:
     """Print the first rows, with as many columns as fit where none were chosen, and what is not shown."""
-    from reports.tables.sweep_table import fitting_columns, reason_lines, sweep_table
+    from reports.tables.sweep_columns import fitting_columns, reason_lines, sweep_table
 
     rows = frame.head(limit)
     names = list(rows.columns) if chosen else fitting_columns(rows, print_width())

@@ -8,12 +8,12 @@ import typer
 
 from hwprofiles.errors import ConfigError, OrreryError
 
-__all__ = ["left_out", "run"]
+__all__ = ["left_out", "run_app"]
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
 
-def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
+def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 1 after a failed rank, 2 for bad input, 130 after Ctrl-C.
 
     Everything else is our own bug and keeps its traceback.

@@ -10,7 +10,7 @@ from planner.compression.data_types import Compression
 from planner.compression.settings import Compressed
 from planner.cost.all_reduce import chosen, group_rounds
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
-from planner.cost.compressed_all_reduce import compressed_all_reduce, compressed_choice, groups_of
+from planner.cost.compressed_sync import compressed_all_reduce, compressed_choice, groups_of
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import Collective
 from planner.lowering.task_builder import Pairs, TaskRows, Tasks

@@ -7,7 +7,7 @@ import numpy as np
 
 from hwprofiles.aliases import Progress
 from planner.lowering.program import Program
-from planner.simulation.memory_curve import MemoryCurve, memory_curve
+from planner.simulation.memory_over_time import MemoryCurve, memory_curve
 from planner.simulation.program_replay import Replay, Shares, replay
 from planner.simulation.sensitivity import Sensitivity, sensitivities
 from planner.simulation.steady_path import Path, program_path

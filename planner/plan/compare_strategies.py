@@ -24,7 +24,7 @@ from planner.search.hybrid_search import HYBRID, search_hybrids
 from planner.search.pipeline_strategy import strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s, additive_terms
 from planner.simulation.lower_bound import iteration_bound
-from planner.simulation.memory_curve import replay_that_fits
+from planner.simulation.memory_over_time import replay_that_fits
 from planner.simulation.program_replay import Replay, replay
 
 __all__ = ["compare", "layer_results"]

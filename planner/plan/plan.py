@@ -10,7 +10,7 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.cost.all_reduce import Choice
 from planner.cost.applied_strategy import applied
-from planner.cost.compressed_all_reduce import gradient_sync_choices
+from planner.cost.compressed_sync import gradient_sync_choices
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.lower_strategy import lower
@@ -27,13 +27,13 @@ from planner.search.compression_choice import pays
 from planner.search.gradient_order import ordered
 from planner.search.hybrid_search import HYBRID, search_hybrids
 from planner.search.layerwise import LayerwiseResult, search_layerwise
-from planner.search.near_best import near_best
+from planner.search.near_best_strategies import near_best
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.search.refinement import Refined, refine
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.lower_bound import arithmetic_s
-from planner.simulation.memory_curve import replay_that_fits
-from planner.simulation.transfer_prices import check_messages
+from planner.simulation.memory_over_time import replay_that_fits
+from planner.simulation.transfer_pricing import check_messages
 
 __all__ = [
     "Plan",

@@ -17,7 +17,7 @@ from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
 from planner.parallel.micro_batches import WHOLE, MicroBatching
 from planner.parallel.recomputation import KEEP, Recompute
 from planner.parallel.strategies import Strategy
-from planner.simulation.memory_curve import replay_that_fits
+from planner.simulation.memory_over_time import replay_that_fits
 
 __all__ = ["pays"]
 

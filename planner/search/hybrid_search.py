@@ -23,7 +23,7 @@ from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import Strategy
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
-from planner.simulation.memory_curve import replay_that_fits
+from planner.simulation.memory_over_time import replay_that_fits
 
 __all__ = ["HYBRID", "Candidate", "FoundHybrid", "candidates_of", "search_hybrids"]
 

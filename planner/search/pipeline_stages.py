@@ -18,7 +18,7 @@ from planner.memory.peak_memory import COPIES_OF_PARAMETERS
 from planner.parallel.configurations import ConfigSpace, Configuration, space_of
 from planner.parallel.pipeline_schedule import PipelineSchedule
 from planner.parallel.regions import needed
-from planner.simulation.transfer_prices import transfer_prices
+from planner.simulation.transfer_pricing import transfer_prices
 
 __all__ = ["Layout", "balanced", "stage_bounds"]
 

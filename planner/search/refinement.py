@@ -23,7 +23,7 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import Strategy
 from planner.search.neighbours import Neighbours, Spaces, StrategyChange
 from planner.simulation.lower_bound import iteration_bound
-from planner.simulation.memory_curve import replay_that_fits
+from planner.simulation.memory_over_time import replay_that_fits
 
 __all__ = ["Refined", "refine"]
 

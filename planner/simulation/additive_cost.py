@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from planner.compression.settings import PLAIN, Compressed
 from planner.cost.applied_strategy import applied
-from planner.cost.compressed_all_reduce import compressed_choices
+from planner.cost.compressed_sync import compressed_choices
 from planner.cost.cost_model import CostModel
 from planner.elimination.search_problem import strategy_cost
 from planner.lowering.lower_strategy import lower
@@ -15,7 +15,7 @@ from planner.parallel.micro_batches import WHOLE, MicroBatching, sub_spaces
 from planner.parallel.recomputation import KEEP, Recompute
 from planner.parallel.strategies import Strategy
 from planner.simulation.program_replay import replay
-from planner.simulation.transfer_prices import transfer_prices
+from planner.simulation.transfer_pricing import transfer_prices
 
 __all__ = ["Terms", "additive_s", "additive_terms"]
 

@@ -14,7 +14,7 @@ from planner.lowering.program import Program
 from planner.plan.compare_strategies import layer_results
 from planner.plan.comparison import LayerResult
 from planner.plan.plan import Plan
-from planner.simulation.memory_curve import MemoryCurve, memory_curve
+from planner.simulation.memory_over_time import MemoryCurve, memory_curve
 from planner.simulation.program_replay import Replay, replay
 from planner.simulation.steady_path import Path as CriticalPath
 from planner.simulation.steady_path import program_path

@@ -10,7 +10,7 @@ from reports.figures.labels import label_places
 from reports.figures.look import log_ticks, spread_out, styled
 from reports.style.palette import COMPUTE, IDLE, MARK
 from reports.style.units import time_unit
-from reports.tables.comparison_columns import winner_of
+from reports.tables.comparison_summary import winner_of
 
 __all__ = ["agreement_figure"]
 

@@ -6,7 +6,7 @@ from plotly.subplots import make_subplots
 from reports.figures.look import styled
 from reports.style.palette import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours
 from reports.style.units import time_unit
-from studies.streams.compare_schedules import ScheduleResult, StreamComparison
+from studies.streams.schedule_comparison import ScheduleResult, StreamComparison
 
 __all__ = ["ladder_of_streams", "occupancy_figure", "timelines_figure"]
 

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 from hwprofiles.errors import ConfigError
 from reports.figures.look import spread_out, styled
 from reports.style.palette import SERIES, SYMBOLS
-from reports.tables.sweep_table import column_label, column_unit
+from reports.tables.sweep_columns import column_label, column_unit
 
 __all__ = ["sweep_figure"]
 

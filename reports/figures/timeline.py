@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from hwprofiles.aliases import Ints
 from planner.simulation.program_replay import Replay
-from reports.drawings.timeline_rows import TimelineRow, timeline_rows
+from reports.drawings.timeline_layout import TimelineRow, timeline_rows
 from reports.figures.look import styled
 from reports.style.palette import kind_colours
 from reports.style.units import Unit, time_unit

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.plan.comparison import Comparison, StrategyResult
-from reports.drawings.timeline_rows import pack_timeline
+from reports.drawings.timeline_layout import pack_timeline
 from reports.figures.agreement import agreement_figure
 from reports.figures.breakdown import breakdown_figure
 from reports.figures.ladder import ladder_figure, ladder_readings
@@ -15,8 +15,8 @@ from reports.pages.page_template import plain_figure, rendered
 from reports.style.packing import pack_array, pack_json
 from reports.style.palette import kind_colours
 from reports.style.units import byte_unit, memory_unit, plain_unit, time_unit
-from reports.tables.comparison_columns import comparison_columns, comparison_headline, fullest_device, winner_of
-from reports.tables.layer_table import layer_table
+from reports.tables.comparison_summary import comparison_columns, comparison_headline, fullest_device, winner_of
+from reports.tables.layer_rows import layer_table
 
 __all__ = ["comparison_html", "write_comparison_page"]
 

@@ -8,7 +8,7 @@ import jinja2
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from reports.style import palette
+from reports.style.palette import PALETTE
 
 __all__ = ["Links", "plain_figure", "rendered"]
 
@@ -36,7 +36,7 @@ def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (),
         headline=headline,
         links=links,
         plotly=get_plotlyjs() if draws else "",
-        palette=palette,
+        palette=PALETTE,
         **(usual | values),
     )
 

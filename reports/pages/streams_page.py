@@ -9,7 +9,7 @@ from reports.figures.streams import ladder_of_streams, occupancy_figure, timelin
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
 from reports.style.units import memory_unit, time_unit
-from studies.streams.compare_schedules import StreamComparison
+from studies.streams.schedule_comparison import StreamComparison
 
 __all__ = ["stream_rows", "streams_headline", "streams_html", "streams_table", "write_streams_page"]
 

@@ -14,7 +14,7 @@ from reports.pages.page_template import Links, rendered
 from reports.style.packing import pack_json
 from reports.style.palette import MARK, SERIES, SYMBOLS
 from reports.style.units import time_unit
-from reports.tables.sweep_table import column_label, column_unit
+from reports.tables.sweep_columns import column_label, column_unit
 
 __all__ = ["sweep_headline", "sweep_html", "with_costs", "write_sweep_page"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.drawings.plan_view import PlanView
-from reports.drawings.timeline_data import timeline_data
+from reports.drawings.timeline_page_data import timeline_data
 from reports.pages.page_file import write_page
 from reports.pages.page_template import Links, rendered
 from reports.style.palette import kind_colours

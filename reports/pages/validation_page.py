@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from reports.drawings.timeline_rows import pack_timeline, side_by_side
+from reports.drawings.timeline_layout import pack_timeline, side_by_side
 from reports.figures.validation import measured_ladder_figure, task_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered

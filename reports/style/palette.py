@@ -19,6 +19,7 @@ __all__ = [
     "MOVED",
     "OLIVE",
     "ORANGE",
+    "PALETTE",
     "PLAIN",
     "PURPLE",
     "RUNGS",
@@ -48,6 +49,9 @@ CONFIGURATIONS = (
     "#5b6fd6", "#0a6b45", "#e8c63a", "#873cff", "#8bc6a4", "#74c7f2", "#aa4466", "#7788aa", "#667755",
 )  # fmt: skip
 """How layers are split, the most frequent first; none is a colour of the bars in their boxes."""
+
+PALETTE = {name: value for name, value in globals().items() if name.isupper()}
+"""All of the above by name, for the style sheets of pages."""
 
 _KINDS = {
     "forward": BLUE,

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from hwprofiles.units import HOUR_S
 from reports.style.units import Unit, memory_unit, plain_unit, time_unit
-from reports.tables.comparison_columns import Column
+from reports.tables.comparison_summary import Column
 from studies.oracle.oracle_table import OracleRow, OracleTable
 
 __all__ = [

@@ -17,12 +17,12 @@ from typing import Any
 from simulator.compiled.event_loop import replay_of
 from simulator.compiled.initial import initial_state
 from simulator.compiled.state import FINISHED
-from simulator.graph import sharing
 from simulator.graph.task_graph import Schedule, TaskGraph
 
 __all__ = ["COMPILED_FILES", "digest", "is_cached", "replay", "simulate"]
 
-COMPILED_FILES = (*sorted((Path(__file__).parents[1] / "compiled").glob("*.py")), Path(sharing.__file__))
+_SIMULATOR = Path(__file__).parents[1]
+COMPILED_FILES = (*sorted((_SIMULATOR / "compiled").glob("*.py")), _SIMULATOR / "graph" / "sharing.py")
 """Whatever compiled code is made of."""
 
 

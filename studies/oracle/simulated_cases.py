@@ -16,7 +16,7 @@ from planner.graph.computation_graph import ComputationGraph
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import Program
 from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
-from planner.simulation.memory_curve import memory_curve
+from planner.simulation.memory_over_time import memory_curve
 from planner.simulation.program_replay import replay
 from studies.oracle.cases import HYBRIDS, OracleCase
 from studies.oracle.oracle_table import Simulated

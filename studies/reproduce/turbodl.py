@@ -16,11 +16,11 @@ from functools import cache
 import numpy as np
 
 from hwprofiles.aliases import Progress
-from hwprofiles.compute.occupancy import READINGS
+from hwprofiles.compute.kernel_occupancy import READINGS
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from studies.reproduce.rows import PaperRow, Value, row, stored
-from studies.streams.compare_schedules import StreamComparison, StreamRequest, compare_schedules, work_of
+from studies.streams.schedule_comparison import StreamComparison, StreamRequest, compare_schedules, work_of
 
 __all__ = ["CLAIMS", "claim_rows", "turbodl_rows"]
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from hwprofiles.aliases import Floats, Ints
 from hwprofiles.compute.compute_profile import ComputeProfile
+from hwprofiles.compute.kernel_occupancy import occupancy
 from hwprofiles.compute.kernels import Kernels
-from hwprofiles.compute.occupancy import occupancy
 from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import Layer
 from planner.lowering.program import KINDS, Program

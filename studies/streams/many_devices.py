@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles.aliases import Ints
+from hwprofiles.compute.kernel_occupancy import launch_of
 from hwprofiles.compute.launch import Launch
-from hwprofiles.compute.occupancy import launch_of
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel

@@ -17,7 +17,7 @@ from planner.parallel.strategies import SEARCHED
 from planner.plan.plan import lowered, make_plan
 from planner.search.pipeline_strategy import strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
-from planner.simulation.memory_curve import replay_that_fits
+from planner.simulation.memory_over_time import replay_that_fits
 from studies.sweep.point import SweepPoint
 
 __all__ = ["PointResult", "evaluate_point"]

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from executor.probe.layer_probe import LayerProbe
 from executor.probe.measured_rows import TimeSamples
 from executor.probe.parts_to_measure import parts_of
-from executor.processes.launch import KEPT_MEMORY
+from executor.processes.launcher import KEPT_MEMORY
 from executor.processes.rank_environment import free_port
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice, device_of

@@ -13,7 +13,7 @@ from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import NAMED
 from planner.search.layerwise import search_layerwise
-from planner.search.near_best import near_best
+from planner.search.near_best_strategies import near_best
 from planner.search.refinement import refine
 
 CASES = [

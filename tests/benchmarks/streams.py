@@ -17,8 +17,8 @@ from executor.streams.measure import CPU_SCHEDULES, UNLIMITED, measure_streams
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew
 from planner.models.registry import load_model
-from studies.streams.compare_schedules import whole_program
 from studies.streams.decomposition import with_measured
+from studies.streams.schedule_comparison import whole_program
 from studies.streams.stream_schedules import schedule
 
 

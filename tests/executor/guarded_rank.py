@@ -16,7 +16,7 @@ from executor.processes.status_board import RankState
 from executor.runtime.optimizers import _Sgd
 from executor.training.worker import Worker
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 
 FOREVER_S, SAVE_S, FROM_STEP, GUILTY = 600, 3.0, 3, 1
 now = {"step": 0}
@@ -70,4 +70,4 @@ if __name__ == "__main__":
         Patience.of = of
     if int(os.environ["RANK"]) == GUILTY:
         replace(*PLACES[sys.argv[1]], sys.argv[1])
-    sys.exit(run(app, sys.argv[2:]))
+    sys.exit(run_app(app, sys.argv[2:]))

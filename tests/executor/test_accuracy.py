@@ -14,7 +14,7 @@ from executor.accuracy.accuracy_result import AccuracyResult, Training, mean_int
 from executor.accuracy.held_out import HeldOut
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 from planner.models.registry import load_model
 
 pytestmark = pytest.mark.timeout(300)
@@ -117,7 +117,7 @@ def test_the_tested_network_is_that_of_torch_without_dropout(model, tmp_path):
 def test_digits_are_learnt_with_codes_as_without(tmp_path, capsys):
     pytest.importorskip("sklearn")
     words = ["--types", "dynamic-tree", "--seeds", "2", "--epochs", "6", "--batch", "240", "--out", str(tmp_path / "a")]
-    assert run(app, ["accuracy", *words, "--json"]) == 0
+    assert run_app(app, ["accuracy", *words, "--json"]) == 0
 
     values = json.loads(capsys.readouterr().out)
     losses = {(row["mode"], row["type"], row["seed"]): np.array(row["losses"]) for row in values["trainings"]}
@@ -136,7 +136,7 @@ def test_the_paper_s_network_trains_on_files_of_the_user(tmp_path, capsys):
     write_mnist(tmp_path, training=24, testing=8, packed=True)
     words = ["mnist-mlp", "--data", str(tmp_path), "--modes", "data", "--types", "linear", "--seeds", "2"]
     words += ["--epochs", "2", "--batch", "12", "--learning-rate", "0.01"]
-    assert run(app, ["accuracy", *words]) == 0
+    assert run_app(app, ["accuracy", *words]) == 0
 
     printed = capsys.readouterr().out
     assert "24 samples trained on, 8 held out" in printed
@@ -159,7 +159,7 @@ def test_bad_input_is_one_line_and_code_2(case, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words, message = BAD[case]
 
-    assert run(app, ["accuracy", *words, "--out", "a"]) == 2
+    assert run_app(app, ["accuracy", *words, "--out", "a"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert message in printed.err

@@ -119,7 +119,7 @@ def stop(pid):
 
 STARVED = """
 import resource, sys
-from executor.run.run_rank import main
+from executor.run.rank_entry import main
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**31,) * 2)
 main(sys.argv[1:])

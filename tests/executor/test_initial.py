@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from executor.runtime.boxes import Box, whole_box
-from executor.runtime.initial_parameters import initial_parameters
+from executor.runtime.parameter_init import initial_parameters
 from planner.models.builder import ModelBuilder
 
 

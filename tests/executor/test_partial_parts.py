@@ -12,7 +12,7 @@ from undivided import Undivided, random_parameters
 from executor.layers.base import TrainingStep
 from executor.layers.factory import parameter_box, part_layer
 from executor.runtime.boxes import whole_box
-from executor.runtime.initial_parameters import initial_parameters
+from executor.runtime.parameter_init import initial_parameters
 from planner.operations.checks import ACTIVATIONS
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear

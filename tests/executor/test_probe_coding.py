@@ -17,10 +17,10 @@ from hwprofiles.compute.compute_profile import CodingSpeed
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 from planner.compression.data_types import compression, compression_names
 from planner.cost.codec_time import ACTIVATIONS, GRADIENTS, codec_s
-from planner.cost.compressed_all_reduce import compressed_all_reduce
+from planner.cost.compressed_sync import compressed_all_reduce
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 
@@ -248,7 +248,7 @@ def test_processes_measure_the_types_that_are_asked_for(tmp_path):
 
 def test_an_unknown_type_is_refused_before_anything_is_measured(capsys, tmp_path):
     words = ["probe", "lenet5", "--batch", "4", "--processes", "2", "--out", str(tmp_path / "out")]
-    assert run(app, [*words, "--codings", "dynamic-tre"]) == 2
+    assert run_app(app, [*words, "--codings", "dynamic-tre"]) == 2
     assert "did you mean 'dynamic-tree'" in capsys.readouterr().err
 
 

@@ -221,7 +221,7 @@ def test_overlap_changes_no_bit(tmp_path, strategy):
     ("module", "heavy"),
     [
         ("executor.run.plan_run", ["torch", "pandas"]),
-        ("executor.run.run_rank", ["pandas", "numba", "scipy", "pydantic"]),
+        ("executor.run.rank_entry", ["pandas", "numba", "scipy", "pydantic"]),
     ],
 )
 def test_start_loads_nothing_that_it_does_not_need(module, heavy):

@@ -18,9 +18,9 @@ from executor.streams.threads import Crew
 from hwprofiles.errors import ConfigError
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from studies.streams.compare_schedules import whole_program
 from studies.streams.decomposition import with_measured
 from studies.streams.delayed_memory import bounded, held_bytes, needed_bytes
+from studies.streams.schedule_comparison import whole_program
 from studies.streams.stream_schedules import METHODS, SCHEDULES, PathOptions, schedule
 
 pytestmark = pytest.mark.timeout(120)

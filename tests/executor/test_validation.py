@@ -21,7 +21,7 @@ from executor.validation.variants import variants_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 from planner.compression.settings import Compressed
 from planner.models.registry import load_model
 from planner.plan.plan import lower_plan, make_plan
@@ -106,7 +106,7 @@ def test_stood_in_arithmetic_takes_the_time_of_the_profile():
     """Waits of one whole network on one of two processes: nothing but arithmetic, so the prediction must hold."""
     found = validate(
         "lenet5", batch=64, strategies=["layerwise", "data"], processes=2, cluster=CLUSTER, rounds=1, turn_s=0.01,
-        run=RunOptions(plan="", stand_in=True, device="cpu"),
+        run_app=RunOptions(plan="", stand_in=True, device="cpu"),
     )  # fmt: skip
     strategy = found.strategies[0]
     assert np.isnan(found.loss_difference)
@@ -152,7 +152,7 @@ def test_rank_correlation_is_spearmans(times):
     ],
 )
 def test_bad_questions_are_refused_on_one_line(capsys, words, reason):
-    assert run(app, ["validate", "lenet5", "--batch", "8", *words]) == 2
+    assert run_app(app, ["validate", "lenet5", "--batch", "8", *words]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count("\n") == 1
@@ -163,7 +163,7 @@ def test_bad_questions_are_refused_on_one_line(capsys, words, reason):
 def test_without_torch_the_commands_say_so(capsys, tmp_path, monkeypatch, command):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     words = [command, "lenet5", "--batch", "8", "--processes", "2", "--out", str(tmp_path / "out")]
-    assert run(app, words) == 2
+    assert run_app(app, words) == 2
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
     assert f"{command} must have torch" in printed
@@ -183,7 +183,7 @@ def test_a_lab_has_no_gpus(monkeypatch):
     with pytest.raises(ConfigError, match="device must be auto or cpu in a lab"):
         validate(
             "lenet5", batch=8, strategies=["data"], processes=2, cluster=CLUSTER, hosts=_Nowhere(),
-            run=RunOptions(plan="", device="cuda"),
+            run_app=RunOptions(plan="", device="cuda"),
         )  # fmt: skip
     asked = {}
 
@@ -207,7 +207,7 @@ def test_the_command_writes_the_page_and_its_numbers(capsys, tmp_path, monkeypat
     monkeypatch.setattr("executor.validation.validation_run.validate", answer)
     words = ["lenet5", "--processes", "2", "--batch", "8", "--cluster", CLUSTER, "--strategies", "data, model,data"]
     words += ["--gradient-sync-order", "ready, reuse"]
-    assert run(app, ["validate", *words, "--rounds", "4", "--out", str(tmp_path), "--json", "--threads", "1"]) == 0
+    assert run_app(app, ["validate", *words, "--rounds", "4", "--out", str(tmp_path), "--json", "--threads", "1"]) == 0
     assert asked["gradient_sync_orders"] == ["ready", "reuse"]
     assert (asked["model"], asked["processes"], asked["batch"], asked["cluster"]) == ("lenet5", 2, 8, CLUSTER)
     assert (asked["strategies"], asked["rounds"], asked["hosts"]) == (["data", "model"], 4, None)
@@ -249,7 +249,7 @@ def test_strategies_are_also_run_with_what_they_send_compressed():
     found = validate(
         "lenet5", batch=8, strategies=["data", "layerwise"], processes=2, cluster=CLUSTER, rounds=1, turn_s=0.01,
         compress_gradients=["dynamic-tree", "one-bit"],
-        run=RunOptions(plan="", stand_in=True, real_codes=True, device="cpu"),
+        run_app=RunOptions(plan="", stand_in=True, real_codes=True, device="cpu"),
     )  # fmt: skip
     names = ["data", "data, dynamic-tree", "data, one-bit", "layerwise"]
     assert [s.name for s in found.strategies] == names

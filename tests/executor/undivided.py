@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from executor.data.load import load_data
 from executor.runtime.boxes import whole_box
-from executor.runtime.initial_parameters import initial_parameters
+from executor.runtime.parameter_init import initial_parameters
 from executor.runtime.positional_random import key_of, uniform
 from planner.graph.computation_graph import ComputationGraph, Layer
 from planner.graph.shapes import Shape

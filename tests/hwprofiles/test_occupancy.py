@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from hwprofiles.compute.kernel_occupancy import launch_of, occupancy
 from hwprofiles.compute.kernels import Kernels
-from hwprofiles.compute.occupancy import launch_of, occupancy
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 

@@ -5,20 +5,20 @@ import json
 import pytest
 
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 
 
 @pytest.fixture(scope="module")
 def plan_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     question = ["lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategy", "model"]
-    assert run(app, ["plan", *question, "--out", str(path)]) == 0
+    assert run_app(app, ["plan", *question, "--out", str(path)]) == 0
     return path
 
 
 def test_one_json_value_with_everything(plan_file, capsys):
     """Seconds add up; the sensitivities name every class of links and the devices."""
-    assert run(app, ["analyse", str(plan_file), "--json"]) == 0
+    assert run_app(app, ["analyse", str(plan_file), "--json"]) == 0
     printed = capsys.readouterr()
     answer = json.loads(printed.out, parse_constant=pytest.fail)
 
@@ -39,7 +39,7 @@ def test_one_json_value_with_everything(plan_file, capsys):
 
 def test_tables_of_at_most_so_many_rows(plan_file, capsys):
     """Each section has its title, and no more rows than asked for."""
-    assert run(app, ["analyse", str(plan_file), "--top", "2"]) == 0
+    assert run_app(app, ["analyse", str(plan_file), "--top", "2"]) == 0
     printed = capsys.readouterr().out
 
     for title in ("Critical path by kind", "Communication on the critical path", "faster hardware", "Memory: at most"):
@@ -49,12 +49,12 @@ def test_tables_of_at_most_so_many_rows(plan_file, capsys):
 
 @pytest.mark.parametrize("words", [["--top", "0"], ["--top", "few"], ["--engine", "simpy"]])
 def test_bad_words_are_refused(words, plan_file, capsys):
-    assert run(app, ["analyse", str(plan_file), *words]) == 2
+    assert run_app(app, ["analyse", str(plan_file), *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_file_that_is_no_plan_is_refused(tmp_path, capsys):
     (tmp_path / "no.json").write_text("{}")
 
-    assert run(app, ["analyse", str(tmp_path / "no.json")]) == 2
+    assert run_app(app, ["analyse", str(tmp_path / "no.json")]) == 2
     assert capsys.readouterr().err.count("\n") == 1

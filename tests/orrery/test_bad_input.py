@@ -3,7 +3,7 @@
 import pytest
 
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 
 PLAN = "plan lenet5 --cluster titanx-4 --batch 8 --out p.json"
 ORACLE = "oracle lenet5 --cluster abci-v100 --dataset imagenet --gpus 4"
@@ -58,7 +58,7 @@ CASES = {
 @pytest.mark.parametrize("words", CASES)
 def test_wrong_words_end_as_one_line_and_leave_nothing(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert run(app, words.split()) == 2
+    assert run_app(app, words.split()) == 2
 
     printed = capsys.readouterr()
     assert printed.out == ""

@@ -11,7 +11,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.compute_profile import MeasuredRow
 from hwprofiles.compute.profile_file import load_profile
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 from planner.compression.settings import Compressed
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
@@ -35,7 +35,7 @@ def ask(capsys):
     """Run a command with ``--json``; return what it printed, which is one JSON value on one line."""
 
     def run_command(*words):
-        assert run(app, [*words, "--json"]) == 0
+        assert run_app(app, [*words, "--json"]) == 0
         printed = capsys.readouterr()
         assert printed.err == ""
         assert printed.out.count("\n") == 1
@@ -48,7 +48,7 @@ def ask(capsys):
 def plan_file(tmp_path_factory):
     """A plan for LeNet-5 on four devices."""
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    assert run(app, ["plan", *QUESTION, "--out", str(path)]) == 0
+    assert run_app(app, ["plan", *QUESTION, "--out", str(path)]) == 0
     return path
 
 
@@ -89,13 +89,13 @@ def test_plan_tells_people_only_what_says_something(capsys, tmp_path):
     words = ["plan", *QUESTION, "--out", str(tmp_path / "plan.json")]
     said = {}
     for strategy in ("data", "layerwise"):
-        assert run(app, [*words, "--strategy", strategy]) == 0
+        assert run_app(app, [*words, "--strategy", strategy]) == 0
         said[strategy] = capsys.readouterr().out
 
     for name in ("tables (s)", "search (s)", "width"):
         assert (name in said["data"], name in said["layerwise"]) == (False, True)
     assert all("simulated (s)" in out and "compressed" not in out for out in said.values())
-    assert run(app, [*words, "--refine", "1"]) == 0
+    assert run_app(app, [*words, "--refine", "1"]) == 0
     assert re.search(r"\d\.\d% above the lower bound", capsys.readouterr().out)
 
 
@@ -145,7 +145,7 @@ def test_compare(ask, tmp_path):
 )
 def test_unknown_names_suggest_the_nearest(words, message, tmp_path, capsys):
     """One line, code 2, nothing written."""
-    assert run(app, [*words, "--out", str(tmp_path / "out")]) == 2
+    assert run_app(app, [*words, "--out", str(tmp_path / "out")]) == 2
 
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -159,7 +159,7 @@ def test_cut_off_plan_is_refused(plan_file, tmp_path, capsys):
     broken = tmp_path / "broken.json"
     broken.write_bytes(plan_file.read_bytes()[:-20])
 
-    assert run(app, ["simulate", str(broken)]) == 2
+    assert run_app(app, ["simulate", str(broken)]) == 2
 
     printed = capsys.readouterr()
     assert printed.err.count("\n") == 1
@@ -168,7 +168,7 @@ def test_cut_off_plan_is_refused(plan_file, tmp_path, capsys):
 
 def test_missing_plan_is_named(tmp_path, capsys):
     """The trace that was asked for is not begun."""
-    assert run(app, ["simulate", str(tmp_path / "none.json"), "--trace", str(tmp_path / "trace.json")]) == 2
+    assert run_app(app, ["simulate", str(tmp_path / "none.json"), "--trace", str(tmp_path / "trace.json")]) == 2
 
     printed = capsys.readouterr()
     assert printed.err.count("\n") == 1
@@ -226,8 +226,8 @@ def test_a_measured_row_is_part_of_the_costs_digest(monkeypatch):
 def test_tables_for_people(plan_file, tmp_path, capsys):
     """Without ``--json`` each command prints a table, and ``compare`` says where the page is."""
     folder = tmp_path / "page"
-    assert run(app, ["simulate", str(plan_file)]) == 0
-    assert run(app, ["compare", *QUESTION, "--strategies", "data", "--out", str(folder)]) == 0
+    assert run_app(app, ["simulate", str(plan_file)]) == 0
+    assert run_app(app, ["compare", *QUESTION, "--strategies", "data", "--out", str(folder)]) == 0
 
     printed = capsys.readouterr().out
     assert "iteration (s)" in printed
@@ -242,11 +242,11 @@ def test_plan_and_simulate_say_what_is_compressed(ask, capsys, tmp_path):
     assert ask(*words, *options)["compressed"] == every
     assert ask("simulate", plan)["compressed"] == every
     for told in ([*words, *options], ["simulate", plan]):
-        assert run(app, told) == 0
+        assert run_app(app, told) == 0
         row = next(line for line in capsys.readouterr().out.splitlines() if "compressed" in line)
         assert "gradients as dynamic-tree; activations as linear:block=64" in row
     assert ask(*words)["compressed"] == {**every, "gradients": "", "activations": ""}
-    assert run(app, words) == 0
+    assert run_app(app, words) == 0
     out = capsys.readouterr().out
     assert "strategy" in out
     assert "compressed" not in out  # nothing is, and nothing is said

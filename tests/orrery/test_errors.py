@@ -7,7 +7,7 @@ import pytest
 
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 
 
 def provide(monkeypatch, **modules):
@@ -75,7 +75,7 @@ def planner_that_ends_with(monkeypatch):
 )
 def test_unusable_words_are_named_on_one_line(words, message, capsys):
     """Usage errors look like all others: no usage text, no box."""
-    assert run(app, words.split()) == 2
+    assert run_app(app, words.split()) == 2
 
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -89,7 +89,7 @@ def test_errors_of_the_parts_end_as_one_line(planner_that_ends_with, tmp_path, c
     plan_file.write_text("old")
     planner_that_ends_with(ConfigError("batch must divide,\n  got 7"))
 
-    assert run(app, ["plan", "vgg16", "--cluster", "k80-16", "--batch", "7", "--out", str(plan_file)]) == 2
+    assert run_app(app, ["plan", "vgg16", "--cluster", "k80-16", "--batch", "7", "--out", str(plan_file)]) == 2
 
     assert capsys.readouterr().err == "orrery: batch must divide, got 7\n"
     assert plan_file.read_text() == "old"
@@ -100,7 +100,7 @@ def test_interrupt_ends_with_130_and_leaves_nothing(planner_that_ends_with, tmp_
     """Ctrl-C removes the folders that the command had made."""
     planner_that_ends_with(KeyboardInterrupt())
 
-    assert run(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "a/b/p.json")]) == 130
+    assert run_app(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "a/b/p.json")]) == 130
 
     assert capsys.readouterr().err == "orrery: interrupted\n"
     assert list(tmp_path.iterdir()) == []
@@ -111,7 +111,7 @@ def test_unwritable_place_is_found_before_the_work(planner_that_ends_with, tmp_p
     (tmp_path / "file").write_text("old")
     planner_that_ends_with(AssertionError("reached"))
 
-    assert run(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "file/p.json")]) == 2
+    assert run_app(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "file/p.json")]) == 2
 
     assert "output path must be writable, got" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "old"
@@ -121,7 +121,7 @@ def test_file_errors_name_the_file(planner_that_ends_with, tmp_path, capsys):
     """What the system refuses carries the name and the system's words."""
     planner_that_ends_with(PermissionError(13, "Permission denied", "tables.yaml"))
 
-    assert run(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "p.json")]) == 2
+    assert run_app(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "p.json")]) == 2
 
     assert capsys.readouterr().err == "orrery: cannot use 'tables.yaml': Permission denied\n"
 
@@ -131,4 +131,4 @@ def test_our_own_bugs_keep_their_traceback(planner_that_ends_with, tmp_path):
     planner_that_ends_with(ZeroDivisionError("bug"))
 
     with pytest.raises(ZeroDivisionError, match="bug"):
-        run(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "p.json")])
+        run_app(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "p.json")])

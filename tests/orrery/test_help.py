@@ -35,9 +35,9 @@ def test_help_loads_nothing_heavy(command):
 def test_help_lists_every_command(capsys):
     """The commands that the README names are the commands that there are, in groups, each with its whole sentence."""
     from orrery.cli import app
-    from orrery.terminal.exit_codes import run
+    from orrery.terminal.exit_codes import run_app
 
-    assert run(app, ["--help"]) == 0
+    assert run_app(app, ["--help"]) == 0
     lines = capsys.readouterr().out.partition("Look up:")[2].splitlines()
     listed = [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].strip()]
     assert tuple(listed) == COMMANDS

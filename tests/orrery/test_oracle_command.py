@@ -5,13 +5,13 @@ import json
 import pytest
 
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 
 QUESTION = ["oracle", "lenet5", "--cluster", "titanx-4", "--dataset", "cifar10"]
 
 
 def test_json_is_one_value(capsys):
-    assert run(app, [*QUESTION, "--gpus", "1..4", "--batch", "64", "--json"]) == 0
+    assert run_app(app, [*QUESTION, "--gpus", "1..4", "--batch", "64", "--json"]) == 0
     printed = capsys.readouterr()
 
     values = json.loads(printed.out, parse_constant=pytest.fail)
@@ -24,7 +24,7 @@ def test_json_is_one_value(capsys):
 
 def test_a_table_a_headline_and_a_page(capsys, tmp_path):
     words = ["--gpus", "2,4", "--strategies", "data,spatial", "--budget-gpu-hours", "1", "--out", str(tmp_path / "o")]
-    assert run(app, [*QUESTION, *words]) == 0
+    assert run_app(app, [*QUESTION, *words]) == 0
     printed = capsys.readouterr().out
 
     assert "lenet5 on titanx-4, cifar10, batch 32 a device" in printed
@@ -37,7 +37,7 @@ def test_a_table_a_headline_and_a_page(capsys, tmp_path):
 
 def test_the_second_answer_stands_beside_the_first(capsys, tmp_path):
     words = ["--gpus", "4", "--batch", "64", "--strategies", "data,filter", "--simulate", "--epochs", "2"]
-    assert run(app, [*QUESTION, *words, "--out", str(tmp_path / "o")]) == 0
+    assert run_app(app, [*QUESTION, *words, "--out", str(tmp_path / "o")]) == 0
     printed = capsys.readouterr().out
 
     assert printed.count("sim.") == 4  # the columns' heads
@@ -65,7 +65,7 @@ BAD = {
 def test_bad_input_is_one_line_and_code_2(case, capsys, tmp_path):
     words, message = BAD[case]
 
-    assert run(app, [*QUESTION, "--gpus", "4", *words, "--out", str(tmp_path / "o")]) == 2
+    assert run_app(app, [*QUESTION, "--gpus", "4", *words, "--out", str(tmp_path / "o")]) == 2
 
     printed = capsys.readouterr()
     assert printed.out == ""

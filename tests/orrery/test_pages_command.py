@@ -5,28 +5,28 @@ import json
 import pytest
 
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     assert (
-        run(app, ["plan", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategy", "owt", "--out", str(path)])
+        run_app(app, ["plan", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategy", "owt", "--out", str(path)])
         == 0
     )
     return path
 
 
 def test_timeline_show_and_index_say_the_same(plan, tmp_path, capsys):
-    assert run(app, ["timeline", str(plan), "--out", str(tmp_path / "t" / "timeline.html"), "--json"]) == 0
+    assert run_app(app, ["timeline", str(plan), "--out", str(tmp_path / "t" / "timeline.html"), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["size_bytes"] == (tmp_path / "t" / "timeline.html").stat().st_size
-    assert run(app, ["show", str(plan), "--out", str(tmp_path / "s"), "--json"]) == 0
+    assert run_app(app, ["show", str(plan), "--out", str(tmp_path / "s"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["answer"] == said["answer"]
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["index.html", "timeline.html"]
-    assert run(app, ["index", str(tmp_path), "--json"]) == 0
+    assert run_app(app, ["index", str(tmp_path), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert {row["file"]: row["headline"] for row in listed["results"]} == dict.fromkeys(
         ("t/timeline.html", "s/index.html", "s/timeline.html"), said["answer"]
@@ -45,7 +45,7 @@ def test_timeline_show_and_index_say_the_same(plan, tmp_path, capsys):
 def test_bad_input_is_one_line_and_leaves_nothing(plan, tmp_path, capsys, monkeypatch, words, said):
     monkeypatch.chdir(tmp_path)
     places = {"PLAN": str(plan), "OUT": str(tmp_path / "out")}
-    assert run(app, [places.get(word, word) for word in words]) == 2
+    assert run_app(app, [places.get(word, word) for word in words]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1

@@ -6,13 +6,13 @@ import json
 import pytest
 
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 
 QUESTION = ["--cluster", "titanx-4", "--batch", "16", "--strategy", "pipeline"]
 
 
 def answer(capsys, *words):
-    code = run(app, [*map(str, words), "--json"])
+    code = run_app(app, [*map(str, words), "--json"])
     printed, said = capsys.readouterr()
     assert code == 0, said
     return json.loads(printed)
@@ -71,7 +71,7 @@ def test_a_pipeline_is_run(tmp_path, capsys):
 )
 def test_bad_pipelines_are_refused_in_one_line(words, reason, tmp_path, capsys):
     path = tmp_path / "plan.json"
-    assert run(app, ["plan", "lenet5", *QUESTION, *words, "--out", str(path)]) == 2
+    assert run_app(app, ["plan", "lenet5", *QUESTION, *words, "--out", str(path)]) == 2
     printed, said = capsys.readouterr()
     assert not printed
     assert reason in said

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 
 # Two transfers share a link; the kernel waits for one of them.  Half each until the short one ends at 2.
 GRAPH = {
@@ -32,7 +32,7 @@ def graph_file(tmp_path):
 def test_times_and_numbers(graph_file, tmp_path, capsys, engine):
     """One JSON value; the rows in the order of the file."""
     out = tmp_path / "new" / "timeline.csv"
-    assert run(app, ["replay", str(graph_file), "--out", str(out), "--engine", engine, "--json"]) == 0
+    assert run_app(app, ["replay", str(graph_file), "--out", str(out), "--engine", engine, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
 
     assert out.read_text().splitlines() == ROWS
@@ -44,7 +44,7 @@ def test_times_and_numbers(graph_file, tmp_path, capsys, engine):
 
 
 def test_parquet_out_and_table_for_people(graph_file, tmp_path, capsys):
-    assert run(app, ["replay", str(graph_file), "--out", str(tmp_path / "timeline.parquet")]) == 0
+    assert run_app(app, ["replay", str(graph_file), "--out", str(tmp_path / "timeline.parquet")]) == 0
 
     assert "makespan (s)" in capsys.readouterr().out
     assert pd.read_parquet(tmp_path / "timeline.parquet")["end_s"].tolist() == [2.5, 2.0, 3.0]
@@ -55,10 +55,10 @@ def test_parquet_out_and_table_for_people(graph_file, tmp_path, capsys):
 def test_plan_replays_the_same_from_its_file(tmp_path, capsys, form, options):
     """The graph that ``simulate`` writes has the makespan of the replay that it came from, and names its tasks."""
     plan, graph = tmp_path / "plan.json", tmp_path / f"graph.{form}"
-    assert run(app, ["plan", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--out", str(plan)]) == 0
-    assert run(app, ["simulate", str(plan), "--iterations", "2", "--graph", str(graph), *options]) == 0
+    assert run_app(app, ["plan", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--out", str(plan)]) == 0
+    assert run_app(app, ["simulate", str(plan), "--iterations", "2", "--graph", str(graph), *options]) == 0
     capsys.readouterr()
-    assert run(app, ["replay", str(graph), "--json"]) == 0
+    assert run_app(app, ["replay", str(graph), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
 
     from orrery.terminal.stored_plan import open_plan
@@ -85,7 +85,7 @@ def test_plan_replays_the_same_from_its_file(tmp_path, capsys, form, options):
 def test_bad_graph_is_one_line(graph_file, tmp_path, capsys, change, message):
     """Code 2, and no output begun."""
     graph_file.write_text(json.dumps({**GRAPH, **change}))
-    assert run(app, ["replay", str(graph_file), "--out", str(tmp_path / "timeline.csv"), "--json"]) == 2
+    assert run_app(app, ["replay", str(graph_file), "--out", str(tmp_path / "timeline.csv"), "--json"]) == 2
 
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -95,7 +95,7 @@ def test_bad_graph_is_one_line(graph_file, tmp_path, capsys, change, message):
 
 
 def test_missing_graph_is_named(tmp_path, capsys):
-    assert run(app, ["replay", str(tmp_path / "none.json")]) == 2
+    assert run_app(app, ["replay", str(tmp_path / "none.json")]) == 2
     assert "none.json cannot be read: No such file" in capsys.readouterr().err
 
 
@@ -109,6 +109,6 @@ def test_interruption_leaves_nothing(graph_file, tmp_path, capsys, monkeypatch, 
     (tmp_path / "timeline.csv").write_text("old")
     monkeypatch.setattr(step, interrupted)
 
-    assert run(app, ["replay", str(graph_file), "--out", str(tmp_path / "timeline.csv")]) == 130
+    assert run_app(app, ["replay", str(graph_file), "--out", str(tmp_path / "timeline.csv")]) == 130
     assert (tmp_path / "timeline.csv").read_text() == "old"
     assert {path.name for path in tmp_path.iterdir()} == {"graph.json", "timeline.csv"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 
 pytestmark = pytest.mark.timeout(200)
 STEPS = "4"
@@ -27,7 +27,7 @@ FILES = ["losses.csv", "measured.npz", "run.json", "timeline.csv"]
 def plan_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     question = ["lenet5", "--cluster", "lab-4:nodes=2", "--batch", "16", "--strategy", "data", "--out", str(path)]
-    assert run(app, ["plan", *question]) == 0
+    assert run_app(app, ["plan", *question]) == 0
     return str(path)
 
 
@@ -61,7 +61,7 @@ def test_local_ranks_and_torchrun_train_alike(plan_file, tmp_path, capsys):
     under = subprocess.Popen(
         [*torchrun, "-m", "orrery", *words, "--out", str(there)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
-    assert run(app, [*words, "--processes", "2", "--out", str(here), "--trace", str(trace)]) == 0
+    assert run_app(app, [*words, "--processes", "2", "--out", str(here), "--trace", str(trace)]) == 0
     printed, _ = under.communicate()
 
     assert under.returncode == 0
@@ -73,7 +73,7 @@ def test_local_ranks_and_torchrun_train_alike(plan_file, tmp_path, capsys):
 
 def test_people_get_a_table(plan_file, capsys):
     """Without --processes as many ranks as the plan has devices; the simulated time stands beside the measured."""
-    assert run(app, ["run", plan_file, "--steps", "3", "--stand-in-compute", "--device", "cpu"]) == 0
+    assert run_app(app, ["run", plan_file, "--steps", "3", "--stand-in-compute", "--device", "cpu"]) == 0
 
     printed = capsys.readouterr().out
     for words in ("iteration (s)", "simulated (s)", "images/s", "peak memory by rank", "MiB; "):
@@ -92,7 +92,7 @@ def test_people_get_a_table(plan_file, capsys):
     ],
 )
 def test_bad_input_is_one_line(plan_file, capsys, words, message):
-    assert run(app, ["run", plan_file, *words]) == 2
+    assert run_app(app, ["run", plan_file, *words]) == 2
 
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_all_and_keeps_the_checkpoint(plan_file, tmp_path, capsys):
     assert not out.exists() or sorted(os.listdir(out)) == ["log"]
     done = int((checkpoint / "latest").read_text().split()[0].split("-")[1])
     assert done >= 1
-    assert run(app, [*words, "--resume", "--steps", str(done + 2), "--json"]) == 0
+    assert run_app(app, [*words, "--resume", "--steps", str(done + 2), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["iterations_s"]) >= 1
-    assert run(app, [*words, "--resume", "--steps", str(done + 2)]) == 2
+    assert run_app(app, [*words, "--resume", "--steps", str(done + 2)]) == 2
     assert f"steps must be more than the {done + 2} that the checkpoint has done" in capsys.readouterr().err

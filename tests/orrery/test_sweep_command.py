@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 from studies.sweep.evaluate_point import PointResult
 from studies.sweep.point import SweepPoint
 from studies.sweep.store import Store
@@ -40,7 +40,7 @@ def stored(folder):
 @pytest.mark.timeout(120)
 def test_a_sweep_is_computed_once_and_its_refusals_kept(folder, capsys):
     for computed in (4, 0):
-        assert run(app, ["sweep", "sweep.yaml", "--store", "out/r.sqlite", "--processes", "1", "--json"]) == 0
+        assert run_app(app, ["sweep", "sweep.yaml", "--store", "out/r.sqlite", "--processes", "1", "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
         assert (said["points"], said["computed"], said["stored"]) == (4, computed, 4 - computed)
     with Store.reading(folder / "out" / "r.sqlite") as store:
@@ -50,10 +50,10 @@ def test_a_sweep_is_computed_once_and_its_refusals_kept(folder, capsys):
 
 def test_results_are_filtered_sorted_and_cut(stored, capsys):
     words = ["results", "r.sqlite", "--where", "batch > 8", "--sort", "-batch", "--columns", "batch,iteration_s"]
-    assert run(app, [*words, "--json"]) == 0
+    assert run_app(app, [*words, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert rows == [{"batch": 32, "iteration_s": pytest.approx(0.3)}, {"batch": 16, "iteration_s": pytest.approx(0.4)}]
-    assert run(app, [*words, "--limit", "1"]) == 0
+    assert run_app(app, [*words, "--limit", "1"]) == 0
     out = capsys.readouterr().out
     assert "iteration [ms]" in out
     assert "300.0" in out
@@ -65,19 +65,19 @@ def test_results_say_which_columns_are_left_out(stored, capsys):
     refused = SweepPoint(model="lenet5", cluster="p100-4x4:nodes=1", batch=7, strategy="data")
     with Store.writing(stored / "r.sqlite") as store:
         store.add(refused, PointResult(status="refused", error="batch must be a multiple"))
-    assert run(app, ["results", "r.sqlite", "--csv", "r.csv"]) == 0
+    assert run_app(app, ["results", "r.sqlite", "--csv", "r.csv"]) == 0
     out = capsys.readouterr().out
     columns = set(pd.read_csv("r.csv").columns)
     assert f"1 of {len(columns)} columns left out, see --columns all: error" in out
     assert "1 refused: batch must be a multiple" in out
-    assert run(app, ["results", "r.sqlite", "--columns", "all"]) == 0
+    assert run_app(app, ["results", "r.sqlite", "--columns", "all"]) == 0
     assert "left out" not in capsys.readouterr().out
-    assert run(app, ["results", "r.sqlite", "--columns", "all", "--json"]) == 0
+    assert run_app(app, ["results", "r.sqlite", "--columns", "all", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["rows"][0]) == columns
 
 
 def test_results_are_exported(stored, capsys):
-    assert run(app, ["results", "r.sqlite", "--csv", "r.csv", "--parquet", "r.parquet"]) == 0
+    assert run_app(app, ["results", "r.sqlite", "--csv", "r.csv", "--parquet", "r.parquet"]) == 0
     for frame in (pd.read_csv("r.csv"), pd.read_parquet("r.parquet")):
         assert sorted(frame["batch"]) == [8, 16, 32]
         assert frame["images_per_s"].tolist() == (10.0 * frame["batch"]).tolist()
@@ -102,7 +102,7 @@ def test_results_are_exported(stored, capsys):
     ],
 )
 def test_bad_input_is_one_line(stored, capsys, words, rule):
-    assert run(app, words) == 2
+    assert run_app(app, words) == 2
     error = capsys.readouterr().err
     assert rule in error
     assert error.count("\n") == 1
@@ -110,10 +110,10 @@ def test_bad_input_is_one_line(stored, capsys, words, rule):
 
 
 def test_results_become_a_page_of_the_rows_that_are_left(stored, capsys):
-    assert run(app, ["results", "r.sqlite", "--where", "batch > 8", "--html", "page.html"]) == 0
+    assert run_app(app, ["results", "r.sqlite", "--where", "batch > 8", "--html", "page.html"]) == 0
     html = (stored / "page.html").read_text()
     assert "2 points, 0 of them without a plan" in html
-    assert run(app, ["results", "r.sqlite", "--where", "batch > 99", "--html", "none.html"]) == 2
+    assert run_app(app, ["results", "r.sqlite", "--where", "batch > 99", "--html", "none.html"]) == 2
     assert "needs points" in capsys.readouterr().err
     assert not (stored / "none.html").exists()
 
@@ -121,7 +121,7 @@ def test_results_become_a_page_of_the_rows_that_are_left(stored, capsys):
 @pytest.mark.parametrize("other", [["--parquet", "r.txt"], ["--html", "r.sqlite"], ["--html", "new.csv"]])
 def test_exports_are_written_all_or_none(stored, capsys, other):
     before = sorted(path.name for path in stored.iterdir())
-    assert run(app, ["results", "r.sqlite", "--csv", "new.csv", *other]) == 2
+    assert run_app(app, ["results", "r.sqlite", "--csv", "new.csv", *other]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count("\n") == 1

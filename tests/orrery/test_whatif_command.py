@@ -5,14 +5,14 @@ import json
 import pytest
 
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 
 QUESTION = ["whatif", "eight-bit", "--cluster", "titanx-4", "--model", "lenet5", "--batch-per-device", "32"]
 SMALL = ["--sub-batches", "1,2", "--types", "dynamic-tree", "--devices", "4", "--link-speeds", "0.01,1"]
 
 
 def test_json_is_one_value(capsys):
-    assert run(app, [*QUESTION, *SMALL, "--json"]) == 0
+    assert run_app(app, [*QUESTION, *SMALL, "--json"]) == 0
     printed = capsys.readouterr()
 
     values = json.loads(printed.out, parse_constant=pytest.fail)
@@ -25,7 +25,7 @@ def test_json_is_one_value(capsys):
 
 def test_a_table_crossovers_and_a_page(capsys, tmp_path):
     words = [*SMALL, "--sub-batches", "1,3", "--out", str(tmp_path / "w")]
-    assert run(app, [*QUESTION, *words]) == 0
+    assert run_app(app, [*QUESTION, *words]) == 0
     printed = capsys.readouterr().out
 
     assert "lenet5 on titanx-4, 32 samples a device" in printed
@@ -54,7 +54,7 @@ BAD = {
 def test_bad_input_is_one_line_and_code_2(case, capsys, tmp_path):
     words, message = BAD[case]
 
-    assert run(app, [*QUESTION, *SMALL, *words, "--out", str(tmp_path / "w")]) == 2
+    assert run_app(app, [*QUESTION, *SMALL, *words, "--out", str(tmp_path / "w")]) == 2
 
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -65,7 +65,7 @@ def test_bad_input_is_one_line_and_code_2(case, capsys, tmp_path):
 
 def test_an_unknown_strategy_is_refused_before_the_work(capsys):
     words = ["whatif", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategies", "data,hybri"]
-    assert run(app, words) == 2
+    assert run_app(app, words) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "got 'hybri'; did you mean 'hybrid'?" in printed.err
@@ -74,12 +74,12 @@ def test_an_unknown_strategy_is_refused_before_the_work(capsys):
 
 def test_a_model_is_asked_by_hand(capsys):
     words = ["whatif", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategies", "data,spatial"]
-    assert run(app, [*words, "--set", "link.slot.bandwidth_factor=0.5", "--json"]) == 0
+    assert run_app(app, [*words, "--set", "link.slot.bandwidth_factor=0.5", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["scenario"] for row in rows] == ["today"] * 2 + ["link.slot.bandwidth_factor=0.5"] * 2
-    assert run(app, [*words, "--set", "device.*.failed=1"]) == 2
+    assert run_app(app, [*words, "--set", "device.*.failed=1"]) == 2
     assert "must leave one of" in capsys.readouterr().err
-    assert run(app, words) == 0
+    assert run_app(app, words) == 0
     printed = capsys.readouterr().out
     assert "at half speed" in printed
     assert "today, with faster hardware" in printed

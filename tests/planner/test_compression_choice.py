@@ -10,7 +10,7 @@ from plans import cluster_of, inception_module, star
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 from planner.compression.data_types import compression_names
 from planner.compression.settings import PLAIN, Compressed, compressed_of
 from planner.cost.cost_model import CostModel
@@ -132,12 +132,12 @@ def test_the_command_line_compresses(tmp_path, capsys):
     plan = tmp_path / "plan.json"
     words = ["plan", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategy", "data", "--out", str(plan)]
     types = ["--gradient-sync", "direct", "--compress-gradients", "dynamic-tree", "--compress-where", "pays", "--json"]
-    assert run(app, [*words, *types]) == 0
+    assert run_app(app, [*words, *types]) == 0
     assert "compression: " in json.loads(capsys.readouterr().out)["notes"][0]
     assert load_plan(plan).compressed.gradients == "dynamic-tree"
-    assert run(app, ["simulate", str(plan), "--json"]) == 0
+    assert run_app(app, ["simulate", str(plan), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == list(load_plan(plan).notes)
-    assert run(app, [*words, "--compress-gradients", "one-bit"]) == 2
+    assert run_app(app, [*words, "--compress-gradients", "one-bit"]) == 2
     assert "gradient_sync must be direct, ps, ps-spread or auto" in capsys.readouterr().err
 
 

@@ -12,7 +12,7 @@ from planner.compression.data_types import compression
 from planner.compression.settings import PLAIN, Compressed, takes
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
-from planner.cost.compressed_all_reduce import compressed_all_reduce
+from planner.cost.compressed_sync import compressed_all_reduce
 from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.memory.buffers import BUFFERS
@@ -22,7 +22,7 @@ from planner.parallel.configurations import Configuration, offered
 from planner.parallel.micro_batches import WHOLE, MicroBatching
 from planner.parallel.strategies import named_strategy
 from planner.simulation.additive_cost import additive_s
-from planner.simulation.memory_curve import buffers
+from planner.simulation.memory_over_time import buffers
 from planner.simulation.program_replay import replay
 
 SAME = 1e-9

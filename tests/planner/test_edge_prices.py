@@ -13,7 +13,7 @@ from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan import lowered
-from planner.simulation import transfer_prices as transfer_prices
+from planner.simulation import transfer_pricing as transfer_prices
 from planner.simulation.additive_cost import additive_s
 from planner.topology import network_routes as network
 from simulator.graph import memory_need

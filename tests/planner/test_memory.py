@@ -18,7 +18,7 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan import lowered
-from planner.simulation.memory_curve import memory_curve
+from planner.simulation.memory_over_time import memory_curve
 from planner.simulation.program_replay import replay
 
 

@@ -18,7 +18,7 @@ from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.simulation.memory_curve import memory_curve, replay_that_fits
+from planner.simulation.memory_over_time import memory_curve, replay_that_fits
 from planner.simulation.program_replay import replay
 
 

@@ -7,7 +7,7 @@ from reducing import choices, network
 from hwprofiles.errors import ConfigError
 from planner.compression.settings import Compressed
 from planner.cost.applied_strategy import applied
-from planner.cost.compressed_all_reduce import gradient_sync_choices
+from planner.cost.compressed_sync import gradient_sync_choices
 from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.operations.partial import PartialSum

@@ -11,7 +11,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.cost.link_loads import LinkLoads
-from planner.elimination.k_best import k_best
+from planner.elimination.best_strategies import k_best
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
@@ -19,7 +19,7 @@ from planner.parallel.strategies import NAMED, named_strategy
 from planner.plan.compare_strategies import compare
 from planner.plan.plan import layerwise, make_plan, refined
 from planner.search.layerwise import search_layerwise
-from planner.search.near_best import near_best
+from planner.search.near_best_strategies import near_best
 from planner.search.neighbours import Neighbours
 from planner.search.refinement import refine
 from planner.simulation.additive_cost import additive_s

@@ -12,7 +12,7 @@ from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, rando
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.cost_model import BATCH_NORMS, CostModel, part_times
 from planner.cost.link_loads import LinkLoads
@@ -28,7 +28,7 @@ from planner.plan.plan_file import load_plan, save_plan
 from planner.search.layerwise import search_layerwise
 from planner.search.neighbours import Neighbours
 from planner.simulation.additive_cost import additive_s
-from planner.simulation.memory_curve import buffers
+from planner.simulation.memory_over_time import buffers
 from planner.simulation.program_replay import replay
 from planner.simulation.to_task_graph import build_program_graph
 
@@ -287,9 +287,9 @@ def test_plans_keep_both(tmp_path):
 def test_the_command_line_plans_and_replays_them(tmp_path, capsys):
     path = str(tmp_path / "plan.json")
     question = ["plan", "conv1d", "--cluster", "titanx-4", "--batch", "8", "--strategy", "data", "--out", path]
-    assert run(app, [*question, "--batch-norm", "reduced", "--dtype", "float64", "--json"]) == 0
+    assert run_app(app, [*question, "--batch-norm", "reduced", "--dtype", "float64", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
-    assert run(app, ["simulate", path, "--no-overlap", "--no-contention", "--json"]) == 0
+    assert run_app(app, ["simulate", path, "--no-overlap", "--no-contention", "--json"]) == 0
     replayed = json.loads(capsys.readouterr().out)
 
     assert replayed["iteration_s"] == pytest.approx(planned["additive_s"], rel=SAME)

@@ -20,9 +20,9 @@ from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.to_task_graph import build_program_graph
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import lower_bound
-from studies.streams.compare_schedules import StreamRequest, compare_schedules, one_device, whole_program, work_of
 from studies.streams.decomposition import decompose, with_measured
 from studies.streams.delayed_memory import bounded, held_bytes, needed_bytes
+from studies.streams.schedule_comparison import StreamRequest, compare_schedules, one_device, whole_program, work_of
 from studies.streams.stream_plan import read_streams, replay_streams
 from studies.streams.stream_schedules import METHODS, SCHEDULES, PathOptions, paths_of, schedule
 

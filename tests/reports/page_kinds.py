@@ -90,7 +90,7 @@ def _oracle(folder):
 
 def _streams(folder):
     from reports.pages.streams_page import streams_html
-    from studies.streams.compare_schedules import AccuracyRequest, compare_schedules
+    from studies.streams.schedule_comparison import AccuracyRequest, compare_schedules
 
     return streams_html(compare_schedules(AccuracyRequest(graph=load_model("lenet5", batch=4), device="p100")))
 

@@ -6,7 +6,7 @@ import pytest
 from browsing import needs_chromium, on_a_phone
 
 from orrery.cli import app
-from orrery.terminal.exit_codes import run
+from orrery.terminal.exit_codes import run_app
 from reports.pages.eight_bit_paper_page import (
     INCONSISTENCIES,
     paper_answers,
@@ -51,7 +51,7 @@ def test_headline_counts_each_way_and_names_the_farthest():
 
 
 def test_a_page_is_for_the_eight_bit_paper_alone(capsys, tmp_path):
-    assert run(app, ["reproduce", "paradl", "--html", str(tmp_path / "page.html")]) == 2
+    assert run_app(app, ["reproduce", "paradl", "--html", str(tmp_path / "page.html")]) == 2
 
     printed = capsys.readouterr()
     assert "html must be left out for paradl, which has no page" in printed.err

@@ -12,8 +12,8 @@ from test_timeline_page import data_of, unpacked
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
-from reports.drawings.cluster_drawing import cluster_drawing
-from reports.drawings.strategy_drawing import HEIGHT, ROW, layer_places
+from reports.drawings.draw_cluster import cluster_drawing
+from reports.drawings.draw_network import HEIGHT, ROW, layer_places
 from reports.pages.index_page import found_results, index_html
 from reports.pages.plan_page import plan_html, write_plan_pages
 from reports.pages.sweep_page import sweep_headline, sweep_html

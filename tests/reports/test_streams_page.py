@@ -8,7 +8,7 @@ from browsing import needs_chromium, on_a_phone
 from planner.models.registry import load_model
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
 from reports.pages.streams_page import stream_rows, streams_headline, streams_html, write_streams_page
-from studies.streams.compare_schedules import StreamRequest, compare_schedules
+from studies.streams.schedule_comparison import StreamRequest, compare_schedules
 
 
 @pytest.fixture(scope="module")

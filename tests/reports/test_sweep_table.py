@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from reports.tables.sweep_table import fitting_columns, reason_lines, sweep_table
+from reports.tables.sweep_columns import fitting_columns, reason_lines, sweep_table
 
 FRAME = pd.DataFrame(
     {

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_comparison import make_timeline
 
-from reports.drawings.timeline_rows import assign_lanes, pack_timeline, timeline_rows
+from reports.drawings.timeline_layout import assign_lanes, pack_timeline, timeline_rows
 
 DEVICES = ("node0/gpu0", "node0/gpu1")
 DTYPES = {"Uint8Array": "u1", "Uint16Array": "<u2", "Uint32Array": "<u4", "Float64Array": "<f8"}

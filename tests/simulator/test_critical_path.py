@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from task_graphs import task_graph, task_graphs
 
 from simulator.engines.engine import simulate
-from simulator.timelines.critical_path import critical_path
+from simulator.timelines.path_analysis import critical_path
 
 
 def reasons(graph):

@@ -1,4 +1,4 @@
-"""One process of a run: ``python -m executor.run.run_rank OPTIONS PROGRAM`` with its place in the environment."""
+"""One process of a run: ``python -m executor.run.rank_entry OPTIONS PROGRAM`` with its place in the environment."""
 
 import hashlib
 import pickle
@@ -16,7 +16,7 @@ import torch.distributed as dist
 from executor.measurement.clocks import clock_offset_s
 from executor.measurement.measured_run import MEASUREMENT, WARM_UP, Measurement, join
 from executor.measurement.memory_meter import AllocationMeter
-from executor.processes.launch import threads_of
+from executor.processes.launcher import threads_of
 from executor.processes.rank_environment import RankEnvironment, local_ranks
 from executor.processes.rank_process import process_group, serve
 from executor.processes.status_board import RankState, RankStatus

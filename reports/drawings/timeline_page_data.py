@@ -9,7 +9,7 @@ from hwprofiles.aliases import Ints
 from planner.lowering.program import Program
 from planner.simulation.program_replay import Replay
 from planner.simulation.steady_path import Path
-from reports.drawings.timeline_rows import pack_timeline, side_by_side
+from reports.drawings.timeline_layout import pack_timeline, side_by_side
 from reports.style.packing import Packed, pack_array, pack_json
 from simulator.timelines.timeline import alone_s
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from hwprofiles.aliases import Floats
 from hwprofiles.compute.compute_profile import ComputeProfile
-from hwprofiles.compute.occupancy import launch_of
+from hwprofiles.compute.kernel_occupancy import launch_of
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.devices.device_graph import Device, DeviceGraph
 from hwprofiles.errors import ConfigError

@@ -8,7 +8,7 @@ import numpy as np
 
 from hwprofiles.aliases import Bools
 from planner.cost.cost_model import CostModel
-from planner.elimination.k_best import Ranked, k_best
+from planner.elimination.best_strategies import Ranked, k_best
 from planner.parallel.configurations import ConfigSpace, Configuration
 from planner.search.layerwise import SAMPLES, sharpened
 

@@ -9,7 +9,7 @@ from executor.accuracy.accuracy_request import AccuracyRequest
 from executor.accuracy.accuracy_result import AccuracyResult, mean_interval
 from executor.accuracy.accuracy_samples import read_samples
 from executor.data.dataset import Expected
-from executor.processes.launch import launch, scratch_folder, threads_of
+from executor.processes.launcher import launch, scratch_folder, threads_of
 from executor.processes.status_progress import loss_of, reporter
 from hwprofiles.aliases import Progress
 from planner.models.registry import load_model
