@@ -7,16 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from hwprofiles.errors import ConfigError, InfeasiblePlanError, OrreryError, UnreachableError
-    from planner.models.registry import load_model
-    from planner.plan.compare_strategies import compare
-    from planner.plan.plan import Plan, lower_plan, make_plan
-    from planner.plan.plan_file import load_plan, save_plan
-    from planner.simulation.program_replay import Replay, replay
-    from reports.figures.figure_of import figure
-    from reports.pages.comparison_page import write_comparison_page
-    from studies.sweep.store import Store
+    from hwprofiles import ConfigError, InfeasiblePlanError, OrreryError, UnreachableError
+    from hwprofiles.catalogue import load_cluster
+    from planner.models import load_model
+    from planner.plan import Plan, compare, load_plan, lower_plan, make_plan, save_plan
+    from planner.simulation import Replay, replay
+    from reports.figures import figure
+    from reports.pages import write_comparison_page
+    from studies.sweep import Store
 
 __all__ = [
     "ConfigError",

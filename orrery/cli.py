@@ -7,23 +7,27 @@ from typing import Annotated
 
 import typer
 
-from orrery.commands.accuracy_command import accuracy
-from orrery.commands.lab_command import lab
-from orrery.commands.oracle_command import oracle
-from orrery.commands.pages_command import index, show, timeline
-from orrery.commands.probe_command import probe
-from orrery.commands.reproduce_command import reproduce
-from orrery.commands.run_command import run
-from orrery.commands.streams_command import streams
-from orrery.commands.sweep_command import results, sweep
-from orrery.commands.validate_command import validate
-from orrery.commands.whatif_command import whatif
-from orrery.terminal.command_groups import Commands
-from orrery.terminal.exit_codes import run_app
-from orrery.terminal.options import (
+from orrery.commands import (
+    accuracy,
+    index,
+    lab,
+    oracle,
+    probe,
+    reproduce,
+    results,
+    run,
+    show,
+    streams,
+    sweep,
+    timeline,
+    validate,
+    whatif,
+)
+from orrery.terminal import (
     Batch,
     BatchNorm,
     Cluster,
+    Commands,
     CompressActivations,
     CompressGradients,
     CompressWhere,
@@ -48,21 +52,22 @@ from orrery.terminal.options import (
     SubBatchOrder,
     Trace,
     UpdateEach,
-    whole_number,
-)
-from orrery.terminal.output import print_json, to_json, whole_file
-from orrery.terminal.progress import progress_bar
-from orrery.terminal.views import (
     cluster_row,
     comparison_values,
     configuration_rows,
     model_values,
     plan_values,
+    print_json,
     print_pairs,
     print_rich,
     print_table,
+    progress_bar,
     replay_values,
+    run_app,
+    to_json,
     told,
+    whole_file,
+    whole_number,
 )
 
 __all__ = ["app", "main"]
@@ -79,7 +84,7 @@ app = typer.Typer(
 @app.command()
 def models(*, json: Json = False) -> None:
     """List the built-in models with their sizes."""
-    from planner.models.registry import model_names
+    from planner.models import model_names
 
     with progress_bar("building models"):
         rows = model_values(model_names())
@@ -89,9 +94,9 @@ def models(*, json: Json = False) -> None:
 @app.command()
 def clusters(*, json: Json = False) -> None:
     """List the clusters of the catalogue."""
-    from hwprofiles.catalogue.cluster_catalogue import cluster_names, describe
+    from hwprofiles.catalogue import cluster_names, describe_cluster
 
-    summaries = [describe(name) for name in cluster_names()]
+    summaries = [describe_cluster(name) for name in cluster_names()]
     print_json(summaries) if json else print_table([cluster_row(summary) for summary in summaries])
 
 
@@ -124,13 +129,12 @@ def plan(
     json: Json = False,
 ) -> None:
     """Find how every layer is split, and write the plan."""
-    from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from planner.compression.settings import compressed_of
-    from planner.models.registry import load_model
-    from planner.parallel.micro_batches import requested_micro_batching
-    from planner.plan.plan import make_plan
-    from planner.plan.plan_file import save_plan
-    from planner.search.pipeline_strategy import requested_pipeline
+    from hwprofiles.catalogue import load_cluster
+    from planner.compression import compressed_of
+    from planner.models import load_model
+    from planner.parallel import requested_micro_batching
+    from planner.plan import make_plan, save_plan
+    from planner.search import requested_pipeline
 
     files_read = [word for word in (strategy, cluster.partition(":")[0]) if Path(word).suffix]  # names have none
     with whole_file(out, *files_read) as file, progress_bar("planning") as progress:
@@ -187,8 +191,8 @@ def simulate(
     """Replay a plan on the model of its cluster."""
     from contextlib import nullcontext
 
-    from orrery.terminal.stored_plan import open_plan
-    from planner.simulation.program_replay import replay
+    from orrery.terminal import open_plan
+    from planner.simulation import replay
 
     traced, written = (whole_file(path, plan_file) if path else nullcontext() for path in (trace, graph))
     with traced as file, written as graph_file, progress_bar("simulating"):
@@ -197,7 +201,7 @@ def simulate(
         if file:
             result.write_trace(file)
         if graph_file:
-            from planner.simulation.graph_export import write_replayed_graph
+            from planner.simulation import write_replayed_graph
 
             write_replayed_graph(result, graph_file)
     values = replay_values(result, plan=plan)
@@ -218,9 +222,8 @@ def replay(
     from contextlib import nullcontext
     from time import perf_counter
 
-    from simulator.engines.engine import prepare
-    from simulator.engines.engine import simulate as run_engine
-    from simulator.formats.graph_file import read_graph, write_schedule
+    from simulator.engines import prepare, simulate as run_engine
+    from simulator.formats import read_graph, write_schedule
 
     with whole_file(out, graph_file) if out else nullcontext() as file, progress_bar("replaying"):
         chosen, times_s = prepare(engine), [perf_counter()]
@@ -248,9 +251,8 @@ def analyse(
     json: Json = False,
 ) -> None:
     """Say what a plan's iteration waits for, what faster hardware would change, and what fills the memory."""
-    from orrery.terminal.analysis_view import analysis_values, print_analysis
-    from orrery.terminal.stored_plan import open_plan
-    from planner.plan.analysis import analyse as analyse_program
+    from orrery.terminal import analysis_values, open_plan, print_analysis
+    from planner.plan import analyse as analyse_program
 
     with progress_bar("simulating") as progress:
         plan = open_plan(plan_file)
@@ -271,11 +273,11 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare strategies: a table, and a page that shows why."""
-    from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from planner.models.registry import load_model
-    from planner.parallel.degrees import split_list
-    from planner.plan.compare_strategies import compare as compare_strategies
-    from reports.pages.comparison_page import write_comparison_page
+    from hwprofiles.catalogue import load_cluster
+    from planner.models import load_model
+    from planner.parallel import split_list
+    from planner.plan import compare as compare_strategies
+    from reports.pages import write_comparison_page
 
     names = split_list(strategies)
     page = out / "index.html"
@@ -289,8 +291,7 @@ def compare(
         numbers.write_bytes(to_json(values))
     if json:
         return print_json(values)
-    from reports.tables.comparison_summary import comparison_headline
-    from reports.tables.comparison_text import comparison_table
+    from reports.tables import comparison_headline, comparison_table
 
     print_rich(comparison_table(comparison))
     refused = [f"{name} was refused: {reason}" for name, reason in comparison.refused.items()]

@@ -1,8 +1,12 @@
-"""The promise of DESIGN.md: imports point down only, torch stays in the executor, everything public is documented."""
+"""The house holds: imports point down, rooms show what they lend, torch stays in the executor, all is documented.
+
+A floor is a folder at the top (``planner``), a room is a folder with Python files (``planner/cost``).
+"""
 
 import ast
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -18,6 +22,10 @@ TORCH_INSIDE_FUNCTIONS = {"executor", "planner"}
 FILES = sorted(path for floor in FLOORS for path in (ROOT / floor).rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(), filename=path) for path in FILES}
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
+ROOMS = {module: path.with_suffix(".pyi") for module, path in MODULES.items() if path.name == "__init__.py"}
+"""Every room with the stub that lists what others may use of it; rooms that nobody uses have none."""
+MOST_FILES = 16
+ENTRANCES = {"orrery": "the command line and the public names import whatever they show"}
 
 
 def imports(node: ast.AST) -> Iterator[str]:
@@ -90,14 +98,96 @@ def test_no_import_cycles():
     assert set(order) == set(MODULES)
 
 
+def room_of(module: str) -> str:
+    """Return the room that a module lies in; a room lies in itself."""
+    return module if module in ROOMS else module.rpartition(".")[0]
+
+
+def imports_between_rooms() -> Iterator[tuple[str, str, str]]:
+    """Yield (module, room, imported name) for every import of another room, also inside functions."""
+    for module, path in MODULES.items():
+        for name in {name for node in ast.walk(TREES[path]) for name in imports(node)}:
+            found = module_of(name)
+            if found and room_of(found) != room_of(module):
+                yield module, room_of(found), name
+
+
+def listed(room: str) -> set[str]:
+    """Return the names that a room lends to others, by its stub."""
+    if not ROOMS[room].exists():
+        return set()
+    tree = ast.parse(ROOMS[room].read_text())
+    return {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+
+def test_rooms_import_one_another_through_their_lists():
+    """No file reaches past the list of another room to one of its modules."""
+    past = {
+        f"{module}: {name}" for module, room, name in imports_between_rooms() if name.count(".") > room.count(".") + 1
+    }
+
+    assert past == set()
+
+
+def test_rooms_list_what_others_use_and_nothing_else():
+    """The list of a room is what is imported from it."""
+    used = {room: set[str]() for room in ROOMS}
+    for _, room, name in imports_between_rooms():
+        used[room].add(name.rpartition(".")[2])
+    public = {name for node in ast.walk(TREES[MODULES["orrery"]]) for name in imports(node)}
+
+    for room in ROOMS.keys() - ENTRANCES.keys():
+        lent = used[room] | {name.rpartition(".")[2] for name in public if name.rpartition(".")[0] == room}
+        assert listed(room) == lent, room
+
+
+def test_no_two_rooms_import_each_other():
+    """Rooms can be put in an order in which each comes after all that it imports."""
+    graph = {room: set[str]() for room in ROOMS}
+    for module, room, _ in imports_between_rooms():
+        graph[room_of(module)].add(room)
+
+    order = list(TopologicalSorter(graph).static_order())  # raises CycleError with the cycle
+
+    assert set(order) == set(ROOMS)
+
+
+def test_rooms_are_no_larger_than_one_can_take_in():
+    """A room holds few files, and most files are short."""
+    files = Counter(room_of(module) for module in MODULES)
+    lengths = sorted(len(path.read_text().splitlines()) for path in FILES)
+
+    assert {room: count for room, count in files.items() if count > MOST_FILES} == {}
+    assert lengths[len(lengths) // 2] <= 130
+    assert lengths[len(lengths) * 9 // 10] <= 320
+
+
+def test_no_name_is_public_in_two_places():
+    """Each public class, function and constant is defined in one module of the whole tree."""
+    homes = defaultdict[str, set[str]](set)
+    for module, path in MODULES.items():
+        for node in TREES[path].body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                names = [node.name]
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+            else:
+                continue
+            for name in names:
+                homes[name] |= {module}
+
+    assert {name: sorted(where) for name, where in homes.items() if len(where) > 1 and name[0] != "_"} == {}
+
+
 @by_path
 def test_modules_say_what_is_public(path):
     """Every module with code has one ``__all__``."""
     tree = TREES[path]
     assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
-    listed = [node.value for node in assigned if "__all__" in ast.unparse(node).partition("=")[0]]
+    said = [node.value for node in assigned if "__all__" in ast.unparse(node).partition("=")[0]]
 
-    assert len(listed) == 1 or (len(tree.body) == 1 and ast.get_docstring(tree))
+    assert len(said) == 1 or (len(tree.body) == 1 and ast.get_docstring(tree))
 
 
 @by_path

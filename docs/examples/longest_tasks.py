@@ -1,7 +1,7 @@
 """What an iteration waits for: the tasks of the timeline, and the steps of its critical path."""
 
 import orrery
-from planner.simulation.steady_path import program_path
+from planner.simulation import program_path
 
 graph = orrery.load_model("vgg11-cifar", batch=256)
 cluster = orrery.load_cluster("p100-4x4:nodes=1")

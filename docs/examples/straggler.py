@@ -1,7 +1,7 @@
 """What does one GPU at half speed cost, and who suffers more: data parallelism or OWT?"""
 
 import orrery
-from studies.whatif.scenarios import Scenario, whatif
+from studies.whatif import Scenario, whatif
 
 slow = Scenario(name="gpu0 at half speed", changes=("device.node0/gpu0.speed=0.5",))
 found = whatif("alexnet", "titanx-4", batch=128, strategies=["data", "owt"], scenarios=[slow])

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from executor.accuracy.accuracy_request import FLOAT32, AccuracyCase, AccuracyRequest
-from executor.runtime.runnable_plans import check_program
-from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
-from planner.compression.settings import compressed_of
-from planner.graph.computation_graph import ComputationGraph
-from planner.lowering.program import Program
-from planner.models.registry import load_model
-from planner.operations.normalisation import BatchNorm
-from planner.plan.plan import lower_plan, make_plan
+from executor.runtime import check_program
+from hwprofiles import ConfigError
+from hwprofiles.catalogue import load_cluster
+from planner.compression import compressed_of
+from planner.graph import ComputationGraph
+from planner.lowering import Program
+from planner.models import load_model
+from planner.operations import BatchNorm
+from planner.plan import lower_plan, make_plan
 
 __all__ = ["Job", "job_of"]
 

@@ -17,16 +17,12 @@ from executor.accuracy.accuracy_job import Job
 from executor.accuracy.accuracy_request import AccuracyCase
 from executor.accuracy.accuracy_result import Training
 from executor.accuracy.held_out import HeldOut, whole_parameters
-from executor.processes.launcher import threads_of
-from executor.processes.rank_environment import RankEnvironment
-from executor.processes.rank_process import process_group, serve
-from executor.processes.status_board import RankState, RankStatus
-from executor.runtime.devices import ComputeDevice, device_of
-from executor.runtime.run_options import RunOptions
-from executor.training.session import Session, open_session
-from hwprofiles.errors import ConfigError
+from executor.processes import RankEnvironment, RankState, RankStatus, process_group, serve, threads_of
+from executor.runtime import ComputeDevice, RunOptions, device_of
+from executor.training import Session, open_session
+from hwprofiles import ConfigError
 
-__all__ = ["main"]
+__all__ = []
 
 
 class _Trainer:
@@ -81,7 +77,7 @@ class _Trainer:
         return self._held_out.accuracy(parameters) if self._held_out and parameters else 0.0
 
 
-def main(arguments: Sequence[str]) -> NoReturn:
+def _main(arguments: Sequence[str]) -> NoReturn:
     """Run as the process of one rank, which this ends."""
 
     def work(where: RankEnvironment, status: RankStatus) -> None:
@@ -99,4 +95,4 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    _main(sys.argv[1:])

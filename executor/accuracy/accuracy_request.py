@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from executor.runtime.optimizer_spec import OptimizerSpec
-from hwprofiles.errors import ConfigError
-from planner.compression.data_types import compression
+from executor.runtime import OptimizerSpec
+from hwprofiles import ConfigError
+from planner.compression import compression
 
-__all__ = ["FLOAT32", "MODES", "AccuracyCase", "AccuracyRequest"]
+__all__ = ["FLOAT32", "AccuracyCase", "AccuracyRequest"]
 
 FLOAT32 = "float32"
-MODES = ("data", "model")
+_MODES = ("data", "model")
 """``data``: samples are split, gradients compressed; ``model``: channels are, with tensors between layers and the
 gradients of these compressed."""
 GRADIENT_TYPES = (
@@ -29,7 +29,7 @@ class AccuracyCase:
     """One way to train."""
 
     mode: str
-    """One of ``MODES``."""
+    """One of ``_MODES``."""
     type: str
     """Of the messages; ``float32`` leaves them as they are."""
 
@@ -41,7 +41,7 @@ class AccuracyRequest:
     model: str = "digits"
     data: str = ""
     """Folder of the MNIST files; empty: the digits of scikit-learn."""
-    modes: Sequence[str] = MODES
+    modes: Sequence[str] = _MODES
     types: Sequence[str] = ()
     """Beside float32; empty: every type, in the model mode those without a residual, static ones with an offset."""
     seeds: int = 5
@@ -58,8 +58,8 @@ class AccuracyRequest:
                 raise ConfigError(f"{name} must be >= {low}, got {getattr(self, name)}")
         if self.seeds > MOST_SEEDS:
             raise ConfigError(f"seeds must be <= {MOST_SEEDS}, got {self.seeds}")
-        if not self.modes or set(self.modes) - set(MODES):
-            raise ConfigError(f"modes must be of {', '.join(MODES)}, got {', '.join(self.modes) or 'none'}")
+        if not self.modes or set(self.modes) - set(_MODES):
+            raise ConfigError(f"modes must be of {', '.join(_MODES)}, got {', '.join(self.modes) or 'none'}")
         for text in self.types:
             compression(text)
 

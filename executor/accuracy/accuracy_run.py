@@ -7,12 +7,11 @@ import numpy as np
 from executor.accuracy.accuracy_job import job_of
 from executor.accuracy.accuracy_request import AccuracyRequest
 from executor.accuracy.accuracy_result import AccuracyResult, mean_interval
-from executor.accuracy.accuracy_samples import read_samples
-from executor.data.dataset import Expected
-from executor.processes.launcher import launch, scratch_folder, threads_of
-from executor.processes.status_progress import loss_of, reporter
-from hwprofiles.aliases import Progress
-from planner.models.registry import load_model
+from executor.accuracy.accuracy_samples import read_accuracy_samples
+from executor.data import Expected
+from executor.processes import launch, loss_of, reporter, scratch_folder, threads_of
+from hwprofiles import Progress
+from planner.models import load_model
 
 __all__ = ["accuracy_study"]
 
@@ -31,7 +30,7 @@ def accuracy_study(question: AccuracyRequest, *, progress: Progress | None = Non
     """
     mean_interval([0.0, 1.0])  # known before the long work whether it can be said
     expected = Expected.of(load_model(question.model, batch=question.batch))
-    training, testing = read_samples(question.data, expected.sample)
+    training, testing = read_accuracy_samples(question.data, expected.sample)
     with scratch_folder() as folder:
         for name, (inputs, targets) in (("training", training), ("testing", testing)):
             np.savez(folder / f"{name}.npz", inputs=inputs, targets=targets)

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.data.idx import read_mnist
-from hwprofiles.errors import ConfigError
+from executor.data import read_mnist
+from hwprofiles import ConfigError
 
-__all__ = ["Samples", "read_samples"]
+__all__ = ["Samples", "read_accuracy_samples"]
 
 Samples = tuple[NDArray[Any], NDArray[np.int64]]
 """Inputs, shape (N, channel, height, width), and labels, shape (N,)."""
@@ -17,7 +17,7 @@ _TESTED = 357
 """Of the 1797 digits; the 1440 others, a number with many divisors, are trained on."""
 
 
-def read_samples(data: str, sample: tuple[int, ...]) -> tuple[Samples, Samples]:
+def read_accuracy_samples(data: str, sample: tuple[int, ...]) -> tuple[Samples, Samples]:
     """Samples to train on and to test on; which is which does not depend on a training's seed.
 
     Args:

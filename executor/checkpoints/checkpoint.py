@@ -47,9 +47,9 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from executor.runtime.boxes import Box
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph
+from executor.runtime import Box
+from hwprofiles import ConfigError
+from planner.graph import ComputationGraph
 
 __all__ = [
     "Checkpoint",
@@ -61,7 +61,7 @@ __all__ = [
     "saved_sizes",
 ]
 
-VERSION = 1
+_VERSION = 1
 _LATEST, _ABOUT, _PARTIAL = "latest", "checkpoint.json", ".partial"
 _OWN = re.compile(r"step-[0-9]{6,}(-[0-9]+)?(\.partial)?")
 """Names of the folders that a save may remove."""
@@ -186,8 +186,8 @@ def _opened(folder: Path) -> tuple[Checkpoint, "_Reader", Metadata, str]:
         metadata = reader.read_metadata()
     except Exception as error:  # a damaged pickle raises anything
         raise ConfigError(f"checkpoint {path} is damaged: {_line(error)}{advice}") from error
-    if content.get("version") != VERSION:
-        raise ConfigError(f"checkpoint {path} has version {content.get('version')}, this program reads {VERSION}")
+    if content.get("version") != _VERSION:
+        raise ConfigError(f"checkpoint {path} has version {content.get('version')}, this program reads {_VERSION}")
     return found, reader, metadata, advice
 
 
@@ -328,7 +328,7 @@ class _Writer(FileSystemWriter):
     def __init__(self, folder: Path, step: int, identity: Mapping[str, Any], keep: int) -> None:
         self._folder, self._keep = folder, keep
         self._name = f"step-{step:06d}"
-        self._about = {"version": VERSION, "step": step, "identity": dict(identity)}
+        self._about = {"version": _VERSION, "step": step, "identity": dict(identity)}
         super().__init__(folder / f"{self._name}{_PARTIAL}")
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:

@@ -8,10 +8,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.communication.gradient_sync import GradientSync, Residual, views_of
-from executor.program.buckets import JOIN_BYTES, Chain, joined_sums
-from executor.program.rank_program import RankProgram
-from executor.program.recorder import Recorder
-from executor.runtime.devices import ComputeDevice, Handle
+from executor.program import Chain, RankProgram, Recorder, joined_sums
+from executor.runtime import JOIN_BYTES, ComputeDevice, Handle
 
 if TYPE_CHECKING:
     from executor.communication.compressed_reduction import CompressedReduction
@@ -65,9 +63,7 @@ class BucketedSync(GradientSync):
         for group in joined_sums(view, join_bytes):
             bucket = _Bucket(group, self._make_places([chains[0].layer for chains in group]), len(group))
             if (kind := group[0][0].kind) is not None:
-                from executor.communication.compressed_reduction import (
-                    CompressedReduction,  # its compiled kernels take a second to load
-                )
+                from executor.communication.compressed_reduction import CompressedReduction
 
                 bucket.coded = CompressedReduction(view, self._reducer, recorder, kind, bucket.flat, stand_in=stand_in)
                 # Each lane takes its sums in program order, as on all ranks: none waits for what waits for it.

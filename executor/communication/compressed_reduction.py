@@ -12,11 +12,9 @@ from torch import Tensor
 
 from executor.communication.compressed_messages import coder_of
 from executor.communication.reduction import Reducer, total
-from executor.program.buckets import Chain
-from executor.program.rank_program import RankProgram
-from executor.program.recorder import Recorder
-from planner.compression.data_types import Compression
-from planner.lowering.program import KINDS
+from executor.program import Chain, RankProgram, Recorder
+from planner.compression import Compression
+from planner.lowering import KINDS
 
 __all__ = ["CompressedReduction"]
 

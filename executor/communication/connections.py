@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.processes.rank_process import group_timeout
+from executor.processes import group_timeout
 
 __all__ = ["Connections", "Post", "connections_for"]
 

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from executor.communication.reduction import Reducer
-from executor.layers.base import NOWHERE
-from executor.layers.factory import parameter_box
-from executor.program.rank_program import RankProgram
-from executor.program.recorder import Recorder
-from executor.runtime.devices import DTYPES, ComputeDevice, Handle, Lane
+from executor.layers import NOWHERE, parameter_box
+from executor.program import RankProgram, Recorder
+from executor.runtime import DTYPES, ComputeDevice, Handle, Lane
 
 __all__ = ["GradientSync", "Residual", "views_of"]
 

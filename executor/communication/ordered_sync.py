@@ -8,10 +8,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.communication.gradient_sync import GradientSync
-from executor.program.buckets import Chain
-from executor.program.rank_program import RankProgram
-from executor.program.recorder import Recorder
-from executor.runtime.devices import ComputeDevice, Handle
+from executor.program import Chain, RankProgram, Recorder
+from executor.runtime import ComputeDevice, Handle
 
 __all__ = ["OrderedSync"]
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from executor.communication.transport import Transport
-from executor.processes.status_board import RankState, RankStatus
-from executor.program.rank_program import Message, RankProgram
-from executor.runtime.boxes import Box
+from executor.processes import RankState, RankStatus
+from executor.program import Message, RankProgram
+from executor.runtime import Box
 
 if TYPE_CHECKING:
     from executor.communication.compressed_messages import CompressedMessages

@@ -13,13 +13,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.communication.connections import Connections, Post, connections_for
-from executor.processes.rank_process import group_timeout
-from executor.program.buckets import Chain
-from executor.program.rank_program import RankProgram
-from executor.program.recorder import Recorder
-from executor.runtime.devices import DTYPES
-from planner.lowering.program import Collective
-from planner.lowering.send_phases import PAIR_BYTES
+from executor.processes import group_timeout
+from executor.program import Chain, RankProgram, Recorder
+from executor.runtime import DTYPES
+from planner.lowering import PAIR_BYTES, Collective
 
 __all__ = ["Reducer", "total"]
 

@@ -17,9 +17,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from executor.communication.connections import Connections, Post, connections_for
-from executor.program.rank_program import Message, RankProgram
-from executor.program.recorder import Recorder
-from executor.runtime.devices import ComputeDevice, Handle
+from executor.program import Message, RankProgram, Recorder
+from executor.runtime import ComputeDevice, Handle
 
 __all__ = ["GlooTransport", "NcclTransport", "Transport", "transport_of"]
 

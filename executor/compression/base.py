@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from executor.compression import cpu_kernels, torch_kernels
-from hwprofiles.errors import ConfigError
-from planner.compression.data_types import Compression
+from hwprofiles import ConfigError
+from planner.compression import Compression
 
 __all__ = ["DataType", "Encoded", "check_finite"]
 

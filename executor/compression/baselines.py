@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from executor.compression import cpu_kernels, torch_kernels
 from executor.compression.base import DataType, check_finite
-from hwprofiles.errors import ConfigError
-from planner.compression.data_types import SCALE_BYTES, Compression
+from hwprofiles import ConfigError
+from planner.compression import SCALE_BYTES, Compression
 
 __all__ = ["FloatType", "OneBit", "Threshold"]
 

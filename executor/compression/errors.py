@@ -8,7 +8,7 @@ from torch import Tensor
 
 from executor.compression.base import DataType
 from executor.compression.registry import data_type
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["DISTRIBUTIONS", "Distribution", "ErrorRow", "error_table", "mean_errors"]
 

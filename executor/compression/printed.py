@@ -16,13 +16,12 @@ from executor.compression.errors import Distribution, mean_errors
 from executor.compression.published import published_type
 from executor.compression.registry import data_type
 from executor.compression.table_types import TableType
-from hwprofiles.aliases import Progress
-from hwprofiles.errors import ConfigError
-from planner.compression.data_types import compression
-from studies.eight_bit.paper_tables import read_table
-from studies.reproduce.answers import Claim, ComputedValue
+from hwprofiles import ConfigError, Progress
+from planner.compression import compression
+from studies.eight_bit import read_table
+from studies.reproduce import Claim, ComputedValue
 
-__all__ = ["GROUPS", "WAYS", "table_2"]
+__all__ = ["GROUPS", "TABLE_2_WAYS", "table_2"]
 
 
 GROUPS = {
@@ -45,7 +44,7 @@ def _spec(name: str, offset: int) -> str:
     return name if compression(name)["normalised"] else f"{name}:offset={offset}"
 
 
-WAYS: dict[str, Callable[[str, int], TableType]] = {
+TABLE_2_WAYS: dict[str, Callable[[str, int], TableType]] = {
     "as published": lambda name, offset: published_type(name, 0 if compression(name)["normalised"] else offset),
     "our types": _ours,
 }
@@ -87,7 +86,7 @@ def table_2(*, count: int = COUNT, seed: int = 0, progress: Progress | None = No
 
 def _found(line: _Line, distribution: Distribution, values: Tensor) -> Iterator[ComputedValue]:
     name = {"linear quantization": "linear"}.get(line.type, line.type.replace(" ", "-"))
-    errors = {way: mean_errors(values, make(name, distribution.offset)) for way, make in WAYS.items()}
+    errors = {way: mean_errors(values, make(name, distribution.offset)) for way, make in TABLE_2_WAYS.items()}
     about = f"{line.group} ({distribution.text}), {name}"
     for what, printed, unit in (("relative", line.relative, "%"), ("absolute", line.absolute, "")):
         claim = Claim("Table 2", f"{about}, {what} error", ("error", what, line.group, name), printed, unit)

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from executor.compression.table_types import TableType
 from executor.compression.tables import POSITIVE, Table, table_with
-from hwprofiles.errors import ConfigError
-from planner.compression.data_types import compression
+from hwprofiles import ConfigError
+from planner.compression import compression
 
 __all__ = ["PUBLISHED", "published_type"]
 
-Values = NDArray[np.float64]
+_Values = NDArray[np.float64]
 
 LOW, ROOT, HIGH = 0.1, 0.45, 1.0
 SMALLEST, LARGEST = 1.5e-6, 0.990703
@@ -50,14 +50,14 @@ def published_type(name: str, offset: int = 0) -> TableType:
     return TableType(compression(name, offset=offset), _searched(same))
 
 
-def _bisected(bits: int) -> Values:
+def _bisected(bits: int) -> _Values:
     """Middles of the 2**bits intervals of [0.1, 1], of which half are below 0.45."""
     half = 2 ** (bits - 1)
     middles = (np.arange(half) + 0.5) / half
     return np.concatenate([LOW + (ROOT - LOW) * middles, ROOT + (HIGH - ROOT) * middles])
 
 
-def _static_digits() -> Values:
+def _static_digits() -> _Values:
     eighths = np.arange(8) / 8
     return np.concatenate([LOW + (ROOT - LOW) * eighths, ROOT + (HIGH - ROOT) * eighths])
 
@@ -68,13 +68,13 @@ def _dynamic() -> Table:
     return table_with(np.concatenate([[0.0], leaves[:-1], [1.0]]), limits)  # the largest leaf is never reached
 
 
-def _searched(values: Values) -> Table:
+def _searched(values: _Values) -> Table:
     """The table that the search makes of sorted values, of which some may be the same; the smallest becomes 0."""
     distinct = values[1:] > values[:-1]
     return table_with(np.append(0.0, values[1:][distinct]), _limits(values, compared=0)[distinct])
 
 
-def _limits(values: Values, *, compared: int) -> Values:
+def _limits(values: _Values, *, compared: int) -> _Values:
     """Above which number each value but the first is taken.
 
     Args:

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.compression.tables import POSITIVE, values_of
-from planner.compression.data_types import Compression
+from planner.compression import Compression
 
 __all__ = ["decode", "encode"]
 

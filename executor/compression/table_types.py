@@ -12,7 +12,7 @@ from typing_extensions import override
 from executor.compression import cpu_kernels, torch_kernels
 from executor.compression.base import DataType, check_finite
 from executor.compression.tables import Table, table_of, values_of
-from planner.compression.data_types import SCALE_BYTES, Compression
+from planner.compression import SCALE_BYTES, Compression
 
 __all__ = ["TableType"]
 

@@ -9,12 +9,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hwprofiles.errors import ConfigError
-from planner.compression.data_types import Compression
+from hwprofiles import ConfigError
+from planner.compression import Compression
 
 __all__ = ["POSITIVE", "Table", "table_of", "table_with", "values_of"]
 
-Floats = NDArray[np.float32]
+_Floats = NDArray[np.float32]
 
 POSITIVE = 128
 """Values that seven bits can stand for; the eighth bit is the sign."""
@@ -26,15 +26,15 @@ LOWEST = 0.1
 class Table:
     """Positive values in order, and how the nearest is found."""
 
-    values: Floats
+    values: _Floats
     """Shape (K,), K <= 128, from 0 up; a code is an index into it."""
-    cutoffs: Floats
+    cutoffs: _Floats
     """Shape (K - 1,): smallest float32 that becomes ``values[i + 1]``; with the nearest, half-way goes down."""
     lookup: NDArray[np.int32] | None
     """Shape (32768,), by the upper 16 bits of a positive float32: the code of the first number that begins so, times
     2**17, plus the lower 16 bits from which the next code holds (2**16 where none does).  None where two cutoffs
     share their upper bits."""
-    signed: Floats
+    signed: _Floats
     """Shape (256,): the value of every byte; the upper half is negative."""
 
 
@@ -123,13 +123,13 @@ def _mantissa() -> NDArray[np.float64]:
     return np.unique(np.array([round(digit * 10.0 ** (8 - exponent)) for digit, exponent in tenths]) / 1e8)
 
 
-def _above(limits: NDArray[np.float64]) -> Floats:
+def _above(limits: NDArray[np.float64]) -> _Floats:
     """The smallest float32 above each."""
     nearest = limits.astype(np.float32)
     return np.where(nearest > limits, nearest, np.nextafter(nearest, np.float32(np.inf)))
 
 
-def _lookup(cutoffs: Floats) -> NDArray[np.int32] | None:
+def _lookup(cutoffs: _Floats) -> NDArray[np.int32] | None:
     bits = cutoffs.view(np.int32)  # positive floats are in the order of their bits
     first = np.arange(2**15, dtype=np.int64) << 16
     below = np.searchsorted(bits, first, side="right")

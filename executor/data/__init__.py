@@ -1,6 +1,5 @@
 """Training data: generated, arrays in files, or folders of images; every rank reads its part of a mini-batch."""
 
-from executor.data.dataset import Dataset
-from executor.data.load import load_data
+import lazy_loader as lazy
 
-__all__ = ["Dataset", "load_data"]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

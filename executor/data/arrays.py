@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from executor.data.dataset import Expected
-from executor.runtime.boxes import Box
-from hwprofiles.errors import ConfigError
+from executor.runtime import Box
+from hwprofiles import ConfigError
 
 __all__ = ["ArraySource", "open_npy", "open_npz"]
 

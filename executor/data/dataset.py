@@ -10,11 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.runtime.boxes import Box, whole_box
-from executor.runtime.positional_random import key_of, uniform
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph
-from planner.operations.loss import Loss
+from executor.runtime import Box, key_of, uniform, whole_box
+from hwprofiles import ConfigError
+from planner.graph import ComputationGraph
+from planner.operations import Loss
 
 __all__ = ["PURPOSE", "Dataset", "Expected", "Shuffled", "Source"]
 

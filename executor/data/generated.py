@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from executor.data.dataset import PURPOSE, Expected
-from executor.runtime.boxes import Box
-from executor.runtime.positional_random import key_of, uniform
+from executor.runtime import Box, key_of, uniform
 
 __all__ = ["Endless", "Repeated"]
 

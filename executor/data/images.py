@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from executor.data.dataset import Expected, Shuffled, Source
-from executor.runtime.boxes import Box
-from hwprofiles.errors import ConfigError
+from executor.runtime import Box
+from hwprofiles import ConfigError
 
 __all__ = ["ImageSource", "Prefetching"]
 

@@ -9,8 +9,8 @@ from executor.data.arrays import ArraySource, open_npy, open_npz
 from executor.data.dataset import Dataset, Expected, Shuffled, Source
 from executor.data.generated import Endless, Repeated
 from executor.data.images import ImageSource, Prefetching
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph
+from hwprofiles import ConfigError
+from planner.graph import ComputationGraph
 
 __all__ = ["load_data"]
 

@@ -12,8 +12,8 @@ import msgspec
 
 from executor.lab.namespaces import Hosts, make_network, members, processes, remove_network
 from executor.lab.wiring import wiring_of
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
+from hwprofiles.devices import DeviceGraph
 
 __all__ = ["LabStatus", "down", "status", "up"]
 

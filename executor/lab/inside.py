@@ -11,21 +11,21 @@ from tempfile import NamedTemporaryFile
 from executor.lab.namespaces import Hosts, temporary_network
 from executor.lab.tools import UNSHARE, call, require_lab, tool
 from executor.lab.wiring import wiring_of
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
+from hwprofiles.devices import DeviceGraph
 
 __all__ = ["is_inside", "lab_hosts", "run_inside"]
 
-MARK = "ORRERY_LAB"
+_MARK = "ORRERY_LAB"
 """Variable of the environment that names the mount namespace inside."""
 FIRST_PROCESS = Path(__file__).with_name("first_process.py")
-PATIENCE_S = 10.0
+_PATIENCE_S = 10.0
 """After Ctrl-C the command inside has so long to end by itself."""
 
 
 def is_inside() -> bool:
     """Whether this process was started by ``run_inside``, or by one that was."""
-    return sys.platform.startswith("linux") and os.environ.get(MARK) == os.readlink("/proc/self/ns/mnt")
+    return sys.platform.startswith("linux") and os.environ.get(_MARK) == os.readlink("/proc/self/ns/mnt")
 
 
 def run_inside(argv: Sequence[str]) -> int:
@@ -42,14 +42,14 @@ def run_inside(argv: Sequence[str]) -> int:
     """
     require_lab()
     alive, closes_with_us = os.pipe()
-    first = [sys.executable, "-I", str(FIRST_PROCESS), MARK, str(alive), *argv]
+    first = [sys.executable, "-I", str(FIRST_PROCESS), _MARK, str(alive), *argv]
     try:
         process = subprocess.Popen([tool("unshare"), *UNSHARE, "--", *first], pass_fds=[alive])
         try:
             return process.wait()
         except KeyboardInterrupt:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(PATIENCE_S)
+                process.wait(_PATIENCE_S)
             raise
         finally:
             os.close(closes_with_us)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["UNSHARE", "batch", "call", "namespaces", "require_lab", "tool"]
 

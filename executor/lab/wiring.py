@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import networkx
 
-from hwprofiles.devices.device_graph import DeviceGraph, Link
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
+from hwprofiles.devices import DeviceGraph, Link
 
 __all__ = ["Port", "Wiring", "lab_cluster", "wiring_of"]
 

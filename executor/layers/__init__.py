@@ -1,6 +1,5 @@
 """The arithmetic of layers: one part of one layer, forward and backward, on one device."""
 
-from executor.layers.base import PartLayer, TrainingStep
-from executor.layers.factory import parameter_box, part_layer
+import lazy_loader as lazy
 
-__all__ = ["PartLayer", "TrainingStep", "parameter_box", "part_layer"]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -7,9 +7,8 @@ from types import MappingProxyType
 
 from torch import Tensor
 
-from executor.runtime.boxes import Box
-from executor.runtime.samples import BatchSamples
-from planner.graph.computation_graph import Layer
+from executor.runtime import BatchSamples, Box
+from planner.graph import Layer
 
 __all__ = ["NOWHERE", "PartContext", "PartLayer", "TrainingStep"]
 

@@ -7,7 +7,7 @@ __all__ = ["Normaliser"]
 
 EPSILON = 1e-5
 """Added to the variance."""
-MOMENTUM = 0.1
+_MOMENTUM = 0.1
 """Weight of a step's statistics in the running ones."""
 
 
@@ -64,7 +64,7 @@ class Normaliser:
         running = (mean, variance) if moves else (None, None)
         output: Tensor
         output, self._saved["mean"], self._saved["deviation"] = torch.ops.aten.native_batch_norm(
-            values, weight, bias, *running, True, MOMENTUM, EPSILON
+            values, weight, bias, *running, True, _MOMENTUM, EPSILON
         )
         return output
 
@@ -77,8 +77,8 @@ class Normaliser:
         mean = (shifted + running_mean).to(running_mean.dtype)
         variance = squares.addcmul_(shifted, shifted, value=-1).clamp_(min=0).to(running_var.dtype)
         if self.count > 1:
-            running_mean.lerp_(mean, MOMENTUM)
-            running_var.lerp_(variance * (self.count / (self.count - 1)), MOMENTUM)
+            running_mean.lerp_(mean, _MOMENTUM)
+            running_var.lerp_(variance * (self.count / (self.count - 1)), _MOMENTUM)
         saved = self._saved
         saved["mean"], saved["variance"] = mean, variance
         return self._fixed(saved["weight"], saved["bias"])

@@ -15,21 +15,24 @@ from executor.layers.local_response import LocalResponseNormPart
 from executor.layers.losses import LossPart
 from executor.layers.partial import SLICES, PartialProductPart, PartialSumPart
 from executor.layers.pooling import GlobalPoolingPart, PoolingPart
-from executor.runtime.boxes import Box
-from executor.runtime.samples import BatchSamples
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph, Layer, Parameter
-from planner.graph.shapes import IN_CHANNEL, Shape
-from planner.operations.convolution import Convolution
-from planner.operations.dropout import Dropout
-from planner.operations.joining import Add, Concat
-from planner.operations.linear import Linear
-from planner.operations.loss import Loss
-from planner.operations.normalisation import BatchNorm, LocalResponseNorm
-from planner.operations.partial import PartialProduct, PartialSum
-from planner.operations.pooling import GlobalPooling, Pooling
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.regions import Boxes, held, needed
+from executor.runtime import BatchSamples, Box
+from hwprofiles import ConfigError
+from planner.graph import IN_CHANNEL, ComputationGraph, Layer, Parameter, Shape
+from planner.operations import (
+    Add,
+    BatchNorm,
+    Concat,
+    Convolution,
+    Dropout,
+    GlobalPooling,
+    Linear,
+    LocalResponseNorm,
+    Loss,
+    PartialProduct,
+    PartialSum,
+    Pooling,
+)
+from planner.parallel import Boxes, ConfigSpace, held, needed
 
 __all__ = ["parameter_box", "part_layer"]
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from executor.layers.base import PartContext, PartLayer, TrainingStep
 from executor.layers.epilogue import EpiloguePart
-from planner.operations.joining import Add
+from planner.operations import Add
 
 __all__ = ["AddPart", "ConcatPart"]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from executor.layers.base import NOWHERE, PartContext, TrainingStep
 from executor.layers.dropout_mask import DropoutMask
 from executor.layers.epilogue import EpiloguePart
-from planner.operations.linear import Linear
+from planner.operations import Linear
 
 __all__ = ["LinearPart"]
 

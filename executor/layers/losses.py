@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from executor.layers.base import PartContext, PartLayer, TrainingStep
-from hwprofiles.errors import ConfigError
-from planner.operations.loss import Loss
+from hwprofiles import ConfigError
+from planner.operations import Loss
 
 __all__ = ["LossPart"]
 

@@ -8,7 +8,7 @@ from executor.layers.base import NOWHERE, PartContext, PartLayer, TrainingStep
 from executor.layers.batch_norm import Normaliser
 from executor.layers.dropout_mask import DropoutMask
 from executor.layers.epilogue import EpiloguePart
-from planner.operations.partial import PartialSum
+from planner.operations import PartialSum
 
 __all__ = ["SLICES", "PartialProductPart", "PartialSumPart"]
 

@@ -1,1 +1,5 @@
 """What runs measure: tasks of all ranks on one clock, allocations, confidence."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats
-from planner.lowering.program import Program
+from hwprofiles import Floats
+from planner.lowering import Program
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from executor.program.recorder import Measured
+    from executor.program import Measured
 
 __all__ = ["MEASUREMENT", "Measurement", "join", "read_measurement"]
 
@@ -90,11 +90,11 @@ class Measurement:
 
     def timeline(self, program: Program) -> "pd.DataFrame":
         """One row a task of a typical iteration, in the form of a simulated one; times from its first task."""
-        from planner.simulation.program_replay import timeline_rows  # not loaded by ranks, whose start it would delay
+        from planner.simulation import iteration_rows  # not loaded by ranks, whose start it would delay
 
         start_s, end_s = self.start_s[self.shown], self.end_s[self.shown]
         origin_s = float(np.nanmin(start_s))
-        return timeline_rows(program, start_s - origin_s, end_s - origin_s, iteration=self.shown, origin="measured")
+        return iteration_rows(program, start_s - origin_s, end_s - origin_s, iteration=self.shown, origin="measured")
 
     def write_trace(self, program: Program, path: Path) -> None:
         """Write the same iteration as a Chrome trace, in the form of a simulated one.
@@ -102,7 +102,7 @@ class Measurement:
         Raises:
             ConfigError: The file cannot be written.
         """
-        from simulator.formats.chrome_trace import write_trace
+        from simulator.formats import write_trace
 
         rows = self.timeline(program)
         names = np.array([device.name for device in program.cluster.devices] + ["collectives"])

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from executor.runtime.devices import ComputeDevice
+from executor.runtime import ComputeDevice
 
 if TYPE_CHECKING:
-    from executor.training.session import Session
+    from executor.training import Session
 
 __all__ = ["ALLOCATED", "AllocationMeter", "HeldBytes", "MemoryMeter"]
 

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from executor.compression.base import DataType
-from executor.compression.registry import data_type
+from executor.compression import DataType, data_type
 from executor.probe.measured_rows import TimeSamples
-from executor.runtime.devices import ComputeDevice, Mark
-from hwprofiles.compute.compute_profile import CODING_PLACES, CODING_TASKS, CodingSpeed
-from planner.compression.data_types import compression_names
+from executor.runtime import ComputeDevice, Mark
+from hwprofiles.compute import CODING_PLACES, CODING_TASKS, CodingSpeed
+from planner.compression import compression_names
 
 __all__ = ["CODED_TYPES", "CodingProbe", "CodingRow", "speed_of", "speeds_of"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from executor.runtime.devices import ComputeDevice
+from executor.runtime import ComputeDevice
 
 __all__ = ["DeviceFacts", "device_name", "measure_device", "times_s"]
 

@@ -11,9 +11,9 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from executor.communication.connections import Connections, Post, connections_for
+from executor.communication import Connections, Post, connections_for
 from executor.probe.measured_rows import TimeSamples
-from executor.runtime.devices import ComputeDevice
+from executor.runtime import ComputeDevice
 
 __all__ = [
     "MESSAGE_BYTES",

@@ -6,13 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph
-from planner.parallel.configurations import ConfigSpace, offered
-from planner.parallel.input_channel_split import expanded, slices_of
-from planner.parallel.regions import held, needed
-from planner.parallel.strategies import Strategy, named_strategy, spaces_of
-from planner.search.pipeline_strategy import has_stages, micro_batch_parts
+from hwprofiles import ConfigError
+from planner.graph import ComputationGraph
+from planner.parallel import (
+    ConfigSpace,
+    Strategy,
+    expanded,
+    held,
+    named_strategy,
+    needed,
+    offered,
+    slices_of,
+    spaces_of,
+)
+from planner.search import has_stages, micro_batch_parts
 
 __all__ = [
     "ALL_DEGREES",

@@ -15,13 +15,10 @@ from executor.probe.layer_probe import LayerProbe
 from executor.probe.link_probe import MeasuredLinks, machine, measure_links
 from executor.probe.measured_rows import ProbeRow, over_ranks
 from executor.probe.probe_request import ANSWER, Portion, ProbeAnswer, ProbeRequest, portions_of, read_request, write
-from executor.processes.launcher import threads_of
-from executor.processes.rank_environment import RankEnvironment, local_ranks
-from executor.processes.rank_process import process_group, serve
-from executor.processes.status_board import RankState, RankStatus
-from executor.runtime.devices import ComputeDevice, device_of
+from executor.processes import RankEnvironment, RankState, RankStatus, local_ranks, process_group, serve, threads_of
+from executor.runtime import ComputeDevice, device_of
 
-__all__ = ["main", "measure"]
+__all__ = ["measure"]
 
 
 def measure(request: ProbeRequest, where: RankEnvironment, status: RankStatus) -> ProbeAnswer | None:
@@ -91,7 +88,7 @@ def _joined(
     return ProbeAnswer(rows=tuple(over_ranks(layers)), device=facts, links=links, coding=tuple(over_ranks(codings)))
 
 
-def main(arguments: Sequence[str]) -> NoReturn:
+def _main(arguments: Sequence[str]) -> NoReturn:
     """Run as the process of one rank, which this ends."""
     path = Path(arguments[0])
 
@@ -104,4 +101,4 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    _main(sys.argv[1:])

@@ -11,10 +11,10 @@ from executor.probe.device_probe import DeviceFacts
 from executor.probe.link_probe import MeasuredLinks
 from executor.probe.measured_rows import ProbeRow
 from executor.probe.parts_to_measure import ProbePart, divided_parts, portions
-from hwprofiles.errors import ConfigError
-from planner.compression.data_types import compression
-from planner.graph.computation_graph import ComputationGraph
-from planner.models.registry import load_model
+from hwprofiles import ConfigError
+from planner.compression import compression
+from planner.graph import ComputationGraph
+from planner.models import load_model
 
 __all__ = ["ANSWER", "Portion", "ProbeAnswer", "ProbeRequest", "portions_of", "read_answer", "read_request", "write"]
 

@@ -8,11 +8,9 @@ from executor.probe.codec_probe import CODED_TYPES
 from executor.probe.probe_request import ANSWER, Portion, ProbeAnswer, ProbeRequest, portions_of, read_answer, write
 from executor.probe.probed_cluster import cluster_content, gpu_topology, topology_content, write_cluster
 from executor.probe.probed_profile import write_profile
-from executor.processes.launcher import Hosts, launch, scratch_folder, threads_of
-from executor.processes.status_board import RankRow
-from executor.processes.status_progress import reporter
-from executor.runtime.devices import device_of
-from hwprofiles.aliases import Progress
+from executor.processes import Hosts, RankRow, launch, reporter, scratch_folder, threads_of
+from executor.runtime import device_of
+from hwprofiles import Progress
 
 __all__ = ["Probed", "probe"]
 

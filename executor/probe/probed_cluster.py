@@ -10,10 +10,9 @@ from typing import Any
 from executor.probe.device_probe import DeviceFacts
 from executor.probe.link_probe import MeasuredLinks, MessageRow, OverheadRow
 from executor.probe.probed_profile import write_yaml
-from hwprofiles.catalogue.topology_table import read_topo
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.devices.latency import Latency
-from hwprofiles.units import GIB, GIGA, KILO, MICRO, NANO
+from hwprofiles import GIB, GIGA, KILO, MICRO, NANO
+from hwprofiles.catalogue import read_topo
+from hwprofiles.devices import DeviceGraph, Latency
 
 __all__ = ["LinkFit", "cluster_content", "fitted", "gpu_topology", "topology_content", "write_cluster"]
 

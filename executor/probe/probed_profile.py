@@ -11,9 +11,8 @@ import yaml
 from executor.probe.codec_probe import CodingRow, speeds_of
 from executor.probe.device_probe import DeviceFacts
 from executor.probe.measured_rows import ProbeRow
-from hwprofiles.compute.compute_profile import PROFILE_PHASES
-from hwprofiles.compute.profile_file import catalogue
-from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
+from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA
+from hwprofiles.compute import PROFILE_PHASES, catalogue
 
 __all__ = ["write_profile", "write_with_coding", "write_yaml"]
 

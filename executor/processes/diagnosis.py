@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from executor.processes.status_board import RankRow, RankState
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["HANG_LOOKS", "Diagnosis", "Ending", "Judge", "Patience", "ending"]
 
@@ -14,7 +14,7 @@ SETTLE_S = 0.3
 """Time in which an earlier or a plainer failure may still show itself."""
 GRACE_S = 3.0
 """Time in which the cause of a mere consequence must show itself."""
-LOOK_S = 1.0
+_LOOK_S = 1.0
 """The longest time between two looks that counts; looks come far more often."""
 HANG_LOOKS = 20
 """Looks for hangs in the time allowed for silence: they ask the system about every process."""
@@ -107,7 +107,7 @@ class Judge:
             now_s: Time of the look, on the board's clock.
         """
         # Where the watcher itself was stopped, so may the ranks have been: that time is not held against them.
-        lost_s = max(0.0, now_s - self._looked_s - LOOK_S)
+        lost_s = max(0.0, now_s - self._looked_s - _LOOK_S)
         self._looked_s = now_s
         for rank, row in enumerate(rows):
             self._moved_s[rank] += lost_s

@@ -11,7 +11,7 @@ from typing import Protocol
 from executor.processes.rank_environment import held_port, local_environment
 from executor.processes.status_board import RankRow, StatusBoard
 from executor.processes.supervisor import supervise
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["KEPT_MEMORY", "Hosts", "launch", "scratch_folder", "threads_of"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["RankEnvironment", "free_port", "held_port", "local_environment", "local_ranks", "rank_environment"]
 

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from executor.processes.parent_watch import end_with_parent
 from executor.processes.rank_environment import RankEnvironment, rank_environment
 from executor.processes.status_board import BOARD_VARIABLE, RankState, RankStatus, own_status, read_row
-from executor.runtime.devices import ComputeDevice
-from hwprofiles.errors import OrreryError
+from executor.runtime import ComputeDevice
+from hwprofiles import OrreryError
 
 __all__ = ["failed", "group_timeout", "process_group", "serve"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["BOARD_VARIABLE", "NEW_ROW", "RankRow", "RankState", "RankStatus", "StatusBoard", "own_status", "read_row"]
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from executor.processes.status_board import RankRow
-from hwprofiles.aliases import Progress
+from hwprofiles import Progress
 
 __all__ = ["loss_of", "reporter"]
 

@@ -12,11 +12,11 @@ from executor.processes.diagnosis import Ending, Judge, Patience, ending
 from executor.processes.parent_watch import LIFELINE_VARIABLE
 from executor.processes.status_board import BOARD_VARIABLE, RankRow, RankState, StatusBoard
 from executor.processes.system_processes import RankProcess, end_all, out_of_memory_kills
-from hwprofiles.errors import ConfigError, OrreryError
+from hwprofiles import ConfigError, OrreryError
 
 __all__ = ["RankFailure", "supervise"]
 
-LOOK_S = 0.05
+_LOOK_S = 0.05
 """Between two looks at the ranks."""
 
 
@@ -147,7 +147,7 @@ def _watch(
             return RankFailure(rank=verdict.rank, step=step, task=task, task_name=name, reason=verdict.reason)
         if None not in endings and all(row.state == RankState.FINISHED for row in rows):
             return None
-        time.sleep(LOOK_S)
+        time.sleep(_LOOK_S)
 
 
 @contextmanager

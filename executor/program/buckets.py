@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from executor.program.rank_program import RankProgram
-from executor.runtime.run_options import JOIN_BYTES
-from planner.compression.data_types import Compression
+from executor.runtime import JOIN_BYTES
+from planner.compression import Compression
 
 __all__ = ["JOIN_BYTES", "MOST_JOIN_BYTES", "Chain", "chains_of", "joined_sums", "longest_bytes"]
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from executor.program.rank_program import Input, RankProgram, Unit
+from executor.program.rank_program import Input, LayerUnit, RankProgram
 
 __all__ = ["Consumers"]
 
@@ -16,14 +16,14 @@ class Consumers:
 
     def __init__(self, view: RankProgram) -> None:
         self._segments = view.program.segments
-        self.taken_by: dict[Unit, list[Input]] = defaultdict(list)
+        self.taken_by: dict[LayerUnit, list[Input]] = defaultdict(list)
         """By what makes them, the tensors that need some of its part."""
-        read = dict[tuple[Unit, int], Input]()
+        read = dict[tuple[LayerUnit, int], Input]()
         for row in view.inputs.values():
             for edge in row.readers:
                 read[(edge.consumer, row.sub_batch), edge.slot] = row
             self.taken_by[row.source].append(row)
-        self.inputs: dict[Unit, list[Input | None]] = {
+        self.inputs: dict[LayerUnit, list[Input | None]] = {
             unit: [read.get((unit, slot)) for slot in range(len(layer.inputs))]
             for i, layer in enumerate(view.program.graph.layers)
             for unit in view.units(i)
@@ -45,7 +45,7 @@ class Consumers:
         """Whether a layer is recomputed together with what it reads."""
         return self._segments[layer] >= 0 and self._segments[layer] == self._segments[row.edge.producer]
 
-    def brought(self, unit: Unit, again: bool) -> list[Input]:
+    def brought(self, unit: LayerUnit, again: bool) -> list[Input]:
         """The tensors that are brought to a unit the first time, or when its segment is computed again."""
         return self._brought[unit, again]
 

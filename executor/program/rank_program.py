@@ -11,19 +11,15 @@ from functools import cached_property
 
 import numpy as np
 
-from executor.runtime.boxes import Box
-from executor.runtime.samples import BatchSamples
-from planner.compression.data_types import Compression
-from planner.graph.computation_graph import ComputationGraph, Edge
-from planner.lowering.program import KINDS, Program
-from planner.lowering.send_phases import MESSAGE_JOIN_BYTES, phases
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.micro_batches import interleaved
-from planner.parallel.regions import Boxes, held, needed
+from executor.runtime import BatchSamples, Box
+from planner.compression import Compression
+from planner.graph import ComputationGraph, Edge
+from planner.lowering import KINDS, MESSAGE_JOIN_BYTES, Program, phases
+from planner.parallel import Boxes, ConfigSpace, held, interleaved, needed
 
-__all__ = ["Delivered", "Input", "Message", "RankProgram", "Unit", "messages_of"]
+__all__ = ["Delivered", "Input", "LayerUnit", "Message", "RankProgram", "region_messages_of"]
 
-Unit = tuple[int, int]
+LayerUnit = tuple[int, int]
 """A layer and a sub-batch of it; 0 where the layer takes the whole batch."""
 Delivered = tuple[Edge, int]
 """The edge whose transfers bring a tensor, and the sub-batch that its consumer reads; 0 for the whole batch."""
@@ -60,7 +56,7 @@ class Input:
     edge: Edge
     """The edge whose transfers bring it."""
     sub_batch: int
-    source: Unit
+    source: LayerUnit
     """What makes it."""
     box: Box
     own: Box
@@ -86,7 +82,7 @@ def _box_of(boxes: Boxes, part: int) -> Box:
     return Box(tuple(boxes.low[part].tolist()), tuple(boxes.high[part].tolist()))
 
 
-def messages_of(program: Program, *, join_bytes: int = MESSAGE_JOIN_BYTES) -> list[Message]:
+def region_messages_of(program: Program, *, join_bytes: int = MESSAGE_JOIN_BYTES) -> list[Message]:
     """All messages of an iteration, in the order in which ranks send them.
 
     Those of different sub-batches stay apart: none waits for another's.
@@ -127,7 +123,7 @@ class RankProgram:
     program: Program
     rank: int
     messages: Sequence[Message]
-    """Of all ranks, from ``messages_of``."""
+    """Of all ranks, from ``region_messages_of``."""
 
     @cached_property
     def tasks(self) -> list[int]:
@@ -158,7 +154,7 @@ class RankProgram:
         """A layer's configuration, of what it takes at once."""
         return (self.program.sub_spaces if self.program.micro_batching.of(layer) > 1 else self.program.spaces)[layer]
 
-    def samples_of(self, unit: Unit) -> BatchSamples:
+    def samples_of(self, unit: LayerUnit) -> BatchSamples:
         """Which samples the tensors of a unit hold."""
         program, (layer, sub_batch) = self.program, unit
         if program.micro_batching.of(layer) == 1:
@@ -168,11 +164,11 @@ class RankProgram:
             batch=program.graph.batch, parts=program.micro_batching.parts, pieces=pieces, sub_batch=sub_batch
         )
 
-    def units(self, layer: int) -> list[Unit]:
+    def units(self, layer: int) -> list[LayerUnit]:
         """All of a layer."""
         return [(layer, s) for s in range(self.program.micro_batching.of(layer))]
 
-    def unit_of(self, task: int) -> Unit:
+    def unit_of(self, task: int) -> LayerUnit:
         """What computes; of a transfer, what makes the tensor."""
         layer = int(self.program.layer[task])
         return layer, int(self.program.sub_batch[task]) if self.program.micro_batching.of(layer) > 1 else 0

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from executor.runtime.devices import ComputeDevice, Mark
-from hwprofiles.aliases import Floats
+from executor.runtime import ComputeDevice, Mark
+from hwprofiles import Floats
 
 __all__ = ["Measured", "Recorder"]
 

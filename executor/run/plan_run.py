@@ -8,17 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from executor.measurement.measured_run import MEASUREMENT, Measurement, read_measurement
-from executor.processes.launcher import Hosts, launch, scratch_folder, threads_of
-from executor.processes.status_board import RankRow
-from executor.processes.status_progress import loss_of, reporter
-from executor.runtime.run_options import RunOptions, write_options
-from executor.runtime.runnable_plans import check_program, program_of
-from hwprofiles.aliases import Progress
-from planner.lowering.program import Program
-from planner.plan.plan import Plan
-from planner.plan.plan_file import load_plan
-from planner.simulation.program_replay import Replay, replay
+from executor.measurement import MEASUREMENT, Measurement, read_measurement
+from executor.processes import Hosts, RankRow, launch, loss_of, reporter, scratch_folder, threads_of
+from executor.runtime import RunOptions, check_program, program_of, write_options
+from hwprofiles import Progress
+from planner.lowering import Program
+from planner.plan import Plan, load_plan
+from planner.simulation import Replay, replay
 
 __all__ = ["Hosts", "PlanRun", "default_stall_s", "run_plan"]
 

@@ -13,24 +13,18 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from executor.measurement.clocks import clock_offset_s
-from executor.measurement.measured_run import MEASUREMENT, WARM_UP, Measurement, join
-from executor.measurement.memory_meter import AllocationMeter
-from executor.processes.launcher import threads_of
-from executor.processes.rank_environment import RankEnvironment, local_ranks
-from executor.processes.rank_process import process_group, serve
-from executor.processes.status_board import RankState, RankStatus
-from executor.program.recorder import Measured
-from executor.runtime.devices import ComputeDevice, device_of
-from executor.runtime.run_options import RunOptions, read_options
-from executor.training.session import open_session
-from hwprofiles.errors import ConfigError
-from planner.lowering.program import Program
+from executor.measurement import MEASUREMENT, WARM_UP, AllocationMeter, Measurement, clock_offset_s, join
+from executor.processes import RankEnvironment, RankState, RankStatus, local_ranks, process_group, serve, threads_of
+from executor.program import Measured
+from executor.runtime import ComputeDevice, RunOptions, device_of, read_options
+from executor.training import open_session
+from hwprofiles import ConfigError
+from planner.lowering import Program
 
 if TYPE_CHECKING:
-    from executor.checkpoints.resume import Checkpoints
+    from executor.checkpoints import Checkpoints
 
-__all__ = ["MEASUREMENT", "main", "run_rank"]
+__all__ = ["MEASUREMENT", "run_rank"]
 
 _KEPT = 500
 """Steps whose tasks are kept: the last ones; of the others the loss."""
@@ -132,7 +126,7 @@ def _train(
 def _checkpoints(options: RunOptions, program: Program) -> "Checkpoints | None":
     if not options.checkpoint:
         return None
-    from executor.checkpoints.resume import Checkpoints  # torch's part of it takes a second to load
+    from executor.checkpoints import Checkpoints  # torch's part of it takes a second to load
 
     return Checkpoints(options, program.graph)
 
@@ -169,7 +163,7 @@ def _gathered(
     )
 
 
-def main(arguments: Sequence[str]) -> NoReturn:
+def _main(arguments: Sequence[str]) -> NoReturn:
     """Run as the process of one rank, which this ends."""
 
     def work(where: RankEnvironment, status: RankStatus) -> None:
@@ -183,4 +177,4 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    _main(sys.argv[1:])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from typing_extensions import override
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["DTYPES", "ComputeDevice", "CpuDevice", "CudaDevice", "Handle", "Lane", "Mark", "device_of"]
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["OPTIMIZER_NAMES", "OptimizerSpec"]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from executor.runtime.boxes import Box
 from executor.runtime.positional_random import key_of, uniform
-from planner.graph.computation_graph import ComputationGraph, Parameter
+from planner.graph import ComputationGraph, Parameter
 
 __all__ = ["initial_parameters"]
 

@@ -20,7 +20,7 @@ _CHUNK, _DEVICE_CHUNK = 2**14, 2**24
 """Numbers made at once: what stays in a core's cache, and what keeps an accelerator busy."""
 _STEPS = np.arange(_CHUNK, dtype=np.uint64) * _GOLDEN
 
-Words = NDArray[np.uint64]
+_Words = NDArray[np.uint64]
 
 
 def _signed(value: int) -> int:
@@ -80,7 +80,7 @@ def _runs(box: Box, whole: Sequence[int]) -> tuple[NDArray[np.int64], int]:
     return index.reshape(-1, 1), run
 
 
-def _fill_array(out: NDArray[np.floating], first: Words, bits: int) -> None:
+def _fill_array(out: NDArray[np.floating], first: _Words, bits: int) -> None:
     """Fill rows with the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), modulo 2^64.
 
     Args:

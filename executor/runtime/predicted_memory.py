@@ -6,9 +6,8 @@ from numpy.typing import NDArray
 
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.runtime.run_options import RunOptions
-from planner.lowering.program import Program
-from planner.memory.memory_policy import MemoryPolicy
-from planner.memory.peak_memory import peak_memory_bytes
+from planner.lowering import Program
+from planner.memory import MemoryPolicy, peak_memory_bytes
 
 __all__ = ["memory_policy_of", "predicted_bytes"]
 

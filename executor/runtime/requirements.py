@@ -2,7 +2,7 @@
 
 import importlib.util
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["check_torch"]
 

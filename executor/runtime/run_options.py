@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from executor.runtime.optimizer_spec import OptimizerSpec
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["JOIN_BYTES", "RunOptions", "read_options", "write_options"]
 

@@ -1,11 +1,11 @@
 """Plans lowered as they are run, and which of them can be run."""
 
-from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
-from planner.lowering.program import Program
-from planner.models.registry import load_model
-from planner.operations.loss import Loss
-from planner.plan.plan import Plan, lower_plan
+from hwprofiles import ConfigError
+from hwprofiles.catalogue import load_cluster
+from planner.lowering import Program
+from planner.models import load_model
+from planner.operations import Loss
+from planner.plan import Plan, lower_plan
 
 __all__ = ["check_program", "program_of"]
 

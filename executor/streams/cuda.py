@@ -11,9 +11,9 @@ from torch import Tensor
 from executor.streams.issue import issue, stream_priorities
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
-from hwprofiles.errors import ConfigError
-from planner.lowering.program import Program
-from studies.streams.stream_plan import StreamPlan
+from hwprofiles import ConfigError
+from planner.lowering import Program
+from studies.streams import StreamPlan
 
 __all__ = ["CudaCrew"]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.lowering.program import Program
-from studies.streams.stream_plan import StreamPlan
+from planner.lowering import Program
+from studies.streams import StreamPlan
 
 __all__ = ["Issued", "issue", "stream_priorities"]
 

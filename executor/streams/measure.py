@@ -14,20 +14,25 @@ from threading import Event, Thread
 import numpy as np
 import torch
 
-from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.runtime import OptimizerSpec
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew, StepTimes
 from executor.streams.turns import in_turns
-from hwprofiles.aliases import Floats
-from hwprofiles.compute.launch import Launch
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph
-from planner.lowering.program import KINDS, Program
-from studies.streams.decomposition import Decomposed, with_measured
-from studies.streams.delayed_memory import bounded, held_bytes
-from studies.streams.schedule_comparison import whole_program
-from studies.streams.stream_plan import StreamPlan, replay_streams
-from studies.streams.stream_schedules import PathOptions, schedule
+from hwprofiles import ConfigError, Floats
+from hwprofiles.compute import Launch
+from planner.graph import ComputationGraph
+from planner.lowering import KINDS, Program
+from studies.streams import (
+    Decomposed,
+    PathOptions,
+    StreamPlan,
+    bounded,
+    held_bytes,
+    replay_streams,
+    schedule,
+    whole_program,
+    with_measured,
+)
 
 __all__ = ["CPU_SCHEDULES", "UNLIMITED", "MeasuredSchedule", "MeasuredStreams", "measure_streams"]
 

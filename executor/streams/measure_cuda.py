@@ -8,22 +8,27 @@ from dataclasses import replace
 
 import numpy as np
 
-from executor.runtime.optimizer_spec import OptimizerSpec
+from executor.runtime import OptimizerSpec
 from executor.streams.cuda import CudaCrew
 from executor.streams.measure import CPU_SCHEDULES, MeasuredSchedule, MeasuredStreams
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
 from executor.streams.turns import in_turns
-from hwprofiles.compute.kernel_occupancy import launch_of
-from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph
-from planner.lowering.program import KINDS, Program
-from studies.streams.decomposition import Decomposed, with_measured
-from studies.streams.delayed_memory import held_bytes
-from studies.streams.schedule_comparison import whole_program, work_of
-from studies.streams.stream_plan import StreamPlan, replay_streams
-from studies.streams.stream_schedules import PathOptions, schedule
+from hwprofiles import ConfigError
+from hwprofiles.compute import launch_of, load_profile
+from planner.graph import ComputationGraph
+from planner.lowering import KINDS, Program
+from studies.streams import (
+    Decomposed,
+    PathOptions,
+    StreamPlan,
+    held_bytes,
+    replay_streams,
+    schedule,
+    whole_program,
+    with_measured,
+    work_of,
+)
 
 __all__ = ["measure_on_cuda"]
 

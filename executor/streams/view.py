@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 
 from executor.streams.measure import MeasuredSchedule, MeasuredStreams
-from hwprofiles.aliases import Floats
-from planner.simulation.program_replay import timeline_rows
-from simulator.timelines.timeline import lower_bound
-from studies.streams.schedule_comparison import BINS, ScheduleResult, StreamComparison
-from studies.streams.stream_plan import read_streams
-from studies.streams.stream_schedules import paths_of
+from hwprofiles import Floats
+from planner.simulation import iteration_rows
+from simulator.timelines import lower_bound
+from studies.streams import BINS, ScheduleResult, StreamComparison, paths_of, read_streams
 
 __all__ = ["as_comparison", "measured_values"]
 
@@ -32,7 +30,7 @@ def as_comparison(found: MeasuredStreams) -> StreamComparison:
 
 def _result(row: MeasuredSchedule) -> ScheduleResult:
     program, times, plan = row.work.program, row.times, row.plan
-    timeline = timeline_rows(program, times.start_s, times.end_s, iteration=0, origin="measured")
+    timeline = iteration_rows(program, times.start_s, times.end_s, iteration=0, origin="measured")
     timeline["stream"] = np.array([*plan.labels, "updates"])[plan.shown]
     edges_s = np.linspace(0.0, times.step_s, BINS + 1)
     use = _use(times.start_s, times.end_s, row.work.occupancy, edges_s)

@@ -1,1 +1,5 @@
 """One rank at work: its session, forward and backward passes, stores of activations and gradients."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.communication.received_regions import ReceivedRegions
-from executor.layers.base import PartLayer
-from executor.layers.kernels.layout import memory_format
-from executor.program.consumers import Consumers
-from executor.program.rank_program import Delivered, Input, Message, RankProgram, Unit
-from executor.runtime.boxes import Box
+from executor.communication import ReceivedRegions
+from executor.layers import PartLayer
+from executor.layers.kernels import memory_format
+from executor.program import Consumers, Delivered, Input, LayerUnit, Message, RankProgram
+from executor.runtime import Box
 
 __all__ = ["Activations"]
 
-_Made = tuple[Unit, bool]
+_Made = tuple[LayerUnit, bool]
 """What makes an output, the first time or again."""
 
 
@@ -31,7 +30,7 @@ class Activations:
     """
 
     def __init__(
-        self, view: RankProgram, readers: Consumers, arrivals: ReceivedRegions, parts: Mapping[Unit, PartLayer], *,
+        self, view: RankProgram, readers: Consumers, arrivals: ReceivedRegions, parts: Mapping[LayerUnit, PartLayer], *,
         dtype: torch.dtype, device: torch.device,
     ) -> None:  # fmt: skip
         self._view, self._again, self._readers, self._arrivals = view, view.program.again, readers, arrivals
@@ -56,15 +55,15 @@ class Activations:
         self._uses: dict[_Made, int] = {}
         self._assembled: dict[tuple[Delivered, bool], Tensor] = {}
         self._reads: dict[tuple[Delivered, bool], int] = {}
-        self._held: dict[Unit, dict[int, Tensor]] = {}
+        self._held: dict[LayerUnit, dict[int, Tensor]] = {}
 
-    def wait(self, unit: Unit, *, again: bool) -> None:
+    def wait(self, unit: LayerUnit, *, again: bool) -> None:
         """Wait for what others send of what a unit reads."""
         for row in self._readers.brought(unit, again):
             for message, _ in self._arriving[row.key, again]:
                 self._arrivals.wait(message)
 
-    def inputs(self, unit: Unit, given: Mapping[int, Tensor], *, again: bool) -> list[Tensor]:
+    def inputs(self, unit: LayerUnit, given: Mapping[int, Tensor], *, again: bool) -> list[Tensor]:
         """What a unit reads, slot by slot: what is given, and tensors in the layout that the rank's part reads."""
         rows = self._readers.inputs[unit]
         return [given[slot] if slot in given else self._input(row, again) for slot, row in enumerate(rows)]
@@ -95,14 +94,14 @@ class Activations:
             self._arrivals.consumed(task)
         return whole
 
-    def have_read(self, unit: Unit, *, again: bool) -> None:
+    def have_read(self, unit: LayerUnit, *, again: bool) -> None:
         """A unit has read its inputs; the last reader of a tensor is its end."""
         for row in self._readers.brought(unit, again):
             self._reads[row.key, again] -= 1
             if self._reads[row.key, again] == 0:
                 del self._assembled[row.key, again]
 
-    def hold(self, unit: Unit, inputs: Sequence[Tensor]) -> None:
+    def hold(self, unit: LayerUnit, inputs: Sequence[Tensor]) -> None:
         """Keep what a segment reads from outside until it is computed again."""
         rows = zip(self._readers.inputs[unit], inputs, strict=True)
         self._held[unit] = {
@@ -111,11 +110,11 @@ class Activations:
             if row is None or not self._readers.inside(unit[0], row)
         }
 
-    def take_held(self, unit: Unit) -> dict[int, Tensor]:
+    def take_held(self, unit: LayerUnit) -> dict[int, Tensor]:
         """By slot, what was held for a unit."""
         return self._held.pop(unit, {})
 
-    def keep(self, unit: Unit, output: Tensor, *, again: bool) -> None:
+    def keep(self, unit: LayerUnit, output: Tensor, *, again: bool) -> None:
         """Hold an output for those who read or send it."""
         readers = sum(self._readers.count(row, again) > 0 for row in self._readers.taken_by[unit])
         uses = self._sends[unit, again] + readers

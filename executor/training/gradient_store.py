@@ -6,10 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from executor.communication.received_regions import ReceivedRegions
-from executor.program.consumers import Consumers
-from executor.program.rank_program import Delivered, Message, RankProgram, Unit
-from executor.runtime.boxes import Box
+from executor.communication import ReceivedRegions
+from executor.program import Consumers, Delivered, LayerUnit, Message, RankProgram
+from executor.runtime import Box
 
 __all__ = ["ActivationGradients"]
 
@@ -49,7 +48,7 @@ class ActivationGradients:
         self._dtype, self._device = dtype, device
         graph = view.program.graph
         self._trained = [graph.has_gradient(i) for i in range(len(graph.layers))]
-        self._said: dict[Unit, list[_Said]] = defaultdict(list)
+        self._said: dict[LayerUnit, list[_Said]] = defaultdict(list)
         """Those that cover the part first."""
         for unit, rows in readers.taken_by.items():
             said = [
@@ -63,7 +62,7 @@ class ActivationGradients:
                 if row.own.elements
             ]
             self._said[unit] = sorted(said, key=lambda row: not row.covers)
-        self._arriving: dict[Unit, list[Message]] = defaultdict(list)
+        self._arriving: dict[LayerUnit, list[Message]] = defaultdict(list)
         for phase in sorted(view.incoming):
             for message in view.incoming[phase]:
                 if view.program.backward[message.tasks[0]]:
@@ -74,19 +73,19 @@ class ActivationGradients:
         """Begin an iteration."""
         self._gradients: dict[Delivered, Tensor] = {}
 
-    def wait(self, unit: Unit) -> None:
+    def wait(self, unit: LayerUnit) -> None:
         """Wait for what others say of a unit's output."""
         for message in self._arriving[unit]:
             self._arrivals.wait(message)
 
-    def add(self, unit: Unit, slot: int, gradient: Tensor) -> None:
+    def add(self, unit: LayerUnit, slot: int, gradient: Tensor) -> None:
         """What a unit says of one of its inputs, beside what other readers have said."""
         row = self._inputs[unit][slot]
         if row is not None and self._trained[row.edge.producer]:
             before = self._gradients.get(row.key)
             self._gradients[row.key] = gradient if before is None else before + gradient
 
-    def take(self, unit: Unit) -> Tensor:
+    def take(self, unit: LayerUnit) -> Tensor:
         """Gradient of the rank's part of an output: what all its readers here and elsewhere say of it, summed."""
         said, messages = self._said[unit], self._arriving[unit]
         gradients = [self._gradients.pop(row.key) for row in said]

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from executor.communication.received_regions import ReceivedRegions
-from executor.communication.transport import Transport
-from executor.program.rank_program import Message, RankProgram
-from executor.runtime.boxes import Box
+from executor.communication import ReceivedRegions, Transport
+from executor.program import Message, RankProgram
+from executor.runtime import Box
 from executor.training.activation_store import Activations
 from executor.training.gradient_store import ActivationGradients
 
 if TYPE_CHECKING:
-    from executor.communication.compressed_messages import CompressedMessages
+    from executor.communication import CompressedMessages
 
 __all__ = ["Sender"]
 

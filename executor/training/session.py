@@ -5,28 +5,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.communication.bucketed_sync import BucketedSync
-from executor.communication.gradient_sync import GradientSync
-from executor.communication.ordered_sync import OrderedSync
-from executor.communication.transport import transport_of
-from executor.data.dataset import Dataset
-from executor.data.load import load_data
-from executor.layers.base import PartContext, PartLayer
-from executor.layers.factory import parameter_box, part_layer
-from executor.processes.status_board import RankStatus
-from executor.program.buckets import chains_of
-from executor.program.rank_program import RankProgram, Unit, messages_of
-from executor.program.recorder import Recorder
-from executor.runtime.boxes import Box
-from executor.runtime.devices import DTYPES, ComputeDevice
-from executor.runtime.optimizers import Optimizer, make_optimizer
-from executor.runtime.parameter_init import initial_parameters
-from executor.runtime.run_options import RunOptions
+from executor.communication import BucketedSync, GradientSync, OrderedSync, transport_of
+from executor.data import Dataset, load_data
+from executor.layers import PartContext, PartLayer, parameter_box, part_layer
+from executor.processes import RankStatus
+from executor.program import LayerUnit, RankProgram, Recorder, chains_of, region_messages_of
+from executor.runtime import DTYPES, Box, ComputeDevice, Optimizer, RunOptions, initial_parameters, make_optimizer
 from executor.training.stand_in import StandIn
 from executor.training.worker import Worker
-from planner.graph.computation_graph import ComputationGraph
-from planner.lowering.program import Program
-from planner.operations.loss import Loss
+from planner.graph import ComputationGraph
+from planner.lowering import Program
+from planner.operations import Loss
 
 __all__ = ["Session", "open_session"]
 
@@ -87,7 +76,7 @@ def open_session(
         ConfigError: The data do not fit the model.
     """
     graph, dtype = program.graph, DTYPES[program.graph.element_bytes]
-    view = RankProgram(program, rank, messages_of(program))
+    view = RankProgram(program, rank, region_messages_of(program))
     recorder = Recorder(program.size, device)
     boxes = {i: _parameter_boxes(graph, i, view.held(i)) for i, part in enumerate(view.part) if part >= 0}
     parameters, optimizers = _parameters(graph, boxes, options, dtype, device)
@@ -155,8 +144,8 @@ def _parts(
     device: ComputeDevice,
     *,
     reduced: bool,
-) -> dict[Unit, PartLayer]:
-    parts = dict[Unit, PartLayer]()
+) -> dict[LayerUnit, PartLayer]:
+    parts = dict[LayerUnit, PartLayer]()
     statistics = {chain.layer for chain in chains_of(view, statistics=True)}
     for i in boxes:
         graph = view.graph_of(i)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from executor.layers.base import NOWHERE, PartContext, PartLayer, TrainingStep
+from executor.layers import NOWHERE, PartContext, PartLayer, TrainingStep
 
 __all__ = ["StandIn", "wake_in_time"]
 

@@ -9,30 +9,22 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from executor.communication.gradient_sync import GradientSync
-from executor.communication.received_regions import ReceivedRegions
-from executor.communication.reduction import Reducer
-from executor.communication.transport import Transport
-from executor.data.dataset import Dataset
-from executor.layers.base import NOWHERE, PartLayer, TrainingStep
-from executor.processes.status_board import RankState, RankStatus
-from executor.program.buckets import Chain, chains_of
-from executor.program.consumers import Consumers
-from executor.program.rank_program import RankProgram, Unit
-from executor.program.recorder import Measured, Recorder
-from executor.runtime.boxes import Box
-from executor.runtime.devices import DTYPES, ComputeDevice
-from executor.runtime.optimizers import Optimizer
+from executor.communication import GradientSync, ReceivedRegions, Reducer, Transport
+from executor.data import Dataset
+from executor.layers import NOWHERE, PartLayer, TrainingStep
+from executor.processes import RankState, RankStatus
+from executor.program import Chain, Consumers, LayerUnit, Measured, RankProgram, Recorder, chains_of
+from executor.runtime import DTYPES, Box, ComputeDevice, Optimizer
 from executor.training.activation_store import Activations
 from executor.training.gradient_store import ActivationGradients
 from executor.training.sender import Sender
 from executor.training.stand_in import wake_in_time
-from hwprofiles.errors import ConfigError
-from planner.lowering.program import KINDS
-from planner.operations.loss import Loss
+from hwprofiles import ConfigError
+from planner.lowering import KINDS
+from planner.operations import Loss
 
 if TYPE_CHECKING:
-    from executor.communication.compressed_messages import CompressedMessages
+    from executor.communication import CompressedMessages
 
 __all__ = ["StepResult", "Worker"]
 
@@ -59,9 +51,7 @@ def _data_boxes(view: RankProgram) -> dict[int, dict[int, Box]]:
 def _codes(view: RankProgram, dtype: torch.dtype, *, stand_in: bool) -> "CompressedMessages | None":
     if not view.program.compressed.activations:
         return None
-    from executor.communication.compressed_messages import (
-        CompressedMessages,  # its compiled kernels take a second to load
-    )
+    from executor.communication import CompressedMessages
 
     return CompressedMessages(view, dtype=dtype, stand_in=stand_in)
 
@@ -92,7 +82,7 @@ class Worker:
         self,
         view: RankProgram,
         *,
-        parts: Mapping[Unit, PartLayer],
+        parts: Mapping[LayerUnit, PartLayer],
         parameters: Mapping[int, Mapping[str, Tensor]],
         optimizers: Mapping[int, Optimizer],
         data: Dataset,
@@ -115,13 +105,13 @@ class Worker:
             raise ConfigError(f"device must be cpu with stand_in: the host waits, got {device.torch_device.type}")
         self._data_boxes = _data_boxes(view)
         self._statistics = Reducer(view, recorder, statistics=True)
-        self._chains: dict[tuple[Unit, bool], Chain] = {
+        self._chains: dict[tuple[LayerUnit, bool], Chain] = {
             (view.unit_of(chain.tasks[0]), bool(view.program.backward[chain.tasks[0]])): chain
             for chain in chains_of(view, statistics=True)
         }
         self._dtype = DTYPES[self._graph.element_bytes]
         self._connect(overlap=overlap)
-        self._run: dict[str, Callable[[int, Unit], None]] = {
+        self._run: dict[str, Callable[[int, LayerUnit], None]] = {
             "forward": self._forward,
             "activation_gradient": self._activation_gradient,
             "weight_gradient": self._weight_gradient,
@@ -150,7 +140,7 @@ class Worker:
     def _read_order(self) -> None:
         """What a rank runs one after another."""
         view = self._view
-        self._last_gradient: dict[Unit, int] = {}
+        self._last_gradient: dict[LayerUnit, int] = {}
         for task in view.tasks:
             if KINDS[self._program.kind[task]] in ("activation_gradient", "weight_gradient"):
                 self._last_gradient[view.unit_of(task)] = task
@@ -160,7 +150,7 @@ class Worker:
         """Tasks, the groups before which they may send, how they are run, and of which units they are: looked up once,
         since between two pieces of arithmetic a look costs ten times what it costs in a loop of its own."""
 
-    def _work_of(self, task: int) -> Callable[[int, Unit], None] | None:
+    def _work_of(self, task: int) -> Callable[[int, LayerUnit], None] | None:
         """How a task is run; sums, with what they encode and decode, are made when something asks for them."""
         kind = KINDS[self._program.kind[task]]
         return None if kind == "decompress" and self._program.consumer[task] < 0 else self._run.get(kind)
@@ -169,7 +159,7 @@ class Worker:
         for part in (self._arrivals, self._activations, self._gradients, self._departures):
             part.clear()
         self._added: dict[int, tuple[int, dict[str, Tensor]]] = {}  # by layer, of how many sub-batches
-        self._begun: set[Unit] = set()
+        self._begun: set[LayerUnit] = set()
         self._seen: list[tuple[int, weakref.ref[Tensor]]] = []
 
     @torch.no_grad()
@@ -228,7 +218,7 @@ class Worker:
         self._exchange.close()
         self._statistics.close()
 
-    def _decompress(self, task: int, unit: Unit) -> None:
+    def _decompress(self, task: int, unit: LayerUnit) -> None:
         """Put the numbers of what arrived in place of their codes."""
         transfers = self._view.before(task)
         self._arrivals.wait_for(transfers)
@@ -246,7 +236,7 @@ class Worker:
 
     # forward
 
-    def _forward(self, task: int, unit: Unit) -> None:
+    def _forward(self, task: int, unit: LayerUnit) -> None:
         layer, part, again = unit[0], self._parts[unit], bool(self._program.again[task])
         dropped = self._program.segments[layer] >= 0 and not again
         self._activations.wait(unit, again=again)
@@ -275,7 +265,7 @@ class Worker:
     def _step_of(self, targets: Tensor | None, again: bool) -> TrainingStep:
         return TrainingStep(self._number, self._seed, targets, again)
 
-    def _samples(self, unit: Unit) -> dict[int, Tensor]:
+    def _samples(self, unit: LayerUnit) -> dict[int, Tensor]:
         """By slot, the region of the data of those samples that a part takes."""
         samples, boxes = self._parts[unit].samples, self._data_boxes.get(unit[0], {})
         return {
@@ -283,14 +273,14 @@ class Worker:
             for slot, box in boxes.items()
         }
 
-    def _targets(self, unit: Unit) -> Tensor | None:
+    def _targets(self, unit: LayerUnit) -> Tensor | None:
         if not isinstance(self._graph.layers[unit[0]].operation, Loss):
             return None
         box = self._view.held(unit[0])
         spans = self._parts[unit].samples.spans(box.low[0], box.high[0])
         return _joined([self._data.targets(self._number, *span) for span in spans])
 
-    def _reduce(self, unit: Unit, *, backward: bool) -> None:
+    def _reduce(self, unit: LayerUnit, *, backward: bool) -> None:
         """Sum the statistics of a normalisation over its replicas."""
         chain, part = self._chains.get((unit, backward)), self._parts[unit]
         if chain is None:
@@ -307,7 +297,7 @@ class Worker:
 
     # backward
 
-    def _begin(self, unit: Unit) -> None:
+    def _begin(self, unit: LayerUnit) -> None:
         """Bring a layer's gradient together, and go back to what both of its gradients start from."""
         if unit in self._begun:
             return
@@ -318,11 +308,11 @@ class Worker:
             self._reduce(unit, backward=True)
             part.finish_backward()
 
-    def _expect_gradients(self, unit: Unit) -> None:
+    def _expect_gradients(self, unit: LayerUnit) -> None:
         if unit not in self._begun:
             self._gradients.wait(unit)
 
-    def _activation_gradient(self, task: int, unit: Unit) -> None:
+    def _activation_gradient(self, task: int, unit: LayerUnit) -> None:
         self._expect_gradients(unit)
 
         def work() -> None:
@@ -333,7 +323,7 @@ class Worker:
         self._timed(task, work)
         self._end_backward(task, unit)
 
-    def _weight_gradient(self, task: int, unit: Unit) -> None:
+    def _weight_gradient(self, task: int, unit: LayerUnit) -> None:
         self._expect_gradients(unit)
         layer, micro_batching = unit[0], self._program.micro_batching
         count, gradients = self._added.pop(layer, (0, {}))
@@ -358,11 +348,11 @@ class Worker:
             if not self._exchange.submit(layer, gradients):
                 self._ready[layer] = gradients
 
-    def _end_backward(self, task: int, unit: Unit) -> None:
+    def _end_backward(self, task: int, unit: LayerUnit) -> None:
         if self._last_gradient[unit] == task:
             self._parts[unit].release()
 
-    def _update(self, task: int, unit: Unit) -> None:
+    def _update(self, task: int, unit: LayerUnit) -> None:
         layer = unit[0]
         if layer not in self._due:  # the first step's gradients are still to come, or ``settle`` has been here
             return

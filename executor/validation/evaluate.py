@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from executor.measurement.measured_run import WARM_UP, Measurement
+from executor.measurement import WARM_UP, Measurement
 from executor.validation.spread import median_interval
 from executor.validation.validation_result import StrategyValidation
-from hwprofiles.aliases import Floats
-from planner.lowering.program import KINDS, Program
-from planner.simulation.program_replay import replay, timeline_rows
-from simulator.timelines.timeline import union
+from hwprofiles import Floats
+from planner.lowering import KINDS, Program
+from planner.simulation import iteration_rows, replay
+from simulator.timelines import union
 
 __all__ = ["evaluated"]
 
@@ -72,7 +72,7 @@ def _timeline(program: Program, turn: Measurement, median_s: float) -> pd.DataFr
     """Of the iteration of a turn whose time is nearest the median of all; from its first task."""
     k = len(turn.ends_s) - len(turn.iterations_s) + int(np.abs(turn.iterations_s - median_s).argmin())
     origin_s = float(np.nanmin(turn.start_s[k]))
-    return timeline_rows(program, turn.start_s[k] - origin_s, turn.end_s[k] - origin_s, iteration=k, origin="measured")
+    return iteration_rows(program, turn.start_s[k] - origin_s, turn.end_s[k] - origin_s, iteration=k, origin="measured")
 
 
 def _tasks(simulated: pd.DataFrame, measured: pd.DataFrame, durations_s: Floats) -> pd.DataFrame:

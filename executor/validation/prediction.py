@@ -9,12 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from executor.probe.codec_probe import CodingRow
-from executor.probe.measured_rows import ProbeRow
-from executor.probe.probed_profile import write_with_coding
-from hwprofiles.devices.device_graph import DeviceGraph
-from planner.lowering.program import KINDS, Program
-from planner.parallel.regions import held
+from executor.probe import CodingRow, ProbeRow, write_with_coding
+from hwprofiles.devices import DeviceGraph
+from planner.lowering import KINDS, Program
+from planner.parallel import held
 
 __all__ = ["with_coding", "with_samples"]
 

@@ -11,7 +11,7 @@ from math import comb, pi, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.measurement.confidence import CONFIDENCE
+from executor.measurement import CONFIDENCE
 
 __all__ = ["median_interval", "median_spread"]
 

@@ -16,18 +16,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from executor.measurement.clocks import clock_offset_s
-from executor.measurement.measured_run import WARM_UP, Measurement, join
-from executor.probe.codec_probe import CodingProbe, CodingRow
-from executor.probe.device_probe import device_name
-from executor.probe.measured_rows import ProbeRow, over_ranks
-from executor.processes.launcher import threads_of
-from executor.processes.rank_environment import RankEnvironment, local_ranks
-from executor.processes.rank_process import process_group, serve
-from executor.processes.status_board import RankState, RankStatus
-from executor.program.recorder import Measured
-from executor.runtime.devices import ComputeDevice, device_of
-from executor.training.session import open_session
+from executor.measurement import WARM_UP, Measurement, clock_offset_s, join
+from executor.probe import CodingProbe, CodingRow, ProbeRow, device_name, over_ranks
+from executor.processes import RankEnvironment, RankState, RankStatus, local_ranks, process_group, serve, threads_of
+from executor.program import Measured
+from executor.runtime import ComputeDevice, device_of
+from executor.training import open_session
 from executor.validation.part_samples import PartSamples
 from executor.validation.spread import median_spread
 from executor.validation.validation_spec import (
@@ -39,10 +33,10 @@ from executor.validation.validation_spec import (
     write_place,
     write_samples,
 )
-from hwprofiles.aliases import Floats
-from planner.lowering.program import Program
+from hwprofiles import Floats
+from planner.lowering import Program
 
-__all__ = ["main"]
+__all__ = []
 
 
 _LEAST_COUNTED, _MOST_COUNTED = 3, 100
@@ -200,10 +194,10 @@ def _run(spec: Spec, where: RankEnvironment, status: RankStatus) -> None:
         turns.run()
 
 
-def main(arguments: Sequence[str]) -> NoReturn:
+def _main(arguments: Sequence[str]) -> NoReturn:
     """Run as the process of one rank, which this ends."""
     serve(lambda where, status: _run(read_spec(Path(arguments[0])), where, status))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    _main(sys.argv[1:])

@@ -11,15 +11,13 @@ from typing import TypedDict
 
 import torch
 
-from executor.lab.wiring import lab_cluster
-from executor.measurement.measured_run import Measurement, read_measurement
-from executor.probe.probe_run import probe
-from executor.processes.launcher import Hosts, launch, scratch_folder, threads_of
-from executor.processes.status_board import RankRow
-from executor.program.buckets import longest_bytes
-from executor.run.plan_run import default_stall_s
-from executor.runtime.run_options import RunOptions
-from executor.runtime.runnable_plans import check_program
+from executor.lab import lab_cluster
+from executor.measurement import Measurement, read_measurement
+from executor.probe import probe
+from executor.processes import Hosts, RankRow, launch, scratch_folder, threads_of
+from executor.program import longest_bytes
+from executor.run import default_stall_s
+from executor.runtime import RunOptions, check_program
 from executor.validation.evaluate import evaluated
 from executor.validation.prediction import with_coding, with_samples
 from executor.validation.validation_result import Validation
@@ -33,16 +31,15 @@ from executor.validation.validation_spec import (
     write_spec,
 )
 from executor.validation.variants import Variant, variants_of
-from hwprofiles.aliases import Progress
-from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.graph.computation_graph import ComputationGraph
-from planner.lowering.program import Program
-from planner.models.registry import load_model
-from planner.parallel.strategies import SEARCHED
-from planner.plan.plan import Plan, lower_plan, make_plan
-from planner.search.hybrid_search import HYBRID
+from hwprofiles import ConfigError, InfeasiblePlanError, Progress
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.devices import DeviceGraph
+from planner.graph import ComputationGraph
+from planner.lowering import Program
+from planner.models import load_model
+from planner.parallel import SEARCHED
+from planner.plan import Plan, lower_plan, make_plan
+from planner.search import HYBRID
 
 __all__ = ["validate"]
 

@@ -6,10 +6,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from executor.probe.codec_probe import CodingRow
-from executor.probe.measured_rows import ProbeRow
-from executor.runtime.run_options import RunOptions
-from hwprofiles.errors import ConfigError
+from executor.probe import CodingRow, ProbeRow
+from executor.runtime import RunOptions
+from hwprofiles import ConfigError
 
 __all__ = [
     "PlanSamples",

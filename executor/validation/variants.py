@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
-from planner.compression.data_types import compression
-from planner.compression.settings import PLAIN, Compressed, compressed_of, takes
-from planner.graph.computation_graph import ComputationGraph
-from planner.search.gradient_order import check_gradient_sync_order
-from simulator.collectives.schemes import ALL_REDUCES
+from hwprofiles import ConfigError
+from planner.compression import UNCOMPRESSED, Compressed, compressed_of, compression, takes
+from planner.graph import ComputationGraph
+from planner.search import check_gradient_sync_order
+from simulator.collectives import ALL_REDUCES
 
 __all__ = ["Variant", "variants_of"]
 
@@ -23,7 +22,7 @@ class Variant:
     name: str
     strategy: str
     gradient_sync: str
-    compressed: Compressed = PLAIN
+    compressed: Compressed = UNCOMPRESSED
     order: str = "end"
     """As for ``planner.search.gradient_order.ordered``."""
     plain: str = ""

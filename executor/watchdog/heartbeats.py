@@ -7,9 +7,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from executor.processes.diagnosis import Diagnosis, Ending, Judge, Patience, ending
-from executor.processes.status_board import NEW_ROW, RankRow, RankState, read_row
-from executor.processes.supervisor import RankFailure
+from executor.processes import (
+    NEW_ROW,
+    Diagnosis,
+    Ending,
+    Judge,
+    Patience,
+    RankFailure,
+    RankRow,
+    RankState,
+    ending,
+    read_row,
+)
 
 __all__ = ["Bench", "Heartbeat", "Heartbeats", "Judgement", "judgement", "own_failure"]
 

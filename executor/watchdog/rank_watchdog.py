@@ -17,11 +17,17 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import NoReturn
 
-from executor.processes.diagnosis import HANG_LOOKS, Diagnosis, Patience
-from executor.processes.rank_environment import RankEnvironment
-from executor.processes.rank_process import failed
-from executor.processes.status_board import NEW_ROW, RankStatus, read_row
-from executor.processes.system_processes import out_of_memory_kills
+from executor.processes import (
+    HANG_LOOKS,
+    NEW_ROW,
+    Diagnosis,
+    Patience,
+    RankEnvironment,
+    RankStatus,
+    failed,
+    out_of_memory_kills,
+    read_row,
+)
 from executor.watchdog.heartbeats import Bench, Heartbeat, Heartbeats, Judgement, judgement, own_failure
 from executor.watchdog.rendezvous import LOST, Rendezvous
 from executor.watchdog.watched_process import WatchedProcess, launcher_of

@@ -10,7 +10,7 @@ from datetime import timedelta
 import msgspec
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # its stubs hide them
 
-from executor.processes.rank_environment import RankEnvironment
+from executor.processes import RankEnvironment
 from executor.watchdog.heartbeats import Heartbeat, Judgement
 
 __all__ = ["LOST", "Rendezvous"]

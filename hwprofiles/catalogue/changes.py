@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hwprofiles.devices.device_graph import DeviceGraph, Latency, Link
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import GIB
+from hwprofiles import GIB, ConfigError
+from hwprofiles.devices import DeviceGraph, Latency, Link
 
 __all__ = ["ClusterChange", "changed_classes", "changed_graph", "read_change"]
 

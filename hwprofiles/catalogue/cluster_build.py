@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from hwprofiles import ConfigError
 from hwprofiles.catalogue.cluster_file import ClusterFile, DeviceGroup, Level, LinkRule, SwitchGroup
-from hwprofiles.devices.copy_engines import CopyEngines
-from hwprofiles.devices.device_graph import Device, DeviceGraph, Link
-from hwprofiles.errors import ConfigError
+from hwprofiles.devices import CopyEngines, Device, DeviceGraph, Link
 
 __all__ = ["build_cluster"]
 

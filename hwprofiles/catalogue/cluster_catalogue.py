@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hwprofiles import ConfigError
 from hwprofiles.catalogue.changes import ClusterChange, changed_classes, changed_graph, read_change
 from hwprofiles.catalogue.cluster_build import build_cluster
 from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule, parse_cluster, read_parameters, read_tree
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
+from hwprofiles.devices import DeviceGraph
 
-__all__ = ["ClusterParameter", "ClusterSummary", "cluster_names", "cluster_path", "describe", "load_cluster"]
+__all__ = ["ClusterParameter", "ClusterSummary", "cluster_names", "cluster_path", "describe_cluster", "load_cluster"]
 
 CLUSTERS = Path(__file__).parents[1] / "clusters"
 
@@ -75,7 +75,7 @@ def _build(file: ClusterFile, values: Mapping[str, float], changes: Sequence[Clu
     return changed_graph(build_cluster(file, f"{file.name}:{','.join(given)}" if given else file.name), changes)
 
 
-def describe(spec: str) -> ClusterSummary:
+def describe_cluster(spec: str) -> ClusterSummary:
     """Summary of a cluster, named as for ``load_cluster``."""
     file, values, changes = _load(spec)
     graph = _build(file, values, changes)

@@ -13,10 +13,8 @@ from typing import Annotated, Literal, Self, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from hwprofiles.devices.latency import Latency
-from hwprofiles.devices.message_overhead import MessageOverhead
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import BITS_PER_BYTE, GIB, GIGA, MICRO, NANO
+from hwprofiles import BITS_PER_BYTE, GIB, GIGA, MICRO, NANO, ConfigError
+from hwprofiles.devices import Latency, MessageOverhead
 
 __all__ = [
     "ClusterFile",
@@ -46,11 +44,11 @@ def _number(value: object) -> object:
     return value
 
 
-Number = BeforeValidator(_number)
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), Number]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), Number]
-Count = Annotated[int, Field(ge=1, le=1_000_000), Number]
-Index = Annotated[int, Field(ge=0), Number]
+_Number = BeforeValidator(_number)
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), _Number]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), _Number]
+_Count = Annotated[int, Field(ge=1, le=1_000_000), _Number]
+Index = Annotated[int, Field(ge=0), _Number]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 
 
@@ -68,9 +66,9 @@ class ParameterRule(_Strict):
     """A number that the user may choose; whole where its default is."""
 
     description: str = ""
-    default: Annotated[int | float, Field(allow_inf_nan=False), Number]
-    minimum: Annotated[int | float, Field(allow_inf_nan=False), Number]
-    maximum: Annotated[int | float, Field(allow_inf_nan=False), Number]
+    default: Annotated[int | float, Field(allow_inf_nan=False), _Number]
+    minimum: Annotated[int | float, Field(allow_inf_nan=False), _Number]
+    maximum: Annotated[int | float, Field(allow_inf_nan=False), _Number]
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -102,8 +100,8 @@ class LinkClass(_Strict):
     """A kind of link."""
 
     description: str = ""
-    bandwidth_gbyte_per_s: Positive | None = None
-    bandwidth_gbit_per_s: Positive | None = None
+    bandwidth_gbyte_per_s: _Positive | None = None
+    bandwidth_gbit_per_s: _Positive | None = None
     latency_us: NotNegative | None = None
     latency_table: tuple[LatencyRow, ...] | None = None
     duplex: Literal["full", "half"] = "full"
@@ -141,7 +139,7 @@ class _Group(_Strict):
     """A vertex of that name, or with a count so many: ``plx0``, ``plx1``, ..."""
 
     name: Name
-    count: Count | None = None
+    count: _Count | None = None
 
     @property
     def names(self) -> list[str]:
@@ -159,11 +157,11 @@ class SwitchGroup(_Group):
 class EngineCounts(_Strict):
     """Copy engines of a device by kind; as many as its links carry where nothing is said."""
 
-    total: Count | None = None
+    total: _Count | None = None
     """For copies of every kind together: CUDA's ``asyncEngineCount``."""
-    host_to_device: Count | None = None
-    device_to_host: Count | None = None
-    peer: Count | None = None
+    host_to_device: _Count | None = None
+    device_to_host: _Count | None = None
+    peer: _Count | None = None
 
 
 class OverheadTimes(_Strict):
@@ -188,7 +186,7 @@ class DeviceGroup(_Group):
     """Devices, named like switches."""
 
     profile: Annotated[str, Field(min_length=1)]
-    memory_gib: Positive
+    memory_gib: _Positive
     node: Index = 0
     """Machine within the level, for files that list several machines flat."""
     copy_engines: EngineCounts = EngineCounts()
@@ -211,9 +209,9 @@ class LinkRule(_Strict):
 
     between: tuple[str, str]
     link_class: Annotated[str, Field(alias="class")]
-    count: Count = 1
+    count: _Count = 1
     """Parallel cables that act as one link of so many times the bandwidth."""
-    each: Count | None = None
+    each: _Count | None = None
     """Repeat with ``{i}`` in the patterns as 0, 1, ..."""
 
 
@@ -221,9 +219,9 @@ class Level(_Strict):
     """One level, such as a machine, with what it adds to the level below."""
 
     name: Name
-    count: Count | None = None
+    count: _Count | None = None
     """How many of the level below it holds; together with ``at_most``, how many all its copies hold."""
-    at_most: Count | None = None
+    at_most: _Count | None = None
     """A copy of this level holds at most so many; there are as many copies as needed, the last may be partial."""
     is_node: bool = False
     """Each copy is one machine (else copies of the innermost level are)."""
@@ -267,7 +265,7 @@ class _Header(BaseModel):
     parameters: Mapping[Name, ParameterRule] = {}
 
 
-Model = TypeVar("Model", bound=BaseModel)
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 def read_tree(path: Path) -> dict[object, object]:
@@ -313,7 +311,7 @@ def _fill(part: object, values: Mapping[str, float]) -> object:
     return [_fill(item, values) for item in part] if isinstance(part, list) else part
 
 
-def _validate(model: type[Model], tree: object, origin: str) -> Model:
+def _validate(model: type[_Model], tree: object, origin: str) -> _Model:
     try:
         return model.model_validate(tree)
     except ValidationError as error:

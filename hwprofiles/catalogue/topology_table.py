@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
+from hwprofiles.devices import Device, DeviceGraph, Latency, Link
 
 __all__ = ["TopoRates", "read_topo"]
 

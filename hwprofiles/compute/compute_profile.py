@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats
+from hwprofiles import ConfigError, Floats
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.launch import Launch
-from hwprofiles.errors import ConfigError
 
 __all__ = [
     "CODING_PLACES",

@@ -3,11 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats
+from hwprofiles import ConfigError, Floats
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.launch import Launch
-from hwprofiles.errors import ConfigError
 
 __all__ = ["READINGS", "launch_of", "occupancy"]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats
+from hwprofiles import Floats
 
 __all__ = ["Kernels"]
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, ConfigError
 from hwprofiles.compute.compute_profile import (
     PROFILE_PHASES,
     CodingSpeed,
@@ -17,18 +18,16 @@ from hwprofiles.compute.compute_profile import (
     MeasuredRow,
 )
 from hwprofiles.compute.launch import Launch
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import GIB, GIGA, MICRO, MILLI, TERA
 
 __all__ = ["ProfileFile", "catalogue", "load_profile", "profile_names"]
 
 FOLDER = Path(__file__).parents[1] / "profiles"
 
 # Strict: a boolean or a quoted number is a slip.  The bound keeps the conversion to SI finite.
-Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False, strict=True)]
+_Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False, strict=True)]
 Fraction = Annotated[float, Field(gt=0, le=1, strict=True)]
 Share = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False, strict=True)]
-Count = Annotated[int, Field(gt=0, strict=True)]
+_Count = Annotated[int, Field(gt=0, strict=True)]
 
 
 class _Section(BaseModel):
@@ -42,12 +41,12 @@ class _Ceiling(_Section):
 
 
 class _HalfSizes(_Section):
-    rows: Positive
-    columns: Positive
-    depth: Positive
-    output_elements: Positive
-    samples: Positive
-    positions: Positive
+    rows: _Positive
+    columns: _Positive
+    depth: _Positive
+    output_elements: _Positive
+    samples: _Positive
+    positions: _Positive
 
 
 class _Efficiency(_Section):
@@ -58,23 +57,23 @@ class _Efficiency(_Section):
 
 
 class _Launch(_Section):
-    tile_rows: Count
-    tile_columns: Count
-    blocks_per_multiprocessor: Count
-    priorities: Count
-    streams: Count
+    tile_rows: _Count
+    tile_columns: _Count
+    blocks_per_multiprocessor: _Count
+    priorities: _Count
+    streams: _Count
 
 
 class _Row(_Section):
     model: str
     layer: str
-    batch: Count | None = None
-    part: Annotated[tuple[Count, ...], Field(min_length=2, max_length=6)] | None = None
+    batch: _Count | None = None
+    part: Annotated[tuple[_Count, ...], Field(min_length=2, max_length=6)] | None = None
     spread: Share | None = None
-    forward_ms: Positive | None = None
-    activation_gradient_ms: Positive | None = None
-    weight_gradient_ms: Positive | None = None
-    update_ms: Positive | None = None
+    forward_ms: _Positive | None = None
+    activation_gradient_ms: _Positive | None = None
+    weight_gradient_ms: _Positive | None = None
+    update_ms: _Positive | None = None
     forward_occupancy: Fraction | None = None
     activation_gradient_occupancy: Fraction | None = None
     weight_gradient_occupancy: Fraction | None = None
@@ -94,8 +93,8 @@ class _CodingRow(_Section):
     task: Literal["compress", "decompress", "sum"]
     numbers_per_s: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False, strict=True)]
     fixed_us: Share
-    numbers: Annotated[list[Count], Field(min_length=1)]
-    median_ms: list[Positive]
+    numbers: Annotated[list[_Count], Field(min_length=1)]
+    median_ms: list[_Positive]
     spread: Share
 
     @model_validator(mode="after")
@@ -126,11 +125,11 @@ class ProfileFile(_Section):
     description: str
     sources: Annotated[list[str], Field(min_length=1)]
     arithmetic: Literal["float32", "tf32"]
-    peak_tflop_per_s: Positive
-    memory_bandwidth_gbyte_per_s: Positive
-    memory_gib: Positive
-    launch_overhead_us: Positive
-    multiprocessors: Count
+    peak_tflop_per_s: _Positive
+    memory_bandwidth_gbyte_per_s: _Positive
+    memory_gib: _Positive
+    launch_overhead_us: _Positive
+    multiprocessors: _Count
     efficiency: _Efficiency
     launch: _Launch | None = None
     measured: list[_Row] = []

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["CopyEngines"]
 

@@ -9,12 +9,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats
+from hwprofiles import ConfigError, Floats, UnreachableError
 from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.message_overhead import MessageOverhead
 from hwprofiles.devices.routes import Arc, Router, RouteTable, unreachable_pair
-from hwprofiles.errors import ConfigError, UnreachableError
 
 __all__ = ["ROUTING_BYTES", "Device", "DeviceGraph", "Latency", "Link", "RouteTable"]
 

@@ -7,8 +7,7 @@ from typing import overload
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError, Floats
 
 __all__ = ["Latency"]
 

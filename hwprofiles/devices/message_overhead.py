@@ -3,7 +3,7 @@
 import math
 from dataclasses import astuple, dataclass, fields
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["MessageOverhead"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Ints
+from hwprofiles import Ints
 
 __all__ = ["Arc", "RouteTable", "Router", "unreachable_pair"]
 

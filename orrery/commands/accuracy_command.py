@@ -5,13 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from orrery.terminal.options import Json, Page
-from orrery.terminal.output import page_files, print_json, to_json
-from orrery.terminal.progress import progress_bar
-from orrery.terminal.views import print_rich
+from orrery.terminal import Json, Page, page_files, print_json, print_rich, progress_bar, to_json
 
 if TYPE_CHECKING:
-    from executor.accuracy.accuracy_result import AccuracyResult
+    from executor.accuracy import AccuracyResult
 
 __all__ = ["accuracy"]
 
@@ -39,14 +36,13 @@ def accuracy(
     json: Json = False,
 ) -> None:
     """Train by plans of ours with messages in every data type, and compare with float32 on samples held out."""
-    from executor.runtime.requirements import check_torch
+    from executor.runtime import check_torch
 
     check_torch("accuracy")
-    from executor.accuracy.accuracy_request import AccuracyRequest
-    from executor.accuracy.accuracy_run import accuracy_study
-    from executor.runtime.optimizer_spec import OptimizerSpec
-    from reports.pages.accuracy_page import write_accuracy_page
-    from studies.eight_bit.lists import type_list
+    from executor.accuracy import AccuracyRequest, accuracy_study
+    from executor.runtime import OptimizerSpec
+    from reports.pages import write_accuracy_page
+    from studies.eight_bit import type_list
 
     with page_files(out, "accuracy.json") as files, progress_bar(model) as progress:
         question = AccuracyRequest(
@@ -69,7 +65,7 @@ def accuracy(
 
 
 def _show(result: "AccuracyResult", out: Path | None) -> None:
-    from reports.tables.accuracy_tables import accuracy_headline, accuracy_table, remarks
+    from reports.tables import accuracy_headline, accuracy_table, remarks
 
     print_rich(accuracy_table(result))
     lines = [accuracy_headline(result), *remarks(result)]

@@ -4,12 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal.options import Json
-from orrery.terminal.output import print_json
-from orrery.terminal.views import print_pairs, print_table
+from orrery.terminal import Json, print_json, print_pairs, print_table
 
 if TYPE_CHECKING:
-    from executor.lab.commands import LabStatus
+    from executor.lab import LabStatus
 
 __all__ = ["lab"]
 
@@ -23,8 +21,8 @@ def lab_up(
     json: Json = False,
 ) -> None:
     """Make the hosts, switches and links of a cluster."""
-    from executor.lab.commands import up
-    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from executor.lab import up
+    from hwprofiles.catalogue import load_cluster
 
     _show(up(load_cluster(cluster)), json=json)
 
@@ -32,7 +30,7 @@ def lab_up(
 @lab.command("down")
 def lab_down(*, json: Json = False) -> None:
     """Take down what is up, with the processes in it."""
-    from executor.lab.commands import down
+    from executor.lab import down
 
     removed = down()
     print_json({"removed": removed}) if json else print("removed" if removed else "no lab is up")
@@ -41,7 +39,7 @@ def lab_down(*, json: Json = False) -> None:
 @lab.command("status")
 def lab_status(*, json: Json = False) -> None:
     """Say what is up."""
-    from executor.lab.commands import status
+    from executor.lab import status
 
     found = status()
     if found is not None:

@@ -5,13 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal.options import Cluster, Json, Model, Page
-from orrery.terminal.output import page_files, print_json, to_json
-from orrery.terminal.progress import progress_bar
-from orrery.terminal.views import print_rich
+from orrery.terminal import Cluster, Json, Model, Page, page_files, print_json, print_rich, progress_bar, to_json
 
 if TYPE_CHECKING:
-    from studies.oracle.oracle_table import OracleTable
+    from studies.oracle import OracleTable
 
 __all__ = ["oracle"]
 
@@ -55,12 +52,11 @@ def oracle(
     json: Json = False,
 ) -> None:
     """Project every strategy from few devices to many: time, memory, limits, and the winner."""
-    from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from hwprofiles.errors import ConfigError
-    from planner.models.registry import load_model
-    from reports.pages.oracle_page import write_oracle_page
-    from studies.oracle.oracle_options import OracleOptions, device_counts, strategy_list
-    from studies.oracle.projection import oracle as project
+    from hwprofiles import ConfigError
+    from hwprofiles.catalogue import load_cluster
+    from planner.models import load_model
+    from reports.pages import write_oracle_page
+    from studies.oracle import OracleOptions, device_counts, oracle as project, strategy_list
 
     if batch is not None and batch_per_gpu is not None:
         raise ConfigError("batch must be given for all devices or a device, got both --batch and --batch-per-gpu")
@@ -80,7 +76,7 @@ def oracle(
 
 
 def _show(table: "OracleTable", out: Path | None) -> None:
-    from reports.tables.oracle_tables import booking_line, limit_lines, oracle_headline, oracle_table, refused_lines
+    from reports.tables import booking_line, limit_lines, oracle_headline, oracle_table, refused_lines
 
     print_rich(oracle_table(table))
     lines: list[Any] = [

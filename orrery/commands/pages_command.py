@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orrery.terminal.options import Json, PlanFile
-from orrery.terminal.output import print_json, whole_file
-from orrery.terminal.progress import progress_bar
-from orrery.terminal.views import print_pairs, print_table
+from orrery.terminal import Json, PlanFile, print_json, print_pairs, print_table, progress_bar, whole_file
 
 if TYPE_CHECKING:
-    from reports.drawings.plan_view import PlanView
+    from reports.drawings import PlanView
 
 __all__ = ["index", "show", "timeline"]
 
-Measured = Annotated[
+_Measured = Annotated[
     Path | None, typer.Option(metavar="FILE", help="measured.npz of a run of the plan, shown beside the simulation.")
 ]
 
@@ -26,11 +23,11 @@ def timeline(
     plan_file: PlanFile,
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Page to write.")],
-    measured: Measured = None,
+    measured: _Measured = None,
     json: Json = False,
 ) -> None:
     """Draw every task of an iteration on every device and link, and what each waited for: one page."""
-    from reports.pages.timeline_page import write_timeline_page
+    from reports.pages import write_timeline_page
 
     with whole_file(out, plan_file, measured) as file, progress_bar("simulating"):
         view = _view(plan_file, measured)
@@ -45,11 +42,11 @@ def show(
     plan_file: PlanFile,
     *,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the pages.")],
-    measured: Measured = None,
+    measured: _Measured = None,
     json: Json = False,
 ) -> None:
     """Show a plan as linked pages: strategy, cluster and memory, and the timeline."""
-    from reports.pages.plan_page import PAGES, write_plan_pages
+    from reports.pages import PAGES, write_plan_pages
 
     with ExitStack() as stack, progress_bar("simulating"), TemporaryDirectory() as folder:
         files = {file: stack.enter_context(whole_file(out / file, plan_file, measured)) for _, file in PAGES}
@@ -69,7 +66,7 @@ def index(
     json: Json = False,
 ) -> None:
     """List the pages and results of a folder, with what each says, on one page."""
-    from reports.pages.index_page import found_results, index_html
+    from reports.pages import found_results, index_html
 
     page = out or folder / "results.html"
     found = found_results(folder, leave_out=page)
@@ -82,8 +79,8 @@ def index(
 
 
 def _view(plan_file: Path, measured: Path | None) -> "PlanView":
-    from orrery.terminal.stored_plan import open_plan
-    from reports.drawings.plan_view import PlanView
+    from orrery.terminal import open_plan
+    from reports.drawings import PlanView
 
     stored = open_plan(plan_file)
     view = PlanView(

@@ -5,14 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal.options import Batch, Device, Json
-from orrery.terminal.output import print_json, to_json, whole_file
-from orrery.terminal.progress import progress_bar
-from orrery.terminal.views import print_pairs, print_table
+from orrery.terminal import Batch, Device, Json, print_json, print_pairs, print_table, progress_bar, to_json, whole_file
 
 if TYPE_CHECKING:
-    from executor.probe.measured_rows import TimeSamples
-    from executor.probe.probe_run import Probed
+    from executor.probe import Probed, TimeSamples
 
 __all__ = ["probe"]
 
@@ -38,13 +34,12 @@ def probe(
     json: Json = False,
 ) -> None:
     """Measure layers, data types and links on this machine; write a cluster file and a compute profile."""
-    from executor.runtime.requirements import check_torch
+    from executor.runtime import check_torch
 
     check_torch("probe")
-    from executor.probe.codec_probe import CODED_TYPES
-    from executor.probe.probe_run import probe as probe_machine
-    from planner.parallel.degrees import split_list
-    from studies.eight_bit.lists import type_list
+    from executor.probe import CODED_TYPES, probe as probe_machine
+    from planner.parallel import split_list
+    from studies.eight_bit import type_list
 
     names = split_list(strategies)
     # A folder that cannot be written is known before the work.

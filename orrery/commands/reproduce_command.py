@@ -6,10 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from orrery.terminal.options import Json
-from orrery.terminal.output import print_json, whole_file
-from orrery.terminal.progress import progress_bar
-from orrery.terminal.views import print_table, row_values
+from orrery.terminal import Json, print_json, print_table, progress_bar, row_values, whole_file
 
 __all__ = ["reproduce"]
 
@@ -29,7 +26,7 @@ def reproduce(
     json: Json = False,
 ) -> None:
     """Set the printed results of a paper beside ours."""
-    from hwprofiles.errors import ConfigError
+    from hwprofiles import ConfigError
 
     if html and paper != "eight-bit":
         raise ConfigError(f"html must be left out for {paper}, which has no page, got {str(html)!r}")
@@ -37,14 +34,14 @@ def reproduce(
         raise ConfigError(f"numbers must be left out for {paper}, which draws none, got {numbers}")
     with whole_file(html) if html else nullcontext() as file, progress_bar(paper) as progress:
         if paper == "eight-bit":
-            from reports.pages.eight_bit_paper_page import paper_answers, write_paper_page
+            from reports.pages import paper_answers, write_paper_page
 
             found = paper_answers(numbers=numbers or _NUMBERS, progress=progress)
             rows = row_values([each.row for each in found])
             if file:
                 write_paper_page(found, file)
         else:
-            from studies.reproduce.papers import reproduce as reproduce_paper
+            from studies.reproduce import reproduce as reproduce_paper
 
             rows = row_values(reproduce_paper(paper, progress=progress))
     print_json({"rows": rows}) if json else print_table(rows)

@@ -9,22 +9,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from orrery.terminal.exit_codes import left_out
-from orrery.terminal.options import Device, Json, PlanFile, Seed, StandInCompute, Threads, Trace
-from orrery.terminal.output import print_json, to_json, whole_file
-from orrery.terminal.progress import progress_bar
-from orrery.terminal.views import print_pairs
+from orrery.terminal import (
+    Device,
+    Json,
+    PlanFile,
+    Seed,
+    StandInCompute,
+    Threads,
+    Trace,
+    left_out,
+    print_json,
+    print_pairs,
+    progress_bar,
+    to_json,
+    whole_file,
+)
 
 if TYPE_CHECKING:
-    from executor.processes.rank_environment import RankEnvironment
-    from executor.processes.status_board import RankStatus
-    from executor.run.plan_run import PlanRun
-    from executor.runtime.run_options import RunOptions
+    from executor.processes import RankEnvironment, RankStatus
+    from executor.run import PlanRun
+    from executor.runtime import RunOptions
 
 __all__ = ["run"]
 
 
-Processes = Annotated[
+_Processes = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Ranks to start here; as many as the plan has devices if not given."),
 ]
@@ -37,7 +46,7 @@ Overlap = Annotated[bool, typer.Option(help="Send beside arithmetic, or wait for
 Memory = Annotated[
     bool, typer.Option("--memory", help="Count what the first two iterations allocate, beside the prediction.")
 ]
-Checkpoint = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for checkpoints.")]
+_Checkpoint = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for checkpoints.")]
 CheckpointEvery = Annotated[int, typer.Option(metavar="K", help="Steps between checkpoints; 0: only after the last.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")]
 Out = Annotated[
@@ -53,7 +62,7 @@ StallTimeout = Annotated[
 def run(
     plan_file: PlanFile,
     *,
-    processes: Processes = None,
+    processes: _Processes = None,
     steps: Steps = 10,
     data: Data = "generated",
     optimizer: Rule = "sgd",
@@ -66,7 +75,7 @@ def run(
     device: Device = "auto",
     threads: Threads = 0,
     memory: Memory = False,
-    checkpoint: Checkpoint = None,
+    checkpoint: _Checkpoint = None,
     checkpoint_every: CheckpointEvery = 0,
     resume: Resume = False,
     out: Out = None,
@@ -78,9 +87,7 @@ def run(
 
     Without --processes, and with the variables of torchrun in the environment, it is one rank of a larger run.
     """
-    from executor.runtime.optimizer_spec import OptimizerSpec
-    from executor.runtime.requirements import check_torch
-    from executor.runtime.run_options import RunOptions
+    from executor.runtime import OptimizerSpec, RunOptions, check_torch
 
     check_torch("run")
     if optimizer != "sgd":
@@ -100,7 +107,7 @@ def run(
 
 def _run_here(options: "RunOptions", report: "_Report", *, processes: int | None, stall_s: float | None) -> None:
     """Start the ranks on this machine, and watch over them."""
-    from executor.run.plan_run import run_plan
+    from executor.run import run_plan
 
     with report.files() as files, progress_bar("starting") as progress:
         ran = run_plan(options, processes=processes, stall_s=stall_s, progress=progress)
@@ -110,14 +117,11 @@ def _run_here(options: "RunOptions", report: "_Report", *, processes: int | None
 
 def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None) -> NoReturn:
     """Be the rank that the environment says; rank 0 writes and prints.  Ends the process."""
-    from executor.processes.diagnosis import Patience
-    from executor.processes.rank_process import serve
-    from executor.processes.status_board import RankState
-    from executor.run.plan_run import PlanRun, default_stall_s
-    from executor.run.rank_entry import run_rank
-    from executor.runtime.runnable_plans import check_program, program_of
-    from executor.watchdog.rank_watchdog import guarded
-    from planner.plan.plan_file import load_plan
+    from executor.processes import Patience, RankState, serve
+    from executor.run import PlanRun, default_stall_s, run_rank
+    from executor.runtime import check_program, program_of
+    from executor.watchdog import guarded
+    from planner.plan import load_plan
 
     def work(where: "RankEnvironment", status: "RankStatus") -> None:
         plan = load_plan(Path(options.plan))
@@ -159,7 +163,7 @@ class _Report:
     @contextmanager
     def files(self) -> Iterator[Mapping[str, Path]]:
         """Open what will be written, by its name in the folder, before the long work begins."""
-        from executor.measurement.measured_run import MEASUREMENT
+        from executor.measurement import MEASUREMENT
 
         wanted = {"trace": self.trace} if self.trace else {}
         if self.out:
@@ -169,7 +173,7 @@ class _Report:
 
     def write(self, ran: "PlanRun", options: "RunOptions", files: Mapping[str, Path]) -> dict[str, Any]:
         """Write the files; returns what ``show`` prints."""
-        from executor.measurement.measured_run import MEASUREMENT
+        from executor.measurement import MEASUREMENT
 
         measured, values = ran.measurement, _values(ran, options)
         if self.trace:
@@ -222,8 +226,8 @@ def _values(ran: "PlanRun", options: "RunOptions") -> dict[str, Any]:
 
 def _memory(ran: "PlanRun", options: "RunOptions") -> dict[str, Any]:
     """What each rank allocated at its peak, by kind, and what was predicted."""
-    from executor.measurement.memory_meter import ALLOCATED
-    from executor.runtime.predicted_memory import predicted_bytes
+    from executor.measurement import ALLOCATED
+    from executor.runtime import predicted_bytes
 
     rows = ran.measurement.allocated_bytes.tolist()
     return {

@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hwprofiles.aliases import Progress
-from orrery.terminal.exit_codes import left_out
-from orrery.terminal.options import Batch, Exchange, Json, Model
-from orrery.terminal.output import print_json, whole_file
-from orrery.terminal.progress import progress_bar
-from orrery.terminal.views import print_rich, print_table
+from hwprofiles import Progress
+from orrery.terminal import (
+    Batch,
+    Exchange,
+    Json,
+    Model,
+    left_out,
+    print_json,
+    print_rich,
+    print_table,
+    progress_bar,
+    whole_file,
+)
 
 if TYPE_CHECKING:
-    from executor.streams.measure import MeasuredStreams
-    from planner.graph.computation_graph import ComputationGraph
-    from studies.streams.many_devices import ManyDevices
-    from studies.streams.schedule_comparison import StreamComparison
+    from executor.streams import MeasuredStreams
+    from planner.graph import ComputationGraph
+    from studies.streams import ManyDevices, StreamComparison
 
 __all__ = ["streams"]
 
@@ -41,7 +47,7 @@ Method = Annotated[
 MaxStreams = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Streams that may be used; else what the device runs.")
 ]
-Rounds = Annotated[
+_Rounds = Annotated[
     int | None, typer.Option(min=1, metavar="R", help="With --run: measured steps of each schedule; else 5.")
 ]
 HoldMib = Annotated[float | None, typer.Option(metavar="MIB", help="Most that delayed weight gradients may hold.")]
@@ -77,14 +83,14 @@ def streams(
     ] = False,
     cores: Cores = None,
     critical_cores: CriticalCores = None,
-    rounds: Rounds = None,
+    rounds: _Rounds = None,
     html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Page to write.")] = None,
     json: Json = False,
 ) -> None:
     """Compare schedules of the backward pass: one stream, barriers between layers, asynchronous, critical paths."""
-    from hwprofiles.errors import ConfigError
-    from planner.models.registry import load_model
-    from studies.streams.stream_schedules import PathOptions
+    from hwprofiles import ConfigError
+    from planner.models import load_model
+    from studies.streams import PathOptions
 
     of_device = {"max_streams": max_streams, "cores": cores, "critical_cores": critical_cores}
     if cluster:
@@ -129,8 +135,8 @@ class _Answer:
 
 def _many(graph: "ComputationGraph", cluster: str, **asked: Any) -> _Answer:
     """Arrangements of the gradients and their exchanges on all devices of a cluster."""
-    from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from studies.streams.many_devices import arrange
+    from hwprofiles.catalogue import load_cluster
+    from studies.streams import arrange
 
     rows = _many_rows(arrange(graph, load_cluster(cluster), **asked))
     values = {"model": graph.name, "cluster": cluster, "batch": graph.batch, "rows": rows}
@@ -139,9 +145,8 @@ def _many(graph: "ComputationGraph", cluster: str, **asked: Any) -> _Answer:
 
 def _measured(graph: "ComputationGraph", page: Path | None, **asked: Any) -> _Answer:
     """The schedules run on the cores of this machine."""
-    from executor.streams.measure import measure_streams
-    from executor.streams.view import as_comparison, measured_values
-    from reports.pages.streams_page import write_streams_page
+    from executor.streams import as_comparison, measure_streams, measured_values
+    from reports.pages import write_streams_page
 
     found = measure_streams(graph, **asked)
     if page:
@@ -151,8 +156,8 @@ def _measured(graph: "ComputationGraph", page: Path | None, **asked: Any) -> _An
 
 def _simulated(graph: "ComputationGraph", page: Path | None, *, progress: Progress | None, **asked: Any) -> _Answer:
     """The schedules simulated on a device."""
-    from reports.pages.streams_page import write_streams_page
-    from studies.streams.schedule_comparison import StreamRequest, compare_schedules
+    from reports.pages import write_streams_page
+    from studies.streams import StreamRequest, compare_schedules
 
     found = compare_schedules(StreamRequest(graph=graph, **asked), progress)
     if page:
@@ -182,7 +187,7 @@ def _values(found: "StreamComparison") -> dict[str, Any]:
 
 
 def _show(found: "StreamComparison") -> None:
-    from reports.pages.streams_page import streams_headline, streams_table
+    from reports.pages import streams_headline, streams_table
 
     print_rich(streams_table(found))
     print("\n".join([streams_headline(found), *found.notes]))

@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orrery.terminal.options import Json
-from orrery.terminal.output import print_json, whole_file
-from orrery.terminal.progress import progress_bar
-from orrery.terminal.views import print_pairs, print_rich, print_width
+from orrery.terminal import Json, print_json, print_pairs, print_rich, print_width, progress_bar, whole_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,9 +31,7 @@ def sweep(
     """Compute what a store lacks of a sweep's points; stop it whenever, it goes on where it was."""
     from dataclasses import asdict
 
-    from studies.sweep.store import Store
-    from studies.sweep.sweep_file import MOST_POINTS, read_sweep
-    from studies.sweep.sweep_run import run_sweep
+    from studies.sweep import MOST_POINTS, Store, read_sweep, run_sweep
 
     points = read_sweep(file, most_points=None if yes else MOST_POINTS)
     with Store.writing(store) as results_store, progress_bar(points.name) as progress:
@@ -65,8 +60,7 @@ def results(
     json: Json = False,
 ) -> None:
     """Filter, sort and export what sweeps have stored."""
-    from studies.sweep.store import Store
-    from studies.sweep.stored_results import check_suffix, exported, result_table
+    from studies.sweep import Store, check_suffix, exported, result_table
 
     if copy:
         return print_pairs({"copied": Store.copy(store, copy), "store": str(copy)})
@@ -82,7 +76,7 @@ def results(
         for file in filter(None, (csv_file, parquet_file)):
             exported(frame, file)
         if page:
-            from reports.pages.sweep_page import write_sweep_page
+            from reports.pages import write_sweep_page
 
             write_sweep_page(frame, page, name=store.name)
     if json:
@@ -92,7 +86,7 @@ def results(
 
 def _show(frame: "pd.DataFrame", limit: int, *, chosen: bool) -> None:
     """Print the first rows, with as many columns as fit where none were chosen, and what is not shown."""
-    from reports.tables.sweep_columns import fitting_columns, reason_lines, sweep_table
+    from reports.tables import fitting_columns, reason_lines, sweep_table
 
     rows = frame.head(limit)
     names = list(rows.columns) if chosen else fitting_columns(rows, print_width())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal.options import (
+from orrery.terminal import (
     Batch,
     Device,
     Exchange,
@@ -18,21 +18,23 @@ from orrery.terminal.options import (
     StandInCompute,
     Strategies,
     Threads,
+    page_files,
+    print_json,
+    print_table,
+    progress_bar,
+    to_json,
 )
-from orrery.terminal.output import page_files, print_json, to_json
-from orrery.terminal.progress import progress_bar
-from orrery.terminal.views import print_table
 
 if TYPE_CHECKING:
-    from executor.lab.namespaces import Hosts
-    from executor.runtime.run_options import RunOptions
-    from executor.validation.validation_result import Validation
+    from executor.lab import Hosts
+    from executor.runtime import RunOptions
+    from executor.validation import Validation
 
 __all__ = ["validate"]
 
-TABLES = ("kinds", "layers", "edges", "tasks")
+_TABLES = ("kinds", "layers", "edges", "tasks")
 
-Processes = Annotated[
+_Processes = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Ranks; as many as the lab has hosts if not given.")
 ]
 Predicted = Annotated[
@@ -51,7 +53,7 @@ GradientTypes = Annotated[
 ActivationTypes = Annotated[
     str, typer.Option(metavar="T,T,...", help="Also with tensors between layers, and their gradients, as these.")
 ]
-Rounds = Annotated[int, typer.Option(min=1, metavar="R", help="Turns of each strategy at most.")]
+_Rounds = Annotated[int, typer.Option(min=1, metavar="R", help="Turns of each strategy at most.")]
 Spread = Annotated[
     float, typer.Option(min=0.0, metavar="S", help="Share to which medians are to be known; ends the rounds.")
 ]
@@ -61,7 +63,7 @@ Budget = Annotated[float, typer.Option(min=0.0, metavar="S", help="No round begi
 def validate(
     model: Model,
     *,
-    processes: Processes = None,
+    processes: _Processes = None,
     batch: Batch,
     strategies: Strategies = "data,model,owt,spatial,layerwise",
     cluster: Predicted = None,
@@ -72,7 +74,7 @@ def validate(
     gradient_sync_order: Orders = "",
     compress_gradients: GradientTypes = "",
     compress_activations: ActivationTypes = "",
-    rounds: Rounds = 12,
+    rounds: _Rounds = 12,
     spread: Spread = 0.02,
     budget: Budget = 300.0,
     device: Device = "auto",
@@ -82,15 +84,15 @@ def validate(
     json: Json = False,
 ) -> None:
     """Probe, plan, simulate, run and compare: how far predictions can be trusted here."""
-    from executor.runtime.requirements import check_torch
+    from executor.runtime import check_torch
 
     check_torch("validate")
     options = _run_options(stand_in_compute, stand_in_codes, device=device, threads=threads, seed=seed)
     ranks = _ranks(processes, lab=lab, cluster=cluster)
-    from executor.validation.validation_run import validate as validate_strategies
-    from planner.parallel.degrees import split_list
-    from reports.pages.validation_page import write_validation_page
-    from studies.eight_bit.lists import type_list
+    from executor.validation import validate as validate_strategies
+    from planner.parallel import split_list
+    from reports.pages import write_validation_page
+    from studies.eight_bit import type_list
 
     with page_files(out, "validation.json") as files, progress_bar(model) as progress, _hosts(lab) as hosts:
         found = validate_strategies(
@@ -126,8 +128,8 @@ def validate(
 
 def _ranks(processes: int | None, *, lab: str | None, cluster: str | None) -> int:
     """How many processes run; a lab that is not there yet gets the same command, inside, and ends this one."""
-    from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from hwprofiles.errors import ConfigError
+    from hwprofiles import ConfigError
+    from hwprofiles.catalogue import load_cluster
 
     if lab and cluster:
         raise ConfigError(f"cluster must be left out with a lab, which is the cluster, got {cluster!r}")
@@ -136,7 +138,7 @@ def _ranks(processes: int | None, *, lab: str | None, cluster: str | None) -> in
             raise ConfigError("processes must be given where there is no lab, got none")
         return processes
     hosts = len(load_cluster(lab).devices)
-    from executor.lab.inside import is_inside, run_inside
+    from executor.lab import is_inside, run_inside
 
     if not is_inside():
         raise typer.Exit(run_inside([sys.executable, "-m", "orrery", *sys.argv[1:]]))
@@ -145,15 +147,15 @@ def _ranks(processes: int | None, *, lab: str | None, cluster: str | None) -> in
 
 def _hosts(lab: str | None) -> "AbstractContextManager[Hosts | None]":
     """The hosts of a lab while the block lasts, or None."""
-    from executor.lab.inside import lab_hosts
-    from hwprofiles.catalogue.cluster_catalogue import load_cluster
+    from executor.lab import lab_hosts
+    from hwprofiles.catalogue import load_cluster
 
     return lab_hosts(load_cluster(lab)) if lab else nullcontext()
 
 
 def _run_options(stand_in: bool, stand_in_codes: bool, *, device: str, threads: int, seed: int) -> "RunOptions":
-    from executor.runtime.run_options import RunOptions
-    from hwprofiles.errors import ConfigError
+    from executor.runtime import RunOptions
+    from hwprofiles import ConfigError
 
     if stand_in_codes and not stand_in:
         raise ConfigError("stand_in_codes must be left out without stand_in_compute: arithmetic is then real, too")
@@ -172,9 +174,9 @@ def validation_values(found: "Validation") -> dict[str, Any]:
     values |= {field: getattr(found, field) for field in ("rank_correlation", "order_right", "loss_difference")}
     rows = []
     for strategy in found.strategies:
-        row = {key: value for key, value in asdict(strategy).items() if key not in (*TABLES, "simulated", "measured")}
+        row = {key: value for key, value in asdict(strategy).items() if key not in (*_TABLES, "simulated", "measured")}
         row |= {key: getattr(strategy, key) for key in ("predicted_s", "measured_s", "error", "bytes_equal")}
-        rows.append(row | {key: getattr(strategy, key).to_dict("records") for key in TABLES})
+        rows.append(row | {key: getattr(strategy, key).to_dict("records") for key in _TABLES})
     speedups = [asdict(row) | {"error": row.error} for row in found.speedups]
     return {
         **values,
@@ -188,7 +190,7 @@ def validation_values(found: "Validation") -> dict[str, Any]:
 
 def _print(found: "Validation") -> None:
     """A table for people, and the answer."""
-    from reports.pages.validation_page import validation_headline
+    from reports.pages import validation_headline
 
     print_table(
         [

@@ -6,13 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from orrery.terminal.options import Batch, Cluster, Exchange, Json, Model, Page
-from orrery.terminal.output import page_files, print_json, to_json
-from orrery.terminal.progress import progress_bar
-from orrery.terminal.views import print_rich
+from orrery.terminal import (
+    Batch,
+    Cluster,
+    Exchange,
+    Json,
+    Model,
+    Page,
+    page_files,
+    print_json,
+    print_rich,
+    progress_bar,
+    to_json,
+)
 
 if TYPE_CHECKING:
-    from studies.eight_bit.compression_sweep import CompressionSweep
+    from studies.eight_bit import CompressionSweep
 
 __all__ = ["whatif"]
 
@@ -51,12 +60,11 @@ def by_hand(
     json: Json = False,
 ) -> None:
     """Today against changed hardware, for each strategy; with no --set, against what usually goes wrong."""
-    from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from hwprofiles.errors import ConfigError
-    from planner.parallel.degrees import split_list
-    from reports.tables.whatif_tables import sensitivity_table, whatif_reason_lines, whatif_table
-    from studies.whatif.scenarios import Scenario, standard_scenarios
-    from studies.whatif.scenarios import whatif as ask
+    from hwprofiles import ConfigError
+    from hwprofiles.catalogue import load_cluster
+    from planner.parallel import split_list
+    from reports.tables import sensitivity_table, whatif_reason_lines, whatif_table
+    from studies.whatif import Scenario, standard_scenarios, whatif as ask
 
     with progress_bar(model) as progress:
         given = (Scenario(name=", ".join(changes), changes=tuple(changes)),) if changes else ()
@@ -114,11 +122,10 @@ def eight_bit(
 
     Every point is a plan of ours (samples in the first part, channels in the fully connected one), simulated.
     """
-    from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from planner.models.registry import load_model
-    from reports.pages.eight_bit_page import write_eight_bit_page
-    from studies.eight_bit.compression_sweep import CompressionRequest, sweep_compression
-    from studies.eight_bit.lists import factors, type_list, whole_numbers
+    from hwprofiles.catalogue import load_cluster
+    from planner.models import load_model
+    from reports.pages import write_eight_bit_page
+    from studies.eight_bit import CompressionRequest, factors, sweep_compression, type_list, whole_numbers
 
     with page_files(out, "whatif.json") as files, progress_bar(model) as progress:
         question = CompressionRequest(
@@ -140,7 +147,7 @@ def eight_bit(
 
 
 def _show(found: "CompressionSweep", out: Path | None) -> None:
-    from reports.tables.eight_bit_tables import compression_table, crossing_lines, eight_bit_headline
+    from reports.tables import compression_table, crossing_lines, eight_bit_headline
 
     print_rich(compression_table(found))
     lines = [eight_bit_headline(found), *crossing_lines(found), *found.notes]

@@ -1,1 +1,5 @@
 """What all commands share: options, output, progress, exit codes, tables of results."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

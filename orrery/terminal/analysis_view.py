@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hwprofiles.units import GIB
+from hwprofiles import GIB
 from orrery.terminal.views import print_pairs, print_table
 
 if TYPE_CHECKING:
     from orrery.terminal.stored_plan import StoredPlan
-    from planner.plan.analysis import Analysis
-    from planner.simulation.steady_path import Stretch
+    from planner.plan import Analysis
+    from planner.simulation import Stretch
 
 __all__ = ["analysis_values", "print_analysis"]
 

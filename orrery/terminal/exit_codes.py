@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from hwprofiles.errors import ConfigError, OrreryError
+from hwprofiles import ConfigError, OrreryError
 
 __all__ = ["left_out", "run_app"]
 

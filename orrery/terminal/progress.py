@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
-from hwprofiles.aliases import Progress
+from hwprofiles import Progress
 
 __all__ = ["progress_bar"]
 
 
-PATIENCE_S = 1.0
+_PATIENCE_S = 1.0
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def progress_bar(label: str) -> Iterator[Progress | None]:
     bar = Bar(console=Console(stderr=True), transient=True)
     task = bar.add_task(label, total=None)
     # A timer shows the bar, so that work that reports nothing is seen to go on as well.
-    timer = Timer(PATIENCE_S, bar.start)
+    timer = Timer(_PATIENCE_S, bar.start)
     timer.start()
     try:
         yield lambda label, done, total: bar.update(task, description=label, completed=done, total=total)

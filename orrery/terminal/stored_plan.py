@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from planner.cost.cost_model import CostModel
-    from planner.lowering.program import Program
-    from planner.plan.plan import Plan
+    from planner.cost import CostModel
+    from planner.lowering import Program
+    from planner.plan import Plan
 
 __all__ = ["StoredPlan", "open_plan"]
 
@@ -35,12 +35,11 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
         ConfigError: The file breaks a rule, or was made for another model.
         InfeasiblePlanError: The plan does not fit in memory.
     """
-    from hwprofiles.catalogue.cluster_catalogue import load_cluster
-    from planner.cost.cost_model import CostModel
-    from planner.models.registry import load_model
-    from planner.plan.plan import lower_plan
-    from planner.plan.plan_file import load_plan
-    from planner.simulation.additive_cost import additive_s
+    from hwprofiles.catalogue import load_cluster
+    from planner.cost import CostModel
+    from planner.models import load_model
+    from planner.plan import load_plan, lower_plan
+    from planner.simulation import additive_s
 
     plan = load_plan(path)
     graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)

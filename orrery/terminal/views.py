@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hwprofiles.catalogue.cluster_catalogue import ClusterSummary
+    from hwprofiles.catalogue import ClusterSummary
     from orrery.terminal.stored_plan import StoredPlan
-    from planner.compression.settings import Compressed
-    from planner.plan.comparison import Comparison
-    from planner.plan.plan import Plan
-    from planner.simulation.program_replay import Replay
-    from studies.reproduce.rows import PaperRow
+    from planner.compression import Compressed
+    from planner.plan import Comparison, Plan
+    from planner.simulation import Replay
+    from studies.reproduce import PaperRow
 
 __all__ = [
     "cluster_row",
@@ -47,7 +46,7 @@ STRATEGY_FIELDS = (
 
 def model_values(names: Iterable[str]) -> list[dict[str, Any]]:
     """Size of every named model: layers, trained numbers, operations forward per sample."""
-    from planner.models.registry import load_model
+    from planner.models import load_model
 
     graphs = [load_model(name, batch=1) for name in names]
     return [
@@ -122,7 +121,7 @@ def row_values(rows: "Sequence[PaperRow]") -> list[dict[str, Any]]:
 
 def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:
     """Every layer with its degrees and devices, in few words."""
-    from reports.style.device_lists import compact_devices
+    from reports.style import compact_devices
 
     return [
         {"layer": name, "degrees": configuration.describe(), "devices": compact_devices(configuration.devices)}

@@ -13,12 +13,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.compute.compute_profile import ComputeProfile
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
+from hwprofiles.compute import ComputeProfile
 
 __all__ = ["COMPRESSIONS", "Compression", "check_coding", "compression", "compression_names"]
 
-Count = TypeVar("Count", int, NDArray[np.int64])
+_Count = TypeVar("_Count", int, NDArray[np.int64])
 
 SCALE_BYTES = 4
 _BLOCKS = (0, *(2**power for power in range(6, 17)))
@@ -120,7 +120,7 @@ class Compression:
         """Whether what one message leaves out is kept and added to the next."""
         return COMPRESSIONS[self.name].feedback
 
-    def scales(self, elements: Count) -> Count:
+    def scales(self, elements: _Count) -> _Count:
         """Number of scales in the message of so many numbers: one, or one a block; none where nothing is scaled."""
         known = dict(self.parameters)
         block = int(known.get("block", 0))
@@ -128,7 +128,7 @@ class Compression:
             return elements * 0
         return -(-elements // block) if block else elements * 0 + 1
 
-    def encoded_bytes(self, elements: Count) -> Count:
+    def encoded_bytes(self, elements: _Count) -> _Count:
         """Size of the message of so many numbers, in bytes; it depends on nothing else.
 
         Args:

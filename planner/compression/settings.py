@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 from planner.compression.data_types import Compression, compression
-from planner.graph.computation_graph import ComputationGraph
+from planner.graph import ComputationGraph
 
-__all__ = ["AUTO", "CODED", "PLAIN", "Compressed", "check_gradient_sync", "compressed_of", "takes"]
+__all__ = ["AUTO", "CODED", "UNCOMPRESSED", "Compressed", "check_gradient_sync", "compressed_of", "takes"]
 
 AUTO = "auto"
 """For every buffer the scheme that is cheapest where it is exchanged."""
@@ -72,7 +72,7 @@ class Compressed:
         return _type(self.activations) if named else None
 
 
-PLAIN = Compressed()
+UNCOMPRESSED = Compressed()
 """Nothing is compressed."""
 
 

@@ -6,14 +6,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import ConfigError
-from planner.compression.settings import AUTO
-from planner.graph.computation_graph import Layer
-from planner.parallel.configurations import ConfigSpace
-from planner.topology.network_routes import ClusterRoutes
-from simulator.collectives.rounds import Round
-from simulator.collectives.schemes import ALL_REDUCES, rank_rounds
+from hwprofiles import ConfigError, Floats, Ints
+from planner.compression import AUTO
+from planner.graph import Layer
+from planner.parallel import ConfigSpace
+from planner.topology import ClusterRoutes
+from simulator.collectives import ALL_REDUCES, Round, rank_rounds
 
 __all__ = [
     "GRADIENT_SYNCS",

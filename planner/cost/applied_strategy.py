@@ -5,10 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from planner.cost.cost_model import CostModel
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.input_channel_split import check_configuration, slices_of
-from planner.parallel.micro_batches import WHOLE, MicroBatching
-from planner.parallel.strategies import Strategy, spaces_of
+from planner.parallel import WHOLE, ConfigSpace, MicroBatching, Strategy, check_configuration, slices_of, spaces_of
 
 __all__ = ["Applied", "applied"]
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.compute.compute_profile import CODING_PLACES, CODING_TASKS, ComputeProfile
-from hwprofiles.compute.kernels import Kernels
-from planner.compression.data_types import Compression
+from hwprofiles import Floats, Ints
+from hwprofiles.compute import CODING_PLACES, CODING_TASKS, ComputeProfile, Kernels
+from planner.compression import Compression
 from planner.cost.cost_model import CostModel
-from planner.parallel.regions import Pieces
+from planner.parallel import Pieces
 
 __all__ = ["ACTIVATIONS", "GRADIENTS", "CodecWork", "codec_s", "compression_of", "decompression_of"]
 

@@ -17,15 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
-from planner.compression.data_types import Compression
-from planner.compression.settings import AUTO, PLAIN, Compressed, check_gradient_sync, takes
+from hwprofiles import Ints
+from planner.compression import AUTO, UNCOMPRESSED, Compressed, Compression, check_gradient_sync, takes
 from planner.cost.all_reduce import Choice, all_reduce_s, considered, layer_choice, replica_groups
 from planner.cost.applied_strategy import applied
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.cost_model import CostModel
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.strategies import Strategy
+from planner.parallel import ConfigSpace, Strategy
 
 __all__ = [
     "CompressedAllReduce",
@@ -142,7 +140,9 @@ def _sum_s(model: CostModel, kind: Compression, space: ConfigSpace, scheme: str,
     return codings_s + float(all_reduce_s(model.network, scheme, space, total.buffer_bytes * shards, split=split)[0])
 
 
-def gradient_sync_choices(model: CostModel, strategy: Strategy, compressed: Compressed = PLAIN) -> dict[str, Choice]:
+def gradient_sync_choices(
+    model: CostModel, strategy: Strategy, compressed: Compressed = UNCOMPRESSED
+) -> dict[str, Choice]:
     """How every layer that exchanges gradients does so, where that was left to its size and place."""
     if model.gradient_sync != AUTO:
         return {}

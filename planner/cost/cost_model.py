@@ -15,26 +15,18 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.compute.compute_profile import ComputeProfile, MeasuredParts
-from hwprofiles.compute.kernels import Kernels
-from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from planner.compression.data_types import check_coding
+from hwprofiles import ConfigError, Floats, Ints
+from hwprofiles.compute import ComputeProfile, Kernels, MeasuredParts, load_profile
+from hwprofiles.devices import DeviceGraph
+from planner.compression import check_coding
 from planner.cost.all_reduce import all_reduce_s
 from planner.cost.overlaps import Overlaps, overlaps_of
 from planner.cost.transfer_kernel import price_pairs
-from planner.elimination.search_problem import SearchProblem, TensorCost
-from planner.graph.computation_graph import LAYER_PHASES, ComputationGraph, Edge, Layer
-from planner.graph.shapes import Need, Shape
-from planner.operations.base import ELEMENT_BYTES
-from planner.operations.partial import undivided
-from planner.parallel.configurations import ConfigSpace, offered
-from planner.parallel.input_channel_split import expanded
-from planner.parallel.regions import held, layouts_of
-from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
-from planner.topology.route_levels import RouteLevels
+from planner.elimination import SearchProblem, TensorCost
+from planner.graph import LAYER_PHASES, ComputationGraph, Edge, Layer, Need, Shape
+from planner.operations import ELEMENT_BYTES, undivided
+from planner.parallel import ConfigSpace, expanded, held, layouts_of, offered
+from planner.topology import ClusterRoutes, RouteLevels, routes_of_cluster
 
 __all__ = ["BATCH_NORMS", "CostModel", "NodeCosts", "kernel_s", "part_times"]
 

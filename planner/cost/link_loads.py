@@ -8,12 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
+from hwprofiles import Floats
 from planner.cost.all_reduce import chosen, group_rounds, replica_groups
 from planner.cost.cost_model import CostModel, part_times
-from planner.graph.computation_graph import Edge
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.regions import pieces_of
+from planner.graph import Edge
+from planner.parallel import ConfigSpace, pieces_of
 
 __all__ = ["LinkLoads"]
 

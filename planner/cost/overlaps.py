@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from planner.graph.shapes import Need, Shape
-from planner.parallel.configurations import ConfigSpace, part_bounds
-from planner.parallel.regions import needed
+from hwprofiles import Floats, Ints
+from planner.graph import Need, Shape
+from planner.parallel import ConfigSpace, needed, part_bounds
 
 __all__ = ["Overlaps", "overlaps_of"]
 

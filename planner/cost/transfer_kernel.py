@@ -19,7 +19,7 @@ from numba import njit
 
 __all__ = ["price_pairs"]
 
-BATCH = 16
+_BATCH = 16
 """Pairs a batch: their byte counts stay in the second-level cache."""
 SAMPLED_MESSAGES = 8
 """Messages between blocks that a bound looks at for their latency, for each sample."""
@@ -257,13 +257,17 @@ def price_pairs(
     most, most_rows = cross.most, cross.most_rows
     block_start, block_links = routes.block_start, routes.block_links
     count, rising = len(block), routes.rising
-    load, largest = np.zeros((BATCH, len(seconds_per_byte))), np.zeros((BATCH, len(class_start)))
-    leaving, entering = np.zeros((BATCH, top + 1, count)), np.zeros((BATCH, top + 1, count))
-    chosen, seen = np.empty((BATCH, len(member_start)), dtype=np.int64), np.zeros((BATCH, count), dtype=np.bool_)
-    every_wait, every_ceiling, every_blocks = np.empty(BATCH), np.empty(BATCH), np.empty(BATCH, dtype=np.int64)
-    crosses = np.empty(BATCH, dtype=np.bool_)
-    for first in range(0, len(producer), BATCH):
-        us, vs, busy = producer[first : first + BATCH], consumer[first : first + BATCH], cost_s[first : first + BATCH]
+    load, largest = np.zeros((_BATCH, len(seconds_per_byte))), np.zeros((_BATCH, len(class_start)))
+    leaving, entering = np.zeros((_BATCH, top + 1, count)), np.zeros((_BATCH, top + 1, count))
+    chosen, seen = np.empty((_BATCH, len(member_start)), dtype=np.int64), np.zeros((_BATCH, count), dtype=np.bool_)
+    every_wait, every_ceiling, every_blocks = np.empty(_BATCH), np.empty(_BATCH), np.empty(_BATCH, dtype=np.int64)
+    crosses = np.empty(_BATCH, dtype=np.bool_)
+    for first in range(0, len(producer), _BATCH):
+        us, vs, busy = (
+            producer[first : first + _BATCH],
+            consumer[first : first + _BATCH],
+            cost_s[first : first + _BATCH],
+        )
         wait, ceiling, blocks = every_wait[: len(us)], every_ceiling[: len(us)], every_blocks[: len(us)]
         largest[:], wait[:], busy[:], blocks[:], seen[:] = 0.0, 0.0, 0.0, 0, False
         _choose(vs, box_start, box_devices, block, samples, seen, chosen, blocks)

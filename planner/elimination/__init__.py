@@ -1,1 +1,5 @@
 """Exact searches for the strategy of least cost, on abstract cost tables that know no layers."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -5,10 +5,9 @@ import math
 import numpy as np
 from numba import njit
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import InfeasiblePlanError
+from hwprofiles import Floats, InfeasiblePlanError, Ints
 from planner.elimination.search_problem import SearchProblem, Solution, strategy_cost
-from simulator.graph.task_graph import pack_rows
+from simulator.graph import pack_rows
 
 __all__ = ["depth_first"]
 

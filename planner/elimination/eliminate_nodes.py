@@ -9,9 +9,8 @@ import math
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import InfeasiblePlanError
-from planner.elimination.elimination_state import Dense, EliminationState, Factor, Fork, spread
+from hwprofiles import Floats, InfeasiblePlanError
+from planner.elimination.elimination_state import Dense, EliminationState, Factor, Fork, broadcast_over
 from planner.elimination.forks import common_end, reduce_fork
 from planner.elimination.minplus import fold_columns, fold_rows
 from planner.elimination.search_problem import SearchProblem, Solution, strategy_cost
@@ -167,7 +166,7 @@ def _eliminate_by_width(network: EliminationState) -> None:
     axes = sorted((node, *scope))
     for at in range(len(own)):
         window = {node: slice(at, at + 1)}
-        total = sum((spread(factor.window(window), factor.scope, axes) for factor in factors), own[at])
+        total = sum((broadcast_over(factor.window(window), factor.scope, axes) for factor in factors), own[at])
         np.minimum(least, np.reshape(total, least.shape), out=least)
     network.candidates += least.size * len(own)
 

@@ -13,19 +13,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import InfeasiblePlanError
-from hwprofiles.units import GIGA
+from hwprofiles import GIGA, Floats, InfeasiblePlanError, Ints
 from planner.elimination.minplus import product
 from planner.elimination.search_problem import SearchProblem, TensorCost
 
-__all__ = ["Dense", "EliminationState", "Factor", "Fork", "Slot", "Undo", "spread"]
+__all__ = ["Dense", "EliminationState", "Factor", "Fork", "Slot", "Undo", "broadcast_over"]
 
 Undo = Callable[[list[int]], None]
 """Writes the configuration of an eliminated node into the choice; its neighbours are there already."""
 Slot = tuple[int, Floats, Ints]
 """One consuming edge of a tensor: node, cost table, layout."""
-ALL = slice(None)
+_ALL = slice(None)
 ENTRY_BYTES = 8
 
 
@@ -42,7 +40,7 @@ class Factor(Protocol):
         ...
 
 
-def spread(array: NDArray[Any], nodes: Sequence[int], axes: Sequence[int]) -> NDArray[Any]:
+def broadcast_over(array: NDArray[Any], nodes: Sequence[int], axes: Sequence[int]) -> NDArray[Any]:
     """Lay the axes of ``array``, which are ``nodes``, along the sorted nodes ``axes``, ready to broadcast."""
     order = sorted(range(len(nodes)), key=nodes.__getitem__)
     sizes = dict(zip(nodes, array.shape, strict=True))
@@ -58,7 +56,7 @@ class Dense:
 
     def window(self, at: Mapping[int, slice]) -> Floats:
         """See ``Factor.window``."""
-        return self.table[tuple(at.get(node, ALL) for node in self.scope)]
+        return self.table[tuple(at.get(node, _ALL) for node in self.scope)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +82,8 @@ class Fork:
         before: list[NDArray[Any]] = []
         for node, cost, layout in self.slots:
             pair = (self.producer, node)
-            price = spread(cost[at.get(self.producer, ALL), at.get(node, ALL)], pair, self.scope)
-            asks = spread(layout[at.get(node, ALL)], (node,), self.scope)
+            price = broadcast_over(cost[at.get(self.producer, _ALL), at.get(node, _ALL)], pair, self.scope)
+            asks = broadcast_over(layout[at.get(node, _ALL)], (node,), self.scope)
             paid = np.logical_or.reduce(np.broadcast_arrays(*(asks == other for other in before))) if before else False
             total = total + np.where(paid & (price < np.inf), 0.0, price)
             before.append(asks)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
+from hwprofiles import Floats, Ints
 from planner.elimination.minplus import product
 
 __all__ = ["Client", "fork_choice", "fork_table"]

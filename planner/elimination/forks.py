@@ -13,7 +13,7 @@ into two blocks pays it twice, which never wins, so R is exact.  A block costs o
 
 from typing import Any
 
-from hwprofiles.aliases import Floats, Ints
+from hwprofiles import Floats, Ints
 from planner.elimination.elimination_state import EliminationState, Fork
 from planner.elimination.fork_tables import Client, fork_choice, fork_table
 

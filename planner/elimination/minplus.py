@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numba import njit
 
-from hwprofiles.aliases import Floats
+from hwprofiles import Floats
 
 __all__ = ["fold_columns", "fold_rows", "product"]
 

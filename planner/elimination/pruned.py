@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from hwprofiles.aliases import Bools
+from hwprofiles import Bools
 from planner.elimination.bounds import Relaxation, keep_within, relax
 from planner.elimination.eliminate_nodes import DEFAULT_LIMIT_BYTES, eliminate
 from planner.elimination.search_problem import SearchProblem, Solution, restrict, strategy_cost

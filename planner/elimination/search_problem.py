@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Bools, Floats, Ints
-from hwprofiles.errors import ConfigError
+from hwprofiles import Bools, ConfigError, Floats, Ints
 
 __all__ = ["SearchProblem", "Solution", "TensorCost", "restrict", "strategy_cost"]
 

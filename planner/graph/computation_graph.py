@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
+from hwprofiles.compute import Kernels
 from planner.graph.shapes import Need, Shape
 
 __all__ = ["LAYER_PHASES", "ComputationGraph", "Edge", "Kept", "Layer", "Operation", "Parameter"]

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError, Floats
 from planner.graph.computation_graph import ComputationGraph
 
 __all__ = ["Block", "LayerPath", "dependency_distances", "layer_blocks"]

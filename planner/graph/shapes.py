@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from hwprofiles import Ints
 
 __all__ = ["IN_CHANNEL", "Need", "Shape"]
 

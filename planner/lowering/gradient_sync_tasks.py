@@ -5,20 +5,24 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
-from planner.compression.data_types import Compression
-from planner.compression.settings import Compressed
-from planner.cost.all_reduce import chosen, group_rounds
-from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
-from planner.cost.compressed_sync import compressed_all_reduce, compressed_choice, groups_of
-from planner.cost.cost_model import CostModel
+from hwprofiles import Ints
+from planner.compression import Compressed, Compression
+from planner.cost import (
+    GRADIENTS,
+    CodecWork,
+    CostModel,
+    chosen,
+    codec_s,
+    compressed_all_reduce,
+    compressed_choice,
+    group_rounds,
+    groups_of,
+)
 from planner.lowering.program import Collective
 from planner.lowering.task_builder import Pairs, TaskRows, Tasks
-from planner.parallel.configurations import ConfigSpace
-from simulator.collectives.messages import Messages, messages_of
-from simulator.collectives.rounds import Round
-from simulator.collectives.schemes import ALL_REDUCES
-from simulator.graph.memory_need import check_replay_memory
+from planner.parallel import ConfigSpace
+from simulator.collectives import ALL_REDUCES, Messages, Round, messages_of
+from simulator.graph import check_replay_memory
 
 __all__ = ["GradientSyncTasks"]
 

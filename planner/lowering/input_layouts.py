@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Ints
-from planner.graph.computation_graph import Edge
+from hwprofiles import Bools, Ints
+from planner.graph import Edge
 from planner.lowering.program import Program
 from planner.lowering.unit_times import unit_of
-from planner.parallel.regions import held, needed
+from planner.parallel import held, needed
 
 __all__ = ["InputLayout", "input_layouts_of"]
 

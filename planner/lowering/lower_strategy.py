@@ -8,20 +8,28 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
-from hwprofiles.errors import ConfigError
-from planner.compression.settings import PLAIN, Compressed
-from planner.cost.cost_model import CostModel, part_times
-from planner.graph.computation_graph import Edge
+from hwprofiles import ConfigError, Ints
+from planner.compression import UNCOMPRESSED, Compressed
+from planner.cost import CostModel, part_times
+from planner.graph import Edge
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
 from planner.lowering.program import Program
 from planner.lowering.task_builder import Pairs, TaskRows, Tasks
 from planner.lowering.transfer_tasks import Transfers
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.micro_batches import WHOLE, MicroBatching, schedule_of, sub_spaces
-from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
-from planner.parallel.recomputation import KEEP, Recompute, segments_of
-from planner.parallel.regions import Pieces, pieces_of
+from planner.parallel import (
+    BACKWARD,
+    FORWARD,
+    KEEP,
+    WHOLE,
+    ConfigSpace,
+    MicroBatching,
+    Pieces,
+    Recompute,
+    pieces_of,
+    schedule_of,
+    segments_of,
+    sub_spaces,
+)
 
 __all__ = ["lower"]
 
@@ -312,7 +320,7 @@ def lower(
     spaces: Sequence[ConfigSpace],
     *,
     micro_batching: MicroBatching = WHOLE,
-    compressed: Compressed = PLAIN,
+    compressed: Compressed = UNCOMPRESSED,
     recompute: Recompute = KEEP,
     collectives: str = "activity",
 ) -> Program:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.devices.device_graph import DeviceGraph
-from planner.compression.settings import Compressed
-from planner.graph.computation_graph import ComputationGraph, Edge
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.micro_batches import MicroBatching
-from simulator.collectives.rounds import Round
+from hwprofiles import Floats, Ints
+from hwprofiles.devices import DeviceGraph
+from planner.compression import Compressed
+from planner.graph import ComputationGraph, Edge
+from planner.parallel import ConfigSpace, MicroBatching
+from simulator.collectives import Round
 
 __all__ = ["KINDS", "Collective", "Program"]
 

@@ -5,7 +5,7 @@ The executor's ranks and the account of memory read these rules; neither has its
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from hwprofiles import Floats, Ints
 from planner.lowering.program import KINDS, Program
 
 __all__ = ["MESSAGE_JOIN_BYTES", "PAIR_BYTES", "SendPhases", "phases", "program_order"]

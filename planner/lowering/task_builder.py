@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
+from hwprofiles import Floats, Ints
 from planner.lowering.program import KINDS
 
 __all__ = ["Pairs", "TaskRows", "Tasks"]

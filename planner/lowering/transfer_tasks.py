@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
-from planner.compression.settings import Compressed
-from planner.cost.codec_time import ACTIVATIONS, codec_s, compression_of, decompression_of
-from planner.cost.cost_model import CostModel
-from planner.graph.computation_graph import Edge
+from hwprofiles import Ints
+from planner.compression import Compressed
+from planner.cost import ACTIVATIONS, CostModel, codec_s, compression_of, decompression_of
+from planner.graph import Edge
 from planner.lowering.task_builder import Pairs, Tasks
-from planner.parallel.regions import Pieces
+from planner.parallel import Pieces
 
 __all__ = ["Transfers"]
 

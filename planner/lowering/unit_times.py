@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
+from hwprofiles import Floats, Ints
 from planner.lowering.program import KINDS, Program
 
 __all__ = ["Moments", "UnitTimes", "unit_of"]

@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from planner.graph.computation_graph import Edge
-from planner.lowering.input_layouts import InputLayout
-from planner.lowering.program import KINDS
-from planner.lowering.unit_times import UnitTimes, unit_of
+from hwprofiles import Floats
+from planner.graph import Edge
+from planner.lowering import KINDS, InputLayout, UnitTimes, unit_of
 from planner.memory.buffer_account import Account
 from planner.memory.buffers import Buffers
 from planner.memory.message_lifetimes import leaves

@@ -5,11 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
-from planner.lowering.input_layouts import InputLayout, input_layouts_of
-from planner.lowering.program import KINDS, Program
-from planner.lowering.send_phases import SendPhases
-from planner.lowering.unit_times import unit_of
+from hwprofiles import Bools, Floats, Ints
+from planner.lowering import KINDS, InputLayout, Program, SendPhases, input_layouts_of, unit_of
 from planner.memory.buffers import Buffers
 from planner.memory.memory_policy import MemoryPolicy, PartMemory, part_memories
 from planner.memory.message_copies import are_copies

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
+from hwprofiles import Bools, Floats, Ints
 
 __all__ = ["BUFFERS", "Buffers"]
 

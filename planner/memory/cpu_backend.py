@@ -13,7 +13,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
+from hwprofiles import Floats, Ints
 
 __all__ = ["GradientForm", "KernelPositions", "gradient_forms", "scratch_numbers"]
 

@@ -8,16 +8,22 @@ from itertools import chain
 
 import numpy as np
 
-from hwprofiles.errors import OrreryError
-from planner.cost.cost_model import CostModel
-from planner.lowering.lower_strategy import lower
-from planner.lowering.program import Program
+from hwprofiles import OrreryError
+from planner.cost import CostModel
+from planner.lowering import Program, lower
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_memory_bytes
-from planner.parallel.configurations import space_of
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.recomputation import KEEP, SEGMENTS, Recompute, recompute_of
-from planner.parallel.strategies import NAMED, named_strategy, spaces_of
+from planner.parallel import (
+    KEEP,
+    NAMED,
+    SEGMENTS,
+    MicroBatching,
+    Recompute,
+    named_strategy,
+    recompute_of,
+    space_of,
+    spaces_of,
+)
 
 __all__ = ["nearest_change"]
 

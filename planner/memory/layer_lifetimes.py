@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from planner.lowering.unit_times import UnitTimes
+from hwprofiles import Floats
+from planner.lowering import UnitTimes
 from planner.memory.buffer_account import Account
 from planner.memory.buffers import Buffers
-from planner.operations.base import BATCH_STATISTICS
-from planner.parallel.regions import needed
+from planner.operations import BATCH_STATISTICS
+from planner.parallel import needed
 
 __all__ = ["layers"]
 

@@ -5,9 +5,8 @@ before any replay.  It says what the executor does: a device runs its tasks in p
 reads any more.
 """
 
-from hwprofiles.aliases import Floats
-from planner.lowering.program import Program
-from planner.lowering.unit_times import UnitTimes
+from hwprofiles import Floats
+from planner.lowering import Program, UnitTimes
 from planner.memory.activation_lifetimes import activations
 from planner.memory.buffer_account import Account, parameter_bytes, residuals
 from planner.memory.buffers import Buffers

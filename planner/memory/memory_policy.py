@@ -7,18 +7,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Bools, Floats
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph, Layer, Operation
-from planner.lowering.program import Program
+from hwprofiles import Bools, ConfigError, Floats
+from planner.graph import ComputationGraph, Layer, Operation
+from planner.lowering import Program
 from planner.memory.cpu_backend import GradientForm, KernelPositions, gradient_forms, scratch_numbers
-from planner.operations.base import Part
-from planner.operations.convolution import Convolution
-from planner.operations.linear import Linear
-from planner.operations.partial import PartialProduct
-from planner.operations.pooling import Pooling
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.regions import Boxes, held, needed
+from planner.operations import Convolution, Linear, Part, PartialProduct, Pooling
+from planner.parallel import Boxes, ConfigSpace, held, needed
 
 __all__ = [
     "CHANNELS_LAST_POSITIONS",

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Ints
-from planner.lowering.program import Program
-from planner.lowering.send_phases import MESSAGE_JOIN_BYTES, phases
+from hwprofiles import Bools, Ints
+from planner.lowering import MESSAGE_JOIN_BYTES, Program, phases
 from planner.memory.memory_policy import PartMemory
-from planner.parallel.regions import held, needed
+from planner.parallel import held, needed
 
 __all__ = ["are_copies"]
 

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from planner.lowering.program import KINDS
-from planner.lowering.unit_times import UnitTimes, unit_of
+from hwprofiles import Floats, Ints
+from planner.lowering import KINDS, UnitTimes, unit_of
 from planner.memory.buffer_account import Account
 from planner.memory.buffers import Buffers
 

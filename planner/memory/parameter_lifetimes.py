@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from planner.lowering.program import KINDS, Program
-from planner.lowering.send_phases import PAIR_BYTES
-from planner.lowering.unit_times import UnitTimes
+from planner.lowering import KINDS, PAIR_BYTES, Program, UnitTimes
 from planner.memory.buffer_account import Account, residuals
 from planner.memory.buffers import Buffers
-from planner.operations.base import BATCH_STATISTICS
+from planner.operations import BATCH_STATISTICS
 
 __all__ = ["kept", "parameter_gradients"]
 

@@ -4,10 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import DeviceMemoryError
-from planner.lowering.program import Program
-from planner.lowering.send_phases import program_order
+from hwprofiles import DeviceMemoryError, Floats, Ints
+from planner.lowering import Program, program_order
 from planner.memory.buffer_account import parameter_bytes, residuals
 from planner.memory.buffers import BUFFERS, Buffers
 from planner.memory.lifetimes import BufferLifetimes

@@ -1,6 +1,5 @@
 """The built-in models.  A new file in this folder that registers its models is found by itself."""
 
-from planner.models.builder import ModelBuilder
-from planner.models.registry import load_model, model_names
+import lazy_loader as lazy
 
-__all__ = ["ModelBuilder", "load_model", "model_names"]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -3,21 +3,26 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph, Layer, Operation
-from planner.graph.shapes import Shape
-from planner.operations.checks import check_int, position_dims
-from planner.operations.convolution import Convolution
-from planner.operations.dropout import Dropout
-from planner.operations.joining import Add, Concat
-from planner.operations.linear import Linear
-from planner.operations.loss import Loss
-from planner.operations.normalisation import BatchNorm, LocalResponseNorm
-from planner.operations.pooling import GlobalPooling, Pooling
+from hwprofiles import ConfigError
+from planner.graph import ComputationGraph, Layer, Operation, Shape
+from planner.operations import (
+    Add,
+    BatchNorm,
+    Concat,
+    Convolution,
+    Dropout,
+    GlobalPooling,
+    Linear,
+    LocalResponseNorm,
+    Loss,
+    Pooling,
+    check_int,
+    position_dims,
+)
 
 __all__ = ["ModelBuilder"]
 
-Sizes = int | tuple[int, ...]
+_Sizes = int | tuple[int, ...]
 
 ELEMENT_SIZES = (4, 8)
 """Bytes of a float32 and of a float64."""
@@ -98,12 +103,12 @@ class ModelBuilder:
     def conv(
         self,
         channels: int,
-        kernel: Sizes,
+        kernel: _Sizes,
         source: str | None = None,
         *,
-        stride: Sizes = 1,
-        pad: Sizes = 0,
-        dilation: Sizes = 1,
+        stride: _Sizes = 1,
+        pad: _Sizes = 0,
+        dilation: _Sizes = 1,
         groups: int = 1,
         bias: bool | None = None,
         batch_norm: bool = False,
@@ -127,11 +132,11 @@ class ModelBuilder:
     def pool(
         self,
         mode: str,
-        kernel: Sizes,
+        kernel: _Sizes,
         source: str | None = None,
         *,
-        stride: Sizes | None = None,
-        pad: Sizes = 0,
+        stride: _Sizes | None = None,
+        pad: _Sizes = 0,
         ceil_mode: bool = False,
         name: str | None = None,
     ) -> str:
@@ -189,7 +194,7 @@ class ModelBuilder:
         """The graph of all layers added so far."""
         return ComputationGraph(self.name, self.batch, self._layers, element_bytes=self.element_bytes)
 
-    def _sizes(self, sizes: Sizes) -> tuple[int, ...]:
+    def _sizes(self, sizes: _Sizes) -> tuple[int, ...]:
         return (sizes,) * self._rank if isinstance(sizes, int) else sizes
 
     def _next_name(self, kind: str) -> str:

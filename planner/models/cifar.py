@@ -12,7 +12,7 @@ Source:
 from planner.models.builder import ModelBuilder
 from planner.models.registry import Field, classes, register
 from planner.models.resnet import basic_block
-from planner.models.vgg import DEPTHS, convolutions
+from planner.models.vgg import VGG_DEPTHS, convolutions
 
 __all__: list[str] = []
 
@@ -34,7 +34,7 @@ def _alexnet(net: ModelBuilder, *, classes: int) -> None:
 
 
 def _vgg11(net: ModelBuilder, *, classes: int) -> None:
-    convolutions(net, DEPTHS["vgg11"])
+    convolutions(net, VGG_DEPTHS["vgg11"])
     net.linear(512, activation="relu", dropout=0.5)
     net.linear(classes)
     net.loss()

@@ -16,14 +16,14 @@ from planner.models.registry import Field, register
 
 __all__: list[str] = []
 
-CHANNELS = (16, 32, 64, 128, 256, 256, 256)
+_CHANNELS = (16, 32, 64, 128, 256, 256, 256)
 STRIDED = 4
 """The convolution with stride 2, counted from 1."""
 FINAL_EDGE = 2
 
 
 def _cosmoflow(net: ModelBuilder, *, size: int) -> None:
-    for i, channels in enumerate(CHANNELS, 1):
+    for i, channels in enumerate(_CHANNELS, 1):
         net.conv(channels, 3, stride=2 if i == STRIDED else 1, pad=1, activation="leaky_relu")
         if net.positions()[0] > FINAL_EDGE:
             net.pool("average", 3, stride=2, pad=1)

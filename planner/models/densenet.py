@@ -15,7 +15,7 @@ from planner.models.registry import classes, register
 
 __all__: list[str] = []
 
-DEPTHS = (6, 12, 24, 16)
+_DEPTHS = (6, 12, 24, 16)
 GROWTH = 32
 BOTTLENECK = 4
 """Channels between the two convolutions of a dense layer, in growth rates."""
@@ -24,10 +24,10 @@ BOTTLENECK = 4
 def _densenet121(net: ModelBuilder, *, classes: int) -> None:
     net.conv(64, 7, stride=2, pad=3, batch_norm=True)
     net.pool("max", 3, stride=2, pad=1)
-    for block, depth in enumerate(DEPTHS, 1):
+    for block, depth in enumerate(_DEPTHS, 1):
         for i in range(1, depth + 1):
             _dense_layer(net, f"block{block}.{i}")
-        if block < len(DEPTHS):
+        if block < len(_DEPTHS):
             net.batch_norm(name=f"transition{block}.norm")
             net.conv(net.channels() // 2, 1, bias=False, activation=None, name=f"transition{block}.conv")
             net.pool("average", 2, name=f"transition{block}.pool")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph
+from hwprofiles import ConfigError
+from planner.graph import ComputationGraph
 from planner.models.builder import ModelBuilder
-from planner.operations.checks import check_int
+from planner.operations import check_int
 
 __all__ = ["Field", "classes", "load_model", "model_names", "register"]
 
@@ -55,7 +55,7 @@ class RegisteredModel:
     fields: dict[str, Field]
 
 
-MODELS: dict[str, RegisteredModel] = {}
+_MODELS: dict[str, RegisteredModel] = {}
 """Those of the files that have been loaded; ``known_models`` loads all."""
 
 
@@ -64,7 +64,7 @@ def known_models() -> dict[str, RegisteredModel]:
     """Load every file of this folder once, and return the models that they registered, by name."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         importlib.import_module(f"{__package__}.{module.name}")
-    return MODELS
+    return _MODELS
 
 
 def classes(default: int = 1000) -> Field:
@@ -88,7 +88,7 @@ def register(
         fields: The parameters that a user may set.
     """
     shape = image if callable(image) else lambda **_: image
-    MODELS[name] = RegisteredModel(write=write, image=shape, fields=fields)
+    _MODELS[name] = RegisteredModel(write=write, image=shape, fields=fields)
 
 
 def model_names() -> list[str]:

@@ -12,7 +12,7 @@ from planner.models.registry import classes, register
 
 __all__ = ["basic_block"]
 
-DEPTHS = {
+_DEPTHS = {
     "resnet18": (2, 2, 2, 2),
     "resnet34": (3, 4, 6, 3),
     "resnet50": (3, 4, 6, 3),
@@ -62,6 +62,6 @@ def _join(net: ModelBuilder, name: str, source: str, stride: int) -> None:
     net.sum((main, source), activation="relu", name=f"{name}.add")
 
 
-for _name, _depths in DEPTHS.items():
+for _name, _depths in _DEPTHS.items():
     _write = partial(_resnet, depths=_depths, bottleneck=_name not in BASIC)
     register(_name, _write, image=(3, 224, 224), classes=classes())

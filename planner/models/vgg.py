@@ -9,16 +9,16 @@ from functools import partial
 from planner.models.builder import ModelBuilder
 from planner.models.registry import classes, register
 
-__all__ = ["DEPTHS", "convolutions"]
+__all__ = ["VGG_DEPTHS", "convolutions"]
 
-CHANNELS = (64, 128, 256, 512, 512)
-DEPTHS = {"vgg11": (1, 1, 2, 2, 2), "vgg13": (2, 2, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
+_CHANNELS = (64, 128, 256, 512, 512)
+VGG_DEPTHS = {"vgg11": (1, 1, 2, 2, 2), "vgg13": (2, 2, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
 """Convolutions of each block."""
 
 
 def convolutions(net: ModelBuilder, depths: tuple[int, ...]) -> None:
     """The five blocks, each halving the positions at its end."""
-    for block, (depth, channels) in enumerate(zip(depths, CHANNELS, strict=True), 1):
+    for block, (depth, channels) in enumerate(zip(depths, _CHANNELS, strict=True), 1):
         for i in range(1, depth + 1):
             net.conv(channels, 3, pad=1, name=f"conv{block}_{i}")
         net.pool("max", 2)
@@ -32,5 +32,5 @@ def _vgg(net: ModelBuilder, *, depths: tuple[int, ...], classes: int) -> None:
     net.loss()
 
 
-for _name, _depths in DEPTHS.items():
+for _name, _depths in VGG_DEPTHS.items():
     register(_name, partial(_vgg, depths=_depths), image=(3, 224, 224), classes=classes())

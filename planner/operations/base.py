@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import LAYER_PHASES, Kept, Parameter
-from planner.graph.shapes import Need, Shape
+from hwprofiles import ConfigError, Floats
+from hwprofiles.compute import Kernels
+from planner.graph import LAYER_PHASES, Kept, Need, Parameter, Shape
 
 __all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "INDEX_BYTES", "OperationBase", "Part", "identity_needs"]
 

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from hwprofiles.errors import ConfigError
-from planner.graph.shapes import Shape
+from hwprofiles import ConfigError
+from planner.graph import Shape
 
-__all__ = ["check_activation", "check_int", "check_window", "describe", "position_dims", "single", "window_size"]
+__all__ = ["check_activation", "check_int", "check_window", "position_dims", "shape_text", "single", "window_size"]
 
 ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")
 POSITIONS = ((), ("length",), ("height", "width"), ("depth", "height", "width"))
@@ -44,7 +44,9 @@ def single(kind: str, inputs: Sequence[Shape], rank: int | None = None) -> Shape
     if len(inputs) != 1:
         raise ConfigError(f"{kind} needs 1 input, got {len(inputs)}")
     if rank is not None and len(inputs[0].positions) != rank:
-        raise ConfigError(f"{kind} with a {rank}-D window needs {rank} position dimensions, got {describe(inputs[0])}")
+        raise ConfigError(
+            f"{kind} with a {rank}-D window needs {rank} position dimensions, got {shape_text(inputs[0])}"
+        )
     return inputs[0]
 
 
@@ -74,6 +76,6 @@ def position_dims(rank: int) -> tuple[str, ...]:
     return POSITIONS[rank]
 
 
-def describe(shape: Shape) -> str:
+def shape_text(shape: Shape) -> str:
     """Print a shape as ``512 x 64 x 224 x 224``."""
     return " x ".join(map(str, shape.sizes))

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hwprofiles.aliases import Floats
-from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import Kept, Parameter
-from planner.graph.shapes import Need, Shape
+from hwprofiles import ConfigError, Floats
+from hwprofiles.compute import Kernels
+from planner.graph import Kept, Need, Parameter, Shape
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
@@ -17,7 +15,7 @@ from planner.operations.base import (
     OperationBase,
     Part,
 )
-from planner.operations.checks import check_activation, check_int, check_window, describe, single, window_size
+from planner.operations.checks import check_activation, check_int, check_window, shape_text, single, window_size
 
 __all__ = ["Convolution"]
 
@@ -76,7 +74,7 @@ class Convolution(OperationBase):
         """Shape of the output: sample, channel, positions."""
         shape = single("convolution", inputs, len(self.kernel))
         if shape.size("channel") % self.groups:
-            raise ConfigError(f"convolution.groups must divide the channels of {describe(shape)}, got {self.groups}")
+            raise ConfigError(f"convolution.groups must divide the channels of {shape_text(shape)}, got {self.groups}")
         windows = zip(shape.positions, self.kernel, self.stride, self.pad, self.dilation, strict=True)
         positions = tuple(
             window_size("convolution", size, kernel=k, stride=s, pad=p, dilation=d) for size, k, s, p, d in windows

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
-from planner.graph.shapes import Shape
+from hwprofiles import ConfigError
+from hwprofiles.compute import Kernels
+from planner.graph import Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import single
 

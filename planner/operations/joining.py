@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import Kept
-from planner.graph.shapes import Need, Shape
+from hwprofiles import ConfigError
+from hwprofiles.compute import Kernels
+from planner.graph import Kept, Need, Shape
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
@@ -15,7 +14,7 @@ from planner.operations.base import (
     Part,
     identity_needs,
 )
-from planner.operations.checks import check_activation, describe
+from planner.operations.checks import check_activation, shape_text
 
 __all__ = ["Add", "Concat"]
 
@@ -87,4 +86,4 @@ class Concat(OperationBase):
 
 
 def _list(inputs: Sequence[Shape]) -> str:
-    return ", ".join(map(describe, inputs)) or "none"
+    return ", ".join(map(shape_text, inputs)) or "none"

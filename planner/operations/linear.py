@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hwprofiles.aliases import Floats
-from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import Kept, Parameter
-from planner.graph.shapes import Need, Shape
+from hwprofiles import ConfigError, Floats
+from hwprofiles.compute import Kernels
+from planner.graph import Kept, Need, Parameter, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import check_activation, check_int, single
 

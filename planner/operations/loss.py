@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import Kept
-from planner.graph.shapes import Need, Shape
+from hwprofiles import ConfigError
+from hwprofiles.compute import Kernels
+from planner.graph import Kept, Need, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import single
 

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hwprofiles.aliases import Floats
-from hwprofiles.compute.kernels import Kernels
-from planner.graph.computation_graph import Kept, Layer, Parameter
-from planner.graph.shapes import IN_CHANNEL, Need, Shape
+from hwprofiles import Floats
+from hwprofiles.compute import Kernels
+from planner.graph import IN_CHANNEL, Kept, Layer, Need, Parameter, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear

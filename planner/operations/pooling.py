@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hwprofiles.compute.kernels import Kernels
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import Kept
-from planner.graph.shapes import Need, Shape
+from hwprofiles import ConfigError
+from hwprofiles.compute import Kernels
+from planner.graph import Kept, Need, Shape
 from planner.operations.base import INDEX_BYTES, OperationBase, Part
-from planner.operations.checks import check_window, describe, single, window_size
+from planner.operations.checks import check_window, shape_text, single, window_size
 
 __all__ = ["GlobalPooling", "Pooling"]
 
-MODES = ("max", "average")
+_MODES = ("max", "average")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,7 @@ class GlobalPooling(OperationBase):
         """Shape of the output: sample, channel, positions of size 1."""
         shape = single("global_pooling", inputs)
         if not shape.positions:
-            raise ConfigError(f"global_pooling needs positions to pool over, got {describe(shape)}")
+            raise ConfigError(f"global_pooling needs positions to pool over, got {shape_text(shape)}")
         return Shape(shape.dims, (*shape.sizes[:2], *(1 for _ in shape.positions)))
 
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
@@ -113,5 +112,5 @@ class GlobalPooling(OperationBase):
 
 
 def _check_mode(kind: str, mode: str) -> None:
-    if mode not in MODES:
-        raise ConfigError(f"{kind}.mode must be one of {', '.join(MODES)}, got {mode!r}")
+    if mode not in _MODES:
+        raise ConfigError(f"{kind}.mode must be one of {', '.join(_MODES)}, got {mode!r}")

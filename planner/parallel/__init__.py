@@ -1,1 +1,5 @@
 """How a network is split: configurations, regions, strategies, micro-batches, schedules, recomputation."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -8,9 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import Layer
-from planner.graph.shapes import IN_CHANNEL, Shape
+from hwprofiles import ConfigError
+from planner.graph import IN_CHANNEL, Layer, Shape
 
 __all__ = ["LETTERS", "PLACEMENTS", "ConfigSpace", "Configuration", "offered", "part_bounds", "placed", "space_of"]
 

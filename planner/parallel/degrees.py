@@ -14,10 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph, Layer
-from planner.graph.shapes import IN_CHANNEL
+from hwprofiles import ConfigError
+from hwprofiles.devices import DeviceGraph
+from planner.graph import IN_CHANNEL, ComputationGraph, Layer
 from planner.parallel.configurations import Configuration
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.input_channel_split import ordered_degrees, reducing

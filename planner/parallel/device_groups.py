@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.devices.device_graph import DeviceGraph
-from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
+from hwprofiles import Floats, Ints
+from hwprofiles.devices import DeviceGraph
+from planner.topology import ClusterRoutes, routes_of_cluster
 
 __all__ = ["grouped_devices"]
 

@@ -11,12 +11,9 @@ all-gather).  So transfers, prices, replay and runs need to know no more than gr
 
 from collections.abc import Mapping
 
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph, Layer
-from planner.graph.shapes import IN_CHANNEL
-from planner.operations.convolution import Convolution
-from planner.operations.linear import Linear
-from planner.operations.partial import PartialProduct, PartialSum, Reducing
+from hwprofiles import ConfigError
+from planner.graph import IN_CHANNEL, ComputationGraph, Layer
+from planner.operations import Convolution, Linear, PartialProduct, PartialSum, Reducing
 from planner.parallel.configurations import LETTERS, ConfigSpace, Configuration, space_of
 
 __all__ = ["check_configuration", "expanded", "ordered_degrees", "reducing", "slices_of", "space_in"]

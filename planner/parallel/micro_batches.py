@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph
+from hwprofiles import ConfigError
+from planner.graph import ComputationGraph
 from planner.parallel.configurations import ConfigSpace, space_of
-from planner.parallel.pipeline_schedule import KINDS, PipelineSchedule
+from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES, PipelineSchedule
 
 __all__ = [
     "ORDERS",
@@ -145,7 +145,9 @@ def schedule_of(micro_batching: MicroBatching, spaces: Sequence[ConfigSpace]) ->
     if len(starts) == 1:
         return PipelineSchedule(kind=_ONE_STAGE.get(kind, kind), micro_batches=micro_batching.parts)
     if kind in ORDERS:
-        raise ConfigError(f"schedule of {len(starts)} stages must be one of {', '.join(KINDS)}, got {kind!r}")
+        raise ConfigError(
+            f"schedule of {len(starts)} stages must be one of {', '.join(PIPELINE_SCHEDULES)}, got {kind!r}"
+        )
     groups, held = list[int](), list[set[int]]()
     for layers in stages:
         devices = {device for i in layers for device in spaces[i].devices.tolist()}

@@ -2,7 +2,7 @@
 
 A stage is a run of layers; stages that share devices belong to one group.  A kind of schedule gives each group the
 published order of its work; ``events`` merges these into one order in which nothing comes before what it needs, which
-lowering follows.  A new kind is a function in ``KINDS``.
+lowering follows.  A new kind is a function in ``PIPELINE_SCHEDULES``.
 
 Source:
     ``gpipe``: Huang et al., "GPipe", NeurIPS 2019, Fig. 2c.  ``1f1b``: PipeDream-flush, Narayanan et al.,
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
-__all__ = ["BACKWARD", "FORWARD", "KINDS", "PipelineSchedule", "ScheduleEvent"]
+__all__ = ["BACKWARD", "FORWARD", "PIPELINE_SCHEDULES", "PipelineSchedule", "ScheduleEvent"]
 
 FORWARD = ("forward",)
 BACKWARD = ("activation_gradient", "weight_gradient")
@@ -42,14 +42,14 @@ class PipelineSchedule:
     """
 
     kind: str
-    """One of ``KINDS``."""
+    """One of ``PIPELINE_SCHEDULES``."""
     micro_batches: int
     groups: tuple[int, ...] = (0,)
     """By stage, the group of devices that it runs on: 0, 1, ... in the order in which stages first use them."""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ConfigError(f"schedule must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.kind not in PIPELINE_SCHEDULES:
+            raise ConfigError(f"schedule must be one of {', '.join(PIPELINE_SCHEDULES)}, got {self.kind!r}")
         if self.micro_batches < 1:
             raise ConfigError(f"micro_batches must be >= 1, got {self.micro_batches}")
         devices, stages = self.group_count, len(self.groups)
@@ -74,7 +74,7 @@ class PipelineSchedule:
     @cached_property
     def streams(self) -> tuple[tuple[ScheduleEvent, ...], ...]:
         """By group, its work in the published order."""
-        return tuple(tuple(KINDS[self.kind](self, group)) for group in range(self.group_count))
+        return tuple(tuple(PIPELINE_SCHEDULES[self.kind](self, group)) for group in range(self.group_count))
 
     @cached_property
     def events(self) -> tuple[ScheduleEvent, ...]:
@@ -188,7 +188,7 @@ def _alternating(forward: list[ScheduleEvent], backward: list[ScheduleEvent], wa
     return [*forward[:warm_up], *(event for pair in pairs for event in pair), *backward[len(forward) - warm_up :]]
 
 
-KINDS: Mapping[str, Callable[[PipelineSchedule, int], list[ScheduleEvent]]] = {
+PIPELINE_SCHEDULES: Mapping[str, Callable[[PipelineSchedule, int], list[ScheduleEvent]]] = {
     "gpipe": _gpipe,
     "1f1b": _one_forward_one_backward,
     "interleaved": _interleaved,

@@ -16,9 +16,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph
-from planner.operations.base import Part
+from hwprofiles import ConfigError
+from planner.graph import ComputationGraph
+from planner.operations import Part
 from planner.parallel.micro_batches import MicroBatching
 
 __all__ = ["KEEP", "SEGMENTS", "Recompute", "frontiers", "recompute_of", "segments_of"]

@@ -6,8 +6,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Ints
-from planner.graph.shapes import Need, Shape
+from hwprofiles import Ints
+from planner.graph import Need, Shape
 from planner.parallel.configurations import ConfigSpace, part_bounds
 
 __all__ = ["Boxes", "Pieces", "held", "layouts_of", "needed", "pieces_of"]

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import yaml
 
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from planner.graph.computation_graph import ComputationGraph, Layer
-from planner.graph.shapes import IN_CHANNEL
+from hwprofiles import ConfigError
+from hwprofiles.devices import DeviceGraph
+from planner.graph import IN_CHANNEL, ComputationGraph, Layer
 from planner.parallel.configurations import ConfigSpace, Configuration, placed
 from planner.parallel.degrees import grid_of, hybrid_of, hybrid_strategy, is_hybrid, largest_divisor
 from planner.parallel.input_channel_split import check_configuration, ordered_degrees, reducing, space_in

@@ -5,15 +5,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles.aliases import Progress
-from planner.lowering.program import Program
-from planner.simulation.memory_over_time import MemoryCurve, memory_curve
-from planner.simulation.program_replay import Replay, Shares, replay
-from planner.simulation.sensitivity import Sensitivity, sensitivities
-from planner.simulation.steady_path import Path, program_path
-from planner.simulation.to_task_graph import ITERATIONS
-from planner.topology.copy_engine_use import copy_engines_of
-from simulator.timelines.timeline import resource_use, union
+from hwprofiles import Progress
+from planner.lowering import Program
+from planner.simulation import (
+    ITERATIONS,
+    MemoryCurve,
+    Path,
+    Replay,
+    Sensitivity,
+    Shares,
+    memory_curve,
+    program_path,
+    replay,
+    sensitivities,
+)
+from planner.topology import copy_engines_of
+from simulator.timelines import resource_use, union
 
 if TYPE_CHECKING:
     import pandas as pd

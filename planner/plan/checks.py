@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from typing import NoReturn
 
-from hwprofiles.errors import ConfigError
-from planner.compression.settings import Compressed
-from planner.memory.memory_policy import MemoryPolicy
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.strategies import SEARCHED
-from planner.search.gradient_order import check_gradient_sync_order
-from planner.search.pipeline_strategy import Pipeline, has_stages
+from hwprofiles import ConfigError
+from planner.compression import Compressed
+from planner.memory import MemoryPolicy
+from planner.parallel import SEARCHED, MicroBatching
+from planner.search import Pipeline, check_gradient_sync_order, has_stages
 
 __all__ = ["PlanChecks"]
 

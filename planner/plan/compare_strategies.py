@@ -5,27 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from hwprofiles.aliases import Progress
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.cost.all_reduce import layer_choice
-from planner.cost.applied_strategy import applied
-from planner.cost.cost_model import CostModel
-from planner.graph.computation_graph import ComputationGraph
-from planner.lowering.lower_strategy import lower
-from planner.lowering.program import KINDS, Program
-from planner.memory.peak_memory import peak_memory_bytes
-from planner.parallel.configurations import ConfigSpace, Configuration
-from planner.parallel.micro_batches import WHOLE, MicroBatching
-from planner.parallel.strategies import Strategy
+from hwprofiles import ConfigError, InfeasiblePlanError, Progress
+from hwprofiles.devices import DeviceGraph
+from planner.cost import CostModel, applied, layer_choice
+from planner.graph import ComputationGraph
+from planner.lowering import KINDS, Program, lower
+from planner.memory import peak_memory_bytes
+from planner.parallel import WHOLE, ConfigSpace, Configuration, MicroBatching, Strategy
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
 from planner.plan.plan import layerwise, lowered, refined
-from planner.search.hybrid_search import HYBRID, search_hybrids
-from planner.search.pipeline_strategy import strategy_and_micro_batching
-from planner.simulation.additive_cost import additive_s, additive_terms
-from planner.simulation.lower_bound import iteration_bound
-from planner.simulation.memory_over_time import replay_that_fits
-from planner.simulation.program_replay import Replay, replay
+from planner.search import HYBRID, search_hybrids, strategy_and_micro_batching
+from planner.simulation import Replay, additive_s, additive_terms, iteration_bound, replay, replay_that_fits
 
 __all__ = ["compare", "layer_results"]
 

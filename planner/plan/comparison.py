@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from planner.simulation.link_use import LinkUse
+from planner.simulation import LinkUse
 
 if TYPE_CHECKING:
     import pandas as pd

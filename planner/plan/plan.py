@@ -4,36 +4,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hwprofiles.aliases import Progress
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.compression.settings import PLAIN, Compressed, compressed_of
-from planner.cost.all_reduce import Choice
-from planner.cost.applied_strategy import applied
-from planner.cost.compressed_sync import gradient_sync_choices
-from planner.cost.cost_model import CostModel
-from planner.graph.computation_graph import ComputationGraph
-from planner.lowering.lower_strategy import lower
-from planner.lowering.program import Program
-from planner.memory.fit_advice import nearest_change
-from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
-from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.configurations import Configuration
-from planner.parallel.micro_batches import WHOLE, MicroBatching
-from planner.parallel.recomputation import KEEP, Recompute, recompute_of
-from planner.parallel.strategies import NAMED, Strategy, named_strategy
+from hwprofiles import ConfigError, InfeasiblePlanError, Progress
+from hwprofiles.devices import DeviceGraph
+from planner.compression import UNCOMPRESSED, Compressed, compressed_of
+from planner.cost import Choice, CostModel, applied, gradient_sync_choices
+from planner.graph import ComputationGraph
+from planner.lowering import Program, lower
+from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, nearest_change, peak_memory_bytes
+from planner.parallel import (
+    KEEP,
+    NAMED,
+    WHOLE,
+    Configuration,
+    MicroBatching,
+    Recompute,
+    Strategy,
+    named_strategy,
+    recompute_of,
+)
 from planner.plan.checks import PlanChecks
-from planner.search.compression_choice import pays
-from planner.search.gradient_order import ordered
-from planner.search.hybrid_search import HYBRID, search_hybrids
-from planner.search.layerwise import LayerwiseResult, search_layerwise
-from planner.search.near_best_strategies import near_best
-from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
-from planner.search.refinement import Refined, refine
-from planner.simulation.additive_cost import additive_s
-from planner.simulation.lower_bound import arithmetic_s
-from planner.simulation.memory_over_time import replay_that_fits
-from planner.simulation.transfer_pricing import check_messages
+from planner.search import (
+    HYBRID,
+    LayerwiseResult,
+    Pipeline,
+    Refined,
+    near_best,
+    pays,
+    refine,
+    search_hybrids,
+    search_layerwise,
+    strategy_and_micro_batching,
+    synchronisation_ordered,
+)
+from planner.simulation import additive_s, arithmetic_s, check_messages, replay_that_fits
 
 __all__ = [
     "Plan",
@@ -69,7 +72,7 @@ class Plan:
     """Size of a number: 4 or 8."""
     micro_batching: MicroBatching = WHOLE
     """Which layers take the mini-batch in sub-batches."""
-    compressed: Compressed = PLAIN
+    compressed: Compressed = UNCOMPRESSED
     """Which tensors and gradients travel as codes."""
     recompute: Recompute = KEEP
     """Which activations are computed again before their layers go back."""
@@ -107,10 +110,16 @@ class Plan:
 
 
 def lowered(
-    model: CostModel, strategy: Strategy, *, micro_batching: MicroBatching = WHOLE, compressed: Compressed = PLAIN,
-    recompute: Recompute = KEEP, memory_policy: MemoryPolicy = MOMENTUM, collectives: str = "activity",
+    model: CostModel,
+    strategy: Strategy,
+    *,
+    micro_batching: MicroBatching = WHOLE,
+    compressed: Compressed = UNCOMPRESSED,
+    recompute: Recompute = KEEP,
+    memory_policy: MemoryPolicy = MOMENTUM,
+    collectives: str = "activity",
     gradient_sync_order: str = "end",
-) -> Program:  # fmt: skip
+) -> Program:
     """The program of one iteration of a strategy that fits in memory; arguments as for ``lower``.
 
     Args:
@@ -141,7 +150,7 @@ def lowered(
     check_plan_memory(
         program, needed, nearest=lambda: nearest_change(model, program, memory_policy, recompute=recompute)
     )
-    return ordered(program, gradient_sync_order)
+    return synchronisation_ordered(program, gradient_sync_order)
 
 
 def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity") -> Program:
@@ -275,7 +284,7 @@ def make_plan(
     batch_norm: str = "local",
     micro_batching: MicroBatching = WHOLE,
     pipeline: Pipeline | None = None,
-    compressed: Compressed = PLAIN,
+    compressed: Compressed = UNCOMPRESSED,
     where_it_pays: bool = False,
     recompute: str = "none",
     optimizer: str = MOMENTUM.optimizer,
@@ -328,7 +337,7 @@ def make_plan(
 class _Chosen:
     strategy: Strategy
     micro_batching: MicroBatching = WHOLE
-    compressed: Compressed = PLAIN
+    compressed: Compressed = UNCOMPRESSED
     recompute: Recompute = KEEP
     found: Mapping[str, Any]
     """The fields of ``Plan`` that say how it was found."""

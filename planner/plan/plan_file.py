@@ -9,17 +9,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hwprofiles.errors import ConfigError
-from planner.compression.settings import Compressed
-from planner.cost.all_reduce import Choice
-from planner.parallel.configurations import Configuration
-from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.recomputation import Recompute
+from hwprofiles import ConfigError
+from planner.compression import Compressed
+from planner.cost import Choice
+from planner.parallel import Configuration, MicroBatching, Recompute
 from planner.plan.plan import Plan
 
-__all__ = ["VERSION", "load_plan", "save_plan"]
+__all__ = ["PLAN_VERSION", "load_plan", "save_plan"]
 
-VERSION = 2
+PLAN_VERSION = 2
 _RENAMED_SINCE_1 = {
     "exchange": "gradient_sync",
     "exchange_order": "gradient_sync_order",
@@ -103,7 +101,7 @@ def save_plan(plan: Plan, path: Path) -> None:
     Raises:
         ConfigError: The file cannot be written.
     """
-    content: dict[str, Any] = {"version": VERSION}
+    content: dict[str, Any] = {"version": PLAN_VERSION}
     for name in _File.model_fields:
         if name not in ("version", "configurations", "recompute"):
             content[name] = getattr(plan, name)
@@ -136,8 +134,8 @@ def load_plan(path: Path) -> Plan:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"plan file {path} is not complete JSON: {error}") from error
     version = content.get("version") if isinstance(content, dict) else None
-    if type(version) is int and not 1 <= version <= VERSION:
-        raise ConfigError(f"plan file {path} has version {version}, this program reads 1 to {VERSION}")
+    if type(version) is int and not 1 <= version <= PLAN_VERSION:
+        raise ConfigError(f"plan file {path} has version {version}, this program reads 1 to {PLAN_VERSION}")
     if version == 1:
         content = {_RENAMED_SINCE_1.get(name, name): value for name, value in content.items()}
     try:

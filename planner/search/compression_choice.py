@@ -5,19 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.aliases import Progress
-from hwprofiles.errors import InfeasiblePlanError
-from planner.compression.settings import Compressed
-from planner.cost.applied_strategy import applied
-from planner.cost.cost_model import CostModel
-from planner.lowering.lower_strategy import lower
-from planner.lowering.program import KINDS, Program
-from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
-from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.parallel.micro_batches import WHOLE, MicroBatching
-from planner.parallel.recomputation import KEEP, Recompute
-from planner.parallel.strategies import Strategy
-from planner.simulation.memory_over_time import replay_that_fits
+from hwprofiles import InfeasiblePlanError, Progress
+from planner.compression import Compressed
+from planner.cost import CostModel, applied
+from planner.lowering import KINDS, Program, lower
+from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, peak_memory_bytes
+from planner.parallel import KEEP, WHOLE, MicroBatching, Recompute, Strategy
+from planner.simulation import replay_that_fits
 
 __all__ = ["pays"]
 

@@ -16,22 +16,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import ConfigError
-from planner.graph.layer_paths import dependency_distances
-from planner.lowering.program import KINDS, Collective, Program
-from planner.simulation.program_replay import replay
-from planner.simulation.to_task_graph import ITERATIONS, ProgramGraph, build_program_graph
-from simulator.engines.engine import simulate
-from simulator.timelines.timeline import alone_s
+from hwprofiles import ConfigError, Floats, Ints
+from planner.graph import dependency_distances
+from planner.lowering import KINDS, Collective, Program
+from planner.simulation import ITERATIONS, ProgramGraph, build_program_graph, replay
+from simulator.engines import simulate
+from simulator.timelines import alone_s
 
 __all__ = [
     "GRADIENT_SYNC_ORDERS",
     "SLICE_BYTES",
     "check_gradient_sync_order",
-    "ordered",
     "ordered_synchronisation",
     "sliced",
+    "synchronisation_ordered",
 ]
 
 
@@ -58,7 +56,7 @@ def check_gradient_sync_order(order: str) -> None:
         raise ConfigError(f"gradient_sync_order must be one of {', '.join(GRADIENT_SYNC_ORDERS)}, got {order!r}")
 
 
-def ordered(program: Program, order: str, *, slice_bytes: Sequence[float] = SLICE_BYTES) -> Program:
+def synchronisation_ordered(program: Program, order: str, *, slice_bytes: Sequence[float] = SLICE_BYTES) -> Program:
     """The program with its sums of gradients in an order, and the updates behind them where parameters are used again.
 
     Args:

@@ -15,21 +15,28 @@ from functools import partial
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats
-from planner.cost.cost_model import CostModel
-from planner.elimination.bounds import edge_bounds, keep_within, relax
-from planner.elimination.eliminate_nodes import eliminate
-from planner.elimination.search_problem import SearchProblem, Solution, TensorCost, restrict, strategy_cost
-from planner.graph.computation_graph import Edge
-from planner.parallel.configurations import ConfigSpace, Configuration
-from planner.parallel.strategies import Strategy
+from hwprofiles import Bools, Floats
+from planner.cost import CostModel
+from planner.elimination import (
+    SearchProblem,
+    Solution,
+    TensorCost,
+    edge_bounds,
+    eliminate,
+    keep_within,
+    relax,
+    restrict,
+    strategy_cost,
+)
+from planner.graph import Edge
+from planner.parallel import ConfigSpace, Configuration, Strategy
 
-__all__ = ["SAMPLES", "LayerwiseResult", "search_layerwise", "sharpened"]
+__all__ = ["SAMPLES_ONLY", "LayerwiseResult", "search_layerwise", "sharpened"]
 
 
 DIRECT_PAIRS = 60_000
 """Up to so many pairs of configurations, all are priced: about 0.05 s."""
-SAMPLES = 1
+SAMPLES_ONLY = 1
 """Boxes and parts that a lower bound looks at: more cost more and prove no more strategies best."""
 
 
@@ -65,7 +72,7 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
     """
     began, spaces, searched = time.perf_counter(), model.offered(), 0.0
     pairs = sum(spaces[edge.producer].size * spaces[edge.consumer].size for edge in model.graph.edges)
-    samples = 0 if pairs <= DIRECT_PAIRS else SAMPLES
+    samples = 0 if pairs <= DIRECT_PAIRS else SAMPLES_ONLY
     problem = model.problem(spaces, partial(model.transfer_table, samples=samples))
     solution, seconds = _eliminated(problem)
     choice, cost_s, searched = solution.choice, solution.cost_s, searched + seconds
@@ -146,7 +153,7 @@ def sharpened(
     made: dict[int, Floats] = {}
 
     def exact(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
-        key = id(model.transfer_table(edge, producer, consumer, samples=SAMPLES))
+        key = id(model.transfer_table(edge, producer, consumer, samples=SAMPLES_ONLY))
         if key not in made:
             u, v = np.nonzero(wanted[key])
             made[key] = np.full(wanted[key].shape, math.inf)

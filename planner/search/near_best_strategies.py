@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
-from hwprofiles.aliases import Bools
-from planner.cost.cost_model import CostModel
-from planner.elimination.best_strategies import Ranked, k_best
-from planner.parallel.configurations import ConfigSpace, Configuration
-from planner.search.layerwise import SAMPLES, sharpened
+from hwprofiles import Bools
+from planner.cost import CostModel
+from planner.elimination import Ranked, k_best
+from planner.parallel import ConfigSpace, Configuration
+from planner.search.layerwise import SAMPLES_ONLY, sharpened
 
 __all__ = ["near_best"]
 
@@ -30,7 +30,7 @@ def near_best(model: CostModel, least_s: float, count: int) -> list[dict[str, Co
         InfeasiblePlanError: The graph is too wide for exact elimination.
     """
     spaces = model.offered()
-    bounds = model.problem(spaces, partial(model.transfer_table, samples=SAMPLES))
+    bounds = model.problem(spaces, partial(model.transfer_table, samples=SAMPLES_ONLY))
     for margin in MARGINS:
         upper_s = least_s * (1 + margin)
         problem, kept = sharpened(model, spaces, bounds, upper_s)

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from planner.cost.cost_model import CostModel
-from planner.graph.computation_graph import Layer
-from planner.parallel.configurations import PLACEMENTS, ConfigSpace, Configuration, placed, space_of
-from planner.parallel.strategies import Strategy
+from planner.cost import CostModel
+from planner.graph import Layer
+from planner.parallel import PLACEMENTS, ConfigSpace, Configuration, Strategy, placed, space_of
 
 __all__ = ["Neighbours", "Spaces", "StrategyChange"]
 

@@ -9,16 +9,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from hwprofiles.units import GIB
-from planner.cost.cost_model import CostModel
-from planner.graph.computation_graph import Edge, Layer
-from planner.memory.peak_memory import COPIES_OF_PARAMETERS
-from planner.parallel.configurations import ConfigSpace, Configuration, space_of
-from planner.parallel.pipeline_schedule import PipelineSchedule
-from planner.parallel.regions import needed
-from planner.simulation.transfer_pricing import transfer_prices
+from hwprofiles import GIB, ConfigError, Floats, InfeasiblePlanError, Ints
+from planner.cost import CostModel
+from planner.graph import Edge, Layer
+from planner.memory import COPIES_OF_PARAMETERS
+from planner.parallel import ConfigSpace, Configuration, PipelineSchedule, needed, space_of
+from planner.simulation import transfer_prices
 
 __all__ = ["Layout", "balanced", "stage_bounds"]
 

@@ -5,14 +5,25 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from hwprofiles.errors import ConfigError
-from planner.cost.cost_model import CostModel
-from planner.graph.computation_graph import ComputationGraph, Layer
-from planner.parallel.configurations import Configuration
-from planner.parallel.degrees import Hybrid, hybrid_of, is_hybrid, split_layer, stage_groups
-from planner.parallel.micro_batches import WHOLE, MicroBatching
-from planner.parallel.pipeline_schedule import KINDS, PipelineSchedule
-from planner.parallel.strategies import PIPELINE, SUFFIXES, Strategy, named_strategy
+from hwprofiles import ConfigError
+from planner.cost import CostModel
+from planner.graph import ComputationGraph, Layer
+from planner.parallel import (
+    PIPELINE,
+    PIPELINE_SCHEDULES,
+    SUFFIXES,
+    WHOLE,
+    Configuration,
+    Hybrid,
+    MicroBatching,
+    PipelineSchedule,
+    Strategy,
+    hybrid_of,
+    is_hybrid,
+    named_strategy,
+    split_layer,
+    stage_groups,
+)
 from planner.search.pipeline_stages import Layout, stage_bounds
 
 __all__ = [
@@ -148,8 +159,8 @@ def pipeline_strategy(
     """
     graph, places = model.graph, groups or [(device,) for device in range(len(model.cluster.devices))]
     split = layout or _whole
-    if asked.schedule not in KINDS:
-        raise ConfigError(f"schedule must be one of {', '.join(KINDS)}, got {asked.schedule!r}")
+    if asked.schedule not in PIPELINE_SCHEDULES:
+        raise ConfigError(f"schedule must be one of {', '.join(PIPELINE_SCHEDULES)}, got {asked.schedule!r}")
     stages = _stages(graph, asked, len(places))
     group_of = tuple(stage % len(places) for stage in range(stages))
     micro_batches = asked.micro_batches or _micro_batches(graph.batch, max(group_of) + 1, asked.schedule)

@@ -5,15 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.compression.settings import PLAIN, Compressed
-from planner.cost.applied_strategy import applied
-from planner.cost.compressed_sync import compressed_choices
-from planner.cost.cost_model import CostModel
-from planner.elimination.search_problem import strategy_cost
-from planner.lowering.lower_strategy import lower
-from planner.parallel.micro_batches import WHOLE, MicroBatching, sub_spaces
-from planner.parallel.recomputation import KEEP, Recompute
-from planner.parallel.strategies import Strategy
+from planner.compression import UNCOMPRESSED, Compressed
+from planner.cost import CostModel, applied, compressed_choices
+from planner.elimination import strategy_cost
+from planner.lowering import lower
+from planner.parallel import KEEP, WHOLE, MicroBatching, Recompute, Strategy, sub_spaces
 from planner.simulation.program_replay import replay
 from planner.simulation.transfer_pricing import transfer_prices
 
@@ -35,7 +31,7 @@ def additive_s(
     model: CostModel,
     strategy: Strategy,
     micro_batching: MicroBatching = WHOLE,
-    compressed: Compressed = PLAIN,
+    compressed: Compressed = UNCOMPRESSED,
     recompute: Recompute = KEEP,
 ) -> float:
     """Eq. 1 of a strategy; tensors in one layout are paid once, and what sub-batches do as often as they are.
@@ -61,7 +57,7 @@ def additive_s(
 
 
 def additive_terms(
-    model: CostModel, strategy: Strategy, micro_batching: MicroBatching = WHOLE, compressed: Compressed = PLAIN
+    model: CostModel, strategy: Strategy, micro_batching: MicroBatching = WHOLE, compressed: Compressed = UNCOMPRESSED
 ) -> Terms:
     """Eq. 1 of a strategy term by term; arguments and errors as for ``additive_s``, which is their sum."""
     count = len(model.cluster.devices)

@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from planner.cost.applied_strategy import applied
-from planner.cost.cost_model import CostModel, part_times
-from planner.lowering.program import KINDS, Program
-from planner.parallel.strategies import Strategy
+from planner.cost import CostModel, applied, part_times
+from planner.lowering import KINDS, Program
+from planner.parallel import Strategy
 from planner.simulation.to_task_graph import build_program_graph
-from simulator.graph.task_graph import TaskGraph
-from simulator.timelines.timeline import alone_s, busiest_resource
+from simulator.graph import TaskGraph
+from simulator.timelines import alone_s, busiest_resource
 
 __all__ = ["arithmetic_s", "iteration_bound"]
 

@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from planner.lowering.program import Program
-from planner.memory.buffers import BUFFERS, Buffers
-from planner.memory.lifetimes import BufferLifetimes
-from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
-from planner.memory.peak_memory import check_plan_memory, held_over_time
+from hwprofiles import Floats, Ints
+from planner.lowering import Program
+from planner.memory import BUFFERS, MOMENTUM, BufferLifetimes, Buffers, MemoryPolicy, check_plan_memory, held_over_time
 from planner.simulation.program_replay import Replay, replay
 
 if TYPE_CHECKING:

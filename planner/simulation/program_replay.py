@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
-from planner.lowering.program import KINDS, Program
+from hwprofiles import ConfigError, Floats
+from planner.lowering import KINDS, Program
 from planner.simulation.link_use import LinkUse
 from planner.simulation.to_task_graph import ITERATIONS, ProgramGraph, build_program_graph
-from simulator.engines.engine import simulate
-from simulator.formats.chrome_trace import write_trace
-from simulator.graph.task_graph import Schedule
-from simulator.timelines.timeline import resource_use, union
+from simulator.engines import simulate
+from simulator.formats import write_trace
+from simulator.graph import Schedule
+from simulator.timelines import resource_use, union
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Replay", "Shares", "replay", "timeline_rows"]
+__all__ = ["Replay", "Shares", "iteration_rows", "replay"]
 
 
 _TRACED_LINKS = 16
@@ -130,7 +129,7 @@ class Replay:
         row, origin_s = self.shown
         engine_task = self.reading.task_of[row]
         start_s, end_s = self.schedule.start_s[engine_task] - origin_s, self.schedule.end_s[engine_task] - origin_s
-        return timeline_rows(self.program, start_s, end_s, iteration=row, origin="simulated")
+        return iteration_rows(self.program, start_s, end_s, iteration=row, origin="simulated")
 
     def to_frame(self) -> "pd.DataFrame":
         """The same as ``timeline``: the name that all results have."""
@@ -169,7 +168,7 @@ class Replay:
         write_trace(path, rows, dependencies=np.column_stack([program.after, waits]), counters=counters)
 
 
-def timeline_rows(program: Program, start_s: Floats, end_s: Floats, *, iteration: int, origin: str) -> "pd.DataFrame":
+def iteration_rows(program: Program, start_s: Floats, end_s: Floats, *, iteration: int, origin: str) -> "pd.DataFrame":
     """One row a task, in the form that simulated and measured timelines share.
 
     Args:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles.devices.device_graph import DeviceGraph, Latency, Link
-from planner.lowering.program import Program
+from hwprofiles.devices import DeviceGraph, Latency, Link
+from planner.lowering import Program
 from planner.simulation.program_replay import Replay, replay
 from planner.simulation.to_task_graph import ITERATIONS, build_program_graph
-from simulator.engines.engine import simulate
-from simulator.graph.task_graph import TaskGraph
+from simulator.engines import simulate
+from simulator.graph import TaskGraph
 
 __all__ = ["Sensitivity", "faster", "sensitivities"]
 

@@ -5,9 +5,9 @@ from itertools import groupby
 
 import numpy as np
 
-from planner.lowering.program import KINDS
+from planner.lowering import KINDS
 from planner.simulation.program_replay import Replay
-from simulator.timelines.path_analysis import CriticalStep, critical_path
+from simulator.timelines import CriticalStep, critical_path
 
 __all__ = ["Exposed", "Path", "PathStep", "Stretch", "program_path"]
 

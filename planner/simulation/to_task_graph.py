@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from planner.lowering.program import Collective, Program
+from hwprofiles import Floats, Ints
+from planner.lowering import Collective, Program
 from planner.simulation.message_overhead_use import message_overheads_of
-from planner.topology.copy_engine_use import CopyEngineUses, copy_engines_of
-from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
-from simulator.graph.task_graph import TaskGraph
+from planner.topology import ClusterRoutes, CopyEngineUses, copy_engines_of, routes_of_cluster
+from simulator.graph import TaskGraph
 
 __all__ = ["ITERATIONS", "ProgramGraph", "build_program_graph"]
 

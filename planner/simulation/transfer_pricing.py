@@ -4,16 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from planner.compression.data_types import Compression
-from planner.compression.settings import PLAIN, Compressed
-from planner.cost.codec_time import ACTIVATIONS, codec_s, compression_of, decompression_of
-from planner.cost.cost_model import CostModel, EdgeTable
-from planner.graph.computation_graph import Edge
-from planner.parallel.configurations import ConfigSpace
-from planner.parallel.regions import needed, pieces_of
+from hwprofiles import Floats
+from planner.compression import UNCOMPRESSED, Compressed, Compression
+from planner.cost import ACTIVATIONS, CostModel, EdgeTable, codec_s, compression_of, decompression_of
+from planner.graph import Edge
+from planner.parallel import ConfigSpace, needed, pieces_of
 from planner.simulation.to_task_graph import ITERATIONS
-from simulator.graph.memory_need import check_replay_memory, engine_bytes, graph_bytes
+from simulator.graph import check_replay_memory, engine_bytes, graph_bytes
 
 __all__ = ["check_messages", "transfer_prices"]
 
@@ -26,7 +23,7 @@ _FEW = 1_000_000
 """Pairs of parts whose messages are not worth counting."""
 
 
-def transfer_prices(model: CostModel, compressed: Compressed = PLAIN) -> EdgeTable:
+def transfer_prices(model: CostModel, compressed: Compressed = UNCOMPRESSED) -> EdgeTable:
     """t_x of one configuration of the producer and one of the consumer, as a table of one entry.
 
     The tables want the routes between all devices, in the number of devices squared.  Where there are too many for

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles import Floats, Ints
+from hwprofiles.devices import DeviceGraph
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 
 __all__ = ["CopyEngineUses", "EngineUses", "copy_engines_of"]

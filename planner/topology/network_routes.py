@@ -8,8 +8,8 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.devices.device_graph import DeviceGraph, Latency
+from hwprofiles import Floats, Ints
+from hwprofiles.devices import DeviceGraph, Latency
 from planner.topology.route_levels import RouteLevels, levels_of
 
 __all__ = ["ClusterRoutes", "routes_of_cluster"]

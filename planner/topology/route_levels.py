@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from hwprofiles.aliases import Floats, Ints
+from hwprofiles import Floats, Ints
 
 __all__ = ["RouteLevels", "levels_of"]
 

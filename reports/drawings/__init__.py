@@ -1,1 +1,5 @@
 """What drawings are made from: networks, clusters, timelines."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

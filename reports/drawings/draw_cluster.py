@@ -4,7 +4,7 @@ import math
 from collections import deque
 from typing import Any
 
-from hwprofiles.devices.device_graph import DeviceGraph
+from hwprofiles.devices import DeviceGraph
 
 __all__ = ["cluster_drawing"]
 

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Any
 
-from planner.graph.computation_graph import ComputationGraph
-from planner.plan.comparison import LayerResult
-from reports.style.palette import CONFIGURATIONS
-from reports.style.units import byte_unit, time_unit
+from planner.graph import ComputationGraph
+from planner.plan import LayerResult
+from reports.style import CONFIGURATIONS, byte_unit, time_unit
 
 __all__ = ["COLUMN", "ROW", "layer_places", "strategy_drawing"]
 

@@ -8,17 +8,12 @@ from zipfile import BadZipFile
 
 import pandas as pd
 
-from hwprofiles.errors import ConfigError
-from planner.cost.cost_model import CostModel
-from planner.lowering.program import Program
-from planner.plan.compare_strategies import layer_results
-from planner.plan.comparison import LayerResult
-from planner.plan.plan import Plan
-from planner.simulation.memory_over_time import MemoryCurve, memory_curve
-from planner.simulation.program_replay import Replay, replay
-from planner.simulation.steady_path import Path as CriticalPath
-from planner.simulation.steady_path import program_path
-from reports.style.units import plain_unit, time_unit
+from hwprofiles import ConfigError
+from planner.cost import CostModel
+from planner.lowering import Program
+from planner.plan import LayerResult, Plan, layer_results
+from planner.simulation import MemoryCurve, Path as CriticalPath, Replay, memory_curve, program_path, replay
+from reports.style import plain_unit, time_unit
 
 __all__ = ["PlanView"]
 
@@ -45,7 +40,7 @@ class PlanView:
         Raises:
             ConfigError: ``path`` is no measurement, or one of another program.
         """
-        from executor.measurement.measured_run import read_measurement
+        from executor.measurement import read_measurement
 
         try:
             measurement = read_measurement(path)

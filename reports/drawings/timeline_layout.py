@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hwprofiles.aliases import Ints
-from reports.style.packing import pack_array, pack_json
+from hwprofiles import Ints
+from reports.style import pack_array, pack_json
 
 __all__ = ["TimelineRow", "assign_lanes", "pack_timeline", "side_by_side", "timeline_rows"]
 

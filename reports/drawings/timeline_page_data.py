@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hwprofiles.aliases import Ints
-from planner.lowering.program import Program
-from planner.simulation.program_replay import Replay
-from planner.simulation.steady_path import Path
+from hwprofiles import Ints
+from planner.lowering import Program
+from planner.simulation import Path, Replay
 from reports.drawings.timeline_layout import pack_timeline, side_by_side
-from reports.style.packing import Packed, pack_array, pack_json
-from simulator.timelines.timeline import alone_s
+from reports.style import Packed, pack_array, pack_json
+from simulator.timelines import alone_s
 
 __all__ = ["timeline_data"]
 

@@ -5,12 +5,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from planner.plan.comparison import Comparison
+from planner.plan import Comparison
 from reports.figures.labels import label_places
 from reports.figures.look import log_ticks, spread_out, styled
-from reports.style.palette import COMPUTE, IDLE, MARK
-from reports.style.units import time_unit
-from reports.tables.comparison_summary import winner_of
+from reports.style import COMPUTE, IDLE, MARK, time_unit
+from reports.tables import winner_of
 
 __all__ = ["agreement_figure"]
 

@@ -2,10 +2,9 @@
 
 import plotly.graph_objects as go
 
-from planner.plan.comparison import Comparison
+from planner.plan import Comparison
 from reports.figures.look import styled
-from reports.style.palette import COMMUNICATION, COMPUTE, IDLE, MARK
-from reports.style.units import Unit, time_unit
+from reports.style import COMMUNICATION, COMPUTE, IDLE, MARK, Unit, time_unit
 
 __all__ = ["breakdown_figure"]
 

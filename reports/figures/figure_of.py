@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["figure"]
 

@@ -2,10 +2,9 @@
 
 import plotly.graph_objects as go
 
-from planner.plan.comparison import Comparison
+from planner.plan import Comparison
 from reports.figures.look import styled
-from reports.style.palette import RUNGS
-from reports.style.units import time_unit
+from reports.style import RUNGS, time_unit
 
 __all__ = ["ladder_figure", "ladder_readings"]
 

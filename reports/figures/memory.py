@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from planner.plan.comparison import StrategyResult
+from planner.plan import StrategyResult
 from reports.figures.look import styled
-from reports.style.palette import COMPUTE, MARK
-from reports.style.units import memory_unit
+from reports.style import COMPUTE, MARK, memory_unit
 
 __all__ = ["memory_figure"]
 

@@ -4,9 +4,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from reports.figures.look import styled
-from reports.style.palette import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours
-from reports.style.units import time_unit
-from studies.streams.schedule_comparison import ScheduleResult, StreamComparison
+from reports.style import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours, time_unit
+from studies.streams import ScheduleResult, StreamComparison
 
 __all__ = ["ladder_of_streams", "occupancy_figure", "timelines_figure"]
 

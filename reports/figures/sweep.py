@@ -3,10 +3,10 @@
 import pandas as pd
 import plotly.graph_objects as go
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 from reports.figures.look import spread_out, styled
-from reports.style.palette import SERIES, SYMBOLS
-from reports.tables.sweep_columns import column_label, column_unit
+from reports.style import SERIES, SYMBOLS
+from reports.tables import column_label, column_unit
 
 __all__ = ["sweep_figure"]
 

@@ -7,11 +7,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from reports.figures.look import log_ticks, styled
-from reports.style.palette import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours
-from reports.style.units import time_unit
+from reports.style import COMMUNICATION, IDLE, MARK, RUNGS, kind_colours, time_unit
 
 if TYPE_CHECKING:
-    from executor.validation.validation_result import StrategyValidation, Validation
+    from executor.validation import StrategyValidation, Validation
 
 __all__ = ["measured_ladder_figure", "task_figure", "validation_figure"]
 

@@ -3,8 +3,8 @@
 import plotly.graph_objects as go
 
 from reports.figures.look import styled
-from reports.style.palette import MARK, SERIES
-from studies.whatif.scenarios import WhatIf
+from reports.style import MARK, SERIES
+from studies.whatif import WhatIf
 
 __all__ = ["whatif_figure"]
 

@@ -1,1 +1,5 @@
 """Pages: one HTML file each, which needs nothing else."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from executor.accuracy.accuracy_request import FLOAT32
-from executor.accuracy.accuracy_result import AccuracyResult
+from executor.accuracy import FLOAT32, AccuracyResult
 from reports.pages.page_file import write_page
 from reports.pages.page_template import rendered
-from reports.style.palette import PLAIN, SERIES
-from reports.tables.accuracy_tables import MODES, accuracy_headline, difference_text, interval_text, remarks
+from reports.style import PLAIN, SERIES
+from reports.tables import MODE_WORDS, accuracy_headline, difference_text, interval_text, remarks
 
 __all__ = ["accuracy_html", "write_accuracy_page"]
 
@@ -36,7 +35,7 @@ def accuracy_html(result: AccuracyResult) -> str:
         result=result,
         headline=accuracy_headline(result),
         notes=remarks(result),
-        modes=[(mode, MODES[mode]) for mode in modes],
+        modes=[(mode, MODE_WORDS[mode]) for mode in modes],
         types=_types(result),
         rows=[(row, interval_text(row.accuracy), difference_text(row)) for row in result.rows],
         plain=FLOAT32,

@@ -4,19 +4,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-from planner.plan.comparison import Comparison, StrategyResult
-from reports.drawings.timeline_layout import pack_timeline
-from reports.figures.agreement import agreement_figure
-from reports.figures.breakdown import breakdown_figure
-from reports.figures.ladder import ladder_figure, ladder_readings
-from reports.figures.memory import memory_figure
+from planner.plan import Comparison, StrategyResult
+from reports.drawings import pack_timeline
+from reports.figures import agreement_figure, breakdown_figure, ladder_figure, ladder_readings, memory_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
-from reports.style.packing import pack_array, pack_json
-from reports.style.palette import kind_colours
-from reports.style.units import byte_unit, memory_unit, plain_unit, time_unit
-from reports.tables.comparison_summary import comparison_columns, comparison_headline, fullest_device, winner_of
-from reports.tables.layer_rows import layer_table
+from reports.style import byte_unit, kind_colours, memory_unit, pack_array, pack_json, plain_unit, time_unit
+from reports.tables import comparison_columns, comparison_headline, fullest_device, layer_table, winner_of
 
 __all__ = ["comparison_html", "write_comparison_page"]
 

@@ -5,10 +5,9 @@ from typing import Any
 
 from reports.pages.page_file import write_page
 from reports.pages.page_template import rendered
-from reports.style.palette import PLAIN, SERIES, SYMBOLS
-from reports.style.units import time_unit
-from reports.tables.eight_bit_tables import crossing_words, eight_bit_headline, shown_crossings, speed_text
-from studies.eight_bit.compression_sweep import CompressionSweep
+from reports.style import PLAIN, SERIES, SYMBOLS, time_unit
+from reports.tables import crossing_words, eight_bit_headline, shown_crossings, speed_text
+from studies.eight_bit import CompressionSweep
 
 __all__ = ["eight_bit_html", "write_eight_bit_page"]
 

@@ -6,12 +6,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hwprofiles.aliases import Progress
+from hwprofiles import Progress
 from reports.pages.page_file import write_page
 from reports.pages.page_template import rendered
-from reports.style.palette import BLUE, GREEN, ORANGE, PLAIN, PURPLE
-from studies.reproduce.answers import ComputedValue
-from studies.reproduce.eight_bit_claims import eight_bit_answers
+from reports.style import BLUE, GREEN, ORANGE, PLAIN, PURPLE
+from studies.reproduce import ComputedValue, eight_bit_answers
 
 __all__ = ["INCONSISTENCIES", "paper_answers", "paper_headline", "paper_html", "write_paper_page"]
 
@@ -56,7 +55,7 @@ def paper_answers(*, numbers: int = 25_000_000, progress: Progress | None = None
     found = list(eight_bit_answers(progress))
     if find_spec("torch") is None:
         return found
-    from executor.compression.printed import table_2
+    from executor.compression import table_2
 
     return found + list(table_2(count=numbers, progress=progress))
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 from reports.pages.page_template import rendered
-from reports.style.units import byte_unit, time_unit
+from reports.style import byte_unit, time_unit
 
 __all__ = ["IndexEntry", "found_results", "index_html"]
 

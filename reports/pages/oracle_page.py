@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
+from reports.figures import epoch_figure, iteration_figure, oracle_memory_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
-from reports.style.units import memory_unit, plain_unit, time_unit
-from reports.tables.oracle_tables import booking_line, oracle_columns, oracle_headline, ordered, refused_lines
-from studies.oracle.oracle_table import OracleRow, OracleTable
+from reports.style import memory_unit, plain_unit, time_unit
+from reports.tables import booking_line, oracle_columns, oracle_headline, refused_lines, rows_in_order
+from studies.oracle import OracleRow, OracleTable
 
 __all__ = ["oracle_html", "write_oracle_page"]
 
@@ -24,7 +24,7 @@ def write_oracle_page(table: OracleTable, path: Path) -> None:
 
 def oracle_html(table: OracleTable) -> str:
     """Render the page."""
-    rows = ordered(table)
+    rows = rows_in_order(table)
     drawn = {"iterations": iteration_figure, "epochs": epoch_figure, "memory": oracle_memory_figure}
     return rendered(
         "oracle.html",

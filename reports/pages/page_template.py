@@ -8,7 +8,7 @@ import jinja2
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from reports.style.palette import PALETTE
+from reports.style import PALETTE
 
 __all__ = ["Links", "plain_figure", "rendered"]
 

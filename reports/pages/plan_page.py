@@ -5,16 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from reports.drawings.draw_cluster import cluster_drawing
-from reports.drawings.draw_network import strategy_drawing
-from reports.drawings.plan_view import PlanView
+from reports.drawings import PlanView, cluster_drawing, strategy_drawing
 from reports.pages.page_file import write_page
 from reports.pages.page_template import Links, rendered
 from reports.pages.timeline_page import write_timeline_page
-from reports.style.packing import pack_array, pack_json
-from reports.style.units import byte_unit, memory_unit
-from reports.tables.layer_rows import layer_table
-from simulator.timelines.timeline import resource_use
+from reports.style import byte_unit, memory_unit, pack_array, pack_json
+from reports.tables import layer_table
+from simulator.timelines import resource_use
 
 __all__ = ["PAGES", "plan_html", "write_plan_pages"]
 

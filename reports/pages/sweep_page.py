@@ -7,14 +7,11 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import HOUR_S
+from hwprofiles import HOUR_S, ConfigError
 from reports.pages.page_file import write_page
 from reports.pages.page_template import Links, rendered
-from reports.style.packing import pack_json
-from reports.style.palette import MARK, SERIES, SYMBOLS
-from reports.style.units import time_unit
-from reports.tables.sweep_columns import column_label, column_unit
+from reports.style import MARK, SERIES, SYMBOLS, pack_json, time_unit
+from reports.tables import column_label, column_unit
 
 __all__ = ["sweep_headline", "sweep_html", "with_costs", "write_sweep_page"]
 

@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from reports.drawings.plan_view import PlanView
-from reports.drawings.timeline_page_data import timeline_data
+from reports.drawings import PlanView, timeline_data
 from reports.pages.page_file import write_page
 from reports.pages.page_template import Links, rendered
-from reports.style.palette import kind_colours
-from reports.style.units import time_unit
+from reports.style import kind_colours, time_unit
 
 __all__ = ["timeline_html", "write_timeline_page"]
 

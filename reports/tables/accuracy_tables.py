@@ -3,12 +3,11 @@
 from rich.table import Table
 from rich.text import Text
 
-from executor.accuracy.accuracy_request import FLOAT32
-from executor.accuracy.accuracy_result import AccuracyResult, Compared, Interval
+from executor.accuracy import FLOAT32, AccuracyResult, Compared, Interval
 
-__all__ = ["MODES", "accuracy_headline", "accuracy_table", "difference_text", "interval_text", "remarks"]
+__all__ = ["MODE_WORDS", "accuracy_headline", "accuracy_table", "difference_text", "interval_text", "remarks"]
 
-MODES = {"data": "data parallel, gradients", "model": "model parallel, activations and their gradients"}
+MODE_WORDS = {"data": "data parallel, gradients", "model": "model parallel, activations and their gradients"}
 """What is compressed in each mode."""
 
 

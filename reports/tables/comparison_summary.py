@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.plan.comparison import Comparison, StrategyResult
-from reports.style.units import Unit, byte_unit, memory_unit, plain_unit, time_unit
+from planner.plan import Comparison, StrategyResult
+from reports.style import Unit, byte_unit, memory_unit, plain_unit, time_unit
 
 __all__ = ["Column", "comparison_columns", "comparison_headline", "fullest_device", "winner_of"]
 

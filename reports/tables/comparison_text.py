@@ -3,7 +3,7 @@
 from rich.table import Table
 from rich.text import Text
 
-from planner.plan.comparison import Comparison
+from planner.plan import Comparison
 from reports.tables.comparison_summary import comparison_columns, winner_of
 
 __all__ = ["comparison_table"]

@@ -5,8 +5,7 @@ import math
 from rich.table import Table
 from rich.text import Text
 
-from studies.eight_bit.compression_sweep import CompressionPoint, CompressionSweep
-from studies.eight_bit.thresholds import BEST, Crossing
+from studies.eight_bit import BEST, CompressionPoint, CompressionSweep, Crossing
 
 __all__ = [
     "compression_table",

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from hwprofiles.units import HOUR_S
-from reports.style.units import Unit, memory_unit, plain_unit, time_unit
+from hwprofiles import HOUR_S
+from reports.style import Unit, memory_unit, plain_unit, time_unit
 from reports.tables.comparison_summary import Column
-from studies.oracle.oracle_table import OracleRow, OracleTable
+from studies.oracle import OracleRow, OracleTable
 
 __all__ = [
     "booking_line",
@@ -17,8 +17,8 @@ __all__ = [
     "oracle_columns",
     "oracle_headline",
     "oracle_table",
-    "ordered",
     "refused_lines",
+    "rows_in_order",
 ]
 
 
@@ -77,7 +77,7 @@ def limit_lines(table: OracleTable) -> list[str]:
     return [f"{limit.strategy}: at most {limit.devices:,}, {limit.reason}" for limit in table.limits]
 
 
-def ordered(table: OracleTable) -> list[OracleRow]:
+def rows_in_order(table: OracleTable) -> list[OracleRow]:
     """Rows by number of devices, then by time of an epoch."""
     return sorted(table.rows, key=lambda row: (row.devices, row.epoch_s))
 
@@ -134,7 +134,7 @@ def _wide_time_unit(values_s: Sequence[float]) -> Unit:
 
 def oracle_table(table: OracleTable) -> Table:
     """Lay out one row a strategy and number of devices, the winner of each number marked."""
-    rows = ordered(table)
+    rows = rows_in_order(table)
     columns = [column for column in oracle_columns(rows) if any(column.values)]  # a terminal is narrow
     if table.simulates:
         columns = [column for column in columns if column.title != "device h"]

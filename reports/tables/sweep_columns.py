@@ -8,7 +8,7 @@ from pandas.api.types import is_integer_dtype, is_numeric_dtype
 from rich.table import Table
 from rich.text import Text
 
-from reports.style.units import Unit, byte_unit, memory_unit, plain_unit, time_unit
+from reports.style import Unit, byte_unit, memory_unit, plain_unit, time_unit
 
 __all__ = ["column_label", "column_texts", "column_unit", "fitting_columns", "reason_lines", "sweep_table"]
 

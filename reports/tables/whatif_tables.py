@@ -5,8 +5,8 @@ import math
 from rich.table import Table
 from rich.text import Text
 
-from reports.style.units import plain_unit, time_unit
-from studies.whatif.scenarios import WhatIf
+from reports.style import plain_unit, time_unit
+from studies.whatif import WhatIf
 
 __all__ = ["sensitivity_table", "whatif_reason_lines", "whatif_table"]
 

@@ -1,19 +1,5 @@
 """Collectives as rounds of point-to-point messages: what pricing adds up and the engines replay."""
 
-from simulator.collectives.messages import Messages, messages_of
-from simulator.collectives.rounds import Round
-from simulator.collectives.schemes import ALL_GATHERS, ALL_REDUCES, BROADCASTS, REDUCE_SCATTERS, all_reduce, rank_rounds
-from simulator.collectives.servers import all_to_all
+import lazy_loader as lazy
 
-__all__ = [
-    "ALL_GATHERS",
-    "ALL_REDUCES",
-    "BROADCASTS",
-    "REDUCE_SCATTERS",
-    "Messages",
-    "Round",
-    "all_reduce",
-    "all_to_all",
-    "messages_of",
-    "rank_rounds",
-]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

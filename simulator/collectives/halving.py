@@ -6,7 +6,7 @@ Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, Sec
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from hwprofiles import Ints
 from simulator.collectives import rings
 from simulator.collectives.rounds import Round, round_of
 

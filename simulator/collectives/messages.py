@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
+from hwprofiles import Floats, Ints
 from simulator.collectives.rounds import Round
-from simulator.graph.memory_need import check_replay_memory
+from simulator.graph import check_replay_memory
 
 __all__ = ["Messages", "messages_of"]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from hwprofiles import Ints
 from simulator.collectives.rounds import Round, round_of
 
 __all__ = ["all_gather", "all_reduce", "nested_all_reduce", "reduce_scatter"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from hwprofiles import Ints
 
 __all__ = ["Round", "round_of", "whole_round"]
 

@@ -5,8 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError, Ints
 from simulator.collectives import halving, hierarchy, rings, servers, trees
 from simulator.collectives.rounds import Round
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from hwprofiles import Ints
 from simulator.collectives.rounds import Round, round_of
 
 __all__ = ["all_gather", "all_to_all", "one_server", "one_shot", "reduce_scatter", "spread_servers"]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from hwprofiles import Ints
 from simulator.collectives import rings
 from simulator.collectives.rounds import Round, round_of, whole_round
 

@@ -21,7 +21,7 @@ from simulator.compiled.state import (
     TOUCHED,
     ReplayState,
 )
-from simulator.graph.sharing import TOLERANCE
+from simulator.graph import TOLERANCE
 
 __all__ = ["replay_of"]
 

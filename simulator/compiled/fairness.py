@@ -10,7 +10,7 @@ from simulator.compiled.filling import solve
 from simulator.compiled.heap import post
 from simulator.compiled.jit import compiled
 from simulator.compiled.state import BEGUN, FLOWS, INSTANT, LINKS, MIXED, SERIAL, TOUCHED, ReplayState
-from simulator.graph.sharing import TOLERANCE
+from simulator.graph import TOLERANCE
 
 __all__ = ["share"]
 

@@ -6,7 +6,7 @@ The compiled form of ``simulator.graph.sharing.max_min_rates``, over the resourc
 from simulator.compiled.heap import pop, push
 from simulator.compiled.jit import compiled
 from simulator.compiled.state import FLOWS, INSTANT, LINKS, MIXED, SOLUTION, ReplayState
-from simulator.graph.sharing import TOLERANCE
+from simulator.graph import TOLERANCE
 
 __all__ = ["solve"]
 

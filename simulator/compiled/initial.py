@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from hwprofiles.aliases import Ints
+from hwprofiles import Ints
 from simulator.compiled.jit import saved
 from simulator.compiled.state import COUNTERS, ENTRY, MIXED, RESOURCE, TASK, USE, ReplayState
-from simulator.graph.task_graph import TaskGraph
+from simulator.graph import TaskGraph
 
 __all__ = ["initial_state"]
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
+from hwprofiles import Floats, Ints
 
 __all__ = [
     "ASKED",

@@ -14,10 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from simulator.compiled.event_loop import replay_of
-from simulator.compiled.initial import initial_state
-from simulator.compiled.state import FINISHED
-from simulator.graph.task_graph import Schedule, TaskGraph
+from simulator.compiled import FINISHED, initial_state, replay_of
+from simulator.graph import Schedule, TaskGraph
 
 __all__ = ["COMPILED_FILES", "digest", "is_cached", "replay", "simulate"]
 

@@ -15,8 +15,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simulator.graph.sharing import TOLERANCE, alone_rates, max_min_rates
-from simulator.graph.task_graph import Schedule, TaskGraph
+from simulator.graph import TOLERANCE, Schedule, TaskGraph, alone_rates, max_min_rates
 
 __all__ = ["simulate"]
 

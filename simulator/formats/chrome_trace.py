@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from hwprofiles.aliases import Ints
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError, Ints
 from simulator.formats.whole_files import whole_file
 
 if TYPE_CHECKING:

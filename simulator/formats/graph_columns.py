@@ -12,12 +12,11 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.errors import ConfigError
-from simulator.graph.task_graph import TaskGraph
+from hwprofiles import ConfigError, Floats, Ints
+from simulator.graph import TaskGraph
 
 __all__ = [
-    "VERSION",
+    "GRAPH_VERSION",
     "GraphColumns",
     "GraphFile",
     "ResourceRow",
@@ -29,7 +28,7 @@ __all__ = [
     "unknown_resource",
 ]
 
-VERSION = 1
+GRAPH_VERSION = 1
 
 
 class ResourceRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -98,8 +97,8 @@ def check_version(version: int) -> None:
     Raises:
         ConfigError: As said.
     """
-    if version != VERSION:
-        raise ConfigError(f"version must be {VERSION}, the only one that this program reads, got {version}")
+    if version != GRAPH_VERSION:
+        raise ConfigError(f"version must be {GRAPH_VERSION}, the only one that this program reads, got {version}")
 
 
 def resource_rows(graph: TaskGraph) -> list[ResourceRow]:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 from simulator.formats.graph_columns import GraphFile, number_resources, number_tasks, resource_rows
 from simulator.formats.graph_json import read_json, write_json
 from simulator.formats.graph_parquet import read_parquet, write_columns, write_parquet
 from simulator.formats.whole_files import whole_file
-from simulator.graph.task_graph import Schedule, TaskGraph
+from simulator.graph import Schedule, TaskGraph
 
 __all__ = ["GraphFile", "read_graph", "write_graph", "write_schedule"]
 

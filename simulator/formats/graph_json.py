@@ -13,7 +13,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from simulator.formats.graph_columns import (
-    VERSION,
+    GRAPH_VERSION,
     GraphColumns,
     ResourceRow,
     check_version,
@@ -22,8 +22,7 @@ from simulator.formats.graph_columns import (
     task_label,
     unknown_resource,
 )
-from simulator.graph.memory_need import check_replay_memory
-from simulator.graph.task_graph import TaskGraph
+from simulator.graph import TaskGraph, check_replay_memory
 
 __all__ = ["json_schema", "read_json", "write_json"]
 
@@ -69,7 +68,7 @@ class TaskRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc
 class TaskGraphFile(msgspec.Struct, forbid_unknown_fields=True):
     """A task graph."""
 
-    version: Annotated[int, Meta(extra_json_schema={"const": VERSION})]
+    version: Annotated[int, Meta(extra_json_schema={"const": GRAPH_VERSION})]
     resources: list[ResourceRow]
     tasks: list[TaskRow]
 
@@ -159,7 +158,7 @@ def _real(values: Any) -> NDArray[np.float64]:
 def write_json(file: IO[bytes], graph: TaskGraph, *, names: Sequence[str], kinds: Sequence[str]) -> None:
     """Write a task graph, one task a line; what has its default value is left out."""
     encode: Callable[[object], bytes] = msgspec.json.encode
-    file.write(b'{"version":%d,\n"resources":%s,\n"tasks":[' % (VERSION, encode(resource_rows(graph))))
+    file.write(b'{"version":%d,\n"resources":%s,\n"tasks":[' % (GRAPH_VERSION, encode(resource_rows(graph))))
     for first in range(0, graph.size, _CHUNK):
         rows = _rows(graph, slice(first, first + _CHUNK), names, kinds)
         file.write(b"," * (first > 0) + b"\n" + b",\n".join(map(encode, rows)))

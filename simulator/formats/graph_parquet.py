@@ -13,10 +13,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Ints
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError, Ints
 from simulator.formats.graph_columns import (
-    VERSION,
+    GRAPH_VERSION,
     GraphColumns,
     ResourceRow,
     check_version,
@@ -25,8 +24,7 @@ from simulator.formats.graph_columns import (
     task_label,
     unknown_resource,
 )
-from simulator.graph.memory_need import check_replay_memory, graph_bytes
-from simulator.graph.task_graph import TaskGraph
+from simulator.graph import TaskGraph, check_replay_memory, graph_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -237,7 +235,7 @@ def write_parquet(file: IO[bytes], graph: TaskGraph, *, names: Sequence[str], ki
             "stream": pa.array(graph.stream, mask=graph.stream < 0),
         }
     )
-    attributes = msgspec.json.encode(_Attributes(VERSION, resource_rows(graph)))
+    attributes = msgspec.json.encode(_Attributes(GRAPH_VERSION, resource_rows(graph)))
     parquet.write_table(table.replace_schema_metadata({_ATTRIBUTES: attributes}), file)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["whole_file"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 from simulator.graph.sharing import alone_rates
 from simulator.graph.task_graph import TaskGraph
 

@@ -4,8 +4,7 @@ import os
 import resource
 from pathlib import Path
 
-from hwprofiles.errors import InfeasiblePlanError
-from hwprofiles.units import GIB
+from hwprofiles import GIB, InfeasiblePlanError
 
 __all__ = ["available_bytes", "check_replay_memory", "engine_bytes", "graph_bytes"]
 

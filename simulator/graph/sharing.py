@@ -6,7 +6,7 @@ This is the clear solver, the reference of the compiled one.
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
+from hwprofiles import Floats, Ints
 
 __all__ = ["TOLERANCE", "alone_rates", "max_min_rates"]
 

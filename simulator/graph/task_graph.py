@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
+from hwprofiles import Floats, Ints
 
 __all__ = ["Schedule", "TaskGraph", "pack_rows"]
 

@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from simulator.graph.sharing import TOLERANCE
-from simulator.graph.task_graph import Schedule, TaskGraph
+from hwprofiles import Floats, Ints
+from simulator.graph import TOLERANCE, Schedule, TaskGraph
 from simulator.timelines.timeline import alone_s
 
 __all__ = ["CriticalStep", "critical_path"]

@@ -4,10 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from simulator.engines.engine import simulate
-from simulator.graph.sharing import alone_rates
-from simulator.graph.task_graph import Schedule, TaskGraph
+from hwprofiles import Floats
+from simulator.engines import simulate
+from simulator.graph import Schedule, TaskGraph, alone_rates
 
 __all__ = ["Bound", "alone_s", "busiest_resource", "longest_path_s", "lower_bound", "resource_use", "union"]
 

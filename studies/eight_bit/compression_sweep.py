@@ -16,14 +16,12 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
-from hwprofiles.aliases import Progress
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError, InfeasiblePlanError
-from planner.compression.data_types import compression
-from planner.compression.settings import PLAIN, Compressed, compressed_of
-from planner.graph.computation_graph import ComputationGraph
-from planner.parallel.micro_batches import WHOLE, micro_batching_of
-from planner.plan.plan import make_plan
+from hwprofiles import ConfigError, InfeasiblePlanError, Progress
+from hwprofiles.devices import DeviceGraph
+from planner.compression import UNCOMPRESSED, Compressed, compressed_of, compression
+from planner.graph import ComputationGraph
+from planner.parallel import WHOLE, micro_batching_of
+from planner.plan import make_plan
 from studies.eight_bit.thresholds import BEST, Crossing, bisected, crossing
 
 __all__ = ["COMPRESS", "PLAIN_TYPE", "CompressionPoint", "CompressionRequest", "CompressionSweep", "sweep_compression"]
@@ -267,7 +265,7 @@ class _Runs:
 def _compressed(graph: ComputationGraph, kind: str, compress: str) -> Compressed:
     """What a type compresses; of types that keep a residual the gradients alone, unless activations are asked for."""
     if kind == PLAIN_TYPE:
-        return PLAIN
+        return UNCOMPRESSED
     activations = compress == "activations" or (compress == "both" and not compression(kind).feedback)
     return compressed_of(
         graph, _EXCHANGE, gradients=kind if compress != "activations" else "", activations=kind if activations else ""

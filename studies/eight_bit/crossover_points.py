@@ -8,10 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError, Floats
 from studies.eight_bit.many_machines import Interpretation, Setting, Workload, sub_batch_times
-from studies.eight_bit.number_cost import FLOAT32, NumberCost
+from studies.eight_bit.number_cost import FLOAT32_COST, NumberCost
 
 __all__ = ["Crossover", "crossover"]
 
@@ -37,7 +36,7 @@ class Crossover:
 def crossover(
     workload: Workload, setting: Setting, coding: NumberCost, *,
     over: Literal["bytes_per_s", "sub_batch", "machines"], low: float, high: float,
-    baseline: NumberCost = FLOAT32, least_gain: float = 0.0, reading: Interpretation = Interpretation.SCHEME,
+    baseline: NumberCost = FLOAT32_COST, least_gain: float = 0.0, reading: Interpretation = Interpretation.SCHEME,
 ) -> Crossover:  # fmt: skip
     """Where a data type pays against another: its speedup is more than ``1 + least_gain`` times the other's.
 

@@ -1,6 +1,6 @@
 """Lists as they are typed: numbers and data types, separated by commas."""
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["factors", "type_list", "whole_numbers"]
 

@@ -8,16 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.devices.device_graph import DeviceGraph
-from planner.compression.settings import PLAIN, Compressed
-from planner.cost.cost_model import CostModel
-from planner.lowering.program import KINDS, Program
-from planner.models.registry import load_model
-from planner.parallel.micro_batches import micro_batching_of
-from planner.parallel.strategies import named_strategy
-from planner.plan.plan import lowered
-from planner.simulation.program_replay import replay
-from studies.eight_bit.paper_tables import BASELINES_S, SAMPLES, linear_layers, read_table
+from hwprofiles.devices import DeviceGraph
+from planner.compression import UNCOMPRESSED, Compressed
+from planner.cost import CostModel
+from planner.lowering import KINDS, Program
+from planner.models import load_model
+from planner.parallel import micro_batching_of, named_strategy
+from planner.plan import lowered
+from planner.simulation import replay
+from studies.eight_bit.paper_tables import BASELINES_S, PAPER_SAMPLES, linear_layers, read_table
 
 __all__ = ["machine_iteration_s"]
 
@@ -37,12 +36,12 @@ def machine_iteration_s(cluster: DeviceGraph, *, bits: int, kernels: str = "nerv
         kernels: ``nervana`` or ``convnet2``.
     """
     devices = len(cluster.devices)
-    graph = load_model("alexnet-3072", batch=SAMPLES * devices)
+    graph = load_model("alexnet-3072", batch=PAPER_SAMPLES * devices)
     program = lowered(
         CostModel(graph, cluster, "ps-spread"),
         named_strategy("owt", graph, devices),
         micro_batching=micro_batching_of(graph, devices, update_each=True),
-        compressed=PLAIN if bits == 32 else Compressed(activations="dynamic-tree"),
+        compressed=UNCOMPRESSED if bits == 32 else Compressed(activations="dynamic-tree"),
     )
     convolutions_s = BASELINES_S[kernels] - linear_layers().alone_s
     return replay(_timed(program, convolutions_s)).iteration_s

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError, Floats
 
 __all__ = ["PCIE_BYTES_PER_S", "LinearLayers", "machine_penalty_s", "machine_speedup", "machine_sync_s"]
 

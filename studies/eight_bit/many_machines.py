@@ -8,9 +8,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.devices.latency import Latency
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError, Floats
+from hwprofiles.devices import Latency
 from studies.eight_bit.number_cost import NumberCost
 
 __all__ = [
@@ -24,7 +23,7 @@ __all__ = [
     "sub_batch_times",
 ]
 
-Number = float | Floats
+_Number = float | Floats
 
 
 class Interpretation(StrEnum):
@@ -44,19 +43,19 @@ class Interpretation(StrEnum):
 class Workload:
     """A network on one device, and what sub-batches take of it to its linear layers."""
 
-    whole_s: Number
+    whole_s: _Number
     """Forward, backward and updates of a device's own mini-batch."""
-    linear_s: Number
+    linear_s: _Number
     """The linear layers of one sub-batch; the paper takes that of a device's own mini-batch, whatever the sub-batch."""
-    own_linear_s: Number
+    own_linear_s: _Number
     """The part of ``whole_s`` that is linear layers."""
-    product_s: Number
+    product_s: _Number
     """The first linear layer's forward product, which hides a transfer in Table 6."""
-    gradient_s: Number
+    gradient_s: _Number
     """Exchange of the last gradient of the convolutions."""
-    features: Number
+    features: _Number
     """Numbers that a sample brings to the linear layers."""
-    samples: Number
+    samples: _Number
     """A device's own mini-batch."""
 
 
@@ -64,12 +63,12 @@ class Workload:
 class Setting:
     """Machines, links, and the sub-batch."""
 
-    sub_batch: Number
+    sub_batch: _Number
     """Samples."""
-    machines: Number
+    machines: _Number
     """n >= 2."""
-    devices_per_machine: Number
-    bytes_per_s: Number
+    devices_per_machine: _Number
+    bytes_per_s: _Number
     """Between machines, one direction."""
     latency: Latency
     """Of one message between machines."""
@@ -95,14 +94,14 @@ class SubBatchTimes:
     """Over one device that trains as many samples."""
 
 
-def single_pass_s(size_bytes: Number, latency_s: Number, bytes_per_s: Number, machines: Number) -> Floats:
+def single_pass_s(size_bytes: _Number, latency_s: _Number, bytes_per_s: _Number, machines: _Number) -> Floats:
     """A machine's messages to the n - 1 others, one after another, each with its latency (Table 6, single pass)."""
     return np.asarray((np.asarray(machines) - 1) * (latency_s + np.asarray(size_bytes) / bytes_per_s))
 
 
 def gradient_sync_s(
-    size_bytes: Number, latency_s: Number, machines: Number, *,
-    devices_per_machine: Number = 3, pcie_bytes_per_s: Number = 5e9, bytes_per_s: Number = np.inf,
+    size_bytes: _Number, latency_s: _Number, machines: _Number, *,
+    devices_per_machine: _Number = 3, pcie_bytes_per_s: _Number = 5e9, bytes_per_s: _Number = np.inf,
 ) -> Floats:  # fmt: skip
     """Parts of a gradient to everyone, then their sums (A.2.2).
 
@@ -122,7 +121,7 @@ def gradient_sync_s(
 
 
 def exposed_s(
-    pass_s: Number, *, machines: Number, passes: Number, product_s: Number, linear_s: Number,
+    pass_s: _Number, *, machines: _Number, passes: _Number, product_s: _Number, linear_s: _Number,
     reading: Interpretation = Interpretation.TABLE_6,
 ) -> Floats:  # fmt: skip
     """Transfers of an iteration that nothing hides.

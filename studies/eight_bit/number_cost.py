@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
-__all__ = ["EIGHT_BIT", "FLOAT32", "NumberCost"]
+__all__ = ["EIGHT_BIT_COST", "FLOAT32_COST", "NumberCost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class NumberCost:
             )
 
 
-FLOAT32 = NumberCost("32-bit", 4.0)
+FLOAT32_COST = NumberCost("32-bit", 4.0)
 """What the network computes in."""
-EIGHT_BIT = NumberCost("8-bit", 1.0, 1.0e-9, 0.5e-9)
+EIGHT_BIT_COST = NumberCost("8-bit", 1.0, 1.0e-9, 0.5e-9)
 """Times on a GTX Titan (Sec. 3.2).  The paper's tables for clusters leave them out."""

@@ -11,8 +11,7 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError, Floats
 from studies.eight_bit.machine import LinearLayers
 from studies.eight_bit.many_machines import Workload
 
@@ -36,7 +35,7 @@ BITS = (32, 8)
 """Columns of the arrays below."""
 MACHINES, DEVICES_PER_MACHINE = 32, 3
 """Of the cluster of Appendix A.2."""
-SAMPLES = 128
+PAPER_SAMPLES = 128
 """Of a device, and of a sub-batch."""
 BASELINES_S = {"nervana": 0.1041, "convnet2": 17.0 / 96}
 """One iteration of one device with either kernels: Table 4's total, and the baseline of Table 7 over its 96 devices."""
@@ -120,7 +119,7 @@ def alexnet(kernels: str = "nervana") -> Workload:
         product_s=MILLI * float(rows["fc1"]["fprop_ms"]),
         gradient_s=GRADIENT_S,
         features=float(rows["fc1"]["out_in"].partition("->")[0]),
-        samples=float(SAMPLES),
+        samples=float(PAPER_SAMPLES),
     )
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
-from planner.topology.network_routes import ClusterRoutes
+from hwprofiles import Floats, Ints
+from planner.topology import ClusterRoutes
 
 __all__ = ["Wire", "boundaries", "columns", "direct", "neighbours", "ring", "rows"]
 

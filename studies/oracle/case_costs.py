@@ -3,15 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
-from planner.topology.network_routes import ClusterRoutes
-from studies.oracle import alpha_beta as wires
-from studies.oracle import forms
+from hwprofiles import Floats, Ints
+from planner.topology import ClusterRoutes
+from studies.oracle import alpha_beta as wires, forms
 from studies.oracle.cases import HYBRIDS, OracleCase
 from studies.oracle.layer_sizes import Sizes
 from studies.oracle.oracle_options import OracleOptions
 
-__all__ = ["Communication", "communication_s", "held_bytes", "stage_costs"]
+__all__ = ["Communication", "case_memory_bytes", "communication_s", "stage_costs"]
 
 Communication = dict[str, float]
 """Seconds of an iteration by part: ``gradient_exchange_s``, ``activations_s``, ``halo_s``."""
@@ -116,7 +115,9 @@ def stage_costs(network: ClusterRoutes, sizes: Sizes, case: OracleCase, bounds: 
     return float(forms.pipeline_transfer_s(case.p, case.segments, size, alpha, beta))
 
 
-def held_bytes(sizes: Sizes, case: OracleCase, options: OracleOptions, gamma: float, bounds: Ints | None) -> float:
+def case_memory_bytes(
+    sizes: Sizes, case: OracleCase, options: OracleOptions, gamma: float, bounds: Ints | None
+) -> float:
     """Memory of the fullest device: Table 1, third column."""
     activations = case.batch * (sizes.x + sizes.y)
     weights, copies = sizes.w, 2 + options.optimizer_copies

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 from studies.oracle.layer_sizes import Sizes
 from studies.oracle.oracle_options import OracleOptions
 from studies.oracle.oracle_table import Limit

@@ -2,7 +2,7 @@
 
 import difflib
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["DATASETS", "samples_of"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats
+from hwprofiles import Floats
 
 __all__ = [
     "activation_exchange_s",
@@ -28,14 +28,14 @@ __all__ = [
     "pipeline_transfer_s",
 ]
 
-Numbers = NDArray[Any] | float
+_Numbers = NDArray[Any] | float
 
 
-def _array(values: Numbers) -> Floats:
+def _array(values: _Numbers) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 
-def computation_s(forward_s: Numbers, backward_s: Numbers, update_s: Numbers) -> Floats:
+def computation_s(forward_s: _Numbers, backward_s: _Numbers, update_s: _Numbers) -> Floats:
     """Sum of FW + BW + WU over the layers: all rows but Layer, for what one device computes in an iteration.
 
     Rows Serial to Data + Filter print D/p sum(FW + BW) + D/B sum(WU) an epoch, FW and BW of one sample.  A device's
@@ -44,7 +44,7 @@ def computation_s(forward_s: Numbers, backward_s: Numbers, update_s: Numbers) ->
     return np.asarray((_array(forward_s) + backward_s + update_s).sum(axis=-1))
 
 
-def pipeline_computation_s(forward_s: Numbers, backward_s: Numbers, update_s: Numbers, segments: Numbers) -> Floats:
+def pipeline_computation_s(forward_s: _Numbers, backward_s: _Numbers, update_s: _Numbers, segments: _Numbers) -> Floats:
     """Row Layer: (p + S - 1) (max FW_G + max BW_G) + max WU_G, with FW_G and BW_G of one micro-batch.
 
     The row prints max WU_G inside the bracket that D (p + S - 1) / S multiplies; WU is not a time of a sample, and all
@@ -60,7 +60,7 @@ def pipeline_computation_s(forward_s: Numbers, backward_s: Numbers, update_s: Nu
     return np.asarray(steps * (forward.max(axis=-1) + backward.max(axis=-1)) + update.max(axis=-1))
 
 
-def gradient_exchange_s(p: Numbers, message_bytes: Numbers, alpha_s: Numbers, beta: Numbers) -> Floats:
+def gradient_exchange_s(p: _Numbers, message_bytes: _Numbers, alpha_s: _Numbers, beta: _Numbers) -> Floats:
     """Row Data: 2 (p - 1) (alpha + sum |w| / p delta beta), a ring all-reduce.
 
     With one message for all layers it is the row; with a message a layer every one has its own alpha.
@@ -77,7 +77,7 @@ def gradient_exchange_s(p: Numbers, message_bytes: Numbers, alpha_s: Numbers, be
 
 
 def activation_exchange_s(
-    p: Numbers, tensor_bytes: Numbers, alpha_s: Numbers, beta: Numbers, *, passes: int = 3
+    p: _Numbers, tensor_bytes: _Numbers, alpha_s: _Numbers, beta: _Numbers, *, passes: int = 3
 ) -> Floats:
     """Rows Filter and Channel: 3 (p - 1) sum(alpha + B |y| / p delta beta) over the tensors between layers.
 
@@ -97,7 +97,7 @@ def activation_exchange_s(
     return np.asarray(passes * (_array(p) - 1) * each.sum(axis=-1))
 
 
-def halo_exchange_s(halo_x_bytes: Numbers, halo_dy_bytes: Numbers, alpha_s: Numbers, beta: Numbers) -> Floats:
+def halo_exchange_s(halo_x_bytes: _Numbers, halo_dy_bytes: _Numbers, alpha_s: _Numbers, beta: _Numbers) -> Floats:
     """Row Spatial: 2 sum(2 alpha + B (halo(x) + halo(dL/dy)) delta beta).
 
     Read as: with each of 2 neighbours, one message forward, halo(x), and one backward, halo(dL/dy).  A layer whose
@@ -114,7 +114,7 @@ def halo_exchange_s(halo_x_bytes: Numbers, halo_dy_bytes: Numbers, alpha_s: Numb
 
 
 def pipeline_transfer_s(
-    p: Numbers, segments: Numbers, boundary_bytes: Numbers, alpha_s: Numbers, beta: Numbers
+    p: _Numbers, segments: _Numbers, boundary_bytes: _Numbers, alpha_s: _Numbers, beta: _Numbers
 ) -> Floats:
     """Row Layer: 2 (p + S - 2) max(alpha + B/S |y_G| delta beta) over the p - 1 boundaries; 0 where there is none.
 
@@ -129,9 +129,9 @@ def pipeline_transfer_s(
 
 
 def memory_bytes(
-    activations: Numbers,
-    weights: Numbers,
-    biases: Numbers,
+    activations: _Numbers,
+    weights: _Numbers,
+    biases: _Numbers,
     *,
     gamma: float,
     delta: float,

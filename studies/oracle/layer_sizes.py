@@ -5,10 +5,9 @@ from itertools import product
 
 import numpy as np
 
-from hwprofiles.aliases import Bools, Floats, Ints
-from planner.graph.computation_graph import ComputationGraph, Edge, Layer
-from planner.graph.shapes import Need
-from planner.parallel.configurations import part_bounds
+from hwprofiles import Bools, Floats, Ints
+from planner.graph import ComputationGraph, Edge, Layer, Need
+from planner.parallel import part_bounds
 
 __all__ = ["Sizes", "is_flat"]
 

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 
 __all__ = ["STRATEGIES", "OracleOptions", "check_oracle_strategy", "device_counts", "strategy_list"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from hwprofiles.units import HOUR_S
+from hwprofiles import HOUR_S
 
 __all__ = ["Booking", "Limit", "OracleRow", "OracleTable", "Simulated", "WireRow"]
 

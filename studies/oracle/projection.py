@@ -6,21 +6,17 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Progress
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import ConfigError
-from hwprofiles.units import HOUR_S
-from planner.cost.cost_model import CostModel
-from planner.graph.computation_graph import ComputationGraph
-from planner.lowering.lower_strategy import lower
-from planner.memory.peak_memory import peak_memory_bytes
-from planner.parallel.configurations import Configuration
-from planner.parallel.strategies import spaces_of
-from planner.search.pipeline_stages import balanced
-from planner.topology.network_routes import ClusterRoutes
-from studies.oracle import alpha_beta as wires
-from studies.oracle import forms
-from studies.oracle.case_costs import communication_s, held_bytes, stage_costs
+from hwprofiles import HOUR_S, ConfigError, Floats, Progress
+from hwprofiles.devices import DeviceGraph
+from planner.cost import CostModel
+from planner.graph import ComputationGraph
+from planner.lowering import lower
+from planner.memory import peak_memory_bytes
+from planner.parallel import Configuration, spaces_of
+from planner.search import balanced
+from planner.topology import ClusterRoutes
+from studies.oracle import alpha_beta as wires, forms
+from studies.oracle.case_costs import case_memory_bytes, communication_s, stage_costs
 from studies.oracle.cases import SAMPLED, OracleCase, OracleRequest, case_of, limits_of
 from studies.oracle.datasets import samples_of
 from studies.oracle.layer_sizes import Sizes
@@ -202,7 +198,7 @@ def _rows(
         else:
             update_s, compute_s = float(wu.sum()), float(forms.computation_s(fw, bw, wu))
             parts |= communication_s(model.network, sizes, case, options)
-        memory = held_bytes(sizes, case, options, gamma, bounds)
+        memory = case_memory_bytes(sizes, case, options, gamma, bounds)
         rows.append(
             _row(model.cluster, question, case, parts, (compute_s, update_s, memory), limits[case.strategy],
                  epochs, budget_gpu_hours)

@@ -7,24 +7,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
 
-from hwprofiles.aliases import Progress
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import OrreryError
-from planner.cost.applied_strategy import applied
-from planner.cost.cost_model import CostModel
-from planner.graph.computation_graph import ComputationGraph
-from planner.lowering.lower_strategy import lower
-from planner.lowering.program import Program
-from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
-from planner.simulation.memory_over_time import memory_curve
-from planner.simulation.program_replay import replay
+from hwprofiles import OrreryError, Progress
+from hwprofiles.devices import DeviceGraph
+from planner.cost import CostModel, applied
+from planner.graph import ComputationGraph
+from planner.lowering import Program, lower
+from planner.search import Pipeline, strategy_and_micro_batching
+from planner.simulation import memory_curve, replay
 from studies.oracle.cases import HYBRIDS, OracleCase
 from studies.oracle.oracle_table import Simulated
-from studies.sweep.workers import begin_process
+from studies.sweep import begin_process
 
 __all__ = ["plan_text", "program_of_case", "simulate_cases"]
 
-ITERATIONS = 3
+_ITERATIONS = 3
 """Replayed in a row; the second is read: one has gone before it, and one follows."""
 SCHEDULE = "gpipe"
 """Of the pipeline, as Table 1 has it: all micro-batches forward, then all back, and all their activations kept."""
@@ -67,7 +63,7 @@ def simulate_case(graph: ComputationGraph, cluster: DeviceGraph, case: OracleCas
         program = program_of_case(graph, cluster, case)
     except OrreryError as error:
         return Simulated(plan=text, refused=str(error))
-    replayed = replay(program, iterations=ITERATIONS)
+    replayed = replay(program, iterations=_ITERATIONS)
     shares, peaks = replayed.shares(), memory_curve(replayed).peak_bytes
     iteration_s = replayed.iteration_s
     return Simulated(

@@ -14,21 +14,21 @@ ICLR 2018 submission.
 from collections.abc import Callable, Iterator
 from time import perf_counter
 
-from hwprofiles.aliases import Progress
-from planner.cost.cost_model import CostModel
-from planner.search.layerwise import search_layerwise
+from hwprofiles import Progress
+from planner.cost import CostModel
+from planner.search import search_layerwise
 from studies.reproduce.deepa_tables import table_rows
 from studies.reproduce.priced_cases import PricedCase, PricedCases, PricedOutcome
-from studies.reproduce.rows import PaperRow, Value, row, spread, stored
+from studies.reproduce.rows import PaperRow, Value, range_text, row, stored
 
-__all__ = ["CLAIMS", "claim_row", "deepa_rows"]
+__all__ = ["deepa_rows"]
 
 MODELS = ("alexnet", "vgg16", "inception-v3")
-BATCH = 512
+_BATCH = 512
 MANY, EVEN = 21841, 21840
 """Classes of ImageNet-22K, and the number next to it that divides."""
 _PRIME = f"{MANY} is prime and has no equal parts, so {EVEN} classes are split"
-Answer = tuple[Value, str]
+_Answer = tuple[Value, str]
 """Our value, and what is to be said about it."""
 
 
@@ -39,17 +39,17 @@ def deepa_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
     for done, claim in enumerate(claims):
         if progress:
             progress(claim["claim"], done, len(claims))
-        yield claim_row(claim, bench)
+        yield _claim_row(claim, bench)
 
 
-def claim_row(claim: dict[str, str], bench: PricedCases) -> PaperRow:
+def _claim_row(claim: dict[str, str], bench: PricedCases) -> PaperRow:
     """Recompute one claim of ``deepa_claims``."""
     name, *words = claim["key"].split()
-    ours, why = CLAIMS[name](bench, *words)
+    ours, why = _CLAIMS[name](bench, *words)
     return row(f"DeePa, {claim['source']}: {claim['claim']}", claim["value"], ours, claim["unit"], why)
 
 
-def _deepa(model: str, cluster: str = "k80", batch: int = BATCH) -> PricedCase:
+def _deepa(model: str, cluster: str = "k80", batch: int = _BATCH) -> PricedCase:
     return PricedCase(model, batch, cluster, "ps-spread")
 
 
@@ -62,7 +62,7 @@ def _server(model: str, cluster: str, batch: int) -> PricedCase:
     return PricedCase(model, batch, f"host {cluster}", "ps")
 
 
-def _frameworks(bench: PricedCases, model: str, cluster: str, batch: str) -> Answer:
+def _frameworks(bench: PricedCases, model: str, cluster: str, batch: str) -> _Answer:
     ours = bench.fastest(_deepa(model, cluster, int(batch))).simulated_s
     host = bench.outcome(_server(model, cluster, int(batch)), "data")
     device = bench.outcome(PricedCase(model, int(batch), cluster, "ps"), "data")
@@ -80,9 +80,9 @@ def _frameworks(bench: PricedCases, model: str, cluster: str, batch: str) -> Ans
     return host.simulated_s / ours, why
 
 
-def _owt_gain(bench: PricedCases, model: str) -> Answer:
+def _owt_gain(bench: PricedCases, model: str) -> _Answer:
     data, owt = (bench.outcome(_deepa(model), name) for name in ("data", "owt"))
-    ring = bench.outcome(PricedCase(model, BATCH, "k80", "ring"), "data").simulated_s
+    ring = bench.outcome(PricedCase(model, _BATCH, "k80", "ring"), "data").simulated_s
     why = (
         f"without overlap {data.additive_s / owt.additive_s:.2f}; "
         f"{ring / owt.simulated_s:.2f} if image parallelism exchanged gradients around a ring"
@@ -92,7 +92,7 @@ def _owt_gain(bench: PricedCases, model: str) -> Answer:
     return data.simulated_s / owt.simulated_s, why
 
 
-def _search_time(bench: PricedCases, model: str, which: str = "") -> Answer:
+def _search_time(bench: PricedCases, model: str, which: str = "") -> _Answer:
     case = _deepa(model)
     known = bench.model(case)
     began = perf_counter()
@@ -113,7 +113,7 @@ def _each(ratios: list[float]) -> str:
     return "AlexNet {:.2f}, VGG-16 {:.2f}, Inception-v3 {:.2f}".format(*ratios)
 
 
-def _owt_transfers(bench: PricedCases) -> Answer:
+def _owt_transfers(bench: PricedCases) -> _Answer:
     ratios = _ratios(bench, lambda case: bench.outcome(case, "data"), lambda case: bench.outcome(case, "owt"))
     owt = bench.outcome(_deepa("alexnet"), "owt")
     graph = bench.model(_deepa("alexnet")).graph
@@ -123,25 +123,25 @@ def _owt_transfers(bench: PricedCases) -> Answer:
         f"{_each(ratios)}; the paper's xfer is 0 between layers of one configuration, but a layer split by channels "
         f"needs all channels of the one before: without these bytes AlexNet's factor is {unpaid:.1f}"
     )
-    return spread(ratios), why
+    return range_text(ratios), why
 
 
-def _best_transfers(bench: PricedCases) -> Answer:
+def _best_transfers(bench: PricedCases) -> _Answer:
     ratios = _ratios(bench, lambda case: bench.outcome(case, "owt"), lambda case: _thrifty(bench, case))
-    return spread(ratios), _each(ratios)
+    return range_text(ratios), _each(ratios)
 
 
-def _overlap_gain(bench: PricedCases) -> Answer:
+def _overlap_gain(bench: PricedCases) -> _Answer:
     outcomes = [bench.fastest(_deepa(model)) for model in MODELS]
     gains = [100 * (outcome.additive_s / outcome.simulated_s - 1) for outcome in outcomes]
     data = [bench.outcome(_deepa(model), "data") for model in MODELS]
     images = [100 * (outcome.additive_s / outcome.simulated_s - 1) for outcome in data]
-    return spread(
+    return range_text(
         gains
     ), f"{_each(gains)}; the less a strategy moves the less is hidden: image parallelism {_each(images)}"
 
 
-def _module_transfers(bench: PricedCases) -> Answer:
+def _module_transfers(bench: PricedCases) -> _Answer:
     case = _deepa("inception-v3")
     layers = bench.model(case).graph.layers
     ours, owt = (
@@ -151,14 +151,14 @@ def _module_transfers(bench: PricedCases) -> Answer:
     return 100 * (1 - ours / owt), "against OWT, transfers into the module included"
 
 
-def _overall_transfers(bench: PricedCases) -> Answer:
+def _overall_transfers(bench: PricedCases) -> _Answer:
     case = _deepa("inception-v3")
     ours, data = _thrifty(bench, case).moved_bytes, bench.outcome(case, "data").moved_bytes
     owt = bench.outcome(case, "owt").moved_bytes
     return 100 * (1 - ours / owt), f"against OWT; against image parallelism {100 * (1 - ours / data):.0f}"
 
 
-def _batches(bench: PricedCases, model: str) -> Answer:
+def _batches(bench: PricedCases, model: str) -> _Answer:
     """The sizes are not printed: powers of two up to 2048, which is named, while they fit."""
     ratios = {}
     for batch in (256, 512, 1024, 2048):
@@ -171,10 +171,10 @@ def _batches(bench: PricedCases, model: str) -> Answer:
         f"by mini-batch {each}{refused}; the paper finds the speedup constant, which means that what the frameworks "
         "lose grows with the mini-batch: an exchange does not"
     )
-    return spread(list(ratios.values())), why
+    return range_text(list(ratios.values())), why
 
 
-def _iteration_time(bench: PricedCases, which: str) -> Answer:
+def _iteration_time(bench: PricedCases, which: str) -> _Answer:
     case = _deepa("vgg16", "p100", 128)
     if which == "data":
         why = "NVLink at 18 GB/s a link, all links at once, hides the exchange; the paper shows a gap of 0.1 s for 4 GB"
@@ -182,7 +182,7 @@ def _iteration_time(bench: PricedCases, which: str) -> Answer:
     return bench.fastest(case).simulated_s, ""
 
 
-def _iteration_bytes(bench: PricedCases, which: str) -> Answer:
+def _iteration_bytes(bench: PricedCases, which: str) -> _Answer:
     case = _deepa("vgg16", "p100", 128)
     if which == "data":
         return bench.outcome(case, "data").moved_bytes, "the paper counts the server's own replica: ours is 3/4 of that"
@@ -191,7 +191,7 @@ def _iteration_bytes(bench: PricedCases, which: str) -> Answer:
     return thrifty, why
 
 
-def _many_classes_loss(bench: PricedCases, which: str) -> Answer:
+def _many_classes_loss(bench: PricedCases, which: str) -> _Answer:
     def losses(classes: int) -> list[float]:
         pairs = ((_run(bench, which, model), _run(bench, which, f"{model}:classes={classes}")) for model in MODELS)
         return [100 * (1 - base.simulated_s / more.simulated_s) for base, more in pairs]
@@ -201,7 +201,7 @@ def _many_classes_loss(bench: PricedCases, which: str) -> Answer:
         why = (
             "overlap on, central server in CPU memory; AlexNet's iteration is all exchange, and its bytes grow by 140 %"
         )
-        return spread(ours), f"{_each(ours)}; {why}"
+        return range_text(ours), f"{_each(ours)}; {why}"
     ours = losses(EVEN)
     model = bench.model(_deepa(f"alexnet:classes={EVEN}"))
     last = 3 * model.graph.layers[model.graph.index["fc3"]].forward_flop() / 16 / model.profiles[0].peak_flop_per_s
@@ -215,17 +215,17 @@ def _many_classes_loss(bench: PricedCases, which: str) -> Answer:
 
 def _run(bench: PricedCases, which: str, model: str) -> PricedOutcome:
     if which == "data":
-        return bench.outcome(_server(model, "k80", BATCH), "data")
+        return bench.outcome(_server(model, "k80", _BATCH), "data")
     return bench.fastest(_deepa(model))
 
 
-def _many_classes_bytes(bench: PricedCases, which: str) -> Answer:
+def _many_classes_bytes(bench: PricedCases, which: str) -> _Answer:
     def added(classes: int) -> list[float]:
         pairs = ((_deepa(model), _deepa(f"{model}:classes={classes}")) for model in MODELS)
         return [_moved(bench, which, more) - _moved(bench, which, base) for base, more in pairs]
 
     if which == "data":
-        return spread(added(MANY)), "the paper counts the server's own replica: ours is 15/16 of that"
+        return range_text(added(MANY)), "the paper counts the server's own replica: ours is 15/16 of that"
     ours, prime = ([size / 1e6 for size in added(classes)] for classes in (EVEN, MANY))
     why = (
         f"largest of {_each(ours)} MB; {_PRIME}; with {MANY} {_each(prime)} MB. Our K80 takes longer for products than "
@@ -238,15 +238,15 @@ def _moved(bench: PricedCases, which: str, case: PricedCase) -> float:
     return (bench.outcome(case, "data") if which == "data" else _thrifty(bench, case)).moved_bytes
 
 
-def _many_classes_ratio(bench: PricedCases) -> Answer:
+def _many_classes_ratio(bench: PricedCases) -> _Answer:
     even, prime = (
         [_moved(bench, "data", case) / _moved(bench, "best", case) for case in cases]
         for cases in ([_deepa(f"{model}:classes={classes}") for model in MODELS] for classes in (EVEN, MANY))
     )
-    return spread(even), f"{_each(even)}; {_PRIME}; with {MANY}, the last layer whole on one GPU, {_each(prime)}"
+    return range_text(even), f"{_each(even)}; {_PRIME}; with {MANY}, the last layer whole on one GPU, {_each(prime)}"
 
 
-CLAIMS: dict[str, Callable[..., Answer]] = {
+_CLAIMS: dict[str, Callable[..., _Answer]] = {
     "frameworks": _frameworks,
     "owt_gain": _owt_gain,
     "search_time": _search_time,

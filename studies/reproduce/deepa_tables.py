@@ -9,17 +9,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from planner.cost.cost_model import CostModel
-from planner.parallel.configurations import ConfigSpace
+from planner.cost import CostModel
+from planner.parallel import ConfigSpace
 from studies.reproduce.paper_clusters import BUS_BYTES_PER_S
 from studies.reproduce.priced_cases import PricedCase, PricedCases
 from studies.reproduce.rows import PaperRow, row, stored
 
 __all__ = ["Costs", "costs_ms", "table_rows"]
 
-TABLES = {"2": ("alexnet", ("fc1",)), "3": ("vgg16", ("conv5_1", "conv5_2", "conv5_3"))}
+_TABLES = {"2": ("alexnet", ("fc1",)), "3": ("vgg16", ("conv5_1", "conv5_2", "conv5_3"))}
 COLUMNS = ("transfer", "compute", "update", "total")
-LETTERS = {"sample": "n", "channel": "c", "height": "h", "width": "w"}
+_LETTERS = {"sample": "n", "channel": "c", "height": "h", "width": "w"}
 Costs = dict[str, float]
 """Milliseconds by column."""
 
@@ -27,7 +27,7 @@ Costs = dict[str, float]
 def table_rows() -> Iterator[PaperRow]:
     """A row for every cell of both tables, then one for the configuration that each calls the best."""
     bench, rows = PricedCases(), stored("deepa_tables")
-    for table, (network, layers) in TABLES.items():
+    for table, (network, layers) in _TABLES.items():
         model = bench.model(PricedCase(network, 512, "bus k80", "ps"))
         lines = [line for line in rows if line["table"] == table]
         ours = [costs_ms(model, layers, {key: int(line[key]) for key in "nchw"}) for line in lines]
@@ -74,7 +74,7 @@ def costs_ms(model: CostModel, layers: tuple[str, ...], degrees: dict[str, int])
 
 def _with(space: ConfigSpace, degrees: dict[str, int]) -> ConfigSpace:
     """The placements of one choice of degrees."""
-    wanted = [degrees[LETTERS[dim]] for dim in space.output.dims]
+    wanted = [degrees[_LETTERS[dim]] for dim in space.output.dims]
     return space.only(np.flatnonzero((space.degrees == wanted).all(axis=1)))
 
 

@@ -12,39 +12,40 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 
-from hwprofiles.aliases import Progress
-from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices.latency import Latency
-from studies.eight_bit.machine import machine_speedup, machine_sync_s
-from studies.eight_bit.many_machines import (
-    Interpretation,
-    Setting,
-    exposed_s,
-    gradient_sync_s,
-    single_pass_s,
-    sub_batch_times,
-)
-from studies.eight_bit.number_cost import EIGHT_BIT, FLOAT32, NumberCost
-from studies.eight_bit.paper_tables import (
+from hwprofiles import Progress
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.devices import Latency
+from studies.eight_bit import (
     BASELINES_S,
     BITS,
     DEVICES_PER_MACHINE,
+    EIGHT_BIT_COST,
+    FLOAT32_COST,
     GRADIENT_S,
     MACHINES,
     PASS_BYTES_PER_S,
+    Interpretation,
+    NumberCost,
+    Setting,
     alexnet,
+    exposed_s,
+    gradient_sync_s,
     linear_layers,
     machine_gradient_s,
+    machine_speedup,
+    machine_sync_s,
     pass_table,
     read_table,
+    single_pass_s,
+    sub_batch_times,
 )
 from studies.reproduce.answers import Claim, ComputedValue
 from studies.reproduce.eight_bit_simulated import as_written, simulated
 from studies.reproduce.rows import PaperRow
 
-__all__ = ["WAYS", "Answer", "Claim", "Way", "claims", "eight_bit_answers", "eight_bit_rows"]
+__all__ = ["Claim", "Way", "claims", "eight_bit_answers", "eight_bit_rows"]
 
-Answer = tuple[float, str]
+_Answer = tuple[float, str]
 """Our value in the unit of the claim, and what is to be said about it."""
 
 MIB, MILLI = 2.0**20, 1e-3
@@ -52,7 +53,7 @@ TEXT_BYTES_PER_S = 6e9
 """Of FDR InfiniBand, as A.2.1 says."""
 
 
-Way = Callable[[Claim], Answer | None]
+Way = Callable[[Claim], _Answer | None]
 """How a claim is recomputed; None where the way says nothing about it."""
 
 
@@ -68,7 +69,7 @@ def eight_bit_answers(progress: Progress | None = None) -> Iterator[ComputedValu
     for done, claim in enumerate(everything):
         if progress:
             progress(claim.text, done, len(everything))
-        for name, way in WAYS.items():
+        for name, way in _WAYS.items():
             answer = way(claim)
             if answer:
                 yield ComputedValue(claim, name, *answer)
@@ -111,13 +112,13 @@ def _speedups_of(line: dict[str, str]) -> Iterator[Claim]:
             yield Claim(source, text, key, line[f"speedup_{kernels}_{bits}bit"], "x")
 
 
-def closed_form(claim: Claim) -> Answer | None:
+def closed_form(claim: Claim) -> _Answer | None:
     """The paper's formulas with the paper's inputs."""
     kind, *words = claim.key
     return CLOSED_FORMS[kind](*words)
 
 
-def _node(which: str) -> Answer:
+def _node(which: str) -> _Answer:
     layers, gradient_s = linear_layers(), machine_gradient_s()
     kernels = "convnet2" if which == "convnet2" else "nervana"
     speedups = machine_speedup(BASELINES_S[kernels], layers, gradient_s)
@@ -133,17 +134,17 @@ def _node(which: str) -> Answer:
     return float(speedups[BITS.index(int(which))]), why
 
 
-def _linear(which: str) -> Answer:
+def _linear(which: str) -> _Answer:
     layers = linear_layers()
     return 1e3 * (layers.alone_s if which == "alone" else layers.parallel_s), "sum of the rows"
 
 
-def _all_parameters() -> Answer:
+def _all_parameters() -> _Answer:
     time_s = float(machine_sync_s(4 * 60e6, bytes_per_s=7e9))
     return 1e3 * time_s, "4 messages of 240 MB at 7 GB/s; the paper takes their 0.223 GiB for GB"
 
 
-def _gradient() -> Answer:
+def _gradient() -> _Answer:
     line = read_table("table5_infiniband")[0]
     size, latency_s = 1024 * float(line["size_32bit_kb"]), MILLI * float(line["latency_32bit_ms_per_msg"])
     whole_s = gradient_sync_s(size, latency_s, MACHINES, bytes_per_s=TEXT_BYTES_PER_S)
@@ -152,13 +153,13 @@ def _gradient() -> Answer:
     )
 
 
-def _sync(item: str, bits: str) -> Answer:
+def _sync(item: str, bits: str) -> _Answer:
     line = next(line for line in read_table("table3_communication") if line["item"] == item)
     size, gradient = MIB * float(line["transfer_size_mb"]), item.endswith("gradient")
     ours_s = (2 if gradient else 1) * float(machine_sync_s(size * int(bits) / 32))
     if bits == "8":
-        numbers = size / FLOAT32.element_bytes
-        coded_s = numbers * (EIGHT_BIT.encode_s + 3 * EIGHT_BIT.decode_s)
+        numbers = size / FLOAT32_COST.element_bytes
+        coded_s = numbers * (EIGHT_BIT_COST.encode_s + 3 * EIGHT_BIT_COST.decode_s)
         return 1e3 * ours_s, (
             f"at 5.25 GB/s; the printed times are 4 x (31 us + size / 4 GB/s); encoding it and decoding three takes "
             f"{1e3 * coded_s:.2f} more by Sec. 3.2"
@@ -179,12 +180,12 @@ def _linear_s() -> float:
     return linear_layers().alone_s
 
 
-def _forward(batch: str) -> Answer:
+def _forward(batch: str) -> _Answer:
     passes = pass_table().passes[_at(batch, "32")[0]]
     return 1e3 * float(passes) * _linear_s(), f"{passes} x 6.5 ms, the time of 128 samples, whatever the sub-batch"
 
 
-def _single(batch: str, bits: str) -> Answer:
+def _single(batch: str, bits: str) -> _Answer:
     table, (i, b) = pass_table(), _at(batch, bits)
     size, latency_s, printed_s = (
         float(column[i, b]) for column in (table.message_bytes, table.latency_s, table.single_pass_s)
@@ -208,7 +209,7 @@ def _exposed_s(batch: str, bits: str, pass_s: float | None = None) -> float:
     return float(exposed_s(single, machines=MACHINES, passes=passes, product_s=product_s, linear_s=_linear_s()))
 
 
-def _overlap(batch: str, bits: str) -> Answer:
+def _overlap(batch: str, bits: str) -> _Answer:
     table, (i, b) = pass_table(), _at(batch, bits)
     why = f"31 times what exceeds 1.3 ms, whatever the number of sub-batches, here {table.passes[i]}"
     if table.single_pass_s[i, b] < alexnet().product_s:
@@ -218,22 +219,22 @@ def _overlap(batch: str, bits: str) -> Answer:
     return 1e3 * _exposed_s(batch, bits), why
 
 
-def _total(batch: str, bits: str) -> Answer:
+def _total(batch: str, bits: str) -> _Answer:
     passes = pass_table().passes[_at(batch, bits)[0]]
     return 1e3 * (float(passes) * _linear_s() + _exposed_s(batch, bits)), "forward and full pass"
 
 
-def _speedup(batch: str, bits: str, kernels: str) -> Answer:
+def _speedup(batch: str, bits: str, kernels: str) -> _Answer:
     ours = _speedup_of(batch, kernels, _exposed_s(batch, bits))
     by_table_5 = _speedup_of(batch, kernels, _exposed_s(batch, bits, MILLI * _single(batch, bits)[0]))
     whys = ["printed as sub-batch 2056"] if batch == "2048" else []
     if abs(by_table_5 / ours - 1) > 0.05:
         whys.append(f"with single passes from Table 5 {by_table_5:.3g}")
     if bits == "32":
-        whys.append(f"overlapped as Sec. 2.4 says {_by_links(batch, kernels, FLOAT32, Interpretation.SCHEME):.3g}")
+        whys.append(f"overlapped as Sec. 2.4 says {_by_links(batch, kernels, FLOAT32_COST, Interpretation.SCHEME):.3g}")
     else:
         quarter = _by_links(batch, kernels, NumberCost("8-bit, coded in no time", 1.0), Interpretation.TABLE_6)
-        scheme = _by_links(batch, kernels, EIGHT_BIT, Interpretation.SCHEME)
+        scheme = _by_links(batch, kernels, EIGHT_BIT_COST, Interpretation.SCHEME)
         whys.append(f"with 8-bit messages of a quarter, not an eighth, {quarter:.3g}")
         whys.append(f"overlapped as Sec. 2.4 says, with a quarter and the times of Sec. 3.2, {scheme:.3g}")
     return ours, "; ".join(whys)
@@ -264,7 +265,7 @@ def _by_links(batch: str, kernels: str, coding: NumberCost, reading: Interpretat
     return float(sub_batch_times(alexnet(kernels), setting, coding, reading).speedup)
 
 
-CLOSED_FORMS: dict[str, Callable[..., Answer]] = {
+CLOSED_FORMS: dict[str, Callable[..., _Answer]] = {
     "node": _node,
     "linear": _linear,
     "all_parameters": _all_parameters,
@@ -278,7 +279,7 @@ CLOSED_FORMS: dict[str, Callable[..., Answer]] = {
 }
 """How a claim is recomputed, by the first word of its key."""
 
-WAYS: dict[str, Way] = {
+_WAYS: dict[str, Way] = {
     "closed form": closed_form,
     "simulation": lambda claim: simulated(claim.key),
     "simulation of Sec. 2.4": lambda claim: as_written(claim.key),

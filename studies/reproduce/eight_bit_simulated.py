@@ -9,23 +9,27 @@ Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 
 from collections.abc import Callable
 from functools import cache
 
-from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices.device_graph import DeviceGraph
-from studies.eight_bit.paper_tables import (
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.devices import DeviceGraph
+from studies.eight_bit import (
     BASELINES_S,
     BITS,
     DEVICES_PER_MACHINE,
     GRADIENT_S,
     MACHINES,
+    SubBatchGraph,
     alexnet,
+    all_to_all_s,
+    in_turn_s,
     pass_table,
     read_table,
+    scheme_s,
+    serial_pass_s,
 )
-from studies.eight_bit.transfer_graphs import SubBatchGraph, all_to_all_s, in_turn_s, scheme_s, serial_pass_s
 
 __all__ = ["as_written", "simulated"]
 
-Answer = tuple[float, str]
+_Answer = tuple[float, str]
 MIB = 2.0**20
 _MACHINE = "titanx-4:switch_gbyte_per_s=5.25"
 _DEVICES = MACHINES * DEVICES_PER_MACHINE
@@ -33,13 +37,13 @@ _BESIDE = tuple(DEVICES_PER_MACHINE * machine + 2 for machine in range(MACHINES)
 """Of each machine the GPU on the switch of the InfiniBand card."""
 
 
-def simulated(key: tuple[str, ...]) -> Answer | None:
+def simulated(key: tuple[str, ...]) -> _Answer | None:
     """The claim of a key simulated, with Table 6's exchange as machines in turn; None where nothing is simulated."""
     kind, *words = key
     return _SIMULATED[kind](*words) if kind in _SIMULATED else None
 
 
-def as_written(key: tuple[str, ...]) -> Answer | None:
+def as_written(key: tuple[str, ...]) -> _Answer | None:
     """The speedups with the overlap that Sec. 2.4 describes: all machines send at once, behind the pass before."""
     if key[0] != "speedup":
         return None
@@ -61,10 +65,8 @@ def _many() -> DeviceGraph:
     return load_cluster("fdr-32x3")
 
 
-def _node(which: str) -> Answer:
-    from studies.eight_bit.lowered_iteration import (
-        machine_iteration_s,  # the whole of the planner, which other rows do without
-    )
+def _node(which: str) -> _Answer:
+    from studies.eight_bit import machine_iteration_s
 
     kernels = "convnet2" if which == "convnet2" else "nervana"
     iteration_s = machine_iteration_s(_machine(), bits=8 if which == "8" else 32, kernels=kernels)
@@ -72,12 +74,12 @@ def _node(which: str) -> Answer:
     return 4 * BASELINES_S[kernels] / iteration_s, why
 
 
-def _all_parameters() -> Answer:
+def _all_parameters() -> _Answer:
     found_s = all_to_all_s(4 * 60e6, load_cluster("titanx-4"))
     return 1e3 * found_s, "240 MB of each GPU, 7 GB/s; the paper takes their 0.223 GiB for GB"
 
 
-def _sync(item: str, bits: str) -> Answer:
+def _sync(item: str, bits: str) -> _Answer:
     line = next(line for line in read_table("table3_communication") if line["item"] == item)
     times = 2 if item.endswith("gradient") else 1
     size = MIB * float(line["transfer_size_mb"]) * int(bits) / 32
@@ -91,7 +93,7 @@ def _size(batch: str, bits: str) -> float:
     return float(table.message_bytes[table.sub_batch.tolist().index(int(batch)), BITS.index(int(bits))])
 
 
-def _single(batch: str, bits: str) -> Answer:
+def _single(batch: str, bits: str) -> _Answer:
     found_s = serial_pass_s(_size(batch, bits), _many(), _BESIDE)
     why = "31 messages of each machine; the text's 6 GB/s, where the printed values need 4.5 GB/s"
     if int(batch) > 1024:
@@ -112,13 +114,13 @@ def _iteration_s(batch: str, bits: str, kernels: str, schedule: Callable[[SubBat
     )  # fmt: skip
 
 
-def _total(batch: str, bits: str) -> Answer:
+def _total(batch: str, bits: str) -> _Answer:
     load = alexnet()
     total_s = _iteration_s(batch, bits, "nervana", in_turn_s) - float(load.whole_s) + float(load.own_linear_s)
     return 1e3 * total_s, "32 rounds, a machine's 31 messages in each, beside a product; 6 GB/s"
 
 
-def _overlap(batch: str, bits: str) -> Answer:
+def _overlap(batch: str, bits: str) -> _Answer:
     table = pass_table()
     passes = int(table.passes[table.sub_batch.tolist().index(int(batch))])
     exposed_ms = _total(batch, bits)[0] - 1e3 * passes * float(alexnet().linear_s)
@@ -130,7 +132,7 @@ def _speedup_by(batch: str, bits: str, kernels: str, schedule: Callable[[SubBatc
     return _DEVICES * BASELINES_S[kernels] / iteration_s
 
 
-def _speedup(batch: str, bits: str, kernels: str) -> Answer:
+def _speedup(batch: str, bits: str, kernels: str) -> _Answer:
     ours = _speedup_by(batch, bits, kernels, in_turn_s)
     why = "machines send in turn; 6 GB/s and Table 5's latencies, the printed single passes need 4.5 GB/s"
     if int(batch) > 1024:
@@ -138,7 +140,7 @@ def _speedup(batch: str, bits: str, kernels: str) -> Answer:
     return ours, why
 
 
-_SIMULATED: dict[str, Callable[..., Answer]] = {
+_SIMULATED: dict[str, Callable[..., _Answer]] = {
     "node": _node,
     "all_parameters": _all_parameters,
     "sync": _sync,

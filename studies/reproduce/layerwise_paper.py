@@ -14,25 +14,22 @@ from itertools import accumulate
 from operator import mul
 from time import perf_counter
 
-from hwprofiles.aliases import Progress
-from planner.cost.cost_model import CostModel
-from planner.elimination.depth_first_search import depth_first
-from planner.elimination.eliminate_nodes import eliminate
-from planner.elimination.search_problem import SearchProblem
-from planner.parallel.configurations import Configuration
-from planner.parallel.strategies import spaces_of
-from planner.search.layerwise import search_layerwise
-from planner.simulation.additive_cost import additive_s
+from hwprofiles import Progress
+from planner.cost import CostModel
+from planner.elimination import SearchProblem, depth_first, eliminate
+from planner.parallel import Configuration, spaces_of
+from planner.search import search_layerwise
+from planner.simulation import additive_s
 from studies.reproduce.priced_cases import PricedCase, PricedCases, PricedOutcome
-from studies.reproduce.rows import PaperRow, Value, row, spread, stored
+from studies.reproduce.rows import PaperRow, Value, range_text, row, stored
 
-__all__ = ["CLAIMS", "claim_row", "layerwise_rows"]
+__all__ = ["layerwise_rows"]
 
-MODELS = ("alexnet", "vgg16", "inception-v3")
+_MODELS = ("alexnet", "vgg16", "inception-v3")
 OTHERS = ("data", "model", "owt")
-SAMPLES = 32
+_SAMPLES = 32
 """Samples a GPU in all experiments (Sec. 6)."""
-Answer = tuple[Value, str]
+_Answer = tuple[Value, str]
 
 
 def layerwise_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
@@ -41,25 +38,25 @@ def layerwise_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
     for done, claim in enumerate(claims):
         if progress:
             progress(claim["claim"], done, len(claims))
-        yield claim_row(claim, bench)
+        yield _claim_row(claim, bench)
 
 
-def claim_row(claim: dict[str, str], bench: PricedCases) -> PaperRow:
+def _claim_row(claim: dict[str, str], bench: PricedCases) -> PaperRow:
     """Recompute one claim of ``layerwise_claims``."""
     name, *words = claim["key"].split()
-    ours, why = CLAIMS[name](bench, *words)
+    ours, why = _CLAIMS[name](bench, *words)
     return row(f"Layer-wise, {claim['source']}: {claim['claim']}", claim["value"], ours, claim["unit"], why)
 
 
 def _one_node(model: str) -> PricedCase:
-    return PricedCase(model, 4 * SAMPLES, "p100", "ps")
+    return PricedCase(model, 4 * _SAMPLES, "p100", "ps")
 
 
 def _all_nodes(model: str) -> PricedCase:
-    return PricedCase(model, 16 * SAMPLES, "p100-4", "ps")
+    return PricedCase(model, 16 * _SAMPLES, "p100-4", "ps")
 
 
-def _layers(bench: PricedCases, model: str) -> Answer:
+def _layers(bench: PricedCases, model: str) -> _Answer:
     layers = bench.model(_one_node(model)).graph.layers
     why = "softmax and loss are a layer here"
     if model == "inception-v3":
@@ -83,7 +80,7 @@ def _partial_strategies(problem: SearchProblem) -> float:
     return float(sum(accumulate(map(float, problem.counts), mul)))
 
 
-def _depth_first(bench: PricedCases, model: str) -> Answer:
+def _depth_first(bench: PricedCases, model: str) -> _Answer:
     """LeNet-5 is run; the others would take too long, and are estimated from its rate."""
     small, problem = _problem(bench, "lenet5"), _problem(bench, model)
     rate = _partial_strategies(small) / _timed(depth_first, small)
@@ -97,16 +94,16 @@ def _depth_first(bench: PricedCases, model: str) -> Answer:
     return size / rate, why
 
 
-def _elimination(bench: PricedCases, model: str) -> Answer:
+def _elimination(bench: PricedCases, model: str) -> _Answer:
     known = bench.model(_one_node(model))
     began = perf_counter()
     search_layerwise(CostModel(known.graph, known.cluster, known.gradient_sync))
     return perf_counter() - began, "cost tables included, on this machine"
 
 
-def _optimum(bench: PricedCases, *layers: str) -> Answer:
+def _optimum(bench: PricedCases, *layers: str) -> _Answer:
     """The configuration that most of the layers have in the optimum of Eq. 1 in the paper's form."""
-    bus = PricedCase("vgg16", 4 * SAMPLES, "bus p100", "ps")
+    bus = PricedCase("vgg16", 4 * _SAMPLES, "bus p100", "ps")
     forms, others = (
         Counter(bench.strategy(case, "layerwise")[name].describe() for name in layers)
         for case in (bus, _one_node("vgg16"))
@@ -144,10 +141,10 @@ def _best_other(bench: PricedCases, model: str) -> tuple[str, PricedOutcome]:
     return best, outcomes[best]
 
 
-def _speedup(bench: PricedCases, model: str) -> Answer:
+def _speedup(bench: PricedCases, model: str) -> _Answer:
     name, other = _best_other(bench, model)
     ours = bench.fastest(_all_nodes(model)).simulated_s
-    spread_servers = PricedCase(model, 16 * SAMPLES, "p100-4", "ps-spread")
+    spread_servers = PricedCase(model, 16 * _SAMPLES, "p100-4", "ps-spread")
     others = min(bench.outcome(spread_servers, strategy).simulated_s for strategy in ("data", "owt"))
     best = bench.fastest(spread_servers).simulated_s
     why = (
@@ -163,8 +160,8 @@ def _by_eq_1(bench: PricedCases, model: str) -> float:
     return min(others) / bench.outcome(case, "layerwise").additive_s
 
 
-def _scaling(bench: PricedCases, model: str, which: str) -> Answer:
-    alone = bench.outcome(PricedCase(model, SAMPLES, "one p100", "ps"), "data").simulated_s
+def _scaling(bench: PricedCases, model: str, which: str) -> _Answer:
+    alone = bench.outcome(PricedCase(model, _SAMPLES, "one p100", "ps"), "data").simulated_s
     name, other = _best_other(bench, model)
     together = bench.fastest(_all_nodes(model)) if which == "layerwise" else other
     eq_1 = bench.outcome(_all_nodes(model), "layerwise" if which == "layerwise" else name).additive_s
@@ -172,28 +169,28 @@ def _scaling(bench: PricedCases, model: str, which: str) -> Answer:
     return 16 * alone / together.simulated_s, why if which == "layerwise" else f"best other is {name}; {why}"
 
 
-def _owt_transfers(bench: PricedCases) -> Answer:
+def _owt_transfers(bench: PricedCases) -> _Answer:
     ratios = {
         name: [
             bench.outcome(_all_nodes(model), name).moved_bytes / bench.outcome(_all_nodes(model), "owt").moved_bytes
-            for model in MODELS
+            for model in _MODELS
         ]
         for name in ("data", "model")
     }
     each = "; ".join(
         f"against {name} AlexNet {a:.2f}, VGG-16 {v:.2f}, Inception-v3 {i:.2f}" for name, (a, v, i) in ratios.items()
     )
-    return spread([*ratios["data"], *ratios["model"]]), (
+    return range_text([*ratios["data"], *ratios["model"]]), (
         f"16 GPUs; {each}; model parallelism splits all layers by channels here and gathers every activation on every "
         "device, the paper leaves open what its own moves"
     )
 
 
-def _layerwise_transfers(bench: PricedCases) -> Answer:
+def _layerwise_transfers(bench: PricedCases) -> _Answer:
     """The paper does not say with which prices the strategies were found whose transfers it counts."""
 
     def ratios(bus: str) -> list[float]:
-        cases = [(_all_nodes(model), PricedCase(model, 16 * SAMPLES, f"{bus} p100-4", "ps")) for model in MODELS]
+        cases = [(_all_nodes(model), PricedCase(model, 16 * _SAMPLES, f"{bus} p100-4", "ps")) for model in _MODELS]
         return [
             bench.outcome(case, "owt").moved_bytes / bench.outcome(case, "layerwise", priced).moved_bytes
             for case, priced in cases
@@ -202,10 +199,10 @@ def _layerwise_transfers(bench: PricedCases) -> Answer:
     nvlink, edr = ratios("bus"), ratios("edr-bus")
     each = "AlexNet {:.2f}, VGG-16 {:.2f}, Inception-v3 {:.2f}".format(*nvlink)
     why = f"{each}; optimum of Eq. 1 in the paper's form, total bytes over one NVLink's 18 GB/s"
-    return spread(nvlink), f"{why}; over an EDR card's 12.1 GB/s {spread(edr)}"
+    return range_text(nvlink), f"{why}; over an EDR card's 12.1 GB/s {range_text(edr)}"
 
 
-CLAIMS: dict[str, Callable[..., Answer]] = {
+_CLAIMS: dict[str, Callable[..., _Answer]] = {
     "layers": _layers,
     "depth_first": _depth_first,
     "elimination": _elimination,

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices.device_graph import DeviceGraph, Latency, Link
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.devices import DeviceGraph, Latency, Link
 
 __all__ = ["BUS_BYTES_PER_S", "bus_of", "cluster_of", "with_host_server"]
 

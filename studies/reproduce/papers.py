@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 from studies.reproduce.deepa import deepa_rows
 from studies.reproduce.eight_bit_claims import eight_bit_rows
 from studies.reproduce.layerwise_paper import layerwise_rows

@@ -14,21 +14,20 @@ from statistics import mean
 
 import numpy as np
 
-from hwprofiles.aliases import Progress
-from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices.device_graph import DeviceGraph
-from planner.models.registry import load_model
-from planner.topology.network_routes import routes_of_cluster
-from studies.oracle.oracle_table import OracleTable
-from studies.oracle.projection import oracle
+from hwprofiles import Progress
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.devices import DeviceGraph
+from planner.models import load_model
+from planner.topology import routes_of_cluster
+from studies.oracle import OracleTable, oracle
 from studies.reproduce.rows import PaperRow, Value, row, stored
 
-__all__ = ["CLAIMS", "claim_row", "paradl_rows"]
+__all__ = ["CLAIMS", "paradl_rows"]
 
-MODELS = ("resnet50", "vgg16")
-SAMPLES = 32
+_MODELS = ("resnet50", "vgg16")
+_SAMPLES = 32
 """A GPU, in weak scaling; the paper prints the mini-batches in Figure 1 only."""
-Answer = tuple[Value, str]
+_Answer = tuple[Value, str]
 
 
 def paradl_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
@@ -37,17 +36,17 @@ def paradl_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
     for done, claim in enumerate(claims):
         if progress:
             progress(claim["claim"], done, len(claims))
-        yield claim_row(claim)
+        yield _claim_row(claim)
 
 
-def claim_row(claim: dict[str, str]) -> PaperRow:
+def _claim_row(claim: dict[str, str]) -> PaperRow:
     """Recompute one claim of ``paradl_claims``."""
     name, *words = claim["key"].split()
     ours, why = CLAIMS[name](*words)
     return row(f"ParaDL, {claim['source']}: {claim['claim']}", claim["value"], ours, claim["unit"], why)
 
 
-def _accuracy() -> Answer:
+def _accuracy() -> _Answer:
     """1 - |projected - measured| / measured of an iteration on 2, 4 and 8 K80, the mean."""
     measured = {
         (line["model"], int(line["batch_per_gpu"]), int(line["gpus"])): float(line["images_per_s"])
@@ -80,11 +79,11 @@ def _cluster() -> DeviceGraph:
     return load_cluster("abci-v100:nodes=34")
 
 
-def _node_devices() -> Answer:
+def _node_devices() -> _Answer:
     return float(np.bincount(routes_of_cluster(_cluster()).node)[0]), "cluster abci-v100"
 
 
-def _rack_nodes() -> Answer:
+def _rack_nodes() -> _Answer:
     return _nodes_of_a_rack(), "cluster abci-v100"
 
 
@@ -98,7 +97,7 @@ def _rates(link_class: str) -> list[float]:
     return [link.bandwidth_bytes_per_s for link in links if link.link_class.startswith(link_class)]
 
 
-def _link(link_class: str) -> Answer:
+def _link(link_class: str) -> _Answer:
     whys = {
         "nvlink2": "payload of the two links of a pair together; the paper prints one link's",
         "pcie3-x16": "payload as NCCL takes it; the paper prints the signalling rate",
@@ -107,7 +106,7 @@ def _link(link_class: str) -> Answer:
     return max(_rates(link_class)), whys[link_class]
 
 
-def _bisection(level: str) -> Answer:
+def _bisection(level: str) -> _Answer:
     """What leaves a node, or a rack, against what is below."""
     cards_bytes_per_s = 2 * max(_rates("edr"))
     if level == "node":
@@ -124,12 +123,12 @@ def _tables() -> Sequence[OracleTable]:
     cluster = load_cluster("abci-v100:nodes=256")
     counts = [1 << k for k in range(2, 11)]
     return [
-        oracle(load_model(name, batch=SAMPLES), cluster, dataset="imagenet", devices=counts, batch_per_device=SAMPLES)
-        for name in MODELS
+        oracle(load_model(name, batch=_SAMPLES), cluster, dataset="imagenet", devices=counts, batch_per_device=_SAMPLES)
+        for name in _MODELS
     ]
 
 
-def _range(*strategies: str) -> Answer:
+def _range(*strategies: str) -> _Answer:
     """Powers of two that both networks can have, of those that the paper asks for."""
     rows = [[row.devices for row in table.rows if row.strategy == name] for table in _tables() for name in strategies]
     least = 16 if "data" in strategies else 4
@@ -142,11 +141,11 @@ def _range(*strategies: str) -> Answer:
         f"{name} {table.model} {100 * row.communication_s / row.iteration_s:.0f} % on {row.devices}"
         for table in _tables() for name in strategies if (row := table.row(name, found[-1]))
     ]  # fmt: skip
-    why = "; ".join(sorted(limits)) or f"up to D/b = {_tables()[0].limits[1].devices:,} with {SAMPLES} samples a GPU"
+    why = "; ".join(sorted(limits)) or f"up to D/b = {_tables()[0].limits[1].devices:,} with {_SAMPLES} samples a GPU"
     return f"{found[0]}-{found[-1]}", f"{why}; communication's share of an iteration: {', '.join(shares)}"
 
 
-def _most(strategy: str) -> Answer:
+def _most(strategy: str) -> _Answer:
     limits = [limit for table in _tables() for limit in table.limits if limit.strategy == strategy]
     best = [
         min((row for row in table.rows if row.strategy == strategy), key=lambda row: row.iteration_s)
@@ -155,12 +154,12 @@ def _most(strategy: str) -> Answer:
     fastest = ", ".join(f"{table.model} {row.devices}" for table, row in zip(_tables(), best, strict=True))
     reasons = "; ".join(limit.reason for limit in limits)
     return float(min(limit.devices for limit in limits)), (
-        f"{reasons}; the paper stops at the GPUs of a node; of 4, 8, ... the shortest iteration with {SAMPLES} samples "
-        f"has {fastest}"
+        f"{reasons}; the paper stops at the GPUs of a node; of 4, 8, ... the shortest iteration with {_SAMPLES} "
+        f"samples has {fastest}"
     )
 
 
-CLAIMS: dict[str, Callable[..., Answer]] = {
+CLAIMS: dict[str, Callable[..., _Answer]] = {
     "accuracy": _accuracy,
     "node_devices": _node_devices,
     "rack_nodes": _rack_nodes,

@@ -4,7 +4,7 @@ import csv
 from dataclasses import dataclass
 from importlib.resources import files
 
-__all__ = ["PaperRow", "Value", "row", "spread", "stored"]
+__all__ = ["PaperRow", "Value", "range_text", "row", "stored"]
 
 Value = float | str
 """A number; or a range ``low-high``, a bound ``>number`` or a configuration as text."""
@@ -45,7 +45,7 @@ def row(source: str, printed: str, ours: Value, unit: str, why: str = "") -> Pap
     return PaperRow(source, printed if value is None else value, ours, unit, f"{note}; {why}" if why else note)
 
 
-def spread(values: list[float]) -> str:
+def range_text(values: list[float]) -> str:
     """The range of some values as text, low to high; three digits."""
     return f"{min(values):.3g}-{max(values):.3g}"
 

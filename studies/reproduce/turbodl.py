@@ -15,17 +15,17 @@ from functools import cache
 
 import numpy as np
 
-from hwprofiles.aliases import Progress
-from hwprofiles.compute.kernel_occupancy import READINGS
-from planner.lowering.program import KINDS
-from planner.models.registry import load_model
+from hwprofiles import Progress
+from hwprofiles.compute import READINGS
+from planner.lowering import KINDS
+from planner.models import load_model
 from studies.reproduce.rows import PaperRow, Value, row, stored
-from studies.streams.schedule_comparison import StreamComparison, StreamRequest, compare_schedules, work_of
+from studies.streams import StreamComparison, StreamRequest, compare_schedules, work_of
 
-__all__ = ["CLAIMS", "claim_rows", "turbodl_rows"]
+__all__ = ["TURBODL_CLAIMS", "claim_rows", "turbodl_rows"]
 
 DEVICE = "p100"
-Answer = tuple[Value, str]
+_Answer = tuple[Value, str]
 
 
 def turbodl_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
@@ -42,11 +42,11 @@ def claim_rows(claim: dict[str, str]) -> Iterator[PaperRow]:
     name, *words = claim["key"].split()
     source = f"TurboDL, {claim['source']}: {claim['claim']}"
     if name in ("streams", "baseline_streams"):
-        ours, why = CLAIMS[name](words[0], 1, READINGS[0])
+        ours, why = TURBODL_CLAIMS[name](words[0], 1, READINGS[0])
         yield row(source, claim["value"], ours, claim["unit"], why)
         return
     for reading in READINGS:
-        ours, why = CLAIMS[name](words[0], int(words[1]), reading)
+        ours, why = TURBODL_CLAIMS[name](words[0], int(words[1]), reading)
         yield row(f"{source}, occupancy by {reading}", claim["value"], ours, claim["unit"], why)
 
 
@@ -70,26 +70,26 @@ def _answer(model: str, batch: int, reading: str, name: str) -> tuple[float, str
     return found.gain(mine), f"{why}; filling every gap would gain {1 / plain.occupancy:.2f}"
 
 
-def _gain(model: str, batch: int, reading: str) -> Answer:
+def _gain(model: str, batch: int, reading: str) -> _Answer:
     return _answer(model, batch, reading, "critical-path")
 
 
-def _asynchronous(model: str, batch: int, reading: str) -> Answer:
+def _asynchronous(model: str, batch: int, reading: str) -> _Answer:
     return _answer(model, batch, reading, "asynchronous")
 
 
-def _percent(model: str, batch: int, reading: str) -> Answer:
+def _percent(model: str, batch: int, reading: str) -> _Answer:
     gain, why = _gain(model, batch, reading)
     assert isinstance(gain, float)
     return 100 * (gain - 1), why
 
 
-def _streams(model: str, batch: int, reading: str) -> Answer:
+def _streams(model: str, batch: int, reading: str) -> _Answer:
     found = _compared(model, batch, reading).result("critical-path")
     return float(found.streams), ", ".join(found.labels)
 
 
-def _baseline_streams(model: str, batch: int, reading: str) -> Answer:
+def _baseline_streams(model: str, batch: int, reading: str) -> _Answer:
     """Caffe gives every sub-task of a convolution a stream of its own."""
     program = work_of(load_model(model, batch=batch), DEVICE).program
     convolution = np.array([layer.operation.kind == "convolution" for layer in program.graph.layers])
@@ -98,7 +98,7 @@ def _baseline_streams(model: str, batch: int, reading: str) -> Answer:
     return float(np.count_nonzero(own)), "a stream for every gradient of every convolution; the first has two"
 
 
-CLAIMS: dict[str, Callable[[str, int, str], Answer]] = {
+TURBODL_CLAIMS: dict[str, Callable[[str, int, str], _Answer]] = {
     "gain": _gain,
     "percent": _percent,
     "asynchronous": _asynchronous,

@@ -13,20 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.compute.compute_profile import ComputeProfile
-from hwprofiles.compute.kernel_occupancy import occupancy
-from hwprofiles.compute.kernels import Kernels
-from planner.cost.cost_model import CostModel
-from planner.graph.computation_graph import Layer
-from planner.lowering.program import KINDS, Program
-from planner.operations.base import ELEMENT_BYTES
-from planner.parallel.regions import held
+from hwprofiles import Floats, Ints
+from hwprofiles.compute import ComputeProfile, Kernels, occupancy
+from planner.cost import CostModel
+from planner.graph import Layer
+from planner.lowering import KINDS, Program
+from planner.operations import ELEMENT_BYTES
+from planner.parallel import held
 from studies.streams.program_extension import with_sub_tasks
 
-__all__ = ["Decomposed", "Measured", "decompose", "sub_kernels", "with_measured"]
+__all__ = ["Decomposed", "decompose", "sub_kernels", "with_measured"]
 
-Measured = Mapping[tuple[str, str], float]
+_Measured = Mapping[tuple[str, str], float]
 """Seconds of whole sub-tasks by (layer, kind), launches included."""
 _EPILOGUE, _WEIGHT, _BIAS = (KINDS.index(f"{name}_gradient") for name in ("epilogue", "weight", "bias"))
 
@@ -78,7 +76,7 @@ def _share(profile: ComputeProfile, family: str, layer: Layer, kind: int, rows: 
     return occupancy(profile, rows.all, phase=phase, winograd=layer.operation.winograd, reading=reading)
 
 
-def with_measured(program: Program, measured: Measured, share: Mapping[str, float] | None = None) -> Decomposed:
+def with_measured(program: Program, measured: _Measured, share: Mapping[str, float] | None = None) -> Decomposed:
     """A lowered program whose parts are whole layers, with sub-tasks that were measured rather than modelled.
 
     Bias gradients are in those of the weights; every trained layer has an epilogue, which may take no time.

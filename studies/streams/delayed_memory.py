@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats
-from hwprofiles.errors import ConfigError
-from planner.lowering.program import KINDS, Program
+from hwprofiles import ConfigError, Floats
+from planner.lowering import KINDS, Program
 from studies.streams.stream_plan import StreamPlan, pairs_of
 
 __all__ = ["bounded", "held_bytes", "needed_bytes"]

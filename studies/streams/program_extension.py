@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from planner.lowering.program import KINDS, Program
+from hwprofiles import Floats, Ints
+from planner.lowering import KINDS, Program
 
 __all__ = ["with_sub_tasks"]
 

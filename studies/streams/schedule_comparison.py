@@ -6,20 +6,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from hwprofiles.aliases import Floats
-from hwprofiles.compute.compute_profile import ComputeProfile
-from hwprofiles.compute.kernel_occupancy import launch_of
-from hwprofiles.compute.profile_file import load_profile
-from hwprofiles.devices.device_graph import Device, DeviceGraph
-from hwprofiles.errors import ConfigError
-from planner.cost.cost_model import CostModel
-from planner.graph.computation_graph import ComputationGraph
-from planner.lowering.lower_strategy import lower
-from planner.lowering.program import KINDS, Program
-from planner.parallel.strategies import named_strategy, spaces_of
-from planner.simulation.program_replay import Replay
-from planner.simulation.to_task_graph import ITERATIONS
-from simulator.timelines.timeline import lower_bound, resource_use
+from hwprofiles import ConfigError, Floats
+from hwprofiles.compute import ComputeProfile, launch_of, load_profile
+from hwprofiles.devices import Device, DeviceGraph
+from planner.cost import CostModel
+from planner.graph import ComputationGraph
+from planner.lowering import KINDS, Program, lower
+from planner.parallel import named_strategy, spaces_of
+from planner.simulation import ITERATIONS, Replay
+from simulator.timelines import lower_bound, resource_use
 from studies.streams.decomposition import Decomposed, decompose
 from studies.streams.delayed_memory import bounded, held_bytes
 from studies.streams.stream_plan import StreamPlan, replay_streams

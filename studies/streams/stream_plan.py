@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles.aliases import Floats, Ints
-from planner.simulation.message_overhead_use import message_overheads_of
-from planner.simulation.program_replay import Replay
-from planner.simulation.to_task_graph import ITERATIONS, ProgramGraph, build_program_graph
-from simulator.engines.engine import simulate
+from hwprofiles import Floats, Ints
+from planner.simulation import ITERATIONS, ProgramGraph, Replay, build_program_graph, message_overheads_of
+from simulator.engines import simulate
 from studies.streams.decomposition import Decomposed
 
 __all__ = ["StreamPlan", "pairs_of", "read_streams", "replay_streams"]

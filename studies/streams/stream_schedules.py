@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles.aliases import Floats, Ints
-from hwprofiles.compute.launch import Launch
-from hwprofiles.errors import ConfigError
-from planner.graph.layer_paths import Block, dependency_distances, layer_blocks
-from planner.lowering.program import KINDS, Program
+from hwprofiles import ConfigError, Floats, Ints
+from hwprofiles.compute import Launch
+from planner.graph import Block, dependency_distances, layer_blocks
+from planner.lowering import KINDS, Program
 from studies.streams.decomposition import Decomposed
 from studies.streams.stream_plan import StreamPlan, pairs_of
 

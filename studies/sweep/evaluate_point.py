@@ -4,20 +4,18 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from time import perf_counter
 
-from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices.device_graph import DeviceGraph
-from hwprofiles.errors import DeviceMemoryError, OrreryError
-from planner.compression.settings import compressed_of
-from planner.cost.cost_model import CostModel
-from planner.graph.computation_graph import ComputationGraph
-from planner.memory.peak_memory import peak_memory_bytes
-from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE, micro_batching_of
-from planner.parallel.strategies import SEARCHED
-from planner.plan.plan import lowered, make_plan
-from planner.search.pipeline_strategy import strategy_and_micro_batching
-from planner.simulation.additive_cost import additive_s
-from planner.simulation.memory_over_time import replay_that_fits
+from hwprofiles import DeviceMemoryError, OrreryError
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.devices import DeviceGraph
+from planner.compression import compressed_of
+from planner.cost import CostModel
+from planner.graph import ComputationGraph
+from planner.memory import peak_memory_bytes
+from planner.models import load_model
+from planner.parallel import SEARCHED, WHOLE, micro_batching_of
+from planner.plan import lowered, make_plan
+from planner.search import strategy_and_micro_batching
+from planner.simulation import additive_s, replay_that_fits
 from studies.sweep.point import SweepPoint
 
 __all__ = ["PointResult", "evaluate_point"]

@@ -5,13 +5,13 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 from studies.sweep.evaluate_point import PointResult, evaluate_point
 from studies.sweep.point import SweepPoint
 
 __all__ = ["compute_on_dask"]
 
-WAIT_S = 10.0
+DASK_WAIT_S = 10.0
 """For a scheduler that does not answer."""
 _AHEAD = 4
 """Points handed to each worker before it asks."""
@@ -68,7 +68,9 @@ def _client(address: str, stack: ExitStack) -> Any:
         cluster = LocalCluster(n_workers=int(count), threads_per_worker=1, dashboard_address=None, silence_logs=50)
         return stack.enter_context(Client(stack.enter_context(cluster)))
     try:
-        return stack.enter_context(Client(address, timeout=WAIT_S))
+        return stack.enter_context(Client(address, timeout=DASK_WAIT_S))
     except (OSError, ValueError) as error:  # a time-out is an OSError
         reason = " ".join(str(error).split())
-        raise ConfigError(f"dask scheduler {address!r} cannot be reached (waited {WAIT_S:g} s): {reason}") from None
+        raise ConfigError(
+            f"dask scheduler {address!r} cannot be reached (waited {DASK_WAIT_S:g} s): {reason}"
+        ) from None

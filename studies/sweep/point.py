@@ -58,7 +58,7 @@ def _file_digest(name: str) -> str:
 @cache
 def _cluster_files(spec: str) -> tuple[str, ...]:
     """The cluster's file, and the profiles that it names by path."""
-    from hwprofiles.catalogue.cluster_catalogue import cluster_path, load_cluster
+    from hwprofiles.catalogue import cluster_path, load_cluster
 
     path = cluster_path(spec)
     profiles = dict.fromkeys(device.profile for device in load_cluster(spec).devices)

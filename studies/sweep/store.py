@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 from studies.sweep.evaluate_point import PointResult
 from studies.sweep.point import SweepPoint, point_columns
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 from studies.sweep.sweep_file import selected
 
-__all__ = ["ALL", "check_suffix", "exported", "result_table"]
+__all__ = ["check_suffix", "exported", "result_table"]
 
-ALL = "all"
+_ALL = "all"
 """In place of names of columns."""
 
 
@@ -32,7 +32,7 @@ def result_table(frame: pd.DataFrame, *, where: Iterable[str] = (), sort: str = 
     if sort:
         name = _column(frame, "sort", sort.removeprefix("-"))
         frame = frame.sort_values(name, ascending=not sort.startswith("-"), kind="stable")
-    if columns and columns != ALL:
+    if columns and columns != _ALL:
         frame = frame[[_column(frame, "columns", name.strip()) for name in columns.split(",")]]
     return frame.reset_index(drop=True)
 

@@ -13,12 +13,12 @@ import pandas as pd
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.errors import ConfigError
-from planner.compression.data_types import compression
-from planner.cost.all_reduce import GRADIENT_SYNCS
-from planner.models.registry import load_model
-from planner.parallel.strategies import check_strategy
+from hwprofiles import ConfigError
+from hwprofiles.catalogue import load_cluster
+from planner.compression import compression
+from planner.cost import GRADIENT_SYNCS
+from planner.models import load_model
+from planner.parallel import check_strategy
 from studies.sweep.point import SweepPoint, point_columns
 
 __all__ = ["MOST_POINTS", "Sweep", "read_sweep"]
@@ -39,11 +39,11 @@ def _strict(value: object) -> object:
     return value
 
 
-Words = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_listed)]
+_Words = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_listed)]
 Whole = Annotated[int, Field(ge=1), BeforeValidator(_strict)]
 Wholes = Annotated[tuple[Whole, ...], Field(min_length=1), BeforeValidator(_listed)]
-Value = Annotated[float, Field(allow_inf_nan=False, strict=True)]
-Values = Annotated[tuple[Value, ...], Field(min_length=1), BeforeValidator(_listed)]
+_Value = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+_Values = Annotated[tuple[_Value, ...], Field(min_length=1), BeforeValidator(_listed)]
 
 
 class _Strict(BaseModel):
@@ -53,8 +53,8 @@ class _Strict(BaseModel):
 class _Clusters(_Strict):
     """One or several clusters, and values for their parameters and changes."""
 
-    cluster: Words
-    given: dict[str, Values] = Field(default={}, alias="with")
+    cluster: _Words
+    given: dict[str, _Values] = Field(default={}, alias="with")
 
     def specs(self) -> Iterator[str]:
         for name in self.cluster:
@@ -115,11 +115,11 @@ class SweepFile(_Strict):
     batch: Wholes | None = None
     batch_per_device: Wholes | None = None
     strategies: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
-    gradient_sync: Words = ("ring",)
-    batch_norm: Words = ("local",)
+    gradient_sync: _Words = ("ring",)
+    batch_norm: _Words = ("local",)
     compression: Compressions = (_Compression(),)
     sub_batches: Wholes = (1,)
-    constraints: Words | tuple[()] = ()
+    constraints: _Words | tuple[()] = ()
     points: tuple[_ListedPoint, ...] = ()
 
     @model_validator(mode="after")

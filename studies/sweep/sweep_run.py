@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from hwprofiles.errors import ConfigError
+from hwprofiles import ConfigError
 from studies.sweep.local import compute_locally
 from studies.sweep.on_dask import compute_on_dask
 from studies.sweep.store import Store

@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pandas as pd
 
-from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.devices.device_graph import DeviceGraph, Link
-from hwprofiles.errors import ConfigError, OrreryError
-from planner.models.registry import load_model
-from planner.parallel.strategies import check_strategy
-from planner.plan.plan import Plan, lower_plan, make_plan
-from planner.simulation.sensitivity import Sensitivity, sensitivities
+from hwprofiles import ConfigError, OrreryError
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.devices import DeviceGraph, Link
+from planner.models import load_model
+from planner.parallel import check_strategy
+from planner.plan import Plan, lower_plan, make_plan
+from planner.simulation import Sensitivity, sensitivities
 
 __all__ = ["Scenario", "WhatIf", "WhatIfRow", "standard_scenarios", "whatif"]
 

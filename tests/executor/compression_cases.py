@@ -1,8 +1,7 @@
 """Types and numbers that the tests of compression share."""
 
 import numpy as np
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)

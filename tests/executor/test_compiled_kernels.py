@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 import torch
 from compression_cases import FEW, assert_same_bits, tensors
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from executor.compression import cpu_kernels as compiled
-from executor.compression import torch_kernels as plain
+from executor.compression import cpu_kernels as compiled, torch_kernels as plain
 from executor.compression.registry import data_type
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from plans import cluster_of, inception_module, random_strategy, residual_block, star
 from ranks import options, pool_of, train, whole
 from torch.nn import functional
@@ -14,12 +13,12 @@ from executor.communication.bucketed_sync import BucketedSync
 from executor.compression.registry import data_type
 from executor.data.load import load_data
 from executor.measurement.measured_run import join
-from executor.program.rank_program import RankProgram, messages_of
+from executor.program.rank_program import RankProgram, region_messages_of
 from executor.program.recorder import Recorder
 from executor.runtime.boxes import whole_box
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
-from planner.compression.settings import CODED, PLAIN, Compressed
+from planner.compression.settings import CODED, UNCOMPRESSED, Compressed
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
@@ -77,7 +76,7 @@ def test_codes_that_lose_nothing_change_nothing(ranks, name, gradient_sync, coun
     coded = Compressed(gradients="float32", activations="float32")
     plain, same = (
         trained(ranks, lowered(graph, gradient_sync, kind, seed=seed, count=count), overlap=overlap)
-        for kind in (PLAIN, coded)
+        for kind in (UNCOMPRESSED, coded)
     )
     np.testing.assert_array_equal(same[0], plain[0])
     for key, value in plain[2].items():
@@ -167,7 +166,7 @@ def gradients(graph, rank, layer, iteration):
 def exchanged(rank, program):
     """Sums of three iterations by layer."""
     view, recorder, device = (
-        RankProgram(program, rank, messages_of(program)),
+        RankProgram(program, rank, region_messages_of(program)),
         Recorder(program.size, CpuDevice()),
         CpuDevice(),
     )

@@ -18,8 +18,7 @@ from compression_cases import (
     assert_same_bits,
     tensors,
 )
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from executor.compression import reference
 from executor.compression.registry import DATA_TYPES, data_type

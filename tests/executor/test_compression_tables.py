@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 from compression_cases import TABLE_TYPES
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from executor.compression import cpu_kernels, torch_kernels
 from executor.compression.errors import Distribution, error_table

@@ -8,8 +8,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from executor.data.load import load_data
 from executor.runtime.boxes import Box, whole_box

@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from executor.runtime.boxes import Box, whole_box
 from executor.runtime.parameter_init import initial_parameters

@@ -6,8 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from undivided import Undivided, graph_of, random_parameters
 
 from executor.layers.base import TrainingStep

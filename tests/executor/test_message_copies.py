@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from plans import program_of, questions
 
-from executor.program.rank_program import RankProgram, messages_of
+from executor.program.rank_program import RankProgram, region_messages_of
 from planner.lowering.program import KINDS
 from planner.lowering.send_phases import phases
 from planner.memory.memory_policy import MemoryPolicy, part_memories
@@ -38,7 +38,7 @@ def test_copies_are_those_that_torch_makes(question):
     parts = part_memories(program, MemoryPolicy(host=True))
     transfers = np.flatnonzero(program.kind == KINDS.index("transfer"))
     copied = dict(zip(transfers.tolist(), are_copies(program, parts, transfers).tolist(), strict=True))
-    messages = messages_of(program)
+    messages = region_messages_of(program)
     views = [RankProgram(program, rank, messages) for rank in range(len(program.cluster.devices))]
     for message in messages:
         expected = is_copied(views[message.source], message, parts)

@@ -15,7 +15,7 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.strategies import named_strategy
-from planner.search.gradient_order import ordered, ordered_synchronisation, sliced
+from planner.search.gradient_order import ordered_synchronisation, sliced, synchronisation_ordered
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4
@@ -68,7 +68,7 @@ def same(one, other):
 def test_training_is_that_of_updates_at_the_end_to_the_last_bit(ranks, count, name, order):
     """Whole sums, each by itself: the arithmetic is the same, whatever goes first."""
     program = lowered(GRAPHS[name](), "data", count)
-    moved = ordered(program, order, slice_bytes=[np.inf])
+    moved = synchronisation_ordered(program, order, slice_bytes=[np.inf])
     assert moved.sums
     chosen = options(steps=5, join_bytes=0)
     assert same(trained(ranks, program, chosen), trained(ranks, moved, chosen))
@@ -78,7 +78,7 @@ def in_any_order(program, seed, slice_bytes=8192.0):
     """Small slices in an order of no sense, which is as right as any."""
     moved = sliced(program, slice_bytes)
     sums = [task for task in moved.collectives if not moved.statistics[task]]
-    assert len(sums) > len(ordered(program, "ready").sums)
+    assert len(sums) > len(synchronisation_ordered(program, "ready").sums)
     return ordered_synchronisation(moved, np.random.default_rng(seed).permutation(sums).tolist())
 
 

@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_layer_parts import RELATIVE, close, cut, graph_of, numbers, summed
 from undivided import Undivided, random_parameters
 

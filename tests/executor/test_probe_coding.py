@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from test_probe import FACTS, Ticking
 
 from executor.probe.codec_probe import CODED_TYPES, CodingProbe, CodingRow, speed_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from executor.compression.printed import WAYS, table_2
+from executor.compression.printed import TABLE_2_WAYS, table_2
 from executor.compression.published import PUBLISHED, published_type
 from hwprofiles.errors import ConfigError
 
@@ -86,7 +86,7 @@ def found():
 
 
 def test_every_printed_error_is_answered_both_ways(found):
-    assert len(found) == 4 * 4 * 2 * len(WAYS)
+    assert len(found) == 4 * 4 * 2 * len(TABLE_2_WAYS)
     assert len({(each.claim.key, each.way) for each in found}) == len(found)
 
 

@@ -5,11 +5,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from plans import program_of, questions
 
-from executor.program.rank_program import RankProgram, messages_of
+from executor.program.rank_program import RankProgram, region_messages_of
 from executor.runtime.boxes import Box
 from planner.lowering.program import KINDS
 from planner.lowering.send_phases import MESSAGE_JOIN_BYTES
@@ -29,7 +28,7 @@ def transfers_of(program):
 
 @given(program=programs(), join_bytes=st.sampled_from([0, 1000, MESSAGE_JOIN_BYTES, 2**40]))
 def test_every_transfer_travels_once_as_the_program_says(program, join_bytes):
-    messages = messages_of(program, join_bytes=join_bytes)
+    messages = region_messages_of(program, join_bytes=join_bytes)
     assert Counter(task for message in messages for task in message.tasks) == Counter(transfers_of(program))
     for message in messages:
         for task, box in zip(message.tasks, message.boxes, strict=True):
@@ -43,7 +42,7 @@ def test_every_transfer_travels_once_as_the_program_says(program, join_bytes):
 @given(program=programs(), join_bytes=st.sampled_from([0, 1000, MESSAGE_JOIN_BYTES, 2**40]))
 def test_regions_of_one_tensor_and_phase_are_joined_up_to_the_size(program, join_bytes):
     rows = {}
-    for message in messages_of(program, join_bytes=join_bytes):
+    for message in region_messages_of(program, join_bytes=join_bytes):
         tasks = list(message.tasks)
         assert len(set(program.layer[tasks])) == len(set(program.backward[tasks])) == 1
         size = program.size_bytes[tasks].sum()
@@ -57,7 +56,7 @@ def test_regions_of_one_tensor_and_phase_are_joined_up_to_the_size(program, join
 
 @given(program=programs())
 def test_a_phase_lies_between_what_a_message_waits_for_and_what_waits_for_it(program):
-    phase = {task: message.phase for message in messages_of(program) for task in message.tasks}
+    phase = {task: message.phase for message in region_messages_of(program) for task in message.tasks}
     for task in range(program.size):
         for before in program.after[program.after_start[task] : program.after_start[task + 1]].tolist():
             if task in phase:
@@ -69,7 +68,7 @@ def test_a_phase_lies_between_what_a_message_waits_for_and_what_waits_for_it(pro
 @given(program=programs())
 def test_both_ends_of_a_connection_see_one_order(program):
     """Neither tags nor sizes are needed to tell messages apart, as NCCL wants it."""
-    messages = messages_of(program)
+    messages = region_messages_of(program)
     ranks = range(1 + max(int(space.devices.max()) for space in program.spaces))
     views = [RankProgram(program, rank, messages) for rank in ranks]
     for a in ranks:
@@ -84,7 +83,7 @@ def test_both_ends_of_a_connection_see_one_order(program):
 @given(program=programs())
 def test_an_input_is_made_of_its_own_part_and_of_what_arrives(program):
     """Own region and messages cover every input exactly."""
-    messages = messages_of(program)
+    messages = region_messages_of(program)
     for rank in range(1 + max(int(space.devices.max()) for space in program.spaces)):
         view = RankProgram(program, rank, messages)
         seen = {edge: np.zeros(row.box.shape, dtype=np.int64) for edge, row in view.inputs.items()}

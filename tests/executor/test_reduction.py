@@ -11,7 +11,7 @@ from ranks import Ranks
 from executor.communication.bucketed_sync import BucketedSync
 from executor.communication.reduction import Reducer
 from executor.program.buckets import chains_of
-from executor.program.rank_program import RankProgram, messages_of
+from executor.program.rank_program import RankProgram, region_messages_of
 from executor.program.recorder import Recorder
 from executor.runtime.devices import CpuDevice
 from hwprofiles.devices.device_graph import DeviceGraph
@@ -59,7 +59,7 @@ def buffer(rank, size):
 
 def sums(rank, lowered, sizes):
     """What a rank holds after summing a buffer of each size, and the bytes that it sent for each."""
-    view = RankProgram(lowered, rank, messages_of(lowered))
+    view = RankProgram(lowered, rank, region_messages_of(lowered))
     recorder = Recorder(lowered.size, CpuDevice())
     reducer = Reducer(view, recorder, statistics=False)
     found = []
@@ -106,7 +106,7 @@ def test_rounds_send_what_the_program_says(ranks, scheme):
 
 def exchanged(rank, lowered, join_bytes, overlap):
     """Sums of three iterations, layer by layer, and whether each layer has replicas."""
-    view = RankProgram(lowered, rank, messages_of(lowered))
+    view = RankProgram(lowered, rank, region_messages_of(lowered))
     recorder, device = Recorder(lowered.size, CpuDevice()), CpuDevice()
     gradient_sync = BucketedSync(view, device, recorder, overlap=overlap, timeout_s=20.0, join_bytes=join_bytes)
     found = []

@@ -5,8 +5,7 @@ import sys
 import timeit
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from executor.processes.status_board import BOARD_VARIABLE, RankState, StatusBoard, own_status
 from hwprofiles.errors import ConfigError

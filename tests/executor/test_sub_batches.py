@@ -5,8 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from plans import cluster_of, inception_module, residual_block
 from ranks import options, pool_of, train, trained_to
 from torch.nn import functional

@@ -4,7 +4,7 @@ import pytest
 from plans import cluster_of, program_of
 
 from executor.program.buckets import JOIN_BYTES, MOST_JOIN_BYTES, joined_sums, longest_bytes
-from executor.program.rank_program import RankProgram, messages_of
+from executor.program.rank_program import RankProgram, region_messages_of
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
@@ -22,7 +22,7 @@ def test_gradients_join_up_to_a_size_and_the_last_up_to_half(replicas, expected)
     graph = load_model("alexnet-cifar", batch=16)
     program = program_of(CostModel(graph, cluster_of("titanx-4", replicas)), named_strategy("data", graph, replicas))
     for rank in range(replicas):
-        groups = joined_sums(RankProgram(program, rank, messages_of(program)), JOIN_BYTES)
+        groups = joined_sums(RankProgram(program, rank, region_messages_of(program)), JOIN_BYTES)
         assert [" ".join(graph.layers[chains[0].layer].name for chains in group) for group in groups] == expected
 
 

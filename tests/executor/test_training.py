@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from plans import cluster_of, inception_module, program_of, random_strategy, residual_block
 from ranks import options, pool_of, train, whole
 from undivided import undivided_run, wide

@@ -9,7 +9,7 @@ from plans import cluster_of, program_of
 from ranks import Ranks
 
 from executor.communication.transport import GlooTransport
-from executor.program.rank_program import RankProgram, messages_of
+from executor.program.rank_program import RankProgram, region_messages_of
 from executor.program.recorder import Recorder
 from executor.runtime.devices import CpuDevice
 from planner.cost.cost_model import CostModel
@@ -40,7 +40,7 @@ def content(message, iteration):
 
 def iterate(rank, program):
     """Everything sent and taken; rank 1 dawdles, so that messages arrive iterations before it looks at them."""
-    view = RankProgram(program, rank, messages_of(program))
+    view = RankProgram(program, rank, region_messages_of(program))
     recorder = Recorder(program.size, CpuDevice())
     transport = GlooTransport(view, iterations=ITERATIONS, dtype=torch.float32, recorder=recorder, timeout_s=20.0)
     found = []
@@ -77,7 +77,7 @@ def test_every_iteration_brings_and_measures_its_own_messages(ranks, program):
 
 def wait_in_vain(rank, program):
     """What a rank says of a message that never comes, and how long it waited for it."""
-    view = RankProgram(program, rank, messages_of(program))
+    view = RankProgram(program, rank, region_messages_of(program))
     recorder = Recorder(program.size, CpuDevice())
     transport = GlooTransport(view, iterations=1, dtype=torch.float32, recorder=recorder, timeout_s=0.3)
     message = view.incoming[min(view.incoming)][0]

@@ -6,8 +6,7 @@ import os
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.stats import spearmanr
 
 from executor.lab.inside import is_inside

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hwprofiles.catalogue.cluster_catalogue import cluster_names, describe, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names, describe_cluster, load_cluster
 from hwprofiles.errors import ConfigError
 
 PER_NODE = {
@@ -35,7 +35,7 @@ def test_catalogue_holds_the_promised_clusters():
 
 @pytest.mark.parametrize("name", PER_NODE)
 def test_device_counts_follow_the_number_of_nodes(name):
-    summary = describe(name)
+    summary = describe_cluster(name)
     nodes = DEFAULT_NODES.get(name, 1)
     assert (summary.nodes, summary.devices) == (nodes, nodes * PER_NODE[name])
     assert summary.description

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.compute_profile import MeasuredParts, MeasuredRow

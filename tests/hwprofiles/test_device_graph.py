@@ -5,8 +5,7 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.devices.copy_engines import CopyEngines

@@ -1,7 +1,6 @@
 """A route asked for alone is the route of the table: the search for one skips only what cannot matter."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.devices.routes import Arc, Router

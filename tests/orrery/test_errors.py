@@ -100,7 +100,9 @@ def test_interrupt_ends_with_130_and_leaves_nothing(planner_that_ends_with, tmp_
     """Ctrl-C removes the folders that the command had made."""
     planner_that_ends_with(KeyboardInterrupt())
 
-    assert run_app(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "a/b/p.json")]) == 130
+    assert (
+        run_app(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "a/b/p.json")]) == 130
+    )
 
     assert capsys.readouterr().err == "orrery: interrupted\n"
     assert list(tmp_path.iterdir()) == []
@@ -111,7 +113,9 @@ def test_unwritable_place_is_found_before_the_work(planner_that_ends_with, tmp_p
     (tmp_path / "file").write_text("old")
     planner_that_ends_with(AssertionError("reached"))
 
-    assert run_app(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "file/p.json")]) == 2
+    assert (
+        run_app(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "file/p.json")]) == 2
+    )
 
     assert "output path must be writable, got" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "old"

@@ -12,7 +12,9 @@ from orrery.terminal.exit_codes import run_app
 def plan(tmp_path_factory):
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     assert (
-        run_app(app, ["plan", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategy", "owt", "--out", str(path)])
+        run_app(
+            app, ["plan", "lenet5", "--cluster", "titanx-4", "--batch", "64", "--strategy", "owt", "--out", str(path)]
+        )
         == 0
     )
     return path

@@ -2,7 +2,7 @@
 
 import math
 
-from planner.compression.settings import PLAIN
+from planner.compression.settings import UNCOMPRESSED
 from planner.cost.applied_strategy import applied
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
@@ -53,7 +53,7 @@ def network(batch=8):
     return net.build()
 
 
-def program_of(model, strategy, micro_batching=WHOLE, compressed=PLAIN, **form):
+def program_of(model, strategy, micro_batching=WHOLE, compressed=UNCOMPRESSED, **form):
     """The program of a strategy, in a larger graph where it splits input channels."""
     model, spaces, micro_batching = applied(model, strategy, micro_batching)
     return lower(model, spaces, micro_batching=micro_batching, compressed=compressed, **form)

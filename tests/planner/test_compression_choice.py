@@ -12,7 +12,7 @@ from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.compression.data_types import compression_names
-from planner.compression.settings import PLAIN, Compressed, compressed_of
+from planner.compression.settings import UNCOMPRESSED, Compressed, compressed_of
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.memory.memory_policy import MemoryPolicy
@@ -56,7 +56,7 @@ def test_compression_is_chosen_where_it_pays():
     slow = CostModel(graph, star(4, bandwidth=1e6), "direct")
     chosen, notes = pays(slow, strategy, WHOLE, allowed)
     assert "fc1" in chosen.activation_layers or "conv2" in chosen.activation_layers or chosen.gradient_layers
-    times = [replay(lowered(slow, strategy, what)).iteration_s for what in (chosen, PLAIN, allowed)]
+    times = [replay(lowered(slow, strategy, what)).iteration_s for what in (chosen, UNCOMPRESSED, allowed)]
     assert times[0] == min(times) < times[1]
     assert "with none" in notes[0]
     fast = CostModel(graph, star(4, bandwidth=1e15, latency_s=0.0), "direct")
@@ -73,7 +73,8 @@ def test_trials_compute_again_what_the_plan_does():
     chosen, (note,) = pays(model, strategy, WHOLE, allowed, recompute=again)
     spaces = spaces_of(graph, strategy, 4)
     best_s, plain_s, all_s = (
-        replay(lower(model, spaces, compressed=what, recompute=again)).iteration_s for what in (chosen, PLAIN, allowed)
+        replay(lower(model, spaces, compressed=what, recompute=again)).iteration_s
+        for what in (chosen, UNCOMPRESSED, allowed)
     )
     assert note.endswith(f"{best_s:.4g} s simulated; {plain_s:.4g} s with none, {all_s:.4g} s with all")
     assert f"{plain_s:.4g}" != f"{replay(lower(model, spaces)).iteration_s:.4g}"
@@ -122,7 +123,7 @@ def test_plans_keep_what_is_compressed(tmp_path):
     content = json.loads(path.read_text())
     del content["compressed"]
     path.write_text(json.dumps(content))
-    assert load_plan(path).compressed == PLAIN
+    assert load_plan(path).compressed == UNCOMPRESSED
     path.write_text(json.dumps({**content, "compressed": {"gradients": "one-byte"}}))
     with pytest.raises(ConfigError, match=r"plan file .*: data type must be one of .*, got 'one-byte'"):
         load_plan(path)

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 from coded_plans import lowered, pair
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, random_strategy, star
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.compression.data_types import compression
-from planner.compression.settings import PLAIN, Compressed, takes
+from planner.compression.settings import UNCOMPRESSED, Compressed, takes
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.compressed_sync import compressed_all_reduce
@@ -98,7 +97,7 @@ def test_coding_comes_between_tasks_that_stay_as_they_are(question):
     model, strategy, micro_batching, compressed = question
     program, plain = (
         lowered(model, strategy, compressed, micro_batching),
-        lowered(model, strategy, PLAIN, micro_batching),
+        lowered(model, strategy, UNCOMPRESSED, micro_batching),
     )
     moved = program.is_compute & ~program.is_codec | (program.kind == TRANSFER)
     for column in ("kind", "layer", "consumer", "slot", "sub_batch", "device", "peer", "part", "box_low", "box_high"):
@@ -262,7 +261,7 @@ def test_the_first_sub_batch_arrives_first():
         name: Configuration({"sample": 1}, (device,)) for name, device in (("one", 0), ("two", 1), ("softmax", 1))
     }
     micro_batching = MicroBatching(parts=k, first=1, order="all")
-    program = lowered(model, strategy, PLAIN, micro_batching)
+    program = lowered(model, strategy, UNCOMPRESSED, micro_batching)
     replayed = replay(program, iterations=1)
     sends = np.flatnonzero((program.kind == TRANSFER) & ~program.backward)
     arrived = replayed.schedule.end_s[replayed.reading.task_of[0][sends]]

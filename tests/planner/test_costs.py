@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from cost_cases import random_cluster, slow_exchange_s, slow_transfer_s
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.cost.all_reduce import all_reduce_s

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from plans import SMALL_MODELS, cluster_of, inception_module, program_of, residual_block, star
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster

@@ -4,8 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
@@ -18,7 +17,7 @@ from studies.eight_bit.many_machines import (
     single_pass_s,
     sub_batch_times,
 )
-from studies.eight_bit.number_cost import EIGHT_BIT, FLOAT32, NumberCost
+from studies.eight_bit.number_cost import EIGHT_BIT_COST, FLOAT32_COST, NumberCost
 from studies.eight_bit.paper_tables import BITS, alexnet, linear_layers, machine_gradient_s, pass_table, read_table
 
 FREE = Latency.constant(0.0)
@@ -152,11 +151,11 @@ def test_arrays_are_many_numbers_at_once():
     latency = Latency((0.0, 1e6), (1e-5, 3e-4))
     base = replace(CLUSTER, latency=latency)
     grid = replace(base, sub_batch=cuts[:, None, None], bytes_per_s=rates[:, None], machines=machines)
-    many = sub_batch_times(alexnet(), grid, EIGHT_BIT, Interpretation.SCHEME)
+    many = sub_batch_times(alexnet(), grid, EIGHT_BIT_COST, Interpretation.SCHEME)
 
     for i, j, k in np.ndindex(2, 3, 2):
         one = replace(base, sub_batch=cuts[i], bytes_per_s=rates[j], machines=machines[k])
-        alone = sub_batch_times(alexnet(), one, EIGHT_BIT, Interpretation.SCHEME)
+        alone = sub_batch_times(alexnet(), one, EIGHT_BIT_COST, Interpretation.SCHEME)
         for field in fields(alone):
             assert getattr(many, field.name)[i, j, k] == pytest.approx(float(getattr(alone, field.name)), rel=1e-12)
 
@@ -164,7 +163,7 @@ def test_arrays_are_many_numbers_at_once():
 def test_speedups_of_table_7_from_links():
     """Table 5's latencies by size and half a byte a number, as its 8-bit sizes say: as the printed single passes."""
     table, half = pass_table(), NumberCost("half a byte", 0.5)
-    for column, coding in enumerate((FLOAT32, half)):
+    for column, coding in enumerate((FLOAT32_COST, half)):
         latency = Latency(tuple(table.message_bytes[:4, column]), tuple(table.latency_s[:4, column]))
         setting = replace(CLUSTER, sub_batch=table.sub_batch[:4].astype(float), latency=latency)
         np.testing.assert_allclose(sub_batch_times(alexnet(), setting, coding).speedup, TABLE_7[:4, column], rtol=0.02)
@@ -172,7 +171,7 @@ def test_speedups_of_table_7_from_links():
 
 def test_coding_is_paid_for_every_number():
     """Each device encodes its own share of the mini-batch and decodes everyone else's, whatever the sub-batch."""
-    times = sub_batch_times(alexnet(), replace(CLUSTER, sub_batch=np.array([128.0, 1024.0])), EIGHT_BIT)
+    times = sub_batch_times(alexnet(), replace(CLUSTER, sub_batch=np.array([128.0, 1024.0])), EIGHT_BIT_COST)
     own = 128 * 9216
 
     np.testing.assert_allclose(times.coding_s, own * 1e-9 + 95 * own * 0.5e-9)
@@ -183,7 +182,7 @@ def test_coding_is_paid_for_every_number():
 def test_faster_links_never_slow_the_schedules(bytes_per_s, factor, reading):
     """Nor do they in Table 6's form, but where a pass slips below the product and its whole is counted."""
     slow, fast = (replace(CLUSTER, bytes_per_s=rate) for rate in (bytes_per_s, factor * bytes_per_s))
-    before, after = (sub_batch_times(alexnet(), each, FLOAT32, reading) for each in (slow, fast))
+    before, after = (sub_batch_times(alexnet(), each, FLOAT32_COST, reading) for each in (slow, fast))
 
     assert after.single_pass_s < before.single_pass_s
     if reading is not Interpretation.TABLE_6 or after.single_pass_s > 1.3e-3:
@@ -211,12 +210,12 @@ def test_table_4_adds_up_and_the_rest_is_not_itemised():
 )
 def test_bad_settings_are_refused(change, message):
     with pytest.raises(ConfigError, match=message):
-        sub_batch_times(alexnet(), replace(CLUSTER, **change), FLOAT32)
+        sub_batch_times(alexnet(), replace(CLUSTER, **change), FLOAT32_COST)
 
 
 def test_other_bad_values_are_refused():
     with pytest.raises(ConfigError, match="whole_s must be > 0"):
-        sub_batch_times(replace(alexnet(), whole_s=-1.0), CLUSTER, FLOAT32)
+        sub_batch_times(replace(alexnet(), whole_s=-1.0), CLUSTER, FLOAT32_COST)
     with pytest.raises(ConfigError, match="element_bytes of coding x must be > 0, got 0"):
         NumberCost("x", 0)
     with pytest.raises(ConfigError, match="encode_s and decode_s of coding x must be >= 0, got -1"):

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
 from studies.eight_bit.crossover_points import crossover
 from studies.eight_bit.many_machines import Interpretation, Setting, sub_batch_times
-from studies.eight_bit.number_cost import EIGHT_BIT, FLOAT32, NumberCost
+from studies.eight_bit.number_cost import EIGHT_BIT_COST, FLOAT32_COST, NumberCost
 from studies.eight_bit.paper_tables import alexnet
 
 CLUSTER = Setting(
@@ -24,7 +23,7 @@ CODINGS = st.builds(
 
 
 def pays(setting, coding, least_gain, reading):
-    mine, other = (sub_batch_times(alexnet(), setting, each, reading).speedup for each in (coding, FLOAT32))
+    mine, other = (sub_batch_times(alexnet(), setting, each, reading).speedup for each in (coding, FLOAT32_COST))
     return mine > (1 + least_gain) * other
 
 
@@ -68,7 +67,7 @@ def test_a_threshold_that_can_be_worked_out():
     numbers, machines = 512 * 9216, 32
     coding_s = numbers / 96 * (1e-9 + 95 * 0.5e-9)
     at = 31 * 3 * numbers / machines / coding_s
-    found = crossover(bare, setting, EIGHT_BIT, over="bytes_per_s", low=1e8, high=1e12)
+    found = crossover(bare, setting, EIGHT_BIT_COST, over="bytes_per_s", low=1e8, high=1e12)
 
     assert found.pays_at_low
     assert found.thresholds == (pytest.approx(at, rel=1e-9),)
@@ -95,4 +94,4 @@ def test_free_compression_never_loses_in_a_schedule():
 )
 def test_bad_ranges_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
-        crossover(alexnet(), CLUSTER, EIGHT_BIT, **options)
+        crossover(alexnet(), CLUSTER, EIGHT_BIT_COST, **options)

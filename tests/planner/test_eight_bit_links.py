@@ -12,7 +12,7 @@ from simulator.engines.engine import simulate
 from simulator.graph.task_graph import TaskGraph, pack_rows
 from studies.eight_bit.machine import machine_sync_s
 from studies.eight_bit.many_machines import Interpretation, Setting, exposed_s, single_pass_s, sub_batch_times
-from studies.eight_bit.number_cost import FLOAT32, NumberCost
+from studies.eight_bit.number_cost import FLOAT32_COST, NumberCost
 from studies.eight_bit.paper_tables import alexnet, pass_table, read_table
 
 MIB = 2**20
@@ -177,7 +177,7 @@ def test_the_closed_form_on_the_clusters_own_links():
         latency=replace(hop, seconds=tuple(2 * second for second in hop.seconds)),
     )  # fmt: skip
     lines = read_table("table6_and_7")[:4]
-    for bits, coding in ((32, FLOAT32), (8, NumberCost("half a byte", 0.5))):
+    for bits, coding in ((32, FLOAT32_COST), (8, NumberCost("half a byte", 0.5))):
         printed = [float(line[f"speedup_nervana_{bits}bit"]) for line in lines]
         ours = sub_batch_times(alexnet(), setting, coding).speedup
         np.testing.assert_allclose(ours, printed, rtol=0.15)

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from studies.eight_bit.lowered_iteration import machine_iteration_s

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, star
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from search_cases import all_costs, chain_edges, inception_edges, make_problem, random_problem
 
 from hwprofiles.errors import ConfigError, InfeasiblePlanError

@@ -4,8 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from plans import cluster_of, inception_module, program_of, random_strategy, residual_block, small_graphs
 
 from planner.cost.cost_model import CostModel

@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from plans import cluster_of, program_of, questions, random_strategy, star
 
 from hwprofiles.devices.device_graph import DeviceGraph

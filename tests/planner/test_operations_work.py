@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hwprofiles.errors import ConfigError
 from planner.graph.computation_graph import LAYER_PHASES

@@ -3,8 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from plans import cluster_of, star
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster

@@ -4,8 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from plans import ALPHA_S, BYTES_PER_S, cluster_of, star
 
 from planner.graph.computation_graph import LAYER_PHASES
@@ -15,9 +14,7 @@ from planner.parallel.regions import held, needed
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_stages import balanced
 from planner.topology.network_routes import routes_of_cluster
-from studies.oracle import alpha_beta as wires
-from studies.oracle import forms
-from studies.oracle import projection as project
+from studies.oracle import alpha_beta as wires, forms, projection as project
 from studies.oracle.layer_sizes import Sizes
 from studies.oracle.oracle_options import OracleOptions
 from studies.oracle.projection import oracle

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from plans import SMALL_MODELS, cluster_of, star
 from reducing import network, program_of, random_reducing_strategy
 

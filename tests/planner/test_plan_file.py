@@ -4,8 +4,7 @@ import json
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from plans import cluster_of
 
 from hwprofiles.errors import ConfigError
@@ -13,7 +12,7 @@ from planner.models.registry import load_model
 from planner.parallel.micro_batches import MicroBatching, micro_batching_of
 from planner.parallel.strategies import named_strategy
 from planner.plan.plan import Plan, lower_plan, make_plan
-from planner.plan.plan_file import VERSION, load_plan, save_plan
+from planner.plan.plan_file import PLAN_VERSION, load_plan, save_plan
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,7 @@ def test_round_trip(plan, tmp_path):
     save_plan(again, tmp_path / "second.json")
 
     assert (tmp_path / "second.json").read_bytes() == path.read_bytes()
-    assert json.loads(path.read_text())["version"] == VERSION
+    assert json.loads(path.read_text())["version"] == PLAN_VERSION
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["plan.json", "second.json"]
 
 
@@ -74,7 +73,7 @@ def test_every_cut_off_file_is_refused(content, tmp_path):
 
 
 MISTAKES = {
-    "newer": ({"version": VERSION + 1}, f"has version {VERSION + 1}, this program reads 1 to {VERSION}"),
+    "newer": ({"version": PLAN_VERSION + 1}, f"has version {PLAN_VERSION + 1}, this program reads 1 to {PLAN_VERSION}"),
     "newer, with more": ({"version": 9, "streams": 2}, "has version 9, this program"),
     "older than any": ({"version": 0}, "has version 0"),
     "unknown key": ({"strategie": "data"}, "strategie: .*, did you mean 'strategy'"),

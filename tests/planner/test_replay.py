@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from plans import cluster_of, inception_module, program_of, questions, random_strategy
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from hwprofiles.errors import ConfigError
-from studies.reproduce import deepa
-from studies.reproduce import layerwise_paper as layerwise
+from studies.reproduce import deepa, layerwise_paper as layerwise
 from studies.reproduce.deepa_tables import table_rows
 from studies.reproduce.paper_clusters import cluster_of
 from studies.reproduce.papers import reproduce
 from studies.reproduce.priced_cases import PricedCases
-from studies.reproduce.rows import row, spread, stored
+from studies.reproduce.rows import range_text, row, stored
 
 PRINTED = Path(__file__).parents[3] / "shared" / "papers"
 CLAIMS = {"deepa": deepa, "layerwise": layerwise}
@@ -74,7 +73,7 @@ def test_an_unknown_paper_is_refused():
         ("0", 0.0, "equal"),
         ("0", 1.5, "+1.5"),
         ("1.0-8.0", "1.1-6", "+10% and -25% at the ends"),
-        ("5e9-10e9", spread([6e9, 8e9]), "+20% and -20% at the ends"),
+        ("5e9-10e9", range_text([6e9, 8e9]), "+20% and -20% at the ends"),
         (">86400", 1e9, "as printed"),
         (">86400", 10.0, "less than the printed bound"),
         ("n=1 c=4", "n=1 c=4", "equal"),

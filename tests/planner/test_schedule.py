@@ -1,11 +1,10 @@
 """Schedules of pipelines: the published orders, closed forms of time and memory, and what they refuse."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hwprofiles.errors import ConfigError
-from planner.parallel.pipeline_schedule import BACKWARD, FORWARD, KINDS, PipelineSchedule, ScheduleEvent
+from planner.parallel.pipeline_schedule import BACKWARD, FORWARD, PIPELINE_SCHEDULES, PipelineSchedule, ScheduleEvent
 
 ONE_EACH = ["1f1b", "gpipe"]
 WHOLE = [*ONE_EACH, "interleaved"]
@@ -173,4 +172,4 @@ def test_zero_bubble_keeps_no_more_micro_batches_than_the_first_stage_of_1f1b(sc
     events = schedule.events
     assert len(set(events)) == len(events) == 3 * stages * batches
     assert all(isinstance(event, ScheduleEvent) for event in events)
-    assert "zero-bubble" in KINDS
+    assert "zero-bubble" in PIPELINE_SCHEDULES

@@ -1,8 +1,7 @@
 """Sensitivities against what scaling must do, and against times written down by hand."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from plans import cluster_of, program_of
 
 from planner.cost.cost_model import CostModel

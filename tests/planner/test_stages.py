@@ -5,8 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from plans import ALPHA_S, BYTES_PER_S, residual_block, star
 
 from hwprofiles.devices.device_graph import DeviceGraph

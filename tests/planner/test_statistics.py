@@ -5,8 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, random_strategy, star
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster

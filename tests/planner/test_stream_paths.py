@@ -3,8 +3,7 @@
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hwprofiles.errors import ConfigError
 from planner.graph.layer_paths import dependency_distances, layer_blocks

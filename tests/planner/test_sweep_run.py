@@ -159,6 +159,6 @@ def test_dask_computes_the_same_though_a_worker_is_killed():
 )
 def test_dask_that_cannot_be_used_is_an_error(address, rule, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("studies.sweep.on_dask.WAIT_S", 0.5)
+    monkeypatch.setattr("studies.sweep.on_dask.DASK_WAIT_S", 0.5)
     with pytest.raises(ConfigError, match=rule):
         next(compute_on_dask(POINTS, address=address))

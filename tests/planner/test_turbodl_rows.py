@@ -7,7 +7,7 @@ import pytest
 
 from studies.reproduce.papers import reproduce
 from studies.reproduce.rows import stored
-from studies.reproduce.turbodl import CLAIMS
+from studies.reproduce.turbodl import TURBODL_CLAIMS
 
 PRINTED = Path(__file__).parents[3] / "shared" / "papers" / "turbodl_claims.csv"
 
@@ -30,7 +30,7 @@ def test_printed_values_are_those_of_the_decoded_paper():
         for line in stored("turbodl_claims")
     ]
     assert kept == [(line["where"], line["claim"], line["value"], line["unit"]) for line in decoded]
-    assert {line["key"].split()[0] for line in stored("turbodl_claims")} == set(CLAIMS)
+    assert {line["key"].split()[0] for line in stored("turbodl_claims")} == set(TURBODL_CLAIMS)
 
 
 def test_gains_are_between_the_readings_of_occupancy(rows):

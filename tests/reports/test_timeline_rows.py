@@ -7,8 +7,7 @@ import zlib
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from synthetic_comparison import make_timeline
 
 from reports.drawings.timeline_layout import assign_lanes, pack_timeline, timeline_rows

@@ -3,8 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from reports.style.device_lists import compact_devices
 from reports.style.units import byte_unit, memory_unit, plain_unit, time_unit

@@ -4,8 +4,7 @@ import json
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hwprofiles.errors import ConfigError
 from simulator.formats.chrome_trace import check_trace, write_trace

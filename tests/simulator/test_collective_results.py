@@ -5,8 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from collective_buffers import carry_out, group_of, pieces_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from simulator.collectives.messages import messages_of
 from simulator.collectives.schemes import ALL_GATHERS, ALL_REDUCES, BROADCASTS, REDUCE_SCATTERS, rank_rounds

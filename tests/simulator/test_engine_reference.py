@@ -2,8 +2,7 @@
 
 import numpy as np
 from fluid_reference import reference_schedule
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from task_graphs import task_graph
 
 from simulator.engines.engine import simulate

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pyarrow import parquet
 from task_graphs import task_graph, task_graphs
 

@@ -1,1 +1,5 @@
 """Arithmetic that knows no layer: windows, activations, products, memory layouts."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

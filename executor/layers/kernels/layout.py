@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from planner.memory.memory_policy import CHANNELS_LAST_POSITIONS
+from planner.memory import CHANNELS_LAST_POSITIONS
 
 __all__ = ["channels_last", "laid_out", "laid_out_as", "memory_format"]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.runtime.boxes import Box
-from planner.graph.shapes import Need
+from executor.runtime import Box
+from planner.graph import Need
 
 __all__ = ["Window", "cropped", "padded", "windows_of"]
 

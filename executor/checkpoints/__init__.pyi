@@ -1,0 +1,3 @@
+from .resume import (
+    Checkpoints as Checkpoints,
+)

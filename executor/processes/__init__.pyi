@@ -1,0 +1,41 @@
+from .diagnosis import (
+    HANG_LOOKS as HANG_LOOKS,
+    Diagnosis as Diagnosis,
+    Ending as Ending,
+    Judge as Judge,
+    Patience as Patience,
+    ending as ending,
+)
+from .launcher import (
+    Hosts as Hosts,
+    launch as launch,
+    scratch_folder as scratch_folder,
+    threads_of as threads_of,
+)
+from .rank_environment import (
+    RankEnvironment as RankEnvironment,
+    local_ranks as local_ranks,
+)
+from .rank_process import (
+    failed as failed,
+    group_timeout as group_timeout,
+    process_group as process_group,
+    serve as serve,
+)
+from .status_board import (
+    NEW_ROW as NEW_ROW,
+    RankRow as RankRow,
+    RankState as RankState,
+    RankStatus as RankStatus,
+    read_row as read_row,
+)
+from .status_progress import (
+    loss_of as loss_of,
+    reporter as reporter,
+)
+from .supervisor import (
+    RankFailure as RankFailure,
+)
+from .system_processes import (
+    out_of_memory_kills as out_of_memory_kills,
+)

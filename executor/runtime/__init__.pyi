@@ -1,0 +1,45 @@
+from .boxes import (
+    Box as Box,
+    whole_box as whole_box,
+)
+from .devices import (
+    DTYPES as DTYPES,
+    ComputeDevice as ComputeDevice,
+    Handle as Handle,
+    Lane as Lane,
+    Mark as Mark,
+    device_of as device_of,
+)
+from .optimizer_spec import (
+    OptimizerSpec as OptimizerSpec,
+)
+from .optimizers import (
+    Optimizer as Optimizer,
+    make_optimizer as make_optimizer,
+)
+from .parameter_init import (
+    initial_parameters as initial_parameters,
+)
+from .positional_random import (
+    key_of as key_of,
+    uniform as uniform,
+)
+from .predicted_memory import (
+    predicted_bytes as predicted_bytes,
+)
+from .requirements import (
+    check_torch as check_torch,
+)
+from .run_options import (
+    JOIN_BYTES as JOIN_BYTES,
+    RunOptions as RunOptions,
+    read_options as read_options,
+    write_options as write_options,
+)
+from .runnable_plans import (
+    check_program as check_program,
+    program_of as program_of,
+)
+from .samples import (
+    BatchSamples as BatchSamples,
+)

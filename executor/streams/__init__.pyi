@@ -1,0 +1,8 @@
+from .measure import (
+    MeasuredStreams as MeasuredStreams,
+    measure_streams as measure_streams,
+)
+from .view import (
+    as_comparison as as_comparison,
+    measured_values as measured_values,
+)

@@ -1,0 +1,4 @@
+from .session import (
+    Session as Session,
+    open_session as open_session,
+)

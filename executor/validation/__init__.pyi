@@ -1,0 +1,7 @@
+from .validation_result import (
+    StrategyValidation as StrategyValidation,
+    Validation as Validation,
+)
+from .validation_run import (
+    validate as validate,
+)

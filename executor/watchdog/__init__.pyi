@@ -1,0 +1,3 @@
+from .rank_watchdog import (
+    guarded as guarded,
+)

@@ -1,0 +1,26 @@
+from .aliases import (
+    Bools as Bools,
+    Floats as Floats,
+    Ints as Ints,
+)
+from .errors import (
+    ConfigError as ConfigError,
+    DeviceMemoryError as DeviceMemoryError,
+    InfeasiblePlanError as InfeasiblePlanError,
+    OrreryError as OrreryError,
+    UnreachableError as UnreachableError,
+)
+from .progress import (
+    Progress as Progress,
+)
+from .units import (
+    BITS_PER_BYTE as BITS_PER_BYTE,
+    GIB as GIB,
+    GIGA as GIGA,
+    HOUR_S as HOUR_S,
+    KILO as KILO,
+    MICRO as MICRO,
+    MILLI as MILLI,
+    NANO as NANO,
+    TERA as TERA,
+)

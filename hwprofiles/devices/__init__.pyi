@@ -1,0 +1,14 @@
+from .copy_engines import (
+    CopyEngines as CopyEngines,
+)
+from .device_graph import (
+    Device as Device,
+    DeviceGraph as DeviceGraph,
+    Link as Link,
+)
+from .latency import (
+    Latency as Latency,
+)
+from .message_overhead import (
+    MessageOverhead as MessageOverhead,
+)

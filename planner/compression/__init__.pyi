@@ -1,0 +1,15 @@
+from .data_types import (
+    SCALE_BYTES as SCALE_BYTES,
+    Compression as Compression,
+    check_coding as check_coding,
+    compression as compression,
+    compression_names as compression_names,
+)
+from .settings import (
+    AUTO as AUTO,
+    UNCOMPRESSED as UNCOMPRESSED,
+    Compressed as Compressed,
+    check_gradient_sync as check_gradient_sync,
+    compressed_of as compressed_of,
+    takes as takes,
+)

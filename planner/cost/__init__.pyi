@@ -1,0 +1,34 @@
+from .all_reduce import (
+    GRADIENT_SYNCS as GRADIENT_SYNCS,
+    Choice as Choice,
+    chosen as chosen,
+    group_rounds as group_rounds,
+    layer_choice as layer_choice,
+)
+from .applied_strategy import (
+    applied as applied,
+)
+from .codec_time import (
+    ACTIVATIONS as ACTIVATIONS,
+    GRADIENTS as GRADIENTS,
+    CodecWork as CodecWork,
+    codec_s as codec_s,
+    compression_of as compression_of,
+    decompression_of as decompression_of,
+)
+from .compressed_sync import (
+    compressed_all_reduce as compressed_all_reduce,
+    compressed_choice as compressed_choice,
+    compressed_choices as compressed_choices,
+    gradient_sync_choices as gradient_sync_choices,
+    groups_of as groups_of,
+)
+from .cost_model import (
+    CostModel as CostModel,
+    EdgeTable as EdgeTable,
+    kernel_s as kernel_s,
+    part_times as part_times,
+)
+from .link_loads import (
+    LinkLoads as LinkLoads,
+)

@@ -1,0 +1,23 @@
+from .best_strategies import (
+    Ranked as Ranked,
+    k_best as k_best,
+)
+from .bounds import (
+    SLACK as SLACK,
+    edge_bounds as edge_bounds,
+    keep_within as keep_within,
+    relax as relax,
+)
+from .depth_first_search import (
+    depth_first as depth_first,
+)
+from .eliminate_nodes import (
+    eliminate as eliminate,
+)
+from .search_problem import (
+    SearchProblem as SearchProblem,
+    Solution as Solution,
+    TensorCost as TensorCost,
+    restrict as restrict,
+    strategy_cost as strategy_cost,
+)

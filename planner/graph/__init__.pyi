@@ -1,0 +1,19 @@
+from .computation_graph import (
+    LAYER_PHASES as LAYER_PHASES,
+    ComputationGraph as ComputationGraph,
+    Edge as Edge,
+    Kept as Kept,
+    Layer as Layer,
+    Operation as Operation,
+    Parameter as Parameter,
+)
+from .layer_paths import (
+    Block as Block,
+    dependency_distances as dependency_distances,
+    layer_blocks as layer_blocks,
+)
+from .shapes import (
+    IN_CHANNEL as IN_CHANNEL,
+    Need as Need,
+    Shape as Shape,
+)

@@ -1,0 +1,26 @@
+from .buffers import (
+    BUFFERS as BUFFERS,
+    Buffers as Buffers,
+)
+from .cpu_backend import (
+    GradientForm as GradientForm,
+    KernelPositions as KernelPositions,
+    gradient_forms as gradient_forms,
+)
+from .fit_advice import (
+    nearest_change as nearest_change,
+)
+from .lifetimes import (
+    BufferLifetimes as BufferLifetimes,
+)
+from .memory_policy import (
+    CHANNELS_LAST_POSITIONS as CHANNELS_LAST_POSITIONS,
+    MOMENTUM as MOMENTUM,
+    MemoryPolicy as MemoryPolicy,
+)
+from .peak_memory import (
+    COPIES_OF_PARAMETERS as COPIES_OF_PARAMETERS,
+    check_plan_memory as check_plan_memory,
+    held_over_time as held_over_time,
+    peak_memory_bytes as peak_memory_bytes,
+)

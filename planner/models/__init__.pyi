@@ -1,0 +1,4 @@
+from .registry import (
+    load_model as load_model,
+    model_names as model_names,
+)

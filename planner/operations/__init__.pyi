@@ -1,0 +1,39 @@
+from .base import (
+    BATCH_STATISTICS as BATCH_STATISTICS,
+    ELEMENT_BYTES as ELEMENT_BYTES,
+    Part as Part,
+)
+from .checks import (
+    check_int as check_int,
+    position_dims as position_dims,
+)
+from .convolution import (
+    Convolution as Convolution,
+)
+from .dropout import (
+    Dropout as Dropout,
+)
+from .joining import (
+    Add as Add,
+    Concat as Concat,
+)
+from .linear import (
+    Linear as Linear,
+)
+from .loss import (
+    Loss as Loss,
+)
+from .normalisation import (
+    BatchNorm as BatchNorm,
+    LocalResponseNorm as LocalResponseNorm,
+)
+from .partial import (
+    PartialProduct as PartialProduct,
+    PartialSum as PartialSum,
+    Reducing as Reducing,
+    undivided as undivided,
+)
+from .pooling import (
+    GlobalPooling as GlobalPooling,
+    Pooling as Pooling,
+)

@@ -1,0 +1,46 @@
+from .additive_cost import (
+    additive_s as additive_s,
+    additive_terms as additive_terms,
+)
+from .graph_export import (
+    write_replayed_graph as write_replayed_graph,
+)
+from .link_use import (
+    LinkUse as LinkUse,
+)
+from .lower_bound import (
+    arithmetic_s as arithmetic_s,
+    iteration_bound as iteration_bound,
+)
+from .memory_over_time import (
+    MemoryCurve as MemoryCurve,
+    memory_curve as memory_curve,
+    replay_that_fits as replay_that_fits,
+)
+from .message_overhead_use import (
+    message_overheads_of as message_overheads_of,
+)
+from .program_replay import (
+    Replay as Replay,
+    Shares as Shares,
+    iteration_rows as iteration_rows,
+    replay as replay,
+)
+from .sensitivity import (
+    Sensitivity as Sensitivity,
+    sensitivities as sensitivities,
+)
+from .steady_path import (
+    Path as Path,
+    Stretch as Stretch,
+    program_path as program_path,
+)
+from .to_task_graph import (
+    ITERATIONS as ITERATIONS,
+    ProgramGraph as ProgramGraph,
+    build_program_graph as build_program_graph,
+)
+from .transfer_pricing import (
+    check_messages as check_messages,
+    transfer_prices as transfer_prices,
+)

@@ -1,0 +1,11 @@
+from .copy_engine_use import (
+    CopyEngineUses as CopyEngineUses,
+    copy_engines_of as copy_engines_of,
+)
+from .network_routes import (
+    ClusterRoutes as ClusterRoutes,
+    routes_of_cluster as routes_of_cluster,
+)
+from .route_levels import (
+    RouteLevels as RouteLevels,
+)

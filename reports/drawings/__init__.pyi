@@ -1,0 +1,18 @@
+from .draw_cluster import (
+    cluster_drawing as cluster_drawing,
+)
+from .draw_network import (
+    strategy_drawing as strategy_drawing,
+)
+from .plan_view import (
+    PlanView as PlanView,
+)
+from .timeline_layout import (
+    TimelineRow as TimelineRow,
+    pack_timeline as pack_timeline,
+    side_by_side as side_by_side,
+    timeline_rows as timeline_rows,
+)
+from .timeline_page_data import (
+    timeline_data as timeline_data,
+)

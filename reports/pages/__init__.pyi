@@ -1,0 +1,39 @@
+from .accuracy_page import (
+    write_accuracy_page as write_accuracy_page,
+)
+from .comparison_page import (
+    write_comparison_page as write_comparison_page,
+)
+from .eight_bit_page import (
+    write_eight_bit_page as write_eight_bit_page,
+)
+from .eight_bit_paper_page import (
+    paper_answers as paper_answers,
+    write_paper_page as write_paper_page,
+)
+from .index_page import (
+    found_results as found_results,
+    index_html as index_html,
+)
+from .oracle_page import (
+    write_oracle_page as write_oracle_page,
+)
+from .plan_page import (
+    PAGES as PAGES,
+    write_plan_pages as write_plan_pages,
+)
+from .streams_page import (
+    streams_headline as streams_headline,
+    streams_table as streams_table,
+    write_streams_page as write_streams_page,
+)
+from .sweep_page import (
+    write_sweep_page as write_sweep_page,
+)
+from .timeline_page import (
+    write_timeline_page as write_timeline_page,
+)
+from .validation_page import (
+    validation_headline as validation_headline,
+    write_validation_page as write_validation_page,
+)

@@ -1,0 +1,49 @@
+from .accuracy_tables import (
+    MODE_WORDS as MODE_WORDS,
+    accuracy_headline as accuracy_headline,
+    accuracy_table as accuracy_table,
+    difference_text as difference_text,
+    interval_text as interval_text,
+    remarks as remarks,
+)
+from .comparison_summary import (
+    comparison_columns as comparison_columns,
+    comparison_headline as comparison_headline,
+    fullest_device as fullest_device,
+    winner_of as winner_of,
+)
+from .comparison_text import (
+    comparison_table as comparison_table,
+)
+from .eight_bit_tables import (
+    compression_table as compression_table,
+    crossing_lines as crossing_lines,
+    crossing_words as crossing_words,
+    eight_bit_headline as eight_bit_headline,
+    shown_crossings as shown_crossings,
+    speed_text as speed_text,
+)
+from .layer_rows import (
+    layer_table as layer_table,
+)
+from .oracle_tables import (
+    booking_line as booking_line,
+    limit_lines as limit_lines,
+    oracle_columns as oracle_columns,
+    oracle_headline as oracle_headline,
+    oracle_table as oracle_table,
+    refused_lines as refused_lines,
+    rows_in_order as rows_in_order,
+)
+from .sweep_columns import (
+    column_label as column_label,
+    column_unit as column_unit,
+    fitting_columns as fitting_columns,
+    reason_lines as reason_lines,
+    sweep_table as sweep_table,
+)
+from .whatif_tables import (
+    sensitivity_table as sensitivity_table,
+    whatif_reason_lines as whatif_reason_lines,
+    whatif_table as whatif_table,
+)

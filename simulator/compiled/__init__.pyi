@@ -1,0 +1,9 @@
+from .event_loop import (
+    replay_of as replay_of,
+)
+from .initial import (
+    initial_state as initial_state,
+)
+from .state import (
+    FINISHED as FINISHED,
+)

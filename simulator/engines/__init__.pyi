@@ -1,0 +1,4 @@
+from .engine import (
+    prepare as prepare,
+    simulate as simulate,
+)

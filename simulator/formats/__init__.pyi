@@ -1,0 +1,8 @@
+from .chrome_trace import (
+    write_trace as write_trace,
+)
+from .graph_file import (
+    read_graph as read_graph,
+    write_graph as write_graph,
+    write_schedule as write_schedule,
+)

@@ -1,0 +1,31 @@
+from .decomposition import (
+    Decomposed as Decomposed,
+    with_measured as with_measured,
+)
+from .delayed_memory import (
+    bounded as bounded,
+    held_bytes as held_bytes,
+)
+from .many_devices import (
+    ManyDevices as ManyDevices,
+    arrange as arrange,
+)
+from .schedule_comparison import (
+    BINS as BINS,
+    ScheduleResult as ScheduleResult,
+    StreamComparison as StreamComparison,
+    StreamRequest as StreamRequest,
+    compare_schedules as compare_schedules,
+    whole_program as whole_program,
+    work_of as work_of,
+)
+from .stream_plan import (
+    StreamPlan as StreamPlan,
+    read_streams as read_streams,
+    replay_streams as replay_streams,
+)
+from .stream_schedules import (
+    PathOptions as PathOptions,
+    paths_of as paths_of,
+    schedule as schedule,
+)

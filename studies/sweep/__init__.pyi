@@ -1,0 +1,18 @@
+from .store import (
+    Store as Store,
+)
+from .stored_results import (
+    check_suffix as check_suffix,
+    exported as exported,
+    result_table as result_table,
+)
+from .sweep_file import (
+    MOST_POINTS as MOST_POINTS,
+    read_sweep as read_sweep,
+)
+from .sweep_run import (
+    run_sweep as run_sweep,
+)
+from .workers import (
+    begin_process as begin_process,
+)
