@@ -1,0 +1,64 @@
+"""Commands that take a request: every field of the request's dataclass becomes an option."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+__all__ = ["takes_requests"]
+
+
+def takes_requests(command: Callable[..., None]) -> Callable[..., None]:
+    """Offer the fields of a command's requests as options of the command.
+
+    A parameter that is annotated with a dataclass is replaced by one keyword parameter for each field that was
+    declared by ``hwprofiles.option``; when the command runs, the dataclass is made of them.  Fields that were not
+    declared so keep their defaults.
+
+    Args:
+        command: Function with annotated parameters, as for ``typer``.
+
+    Returns:
+        The function to register.
+
+    Raises:
+        TypeError: Two requests, or a request and a parameter, share a name.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    requests = {name: each.annotation for name, each in signature.parameters.items() if is_dataclass(each.annotation)}
+    parameters = [each for name, each in signature.parameters.items() if name not in requests]
+    for request in requests.values():
+        hints = get_type_hints(request, include_extras=True)
+        parameters += [_parameter(field, hints[field.name]) for field in fields(request) if "option" in field.metadata]
+    names = [each.name for each in parameters]
+    if len(set(names)) < len(names):
+        raise TypeError(f"{command.__name__} has the option {max(names, key=names.count)} twice")
+
+    @wraps(command)
+    def call(**values: Any) -> None:
+        given = {name: _made(request, values) for name, request in requests.items()}
+        command(**given, **values)
+
+    parameters.sort(key=lambda each: each.kind)
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
+    return call
+
+
+def _made(request: Any, values: dict[str, Any]) -> Any:
+    """Take a request's fields out of all values, and make it of them."""
+    return request(**{field.name: values.pop(field.name) for field in fields(request) if "option" in field.metadata})
+
+
+def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:
+    said: Mapping[str, Any] = field.metadata["option"]
+    option = typer.Option(
+        *said["names"], help=said["help"], metavar=said["metavar"], parser=said["parser"], min=said["low"]
+    )
+    default = inspect.Parameter.empty if field.default is MISSING else field.default
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, option]
+    )
