@@ -8,8 +8,8 @@ __all__ = ["option"]
 
 
 def option(
-    default: Any = ..., *, help: str, metavar: str = "", names: tuple[str, ...] = (), parser: Callable[[str], Any] | None = None,
-    low: int | None = None,
+    default: Any = ..., *, help: str, metavar: str = "", names: tuple[str, ...] = (),
+    parser: Callable[[str], Any] | None = None, low: int | None = None,
 ) -> Any:  # fmt: skip
     """Declare a field of a request with what the command line says of it.
 
