@@ -13,6 +13,9 @@ from .errors import (
 from .progress import (
     Progress as Progress,
 )
+from .rows import (
+    row_owners as row_owners,
+)
 from .units import (
     BITS_PER_BYTE as BITS_PER_BYTE,
     GIB as GIB,

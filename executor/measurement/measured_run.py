@@ -108,7 +108,7 @@ class Measurement:
         names = np.array([device.name for device in program.cluster.devices] + ["collectives"])
         rows["process"] = names[program.device]
         rows["stream"] = rows["stream"].where(rows["kind"] != "transfer", "send")
-        waits = np.repeat(np.arange(program.size), np.diff(program.after_start))
+        waits = program.waiting
         write_trace(path, rows, dependencies=np.column_stack([program.after, waits]))
 
     def write(self, path: Path) -> None:

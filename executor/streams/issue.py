@@ -61,7 +61,7 @@ def issue(program: Program, plan: StreamPlan) -> list[Issued]:
 
 def _before(program: Program, plan: StreamPlan) -> list[list[int]]:
     """What each task waits for: its dependencies, and the plan's order."""
-    late = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    late = program.waiting
     pairs = np.unique(np.concatenate([np.column_stack([late, program.after]), plan.order]), axis=0)
     rows: list[list[int]] = [[] for _ in range(program.size)]
     for task, early in pairs.tolist():

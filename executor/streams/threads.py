@@ -142,7 +142,7 @@ class Crew:
 
 def _dependencies(program: Program, plan: StreamPlan) -> tuple[list[list[int]], list[int]]:
     """Who waits for each task, and for how many each waits."""
-    late = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    late = program.waiting
     pairs = [np.column_stack([late, program.after]), plan.order]
     for stream in np.unique(plan.stream[plan.stream >= 0]).tolist():
         tasks = np.flatnonzero(plan.stream == stream).tolist()

@@ -290,7 +290,7 @@ class CostModel:
     def _profiles_used(self, space: ConfigSpace) -> NDArray[np.bool_]:
         """Shape (C, profiles): whether a device of that profile holds a part."""
         used = np.zeros((space.size, len(self.profiles)), dtype=bool)
-        used[np.repeat(np.arange(space.size), space.parts), self.profile_of[space.devices]] = True
+        used[space.part_owners, self.profile_of[space.devices]] = True
         return used
 
     def transfer_s(

@@ -91,7 +91,7 @@ def _parts_on(space: ConfigSpace, device_count: int) -> Ints:
     """Part of each configuration on each device, shape (C, n); -1 for none."""
     found = np.full((space.size, device_count), -1)
     parts = np.arange(len(space.devices))
-    found[np.repeat(np.arange(space.size), space.parts), space.devices] = parts
+    found[space.part_owners, space.devices] = parts
     return found
 
 
@@ -111,7 +111,7 @@ def overlaps_of(
     column = [consumer.output.dims.index(need.dim) if need.dim is not None else -1 for need in needs]
     tables, offsets = [], []
     at, from_ = _indices(producer), _indices(consumer)
-    owner, box_owner = (np.repeat(np.arange(space.size), space.parts) for space in (producer, consumer))
+    owner, box_owner = (space.part_owners for space in (producer, consumer))
     total = [0, 0, 0]
     for d in dims:
         own, cut = np.unique(producer.degrees[:, d], return_inverse=True)

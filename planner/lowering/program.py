@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Floats, Ints, row_owners
 from hwprofiles.devices import DeviceGraph
 from planner.compression import Compressed
 from planner.graph import ComputationGraph, Edge
@@ -114,6 +114,11 @@ class Program:
     def size(self) -> int:
         """Number of tasks."""
         return len(self.kind)
+
+    @property
+    def waiting(self) -> Ints:
+        """Task that waits, for each task of ``after`` that it waits for, shape (dependencies,)."""
+        return row_owners(self.after_start)
 
     @property
     def is_compute(self) -> NDArray[np.bool_]:

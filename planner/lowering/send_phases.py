@@ -32,7 +32,7 @@ def phases(program: Program) -> Ints:
     """
     encodes = (program.kind == _COMPRESS) & (program.consumer >= 0)
     sends = program.kind == _TRANSFER
-    waiting = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    waiting = program.waiting
     last = np.full(program.group.max(initial=-1) + 1, -1, dtype=np.int64)
     for mine in (encodes, sends):
         rows = mine[waiting]

@@ -93,7 +93,7 @@ class Account:
         bounds = np.concatenate([[0], np.cumsum([len(d.part) for d in self.input_layouts])]).astype(int).tolist()
         self.rows_of = [slice(*pair) for pair in pairwise(bounds)]
         """By delivery, its place in the rows."""
-        self.waiting = np.repeat(np.arange(program.size), np.diff(program.after_start))
+        self.waiting = program.waiting
         """The task that waits, for each entry of ``program.after``."""
         self.departures = SendPhases(program)
         moves = np.flatnonzero(program.kind == _TRANSFER)

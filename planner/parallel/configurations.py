@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, row_owners
 from planner.graph import IN_CHANNEL, Layer, Shape
 
 __all__ = ["LETTERS", "PLACEMENTS", "ConfigSpace", "Configuration", "offered", "part_bounds", "placed", "space_of"]
@@ -72,6 +72,11 @@ class ConfigSpace:
     def size(self) -> int:
         """Number of configurations."""
         return len(self.degrees)
+
+    @property
+    def part_owners(self) -> NDArray[np.int64]:
+        """Configuration of each part, of all configurations one after another, shape (size * parts,)."""
+        return row_owners(self.device_start)
 
     @property
     def parts(self) -> NDArray[np.int64]:

@@ -86,7 +86,7 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
     graph, schedule, cluster = replayed.reading.graph, replayed.schedule, replayed.program.cluster
     begin, end, count = replayed.steady_s
     use = resource_use(graph, schedule, np.array([begin, end]))[:, 0].clip(min=0.0)
-    owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+    owner = graph.use_owners
     order = np.argsort(graph.use_resource, kind="stable")
     bounds = np.searchsorted(graph.use_resource[order], np.arange(len(graph.capacity) + 1))
     start_s, end_s = (np.clip(times, begin, end)[owner[order]] for times in (schedule.start_s, schedule.end_s))

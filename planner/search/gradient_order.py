@@ -79,7 +79,7 @@ def synchronisation_ordered(program: Program, order: str, *, slice_bytes: Sequen
         raise ConfigError(f"gradient_sync_order must be end with sub-batches or micro-batches, got {order!r}")
     if program.compressed.gradients:
         raise ConfigError(f"gradient_sync_order must be end where gradients travel as codes, got {order!r}")
-    waits = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    waits = program.waiting
     if np.isin(waits, sums)[np.isin(program.after, sums)].any():
         raise ConfigError(f"gradient_sync_order must be end unless the exchange is ring, one round, got {order!r}")
     made = ordered_synchronisation(sliced(program, np.inf))
@@ -126,7 +126,7 @@ def _slices(program: Program, slice_bytes: float) -> Ints:
 
 def _with_updates_before_use(program: Program, slices: Ints) -> Program:
     """Cut sums into slices, and put the updates that wait for them before the next forward tasks of their layers."""
-    late, early = np.repeat(np.arange(program.size), np.diff(program.after_start)), program.after
+    late, early = program.waiting, program.after
     summed = np.zeros(program.size, dtype=np.bool_)
     summed[_sums(program)] = True
     moves = np.zeros(program.size, dtype=np.bool_)
@@ -214,7 +214,7 @@ def ordered_synchronisation(program: Program, sums: Sequence[int] | None = None)
             first.setdefault(device, task)
             last[device] = task
     over = {(task, last[device]) for device, task in first.items()}
-    late = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    late = program.waiting
     inside = np.concatenate([_unordered(program, np.column_stack([late, program.after])), _pairs(pairs)])
     inside = np.unique(inside, axis=0)
     counts = np.bincount(inside[:, 0], minlength=program.size)
@@ -264,7 +264,7 @@ def _by_reuse(program: Program) -> list[int]:
 def _made_s(program: Program, reading: ProgramGraph) -> Floats:
     """When the gradients of each sum are there, in a steady iteration; 0 for other tasks."""
     ends_s = simulate(reading.graph).end_s[reading.task_of[ITERATIONS - 2]]
-    late = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    late = program.waiting
     made_s = np.zeros(program.size)
     computed = program.is_compute[program.after]
     np.maximum.at(made_s, late[computed], ends_s[program.after[computed]])

@@ -159,7 +159,7 @@ class Replay:
         names = np.array([device.name for device in program.cluster.devices] + ["collectives"])
         rows["process"] = names[program.device]
         rows["stream"] = rows["stream"].where(rows["kind"] != "transfer", "send")
-        waits = np.repeat(np.arange(program.size), np.diff(program.after_start))
+        waits = program.waiting
         busiest = np.argsort(-use.moved_bytes, kind="stable")[:_TRACED_LINKS]
         counters = {
             ("links", use.links[link]): (use.edges_s[:-1].tolist(), use.share[link].tolist())

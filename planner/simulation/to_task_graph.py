@@ -215,7 +215,7 @@ def _joint(program: Program, network: ClusterRoutes, shares: _Shares, tasks: Int
 
 def _dependencies(program: Program, of: Ints, size: int) -> tuple[Ints, Ints]:
     """Pairs (activity, waits for), packed, within an iteration and over to the one before."""
-    late, early = of[np.repeat(np.arange(program.size), np.diff(program.after_start))], of[program.after]
+    late, early = of[program.waiting], of[program.after]
     return _packed(late, early, size), _packed(of[program.carried[:, 0]], of[program.carried[:, 1]], size, over=True)
 
 

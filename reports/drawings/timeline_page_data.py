@@ -45,7 +45,7 @@ def _tasks(replay: Replay, tick_s: float) -> dict[str, Any]:
     program, engine_task = replay.program, replay.reading.task_of[replay.shown[0]]
     schedule = replay.schedule
     latency_s = (schedule.start_s - schedule.ready_s)[engine_task]
-    task = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    task = program.waiting
     carried = program.carried[np.argsort(program.carried[:, 0], kind="stable")]
     return {
         "size": program.size,

@@ -33,7 +33,7 @@ class _Replay:
     def __init__(self, graph: TaskGraph) -> None:
         self.graph = graph
         self.ready_s, self.start_s, self.end_s = (np.full(graph.size, math.nan) for _ in range(3))
-        owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+        owner = graph.use_owners
         self.limit = alone_rates(
             capacity=graph.capacity,
             flow=owner,

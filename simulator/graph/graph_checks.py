@@ -73,7 +73,7 @@ def _check(
 
 def _check_durations(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
     """Raise where a task is so long, or so short, that its time is no number, or all one after another."""
-    owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+    owner = graph.use_owners
     with np.errstate(over="ignore", divide="ignore"):
         rate = alone_rates(
             capacity=graph.capacity,
@@ -93,7 +93,7 @@ def _check_durations(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
 def _check_uses(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
     """Raise where a task names a resource twice."""
     resources = len(graph.capacity)
-    owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+    owner = graph.use_owners
     pairs = np.sort(owner * resources + graph.use_resource)
     repeated = np.flatnonzero(pairs[1:] == pairs[:-1])
     if len(repeated):
@@ -123,7 +123,7 @@ def _check_length(name: str, got: int, wanted: int) -> None:
 
 def _check_order(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
     """Raise where tasks wait for each other."""
-    owner = np.repeat(np.arange(graph.size), np.diff(graph.after_start))
+    owner = graph.waiting
     if bool(np.all(graph.after < owner)):
         return  # whatever waits, by dependency or stream, waits for a smaller id
     before = _waits_for(graph)

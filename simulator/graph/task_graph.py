@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Floats, Ints, row_owners
 
 __all__ = ["Schedule", "TaskGraph", "pack_rows"]
 
@@ -67,6 +67,16 @@ class TaskGraph:
     def size(self) -> int:
         """Number of tasks."""
         return len(self.work)
+
+    @property
+    def use_owners(self) -> Ints:
+        """Task of each use of a resource, shape (uses,)."""
+        return row_owners(self.use_start)
+
+    @property
+    def waiting(self) -> Ints:
+        """Task that waits, for each task of ``after`` that it waits for, shape (dependencies,)."""
+        return row_owners(self.after_start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

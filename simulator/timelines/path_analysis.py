@@ -57,7 +57,7 @@ class _Chain:
     def __init__(self, graph: TaskGraph, schedule: Schedule) -> None:
         self.graph, self.schedule = graph, schedule
         self.alone_s = alone_s(graph)
-        self.owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+        self.owner = graph.use_owners
         by_resource = np.argsort(graph.use_resource, kind="stable")
         bounds = np.searchsorted(graph.use_resource[by_resource], np.arange(len(graph.capacity) + 1))
         rows = [by_resource[bounds[r] : bounds[r + 1]] for r in range(len(graph.capacity))]

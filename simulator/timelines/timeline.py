@@ -21,7 +21,7 @@ class Bound:
 
 def alone_s(graph: TaskGraph) -> Floats:
     """Seconds of work of each task at the rate that it has alone in the world, shape (T,)."""
-    owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+    owner = graph.use_owners
     rates = alone_rates(
         capacity=graph.capacity,
         flow=owner,
@@ -56,7 +56,7 @@ def busiest_resource(graph: TaskGraph) -> tuple[int, float]:
     """
     if len(graph.capacity) == 0:
         return -1, 0.0
-    owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+    owner = graph.use_owners
     served_s = graph.use_weight * graph.work[owner] / graph.capacity[graph.use_resource]
     at_least_s = np.where(graph.exclusive[graph.use_resource], alone_s(graph)[owner], served_s)
     total_s = np.bincount(graph.use_resource, at_least_s, minlength=len(graph.capacity))
@@ -87,7 +87,7 @@ def resource_use(graph: TaskGraph, schedule: Schedule, edges_s: Floats) -> Float
     Returns:
         Shape (R, B).
     """
-    owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
+    owner = graph.use_owners
     start_s, end_s = (np.clip(times, edges_s[0], edges_s[-1])[owner] for times in (schedule.start_s, schedule.end_s))
     seen = end_s > start_s
     owner, resource, start_s, end_s = owner[seen], graph.use_resource[seen], start_s[seen], end_s[seen]

@@ -88,7 +88,7 @@ def bounded(program: Program, plan: StreamPlan, limit_bytes: float) -> StreamPla
 
 def _sorted(program: Program, plan: StreamPlan) -> list[int]:
     """Tasks in program order as far as their dependencies and those of the plan allow."""
-    late = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    late = program.waiting
     pairs = np.concatenate([np.column_stack([late, program.after]), plan.order])
     waits, readers = np.bincount(pairs[:, 0], minlength=program.size), [[] for _ in range(program.size)]  # type: ignore[var-annotated]
     for task, early in pairs.tolist():

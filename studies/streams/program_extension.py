@@ -94,7 +94,7 @@ def _dependencies(program: Program, found: list[tuple[float, int, int]]) -> tupl
     for i, (_, task, kind) in enumerate(found):
         if kind == _BIAS:
             bias_of[task] = program.size + i
-    late = np.repeat(np.arange(program.size), np.diff(program.after_start))
+    late = program.waiting
     early = program.after
     moved = epilogue_of[late] >= 0  # the epilogue waits for what its gradients waited for
     starts, waits = [np.where(moved, epilogue_of[late], late)], [early]
