@@ -9,7 +9,7 @@ __all__ = ["option"]
 
 def option(
     default: Any = ..., *, help: str, metavar: str = "", names: tuple[str, ...] = (),
-    parser: Callable[[str], Any] | None = None, low: int | None = None,
+    parser: Callable[[str], Any] | None = None, low: int | None = None, typed: str = "",
 ) -> Any:  # fmt: skip
     """Declare a field of a request with what the command line says of it.
 
@@ -22,6 +22,8 @@ def option(
         names: Names on the command line where they do not follow from the field's, such as ``("--update-each",)``.
         parser: Turns the text that was typed into the value; raises ``ValueError`` with the rule that it breaks.
         low: Smallest value of a number.
+        typed: Default as it would be typed, of a field that holds a tuple: ``1..16`` for (1, 2, 4, 8, 16).
     """
-    metadata = {"option": {"help": help, "metavar": metavar or None, "names": names, "parser": parser, "low": low}}
+    said = {"help": help, "metavar": metavar or None, "names": names, "parser": parser, "low": low, "typed": typed}
+    metadata = {"option": said}
     return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -50,15 +50,28 @@ def takes_requests(command: Callable[..., None]) -> Callable[..., None]:
 
 def _made(request: Any, values: dict[str, Any]) -> Any:
     """Take a request's fields out of all values, and make it of them."""
-    return request(**{field.name: values.pop(field.name) for field in fields(request) if "option" in field.metadata})
+    given = {field.name: values.pop(field.name) for field in fields(request) if "option" in field.metadata}
+    hints = get_type_hints(request)
+    for field in fields(request):
+        if field.name in given and _is_tuple(hints[field.name]):
+            given[field.name] = field.metadata["option"]["parser"](given[field.name])
+    return request(**given)
+
+
+def _is_tuple(hint: Any) -> bool:
+    return tuple in (get_origin(hint), *map(get_origin, get_args(hint)))
 
 
 def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:
+    """Return the keyword parameter for a field; a tuple is typed as one word, which the field's parser takes apart."""
     said: Mapping[str, Any] = field.metadata["option"]
-    option = typer.Option(
-        *said["names"], help=said["help"], metavar=said["metavar"], parser=said["parser"], min=said["low"]
-    )
-    default = inspect.Parameter.empty if field.default is MISSING else field.default
+    default, parser = field.default, said["parser"]
+    if _is_tuple(hint):
+        hint, parser, default = str, None, default if default is MISSING else said["typed"]
+    option = typer.Option(*said["names"], help=said["help"], metavar=said["metavar"], parser=parser, min=said["low"])
     return inspect.Parameter(
-        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, option]
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is MISSING else default,
+        annotation=Annotated[hint, option],
     )
