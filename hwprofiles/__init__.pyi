@@ -13,8 +13,14 @@ from .errors import (
 from .progress import (
     Progress as Progress,
 )
+from .requests import (
+    option as option,
+)
 from .rows import (
     row_owners as row_owners,
+)
+from .suggestions import (
+    did_you_mean as did_you_mean,
 )
 from .units import (
     BITS_PER_BYTE as BITS_PER_BYTE,

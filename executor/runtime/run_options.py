@@ -1,12 +1,13 @@
-"""What a run is told beside its plan."""
+"""Settings of a run beside its plan, and the file that brings them to the ranks."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from executor.runtime.optimizer_spec import OptimizerSpec
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, option
 
 __all__ = ["JOIN_BYTES", "RunOptions", "read_options", "write_options"]
 
@@ -19,42 +20,49 @@ MOST_THREADS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How a plan is run."""
+    """Settings of a run: the same on all ranks."""
 
-    plan: str
-    """Path of the plan file."""
-    steps: int = 10
-    """Training steps in all; a resumed run counts those before."""
-    seed: int = 0
-    """Of first values, data and dropout."""
-    data: str = "generated"
+    plan: str = ""
+    """Path of the plan file; empty where the ranks get their programs in another way."""
+    steps: int = option(10, metavar="K", help="Training steps in all; a resumed run counts those before.")
+    seed: int = option(0, metavar="S", help="Seed of the initial parameters, the generated data and dropout.")
+    data: str = option(
+        "generated",
+        metavar="D",
+        help="Training data: generated, generated:N, FILE.npz, INPUTS.npy,TARGETS.npy or an image folder.",
+    )
     """As for ``executor.data.load_data``."""
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
-    overlap: bool = True
-    """Send gradients and regions beside arithmetic; off: wait for each."""
-    stand_in: bool = False
-    """Let waits of the predicted length stand in for arithmetic, and for encoding and decoding."""
+    overlap: bool = option(True, help="Send messages while arithmetic goes on, or wait for each message to arrive.")
+    stand_in: bool = option(
+        False, names=("--stand-in-compute",), help="Wait for the predicted time of each task instead of computing it."
+    )
+    """Let waits of the predicted length stand in for arithmetic, and for compression and decompression."""
     real_codes: bool = False
-    """With ``stand_in``: encode and decode all the same, random numbers."""
-    device: str = "auto"
-    """``auto``, ``cpu`` or ``cuda``."""
-    threads: int = 0
-    """Threads that a rank computes with; 0: the machine's cores, shared equally."""
+    """With ``stand_in``: compress and decompress all the same, random values."""
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto", help="Device of each rank; auto takes a GPU for each rank where there are enough, else processors."
+    )
+    threads: int = option(
+        0, low=0, metavar="T", help="Threads that each rank computes with; 0 shares the machine's cores equally."
+    )
     join_bytes: float = JOIN_BYTES
-    """Gradients of several layers are summed as one buffer up to this size; see
+    """Gradients of several layers are reduced as one buffer up to this size; see
     ``executor.program.buckets.longest_bytes``."""
-    memory: bool = False
-    """Count what the first iterations allocate, exactly; on a processor this slows them down."""
-    checkpoint: str = ""
-    """Folder for checkpoints; empty for none."""
-    checkpoint_every: int = 0
-    """Steps between checkpoints; 0: only after the last step."""
-    resume: bool = False
-    """Go on from the latest checkpoint in the folder."""
+    memory: bool = option(
+        False,
+        names=("--memory",),
+        help="Count the bytes that the first two iterations allocate, and print them beside the prediction.",
+    )
+    """The count is exact; on a processor it slows those iterations down."""
+    checkpoint: str = option("", metavar="DIR", help="Folder for checkpoints.")
+    """Empty for none."""
+    checkpoint_every: int = option(0, metavar="K", help="Steps between checkpoints; 0 saves only after the last step.")
+    resume: bool = option(False, names=("--resume",), help="Go on from the newest checkpoint in the folder.")
     out: str = ""
     """Folder for what rank 0 writes; empty for nothing."""
     timeout_s: float = 60.0
-    """How long a message or a sum may keep a rank waiting."""
+    """Time that a message or a collective may keep a rank waiting, in seconds."""
 
     def __post_init__(self) -> None:
         for name, low in (("steps", 1), ("threads", 0), ("checkpoint_every", 0), ("join_bytes", 0)):
