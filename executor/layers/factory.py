@@ -32,7 +32,7 @@ from planner.operations import (
     PartialSum,
     Pooling,
 )
-from planner.parallel import Boxes, ConfigSpace, held, needed
+from planner.parallel import ConfigSpace, Regions, held_regions, needed_regions
 
 __all__ = ["parameter_box", "part_layer"]
 
@@ -77,8 +77,10 @@ def _place(graph: ComputationGraph, index: int, space: ConfigSpace, part: int, s
     """What a part holds, and what it reads."""
     layer = graph.layers[index]
     operation, shapes = layer.operation, layer.input_shapes
-    given = [_box(needed(space, operation.needs(slot, shapes), shape), part) for slot, shape in enumerate(shapes)]
-    return PartContext(layer, graph.origin[index], _box(held(space), part), tuple(given), samples)
+    given = [
+        _box(needed_regions(space, operation.needs(slot, shapes), shape), part) for slot, shape in enumerate(shapes)
+    ]
+    return PartContext(layer, graph.origin[index], _box(held_regions(space), part), tuple(given), samples)
 
 
 def _made(place: PartContext, normaliser: Callable[[], Normaliser]) -> PartLayer:
@@ -147,5 +149,5 @@ def parameter_box(parameter: Parameter, held: Box, output: Shape) -> Box:
     return Box(tuple(low), tuple(high))
 
 
-def _box(boxes: Boxes, part: int) -> Box:
+def _box(boxes: Regions, part: int) -> Box:
     return Box(tuple(boxes.low[part].tolist()), tuple(boxes.high[part].tolist()))

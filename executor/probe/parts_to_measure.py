@@ -11,13 +11,13 @@ from planner.graph import ComputationGraph
 from planner.parallel import (
     ConfigSpace,
     Strategy,
-    expanded,
-    held,
+    all_configurations,
+    held_regions,
     named_strategy,
-    needed,
-    offered,
+    needed_regions,
     slices_of,
     spaces_of,
+    split_input_channels,
 )
 from planner.search import has_stages, micro_batch_parts
 
@@ -98,10 +98,10 @@ def _different_parts(
     graph: ComputationGraph, index: int, space: ConfigSpace
 ) -> Iterable[tuple[int, tuple[int, ...], float]]:
     """Part, sizes and elements read, of the part of each size that reads most."""
-    layer, boxes = graph.layers[index], held(space)
+    layer, boxes = graph.layers[index], held_regions(space)
     read = np.zeros(len(boxes.low))
     for slot, shape in enumerate(layer.input_shapes):
-        read += needed(space, layer.operation.needs(slot, layer.input_shapes), shape).volume
+        read += needed_regions(space, layer.operation.needs(slot, layer.input_shapes), shape).volume
     best: dict[tuple[int, ...], int] = {}
     for part, sizes in enumerate(map(tuple, (boxes.high - boxes.low).tolist())):
         if sizes not in best or read[part] > read[best[sizes]]:
@@ -115,7 +115,7 @@ def every_part(graph: ComputationGraph, processes: int, most: int) -> list[Probe
     Raises:
         ConfigError: They are more than ``most``.
     """
-    spaces = [offered(layer.output, layer.parallel_dims, processes) for layer in graph.layers]
+    spaces = [all_configurations(layer.output, layer.parallel_dims, processes) for layer in graph.layers]
     parts = parts_of(graph, [spaces])
     if len(parts) > most:
         raise ConfigError(
@@ -155,7 +155,7 @@ def divided_parts(
     rows = [(graph, way) for way in sliced.values()]
     for whole, way in [*rows, *(micro_batch_parts(graph, name, processes) for name in pipes)]:
         known |= {(name, part.sizes) for row, parts in found for part in parts for name in measured_names(row, part)}
-        divided = expanded(whole, slices) if (slices := slices_of(way)) else whole
+        divided = split_input_channels(whole, slices) if (slices := slices_of(way)) else whole
         parts = _parts(divided, [way], processes, most)
         news = [part for part in parts if any((n, part.sizes) not in known for n in measured_names(divided, part))]
         found.append((divided, news))

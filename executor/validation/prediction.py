@@ -12,7 +12,7 @@ import torch
 from executor.probe import CodingRow, ProbeRow, write_with_coding
 from hwprofiles.devices import DeviceGraph
 from planner.lowering import KINDS, Program
-from planner.parallel import held
+from planner.parallel import held_regions
 
 __all__ = ["with_coding", "with_samples"]
 
@@ -52,7 +52,7 @@ def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
     known = {key: float(np.median(seconds)) for key, seconds in samples.items()}
     layers, micro_batching = program.graph.layers, program.micro_batching
     spaces = [(program.sub_spaces if micro_batching.of(i) > 1 else program.spaces)[i] for i in range(len(layers))]
-    boxes = [held(space) for space in spaces]
+    boxes = [held_regions(space) for space in spaces]
     work_s = program.work_s.copy()
     for task in np.flatnonzero(program.is_compute & ~program.is_codec).tolist():
         i, part = int(program.layer[task]), int(program.part[task])

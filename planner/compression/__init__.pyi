@@ -1,7 +1,7 @@
 from .data_types import (
     SCALE_BYTES as SCALE_BYTES,
     Compression as Compression,
-    check_coding as check_coding,
+    check_codec_times as check_codec_times,
     compression as compression,
     compression_names as compression_names,
 )

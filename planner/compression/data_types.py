@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hwprofiles import ConfigError
 from hwprofiles.compute import ComputeProfile
 
-__all__ = ["COMPRESSIONS", "Compression", "check_coding", "compression", "compression_names"]
+__all__ = ["COMPRESSIONS", "Compression", "check_codec_times", "compression", "compression_names"]
 
 _Count = TypeVar("_Count", int, NDArray[np.int64])
 
@@ -186,7 +186,7 @@ def compression(spec: str, **parameters: object) -> Compression:
     return Compression(name, tuple(values.items()))
 
 
-def check_coding(profile: ComputeProfile) -> None:
+def check_codec_times(profile: ComputeProfile) -> None:
     """Refuse measured times that no type would ever find.
 
     Raises:

@@ -5,7 +5,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from planner.cost.cost_model import CostModel
-from planner.parallel import WHOLE, ConfigSpace, MicroBatching, Strategy, check_configuration, slices_of, spaces_of
+from planner.parallel import (
+    WHOLE_BATCH,
+    ConfigSpace,
+    MicroBatching,
+    Strategy,
+    check_configuration,
+    slices_of,
+    spaces_of,
+)
 
 __all__ = ["Applied", "applied"]
 
@@ -21,7 +29,7 @@ class Applied(NamedTuple):
     """By the layers of that graph."""
 
 
-def applied(model: CostModel, strategy: Strategy, micro_batching: MicroBatching = WHOLE) -> Applied:
+def applied(model: CostModel, strategy: Strategy, micro_batching: MicroBatching = WHOLE_BATCH) -> Applied:
     """Turn a strategy into the graph that it asks for, with a configuration for every layer of it.
 
     Where no input channels are split, that is the model's own graph.

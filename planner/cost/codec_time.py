@@ -9,7 +9,7 @@ from hwprofiles import Floats, Ints
 from hwprofiles.compute import CODING_PLACES, CODING_TASKS, ComputeProfile, Kernels
 from planner.compression import Compression
 from planner.cost.cost_model import CostModel
-from planner.parallel import Pieces
+from planner.parallel import TransferRegions
 
 __all__ = ["ACTIVATIONS", "GRADIENTS", "CodecWork", "codec_s", "compression_of", "decompression_of"]
 
@@ -52,7 +52,7 @@ class CodecWork:
         return CodecWork(**{field.name: getattr(self, field.name)[keep] for field in fields(self)})
 
 
-def compression_of(kind: Compression, source: Ints, regions: Pieces) -> tuple[Ints, CodecWork]:
+def compression_of(kind: Compression, source: Ints, regions: TransferRegions) -> tuple[Ints, CodecWork]:
     """What devices encode that send regions: every region once, to however many devices it goes.
 
     Args:
@@ -74,7 +74,7 @@ def compression_of(kind: Compression, source: Ints, regions: Pieces) -> tuple[In
     )  # fmt: skip
 
 
-def decompression_of(kind: Compression, target: Ints, regions: Pieces) -> tuple[Ints, CodecWork]:
+def decompression_of(kind: Compression, target: Ints, regions: TransferRegions) -> tuple[Ints, CodecWork]:
     """What devices decode that receive regions; as for ``compression_of``."""
     devices, messages, numbers, size = _totals(kind, target, (regions.high - regions.low).prod(axis=1))
     none, nothing = np.zeros_like(numbers), np.zeros_like(size)

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from hwprofiles import ConfigError, Floats, Ints
 from hwprofiles.compute import ComputeProfile, Kernels, MeasuredParts, load_profile
 from hwprofiles.devices import DeviceGraph
-from planner.compression import check_coding
+from planner.compression import check_codec_times
 from planner.cost.all_reduce import all_reduce_s
 from planner.cost.overlaps import Overlaps, overlaps_of
 from planner.cost.transfer_kernel import price_pairs
 from planner.elimination import SearchProblem, TensorCost
 from planner.graph import LAYER_PHASES, ComputationGraph, Edge, Layer, Need, Shape
 from planner.operations import ELEMENT_BYTES, undivided
-from planner.parallel import ConfigSpace, expanded, held, layouts_of, offered
+from planner.parallel import ConfigSpace, all_configurations, held_regions, layout_keys, split_input_channels
 from planner.topology import ClusterRoutes, RouteLevels, routes_of_cluster
 
 __all__ = ["BATCH_NORMS", "CostModel", "NodeCosts", "kernel_s", "part_times"]
@@ -125,7 +125,7 @@ def part_times(model: "CostModel", index: int, space: ConfigSpace) -> dict[str, 
     Returns:
         For each of ``LAYER_PHASES`` that the layer has, seconds, shape (parts,).
     """
-    graph, boxes = model.graph, held(space)
+    graph, boxes = model.graph, held_regions(space)
     layer = graph.layers[index]
     sizes = (boxes.high - boxes.low).astype(np.float64)
     part = {dim: sizes[:, d] for d, dim in enumerate(layer.output.dims)}
@@ -204,7 +204,7 @@ class CostModel:
         self.profiles = tuple(load_profile(name).faster(speed) for name, speed in names)
         self.profile_of = np.array([names[kind] for kind in kinds])
         for profile in self.profiles:
-            check_coding(profile)
+            check_codec_times(profile)
 
     @cached_property
     def digest(self) -> str:
@@ -231,14 +231,14 @@ class CostModel:
         """Prices of the same model with layers as partial sums over so many slices of their input channels."""
         key = tuple(slices.items())
         if key not in self._sliced:
-            graph = expanded(self.graph.undivided, slices)
+            graph = split_input_channels(self.graph.undivided, slices)
             self._sliced[key] = CostModel(graph, self.cluster, self.gradient_sync, self.batch_norm)
         return self._sliced[key]
 
     def offered(self) -> list[ConfigSpace]:
         """The space of every layer: all that divides, on up to all devices."""
         count = len(self.cluster.devices)
-        return [offered(layer.output, layer.parallel_dims, count) for layer in self.graph.layers]
+        return [all_configurations(layer.output, layer.parallel_dims, count) for layer in self.graph.layers]
 
     def summed(self, index: int) -> list[tuple[float, bool, int]]:
         """What the replicas of a layer sum in one iteration: parameters' gradients, then statistics if reduced.
@@ -317,7 +317,7 @@ class CostModel:
 
     def layouts(self, edge: Edge, consumer: ConfigSpace) -> Ints:
         """Layout that each configuration of the consumer asks for, shape (C_v,)."""
-        return layouts_of(consumer, self._needs(edge), self._source(edge))
+        return layout_keys(consumer, self._needs(edge), self._source(edge))
 
     def transfer_table(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, *, samples: int = 0) -> Floats:
         """t_x of all pairs, or with ``samples`` lower bounds, shape (C_u, C_v); the same object for equal edges."""

@@ -12,7 +12,7 @@ from hwprofiles import Floats
 from planner.cost.all_reduce import chosen, group_rounds, replica_groups
 from planner.cost.cost_model import CostModel, part_times
 from planner.graph import Edge
-from planner.parallel import ConfigSpace, pieces_of
+from planner.parallel import ConfigSpace, transfer_regions
 
 __all__ = ["LinkLoads"]
 
@@ -89,7 +89,7 @@ class LinkLoads:
             model, network = self.model, self.model.network
             layer, tensor = model.graph.layers[edge.consumer], model.graph.layers[edge.producer].output
             needs = layer.operation.needs(edge.slot, layer.input_shapes)
-            pieces = pieces_of(producer, consumer, needs, tensor, len(model.cluster.devices))
+            pieces = transfer_regions(producer, consumer, needs, tensor, len(model.cluster.devices))
             pieces = pieces.take(producer.devices[pieces.part] != pieces.device)
             giver, taker = producer.devices[pieces.part], pieces.device
             size = (pieces.high - pieces.low).prod(axis=1) * float(model.graph.element_bytes)

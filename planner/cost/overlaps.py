@@ -7,7 +7,7 @@ import numpy as np
 
 from hwprofiles import Floats, Ints
 from planner.graph import Need, Shape
-from planner.parallel import ConfigSpace, needed, part_bounds
+from planner.parallel import ConfigSpace, needed_regions, part_bounds
 
 __all__ = ["Overlaps", "overlaps_of"]
 
@@ -107,7 +107,7 @@ def overlaps_of(
         source: Shape of the tensor.
         device_count: Devices of the cluster.
     """
-    boxes, dims = needed(consumer, needs, source), range(len(source.sizes))
+    boxes, dims = needed_regions(consumer, needs, source), range(len(source.sizes))
     column = [consumer.output.dims.index(need.dim) if need.dim is not None else -1 for need in needs]
     tables, offsets = [], []
     at, from_ = _indices(producer), _indices(consumer)

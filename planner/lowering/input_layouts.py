@@ -9,7 +9,7 @@ from hwprofiles import Bools, Ints
 from planner.graph import Edge
 from planner.lowering.program import Program
 from planner.lowering.unit_times import unit_of
-from planner.parallel import held, needed
+from planner.parallel import held_regions, needed_regions
 
 __all__ = ["InputLayout", "input_layouts_of"]
 
@@ -61,7 +61,7 @@ def _delivery(program: Program, edge: Edge, readers: tuple[Edge, ...]) -> InputL
     operation = layer.operation
     shapes = list(layer.input_shapes)
     shapes[edge.slot] = source
-    boxes, given = needed(space, operation.needs(edge.slot, shapes), source), held(producer)
+    boxes, given = needed_regions(space, operation.needs(edge.slot, shapes), source), held_regions(producer)
     part_of = np.full(len(program.cluster.devices), -1, dtype=np.int64)
     part_of[producer.devices] = np.arange(len(producer.devices))
     mine = part_of[space.devices]

@@ -19,16 +19,16 @@ from planner.lowering.transfer_tasks import Transfers
 from planner.parallel import (
     BACKWARD,
     FORWARD,
-    KEEP,
-    WHOLE,
+    KEEP_ACTIVATIONS,
+    WHOLE_BATCH,
     ConfigSpace,
     MicroBatching,
-    Pieces,
     Recompute,
-    pieces_of,
+    TransferRegions,
     schedule_of,
     segments_of,
     sub_spaces,
+    transfer_regions,
 )
 
 __all__ = ["lower"]
@@ -44,7 +44,7 @@ class _Delivery:
 
     edge: Edge
     """The first that asked for the layout."""
-    regions: Pieces
+    regions: TransferRegions
     arrived: Pairs
     """Pairs: a device, and a task after which a region is there."""
     sharers: list[_Unit] = field(default_factory=list)
@@ -194,7 +194,7 @@ class _Lowering:
         if delivery is None:
             layer, source = model.graph.layers[v], model.graph.layers[u].output
             needs = layer.operation.needs(edge.slot, layer.input_shapes)
-            regions = pieces_of(producer, self._space(v), needs, source, len(self.model.cluster.devices))
+            regions = transfer_regions(producer, self._space(v), needs, source, len(self.model.cluster.devices))
             sources = producer.devices[regions.part]
             at, made = self.made[again][unit].take(regions.part)
             away = (sources != regions.device)[at]
@@ -319,9 +319,9 @@ def lower(
     model: CostModel,
     spaces: Sequence[ConfigSpace],
     *,
-    micro_batching: MicroBatching = WHOLE,
+    micro_batching: MicroBatching = WHOLE_BATCH,
     compressed: Compressed = UNCOMPRESSED,
-    recompute: Recompute = KEEP,
+    recompute: Recompute = KEEP_ACTIVATIONS,
     collectives: str = "activity",
 ) -> Program:
     """Lower a strategy into the program of one iteration.

@@ -7,7 +7,7 @@ from planner.compression import Compressed
 from planner.cost import ACTIVATIONS, CostModel, codec_s, compression_of, decompression_of
 from planner.graph import Edge
 from planner.lowering.task_builder import Pairs, Tasks
-from planner.parallel import Pieces
+from planner.parallel import TransferRegions
 
 __all__ = ["Transfers"]
 
@@ -23,11 +23,11 @@ class Transfers:
 
     def __init__(self, model: CostModel, tasks: Tasks, compressed: Compressed) -> None:
         self.model, self.tasks, self.compressed = model, tasks, compressed
-        self.boxes: list[tuple[Ints, Pieces]] = []
+        self.boxes: list[tuple[Ints, TransferRegions]] = []
         """Transfers, and the regions that they move."""
 
     def move(
-        self, edge: Edge, sub_batch: int, regions: Pieces, source: Ints, target: Ints, ready: Pairs, *, backward: bool,
+        self, edge: Edge, sub_batch: int, regions: TransferRegions, source: Ints, target: Ints, ready: Pairs, *, backward: bool,
         again: bool = False,
     ) -> Ints:  # fmt: skip
         """Bring regions of a tensor, or of its gradient, from device to device.

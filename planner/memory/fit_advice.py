@@ -14,7 +14,7 @@ from planner.lowering import Program, lower
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.parallel import (
-    KEEP,
+    KEEP_ACTIVATIONS,
     NAMED,
     SEGMENTS,
     MicroBatching,
@@ -35,7 +35,12 @@ _Attempt = tuple[str, Callable[[], Program]]
 
 
 def nearest_change(
-    model: CostModel, program: Program, memory_policy: MemoryPolicy, *, recompute: Recompute = KEEP, most: int = 3
+    model: CostModel,
+    program: Program,
+    memory_policy: MemoryPolicy,
+    *,
+    recompute: Recompute = KEEP_ACTIVATIONS,
+    most: int = 3,
 ) -> str:
     """Up to so many changes that make a program fit, in the order in which they are easiest to have.
 

@@ -7,7 +7,7 @@ from planner.lowering import UnitTimes
 from planner.memory.buffer_account import Account
 from planner.memory.buffers import Buffers
 from planner.operations import BATCH_STATISTICS
-from planner.parallel import needed
+from planner.parallel import needed_regions
 
 __all__ = ["layers"]
 
@@ -63,6 +63,6 @@ def _data_bytes(account: Account, i: int) -> Floats:
         if source == "input":
             shape = layer.input_shapes[slot]
             whole = type(shape)(shape.dims, (space.output.sizes[0], *shape.sizes[1:]))
-            boxes = needed(space, layer.operation.needs(slot, layer.input_shapes), whole)
+            boxes = needed_regions(space, layer.operation.needs(slot, layer.input_shapes), whole)
             size += boxes.volume * program.graph.element_bytes
     return size

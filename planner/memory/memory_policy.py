@@ -12,7 +12,7 @@ from planner.graph import ComputationGraph, Layer, Operation
 from planner.lowering import Program
 from planner.memory.cpu_backend import GradientForm, KernelPositions, gradient_forms, scratch_numbers
 from planner.operations import Convolution, Linear, Part, PartialProduct, Pooling
-from planner.parallel import Boxes, ConfigSpace, held, needed
+from planner.parallel import ConfigSpace, Regions, held_regions, needed_regions
 
 __all__ = [
     "CHANNELS_LAST_POSITIONS",
@@ -112,7 +112,7 @@ class _Layouts:
         program, micro_batching = self.program, self.program.micro_batching.of(i) > 1
         layer = (self._cut_graph if micro_batching else self.graph).layers[i]
         space = (program.sub_spaces if micro_batching else program.spaces)[i]
-        boxes = held(space)
+        boxes = held_regions(space)
         sizes = {dim: (boxes.high - boxes.low)[:, d].astype(float) for d, dim in enumerate(layer.output.dims)}
         part = Part(layer.input_shapes, layer.output, sizes)
         kept, size = layer.operation.kept(part), float(self.graph.element_bytes)
@@ -134,7 +134,7 @@ class _Layouts:
         elif isinstance(operation, Pooling) and self.quick and self._gradient_last(i, last) != last:
             work = {**work, "activation_gradient": output}  # it is copied into the layout of the input
         elif isinstance(operation, Linear):
-            read = needed(space, operation.needs(0, layer.input_shapes), layer.input_shapes[0])
+            read = needed_regions(space, operation.needs(0, layer.input_shapes), layer.input_shapes[0])
             copied |= last and math.prod(layer.input_shapes[0].positions) > 1
             copies, last = np.where(copied, read.volume * size, 0.0), False
         self.last.append(last)
@@ -155,7 +155,7 @@ class _Layouts:
         if not isinstance(layer.operation, Convolution):
             return last and not isinstance(layer.operation, Linear)
         space = (self.program.sub_spaces if micro_batching else self.program.spaces)[v]
-        boxes = needed(space, layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0])
+        boxes = needed_regions(space, layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0])
         return self._wants(layer, boxes.high - boxes.low)
 
     def _is_slice(self, i: int, layer: Layer, space: ConfigSpace) -> bool:
@@ -164,9 +164,9 @@ class _Layouts:
             return False
         u = self.graph.index[layer.inputs[0]]
         producer = (self.program.sub_spaces if self.program.micro_batching.of(i) > 1 else self.program.spaces)[u]
-        boxes = needed(space, layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0])
+        boxes = needed_regions(space, layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0])
         local = _is_local(producer, space, boxes.low, boxes.high)
-        return local and bool(boxes.volume.max() < held(producer).volume.max())
+        return local and bool(boxes.volume.max() < held_regions(producer).volume.max())
 
     def _wants(self, layer: Layer, given: NDArray[np.int64]) -> bool:
         """Whether a convolution reads its region with the channels last."""
@@ -183,7 +183,7 @@ class _Layouts:
             return False
         u = self.graph.index[source]
         producer = (self.program.sub_spaces if self.program.micro_batching.of(i) > 1 else self.program.spaces)[u]
-        boxes = needed(space, layer.operation.needs(slot, layer.input_shapes), layer.input_shapes[slot])
+        boxes = needed_regions(space, layer.operation.needs(slot, layer.input_shapes), layer.input_shapes[slot])
         if isinstance(layer.operation, Convolution) and not _is_local(producer, space, boxes.low, boxes.high):
             return self._wants(layer, boxes.high - boxes.low)  # assembled as it is wanted
         return self.last[u] and _is_local(producer, space, boxes.low, boxes.high)
@@ -194,7 +194,7 @@ _PHASES = ("forward", "activation_gradient", "weight_gradient")
 
 def _is_local(producer: ConfigSpace, space: ConfigSpace, low: NDArray[np.int64], high: NDArray[np.int64]) -> bool:
     """Whether the parts of a layer find all that they read in what their own devices made."""
-    own = held(producer)
+    own = held_regions(producer)
     place = {device: part for part, device in enumerate(producer.devices.tolist())}
     rows = [place.get(device, -1) for device in space.devices.tolist()]
     if min(rows) < 0:
@@ -205,8 +205,8 @@ def _is_local(producer: ConfigSpace, space: ConfigSpace, low: NDArray[np.int64],
 def _windows(layer: Layer, space: ConfigSpace) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Sizes of the region that each part of a convolution reads, and of what it convolves: with the padding that the
     library cannot add by itself, shape (parts, D) each; and what it adds on both sides, (parts, D - 2)."""
-    needs, shape, outputs = layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0], held(space)
-    boxes = needed(space, needs, shape)
+    needs, shape, outputs = layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0], held_regions(space)
+    boxes = needed_regions(space, needs, shape)
     given = boxes.high - boxes.low
     found, pad = given.copy(), np.zeros_like(given[:, 2:])
     for d in range(2, given.shape[1]):
@@ -247,7 +247,7 @@ def _convolution_work(
 
 
 def _taps(
-    operation: Convolution, outputs: Boxes, windows: NDArray[np.int64], pad: NDArray[np.int64]
+    operation: Convolution, outputs: Regions, windows: NDArray[np.int64], pad: NDArray[np.int64]
 ) -> KernelPositions:
     """Parts of a convolution along their positions."""
     return KernelPositions(

@@ -5,7 +5,7 @@ import numpy as np
 from hwprofiles import Bools, Ints
 from planner.lowering import MESSAGE_JOIN_BYTES, Program, phases
 from planner.memory.memory_policy import PartMemory
-from planner.parallel import held, needed
+from planner.parallel import held_regions, needed_regions
 
 __all__ = ["are_copies"]
 
@@ -47,9 +47,9 @@ def _extents(program: Program, u: int, v: int, slot: int, device: Ints, *, backw
         shape = program.sub_spaces[u].output if program.micro_batching.of(v) > 1 else shape
         shapes = list(layer.input_shapes)
         shapes[slot] = shape
-        boxes = needed(space, layer.operation.needs(slot, shapes), shape)
+        boxes = needed_regions(space, layer.operation.needs(slot, shapes), shape)
     else:
-        boxes = held(space)
+        boxes = held_regions(space)
     part_of = np.full(len(program.cluster.devices), -1, dtype=np.int64)
     part_of[space.devices] = np.arange(len(space.devices))
     return np.asarray((boxes.high - boxes.low)[part_of[device]])

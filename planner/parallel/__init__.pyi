@@ -2,9 +2,9 @@ from .configurations import (
     PLACEMENTS as PLACEMENTS,
     ConfigSpace as ConfigSpace,
     Configuration as Configuration,
-    offered as offered,
+    all_configurations as all_configurations,
     part_bounds as part_bounds,
-    placed as placed,
+    placement_devices as placement_devices,
     space_of as space_of,
 )
 from .degrees import (
@@ -19,14 +19,14 @@ from .degrees import (
 )
 from .input_channel_split import (
     check_configuration as check_configuration,
-    expanded as expanded,
-    reducing as reducing,
+    reducing_operation as reducing_operation,
     slices_of as slices_of,
+    split_input_channels as split_input_channels,
 )
 from .micro_batches import (
-    WHOLE as WHOLE,
+    WHOLE_BATCH as WHOLE_BATCH,
     MicroBatching as MicroBatching,
-    interleaved as interleaved,
+    interleave_degree as interleave_degree,
     micro_batching_of as micro_batching_of,
     requested_micro_batching as requested_micro_batching,
     schedule_of as schedule_of,
@@ -39,19 +39,19 @@ from .pipeline_schedule import (
     PipelineSchedule as PipelineSchedule,
 )
 from .recomputation import (
-    KEEP as KEEP,
+    KEEP_ACTIVATIONS as KEEP_ACTIVATIONS,
     SEGMENTS as SEGMENTS,
     Recompute as Recompute,
     recompute_of as recompute_of,
     segments_of as segments_of,
 )
 from .regions import (
-    Boxes as Boxes,
-    Pieces as Pieces,
-    held as held,
-    layouts_of as layouts_of,
-    needed as needed,
-    pieces_of as pieces_of,
+    Regions as Regions,
+    TransferRegions as TransferRegions,
+    held_regions as held_regions,
+    layout_keys as layout_keys,
+    needed_regions as needed_regions,
+    transfer_regions as transfer_regions,
 )
 from .strategies import (
     NAMED as NAMED,

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from hwprofiles import ConfigError, row_owners
 from planner.graph import IN_CHANNEL, Layer, Shape
 
-__all__ = ["LETTERS", "PLACEMENTS", "ConfigSpace", "Configuration", "offered", "part_bounds", "placed", "space_of"]
+__all__ = [
+    "LETTERS",
+    "PLACEMENTS",
+    "ConfigSpace",
+    "Configuration",
+    "all_configurations",
+    "part_bounds",
+    "placement_devices",
+    "space_of",
+]
 
 LETTERS = {
     "sample": "n", "channel": "c", IN_CHANNEL: "i", "length": "l", "depth": "d", "height": "h", "width": "w",
@@ -50,7 +59,7 @@ def part_bounds(size: int, degree: int) -> NDArray[np.int64]:
     return np.arange(degree + 1, dtype=np.int64) * size // degree
 
 
-def placed(placement: str, parts: int, device_count: int) -> NDArray[np.int64]:
+def placement_devices(placement: str, parts: int, device_count: int) -> NDArray[np.int64]:
     """Devices of ``parts`` parts under a placement, shape (parts,)."""
     order = np.arange(parts, dtype=np.int64)
     return order if placement == "packed" else order * device_count // parts
@@ -124,7 +133,7 @@ def _space(
 
 
 @lru_cache(maxsize=4096)
-def offered(output: Shape, parallel_dims: tuple[str, ...], device_count: int) -> ConfigSpace:
+def all_configurations(output: Shape, parallel_dims: tuple[str, ...], device_count: int) -> ConfigSpace:
     """Every configuration with equal parts: degrees that divide, at most ``device_count`` parts, each placement.
 
     Args:
@@ -143,7 +152,7 @@ def offered(output: Shape, parallel_dims: tuple[str, ...], device_count: int) ->
         ]
     rows, devices = [], []
     for row in degrees:
-        packed, spread = (placed(placement, math.prod(row), device_count) for placement in PLACEMENTS)
+        packed, spread = (placement_devices(placement, math.prod(row), device_count) for placement in PLACEMENTS)
         for order in (packed,) if np.array_equal(packed, spread) else (packed, spread):
             rows.append(row)
             devices.append(order)

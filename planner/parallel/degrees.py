@@ -19,7 +19,7 @@ from hwprofiles.devices import DeviceGraph
 from planner.graph import IN_CHANNEL, ComputationGraph, Layer
 from planner.parallel.configurations import Configuration
 from planner.parallel.device_groups import grouped_devices
-from planner.parallel.input_channel_split import ordered_degrees, reducing
+from planner.parallel.input_channel_split import ordered_degrees, reducing_operation
 
 __all__ = [
     "Hybrid",
@@ -174,7 +174,11 @@ def _channels(graph: ComputationGraph) -> dict[str, int]:
 
 
 def _input_channels(graph: ComputationGraph) -> dict[str, int]:
-    return {layer.name: layer.input_shapes[0].size("channel") for layer in graph.layers if reducing(layer) is not None}
+    return {
+        layer.name: layer.input_shapes[0].size("channel")
+        for layer in graph.layers
+        if reducing_operation(layer) is not None
+    }
 
 
 def _position_dims(layer: Layer) -> list[str]:
@@ -207,7 +211,7 @@ def split_layer(layer: Layer, hybrid: Hybrid, devices: Sequence[int]) -> Configu
     grid = grid_of(layer, hybrid.spatial)
     filters, slices = hybrid.filter * (1 if grid else hybrid.spatial), 1
     if "channel" in degrees:
-        size, sums = layer.output.size("channel"), reducing(layer) is not None and "input" not in layer.inputs
+        size, sums = layer.output.size("channel"), reducing_operation(layer) is not None and "input" not in layer.inputs
         degrees["channel"] = largest_divisor(size, filters * (1 if sums else hybrid.channel))
         if sums:
             shared = math.gcd(layer.input_shapes[0].size("channel"), size // degrees["channel"])

@@ -16,7 +16,14 @@ from planner.graph import IN_CHANNEL, ComputationGraph, Layer
 from planner.operations import Convolution, Linear, PartialProduct, PartialSum, Reducing
 from planner.parallel.configurations import LETTERS, ConfigSpace, Configuration, space_of
 
-__all__ = ["check_configuration", "expanded", "ordered_degrees", "reducing", "slices_of", "space_in"]
+__all__ = [
+    "check_configuration",
+    "split_input_channels",
+    "ordered_degrees",
+    "reducing_operation",
+    "slices_of",
+    "space_in",
+]
 
 
 def slices_of(strategy: Mapping[str, Configuration]) -> dict[str, int]:
@@ -31,7 +38,7 @@ def ordered_degrees(degrees: Mapping[str, int]) -> dict[str, int]:
     return ordered | {dim: degree for dim, degree in degrees.items() if dim not in LETTERS}
 
 
-def reducing(layer: Layer) -> Reducing | None:
+def reducing_operation(layer: Layer) -> Reducing | None:
     """The operation of a layer whose input channels can be split: a product of one group; None for other layers."""
     operation = layer.operation
     if isinstance(operation, Linear) or (isinstance(operation, Convolution) and operation.groups == 1):
@@ -51,7 +58,7 @@ def check_configuration(layer: Layer, configuration: Configuration, device_count
         space_in(piece, {layer.name: configuration}, device_count, layer.name)
 
 
-def expanded(graph: ComputationGraph, slices: Mapping[str, int]) -> ComputationGraph:
+def split_input_channels(graph: ComputationGraph, slices: Mapping[str, int]) -> ComputationGraph:
     """The graph of a model with the layers named in ``slices`` as partial products and their sums.
 
     Raises:
@@ -113,7 +120,7 @@ def _pieces(layer: Layer, configuration: Configuration, degree: int) -> tuple[La
 
 def _sliced(layer: Layer, degree: int) -> tuple[Layer, Layer]:
     """A layer as its partial product and the sum of that."""
-    where, operation = f"configuration of {layer.name}", reducing(layer)
+    where, operation = f"configuration of {layer.name}", reducing_operation(layer)
     if operation is None:
         kind = layer.operation.kind
         groups = f" of {layer.operation.groups} groups" if isinstance(layer.operation, Convolution) else ""

@@ -22,9 +22,9 @@ from planner.parallel.pipeline_schedule import PIPELINE_SCHEDULES, PipelineSched
 
 __all__ = [
     "ORDERS",
-    "WHOLE",
+    "WHOLE_BATCH",
     "MicroBatching",
-    "interleaved",
+    "interleave_degree",
     "micro_batching_of",
     "requested_micro_batching",
     "schedule_of",
@@ -73,7 +73,7 @@ class MicroBatching:
         return [range(begin, end) for begin, end in pairwise([*self.starts, count])]
 
 
-WHOLE = MicroBatching()
+WHOLE_BATCH = MicroBatching()
 """No cut."""
 
 
@@ -121,7 +121,7 @@ def requested_micro_batching(
     for name, value in asked.items():
         if value:
             raise ConfigError(f"{name} must be left out where sub_batches is 1, got {value!r}")
-    return WHOLE
+    return WHOLE_BATCH
 
 
 def schedule_of(micro_batching: MicroBatching, spaces: Sequence[ConfigSpace]) -> PipelineSchedule:
@@ -178,7 +178,7 @@ def sub_spaces(
     """
     if micro_batching.parts == 1:
         return list(spaces)
-    interleaved(graph, spaces, micro_batching)
+    interleave_degree(graph, spaces, micro_batching)
     touched = {edge.producer for edge in graph.edges if edge.consumer >= micro_batching.first}
     found = []
     for i, (layer, whole) in enumerate(zip(graph.layers, spaces, strict=True)):
@@ -192,7 +192,7 @@ def sub_spaces(
     return found
 
 
-def interleaved(graph: ComputationGraph, spaces: Sequence[ConfigSpace], micro_batching: MicroBatching) -> int:
+def interleave_degree(graph: ComputationGraph, spaces: Sequence[ConfigSpace], micro_batching: MicroBatching) -> int:
     """Pieces of the mini-batch of each of which a sub-batch takes its share.
 
     Sub-batch s of k holds, for each of P pieces of the mini-batch, the s-th of its k shares, one after another: what

@@ -21,7 +21,7 @@ from planner.graph import ComputationGraph
 from planner.operations import Part
 from planner.parallel.micro_batches import MicroBatching
 
-__all__ = ["KEEP", "SEGMENTS", "Recompute", "frontiers", "recompute_of", "segments_of"]
+__all__ = ["KEEP_ACTIVATIONS", "SEGMENTS", "Recompute", "frontiers", "recompute_of", "segments_of"]
 
 SEGMENTS = "segments"
 
@@ -37,7 +37,7 @@ class Recompute:
         return bool(self.ends)
 
 
-KEEP = Recompute()
+KEEP_ACTIVATIONS = Recompute()
 """Everything is kept."""
 
 
@@ -54,7 +54,7 @@ def recompute_of(graph: ComputationGraph, spec: str, micro_batching: MicroBatchi
         ConfigError: No such layer, or layers out of order.
     """
     if spec in ("", "none"):
-        return KEEP
+        return KEEP_ACTIVATIONS
     if spec == SEGMENTS:
         return _default(graph, micro_batching)
     chosen = Recompute(tuple(name.strip() for name in spec.split(",")))

@@ -10,11 +10,11 @@ from hwprofiles import Ints
 from planner.graph import Need, Shape
 from planner.parallel.configurations import ConfigSpace, part_bounds
 
-__all__ = ["Boxes", "Pieces", "held", "layouts_of", "needed", "pieces_of"]
+__all__ = ["Regions", "TransferRegions", "held_regions", "layout_keys", "needed_regions", "transfer_regions"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Boxes:
+class Regions:
     """Half-open boxes, one a part of every configuration of a space: arrays of shape (parts in all, D).
 
     Empty boxes have [0, 0) in every dimension.
@@ -30,7 +30,7 @@ class Boxes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
+class TransferRegions:
     """K regions of a tensor, each held by one part of the producer and needed by one device."""
 
     part: Ints
@@ -38,13 +38,13 @@ class Pieces:
     low: Ints
     high: Ints
 
-    def take(self, keep: Ints | NDArray[np.bool_]) -> "Pieces":
+    def take(self, keep: Ints | NDArray[np.bool_]) -> "TransferRegions":
         """Some of them, in the given order."""
-        return Pieces(self.part[keep], self.device[keep], self.low[keep], self.high[keep])
+        return TransferRegions(self.part[keep], self.device[keep], self.low[keep], self.high[keep])
 
 
 @lru_cache(maxsize=2048)
-def held(space: ConfigSpace) -> Boxes:
+def held_regions(space: ConfigSpace) -> Regions:
     """The box of the layer's output that each part holds."""
     parts = space.parts
     rest = np.arange(len(space.devices), dtype=np.int64) - np.repeat(space.device_start[:-1], parts)
@@ -54,11 +54,11 @@ def held(space: ConfigSpace) -> Boxes:
         rest, index = np.divmod(rest, degrees[:, d])
         size = space.output.sizes[d]
         low[:, d], high[:, d] = index * size // degrees[:, d], (index + 1) * size // degrees[:, d]
-    return Boxes(low, high)
+    return Regions(low, high)
 
 
 @lru_cache(maxsize=4096)
-def needed(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> Boxes:
+def needed_regions(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> Regions:
     """The box of an input that each part of a consumer needs.
 
     Args:
@@ -66,7 +66,7 @@ def needed(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> Boxes:
         needs: What the consumer's operation needs of each dimension of the input.
         source: Shape of the input tensor.
     """
-    parts, dims = held(space), space.output.dims
+    parts, dims = held_regions(space), space.output.dims
     low = np.empty((len(parts.low), len(source.sizes)), dtype=np.int64)
     high = np.empty_like(low)
     for d, (need, size) in enumerate(zip(needs, source.sizes, strict=True)):
@@ -74,16 +74,16 @@ def needed(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> Boxes:
         low[:, d], high[:, d] = need.interval(parts.low[:, column], parts.high[:, column], size)
     empty = (high <= low).any(axis=1)
     low[empty], high[empty] = 0, 0
-    return Boxes(low, high)
+    return Regions(low, high)
 
 
 @lru_cache(maxsize=4096)
-def layouts_of(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> Ints:
+def layout_keys(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> Ints:
     """Which device needs which box of an input: equal numbers for equal layouts, shape (C,).
 
     The number is a 64-bit hash of the set of (device, box) pairs, empty boxes left out.
     """
-    boxes = needed(space, needs, source)
+    boxes = needed_regions(space, needs, source)
     words = np.column_stack([space.devices, boxes.low, boxes.high]).astype(np.uint64)
     mixed = np.zeros(len(words), dtype=np.uint64)
     for column in words.T:  # the finaliser of SplitMix64, chained over the columns
@@ -95,9 +95,9 @@ def layouts_of(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> In
     return np.add.reduceat(mixed, space.device_start[:-1]).view(np.int64)
 
 
-def pieces_of(
+def transfer_regions(
     producer: ConfigSpace, consumer: ConfigSpace, needs: tuple[Need, ...], source: Shape, device_count: int
-) -> Pieces:
+) -> TransferRegions:
     """What each part of a consumer needs, cut along the parts of the producer; each space has one configuration.
 
     Args:
@@ -111,7 +111,7 @@ def pieces_of(
         The pieces in turns, as an all-to-all is sent: first everyone to its next, then to the one after; so that
         whoever shares a port or a link does not queue behind all messages to one receiver.
     """
-    boxes = needed(consumer, needs, source)
+    boxes = needed_regions(consumer, needs, source)
     rows = np.flatnonzero(boxes.volume > 0)
     low, high = boxes.low[rows], boxes.high[rows]
     bounds = [part_bounds(*pair) for pair in zip(source.sizes, producer.degrees[0].tolist(), strict=True)]
@@ -129,6 +129,6 @@ def pieces_of(
         part, stride = part + index * stride, stride * (len(bounds[d]) - 1)
         np.maximum(cut_low[:, d], bounds[d][index], out=cut_low[:, d])
         np.minimum(cut_high[:, d], bounds[d][index + 1], out=cut_high[:, d])
-    pieces = Pieces(part, consumer.devices[rows][row], cut_low, cut_high)
+    pieces = TransferRegions(part, consumer.devices[rows][row], cut_low, cut_high)
     turn = (pieces.device - producer.devices[part]) % device_count
     return pieces.take(np.lexsort((pieces.device, turn)))

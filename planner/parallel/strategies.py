@@ -11,9 +11,9 @@ import yaml
 from hwprofiles import ConfigError
 from hwprofiles.devices import DeviceGraph
 from planner.graph import IN_CHANNEL, ComputationGraph, Layer
-from planner.parallel.configurations import ConfigSpace, Configuration, placed
+from planner.parallel.configurations import ConfigSpace, Configuration, placement_devices
 from planner.parallel.degrees import grid_of, hybrid_of, hybrid_strategy, is_hybrid, largest_divisor
-from planner.parallel.input_channel_split import check_configuration, ordered_degrees, reducing, space_in
+from planner.parallel.input_channel_split import check_configuration, ordered_degrees, reducing_operation, space_in
 
 __all__ = [
     "ALIASES",
@@ -40,7 +40,7 @@ SUFFIXES = (".json", ".yaml", ".yml")
 
 def _packed(degrees: dict[str, int], device_count: int) -> Configuration:
     parts = math.prod(degrees.values())
-    return Configuration(degrees, tuple(placed("packed", parts, device_count).tolist()))
+    return Configuration(degrees, tuple(placement_devices("packed", parts, device_count).tolist()))
 
 
 def _split(layer: Layer, dim: str, device_count: int) -> Configuration:
@@ -115,7 +115,7 @@ def _channel(graph: ComputationGraph, device_count: int) -> Strategy:
 
 
 def _input_channels(layer: Layer, device_count: int) -> Configuration:
-    if reducing(layer) is None or "input" in layer.inputs:
+    if reducing_operation(layer) is None or "input" in layer.inputs:
         return _split(layer, "channel", device_count)
     shared = math.gcd(layer.input_shapes[0].size("channel"), layer.output.size("channel"))
     degrees = dict.fromkeys(layer.parallel_dims, 1) | {IN_CHANNEL: largest_divisor(shared, device_count)}
@@ -223,7 +223,7 @@ def _check_names(
 
 
 def _splittable(layer: Layer) -> tuple[str, ...]:
-    return layer.parallel_dims if reducing(layer) is None else (*layer.parallel_dims, IN_CHANNEL)
+    return layer.parallel_dims if reducing_operation(layer) is None else (*layer.parallel_dims, IN_CHANNEL)
 
 
 def _near(name: object, names: Iterable[str]) -> str:

@@ -9,8 +9,8 @@ from hwprofiles import Progress
 from planner.lowering import Program
 from planner.simulation import (
     ITERATIONS,
+    CriticalPath,
     MemoryCurve,
-    Path,
     Replay,
     Sensitivity,
     Shares,
@@ -50,7 +50,7 @@ class Analysis:
 
     replay: Replay
     shares: Shares
-    path: Path
+    path: CriticalPath
     sensitivities: tuple[Sensitivity, ...]
     resources: tuple[ResourceUse, ...]
     """The busiest first; those that nobody uses are left out."""

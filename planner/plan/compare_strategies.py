@@ -11,7 +11,7 @@ from planner.cost import CostModel, applied, layer_choice
 from planner.graph import ComputationGraph
 from planner.lowering import KINDS, Program, lower
 from planner.memory import peak_memory_bytes
-from planner.parallel import WHOLE, ConfigSpace, Configuration, MicroBatching, Strategy
+from planner.parallel import WHOLE_BATCH, ConfigSpace, Configuration, MicroBatching, Strategy
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
 from planner.plan.plan import layerwise, lowered, refined
 from planner.search import HYBRID, search_hybrids, strategy_and_micro_batching
@@ -107,10 +107,10 @@ def _strategies(
     if "layerwise" in names:
         if refine:
             _, refinement, more = refined(model, refine, progress=progress)
-            found["layerwise"] = refinement.strategy, WHOLE
+            found["layerwise"] = refinement.strategy, WHOLE_BATCH
         else:
             _, candidate, more = layerwise(model, progress=progress)
-            found["layerwise"] = candidate.strategy, WHOLE
+            found["layerwise"] = candidate.strategy, WHOLE_BATCH
         notes = (*notes, *more)
     return {name: found[name] for name in names if name in found}, refused, notes
 

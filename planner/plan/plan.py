@@ -12,9 +12,9 @@ from planner.graph import ComputationGraph
 from planner.lowering import Program, lower
 from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, nearest_change, peak_memory_bytes
 from planner.parallel import (
-    KEEP,
+    KEEP_ACTIVATIONS,
     NAMED,
-    WHOLE,
+    WHOLE_BATCH,
     Configuration,
     MicroBatching,
     Recompute,
@@ -28,13 +28,13 @@ from planner.search import (
     LayerwiseResult,
     Pipeline,
     Refined,
+    choose_compressed_layers,
     near_best,
-    pays,
+    order_gradient_syncs,
     refine,
     search_hybrids,
     search_layerwise,
     strategy_and_micro_batching,
-    synchronisation_ordered,
 )
 from planner.simulation import additive_s, arithmetic_s, check_messages, replay_that_fits
 
@@ -70,11 +70,11 @@ class Plan:
     """Whose statistics normalise: one of ``planner.cost.cost_model.BATCH_NORMS``."""
     element_bytes: int = 4
     """Size of a number: 4 or 8."""
-    micro_batching: MicroBatching = WHOLE
+    micro_batching: MicroBatching = WHOLE_BATCH
     """Which layers take the mini-batch in sub-batches."""
     compressed: Compressed = UNCOMPRESSED
     """Which tensors and gradients travel as codes."""
-    recompute: Recompute = KEEP
+    recompute: Recompute = KEEP_ACTIVATIONS
     """Which activations are computed again before their layers go back."""
     optimizer: str = MOMENTUM.optimizer
     """Whose state must fit: one of ``planner.memory.memory_policy.OPTIMIZERS``."""
@@ -113,9 +113,9 @@ def lowered(
     model: CostModel,
     strategy: Strategy,
     *,
-    micro_batching: MicroBatching = WHOLE,
+    micro_batching: MicroBatching = WHOLE_BATCH,
     compressed: Compressed = UNCOMPRESSED,
-    recompute: Recompute = KEEP,
+    recompute: Recompute = KEEP_ACTIVATIONS,
     memory_policy: MemoryPolicy = MOMENTUM,
     collectives: str = "activity",
     gradient_sync_order: str = "end",
@@ -150,7 +150,7 @@ def lowered(
     check_plan_memory(
         program, needed, nearest=lambda: nearest_change(model, program, memory_policy, recompute=recompute)
     )
-    return synchronisation_ordered(program, gradient_sync_order)
+    return order_gradient_syncs(program, gradient_sync_order)
 
 
 def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity") -> Program:
@@ -282,7 +282,7 @@ def make_plan(
     gradient_sync: str = "ring",
     gradient_sync_order: str = "end",
     batch_norm: str = "local",
-    micro_batching: MicroBatching = WHOLE,
+    micro_batching: MicroBatching = WHOLE_BATCH,
     pipeline: Pipeline | None = None,
     compressed: Compressed = UNCOMPRESSED,
     where_it_pays: bool = False,
@@ -305,7 +305,7 @@ def make_plan(
             ``pipeline``, which makes its own.
         pipeline: What is asked of the strategy ``pipeline``.
         compressed: What travels as codes (``planner.compression.settings.compressed_of``); nothing for ``layerwise``.
-        where_it_pays: Compress only what shortens the simulated iteration (``planner.search.compression_choice.pays``).
+        where_it_pays: Compress only what shortens the simulated iteration (``planner.search.compression_choice.choose_compressed_layers``).
         recompute: Which activations are computed again (``planner.parallel.recomputation.recompute_of``); none for
             ``layerwise``.
         optimizer: Whose state must fit: one of ``planner.memory.memory_policy.OPTIMIZERS``.
@@ -336,9 +336,9 @@ def make_plan(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chosen:
     strategy: Strategy
-    micro_batching: MicroBatching = WHOLE
+    micro_batching: MicroBatching = WHOLE_BATCH
     compressed: Compressed = UNCOMPRESSED
-    recompute: Recompute = KEEP
+    recompute: Recompute = KEEP_ACTIVATIONS
     found: Mapping[str, Any]
     """The fields of ``Plan`` that say how it was found."""
 
@@ -385,7 +385,7 @@ def _derived(model: CostModel, asked: PlanChecks, progress: Progress | None) -> 
     compressed = asked.compressed
     notes: tuple[str, ...] = ()
     if asked.where_it_pays:
-        compressed, notes = pays(
+        compressed, notes = choose_compressed_layers(
             model, strategy, micro_batching, compressed, recompute=again, memory_policy=memory_policy, progress=progress
         )  # fmt: skip
     program = lowered(

@@ -1,9 +1,9 @@
 from .compression_choice import (
-    pays as pays,
+    choose_compressed_layers as choose_compressed_layers,
 )
 from .gradient_order import (
     check_gradient_sync_order as check_gradient_sync_order,
-    synchronisation_ordered as synchronisation_ordered,
+    order_gradient_syncs as order_gradient_syncs,
 )
 from .hybrid_search import (
     HYBRID as HYBRID,

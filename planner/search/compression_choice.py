@@ -10,10 +10,10 @@ from planner.compression import Compressed
 from planner.cost import CostModel, applied
 from planner.lowering import KINDS, Program, lower
 from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, peak_memory_bytes
-from planner.parallel import KEEP, WHOLE, MicroBatching, Recompute, Strategy
+from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, MicroBatching, Recompute, Strategy
 from planner.simulation import replay_that_fits
 
-__all__ = ["pays"]
+__all__ = ["choose_compressed_layers"]
 
 _Item = tuple[str, str]
 """A field of ``Compressed`` that lists layers, and a layer."""
@@ -21,13 +21,13 @@ _SAME = 1e-9
 """Relative difference below which a time is no shorter."""
 
 
-def pays(
+def choose_compressed_layers(
     model: CostModel,
     strategy: Strategy,
-    micro_batching: MicroBatching = WHOLE,
+    micro_batching: MicroBatching = WHOLE_BATCH,
     compressed: Compressed | None = None,
     *,
-    recompute: Recompute = KEEP,
+    recompute: Recompute = KEEP_ACTIVATIONS,
     memory_policy: MemoryPolicy = MOMENTUM,
     progress: Progress | None = None,
 ) -> tuple[Compressed, tuple[str, ...]]:

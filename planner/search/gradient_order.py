@@ -27,9 +27,9 @@ __all__ = [
     "GRADIENT_SYNC_ORDERS",
     "SLICE_BYTES",
     "check_gradient_sync_order",
-    "ordered_synchronisation",
-    "sliced",
-    "synchronisation_ordered",
+    "chain_gradient_syncs",
+    "slice_gradient_syncs",
+    "order_gradient_syncs",
 ]
 
 
@@ -56,7 +56,7 @@ def check_gradient_sync_order(order: str) -> None:
         raise ConfigError(f"gradient_sync_order must be one of {', '.join(GRADIENT_SYNC_ORDERS)}, got {order!r}")
 
 
-def synchronisation_ordered(program: Program, order: str, *, slice_bytes: Sequence[float] = SLICE_BYTES) -> Program:
+def order_gradient_syncs(program: Program, order: str, *, slice_bytes: Sequence[float] = SLICE_BYTES) -> Program:
     """The program with its sums of gradients in an order, and the updates behind them where parameters are used again.
 
     Args:
@@ -82,14 +82,14 @@ def synchronisation_ordered(program: Program, order: str, *, slice_bytes: Sequen
     waits = program.waiting
     if np.isin(waits, sums)[np.isin(program.after, sums)].any():
         raise ConfigError(f"gradient_sync_order must be end unless the exchange is ring, one round, got {order!r}")
-    made = ordered_synchronisation(sliced(program, np.inf))
+    made = chain_gradient_syncs(slice_gradient_syncs(program, np.inf))
     if order == "ready":
         return made
     found = [program, made]
     for size in slice_bytes:
-        last = ordered_synchronisation(sliced(program, size))
+        last = chain_gradient_syncs(slice_gradient_syncs(program, size))
         for _ in range(_TRIES):
-            last = ordered_synchronisation(last, _by_reuse(last))
+            last = chain_gradient_syncs(last, _by_reuse(last))
             found.append(last)
     return min(found, key=lambda row: replay(row).iteration_s)
 
@@ -99,7 +99,7 @@ def _sums(program: Program) -> list[int]:
     return [task for task in sorted(program.collectives) if not program.statistics[task]]
 
 
-def sliced(program: Program, slice_bytes: float) -> Program:
+def slice_gradient_syncs(program: Program, slice_bytes: float) -> Program:
     """The program with large sums cut into slices, and the updates behind sums where parameters are used again.
 
     Args:
@@ -196,11 +196,11 @@ def _slice(collective: Collective, count: int) -> Collective:
     return replace(collective, buffer_bytes=collective.buffer_bytes / count) if count > 1 else collective
 
 
-def ordered_synchronisation(program: Program, sums: Sequence[int] | None = None) -> Program:
+def chain_gradient_syncs(program: Program, sums: Sequence[int] | None = None) -> Program:
     """Let each sum wait for those before it that share a device with it, also of the iteration before.
 
     Args:
-        program: From ``sliced``, or with an order, which this one replaces.
+        program: From ``slice_gradient_syncs``, or with an order, which this one replaces.
         sums: All of its sums of gradients; in program order if None.
     """
     sums = _sums(program) if sums is None else sums

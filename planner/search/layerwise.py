@@ -31,12 +31,12 @@ from planner.elimination import (
 from planner.graph import Edge
 from planner.parallel import ConfigSpace, Configuration, Strategy
 
-__all__ = ["SAMPLES_ONLY", "LayerwiseResult", "search_layerwise", "sharpened"]
+__all__ = ["BOUND_SAMPLES", "LayerwiseResult", "search_layerwise", "price_within"]
 
 
 DIRECT_PAIRS = 60_000
 """Up to so many pairs of configurations, all are priced: about 0.05 s."""
-SAMPLES_ONLY = 1
+BOUND_SAMPLES = 1
 """Boxes and parts that a lower bound looks at: more cost more and prove no more strategies best."""
 
 
@@ -72,13 +72,13 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
     """
     began, spaces, searched = time.perf_counter(), model.offered(), 0.0
     pairs = sum(spaces[edge.producer].size * spaces[edge.consumer].size for edge in model.graph.edges)
-    samples = 0 if pairs <= DIRECT_PAIRS else SAMPLES_ONLY
+    samples = 0 if pairs <= DIRECT_PAIRS else BOUND_SAMPLES
     problem = model.problem(spaces, partial(model.transfer_table, samples=samples))
     solution, seconds = _eliminated(problem)
     choice, cost_s, searched = solution.choice, solution.cost_s, searched + seconds
     if samples and (price := _price(model, spaces, choice)) > cost_s:
         upper_s = min([price, *(_price(model, spaces, known) for known in _choices(spaces, model, known))])
-        problem, keep = sharpened(model, spaces, problem, upper_s)
+        problem, keep = price_within(model, spaces, problem, upper_s)
         solution, seconds = _eliminated(problem)
         choice = tuple(int(np.flatnonzero(mask)[c]) for mask, c in zip(keep, solution.choice, strict=True))
         cost_s, searched = solution.cost_s, searched + seconds
@@ -137,7 +137,7 @@ def _index(space: ConfigSpace, wanted: Configuration) -> int | None:
     return None
 
 
-def sharpened(
+def price_within(
     model: CostModel, spaces: Sequence[ConfigSpace], bounds: SearchProblem, upper_s: float
 ) -> tuple[SearchProblem, list[Bools]]:
     """Price what a strategy of at most ``upper_s`` may use, and forbid the rest.
@@ -153,7 +153,7 @@ def sharpened(
     made: dict[int, Floats] = {}
 
     def exact(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
-        key = id(model.transfer_table(edge, producer, consumer, samples=SAMPLES_ONLY))
+        key = id(model.transfer_table(edge, producer, consumer, samples=BOUND_SAMPLES))
         if key not in made:
             u, v = np.nonzero(wanted[key])
             made[key] = np.full(wanted[key].shape, math.inf)

@@ -10,7 +10,7 @@ from hwprofiles import Bools
 from planner.cost import CostModel
 from planner.elimination import Ranked, k_best
 from planner.parallel import ConfigSpace, Configuration
-from planner.search.layerwise import SAMPLES_ONLY, sharpened
+from planner.search.layerwise import BOUND_SAMPLES, price_within
 
 __all__ = ["near_best"]
 
@@ -30,10 +30,10 @@ def near_best(model: CostModel, least_s: float, count: int) -> list[dict[str, Co
         InfeasiblePlanError: The graph is too wide for exact elimination.
     """
     spaces = model.offered()
-    bounds = model.problem(spaces, partial(model.transfer_table, samples=SAMPLES_ONLY))
+    bounds = model.problem(spaces, partial(model.transfer_table, samples=BOUND_SAMPLES))
     for margin in MARGINS:
         upper_s = least_s * (1 + margin)
-        problem, kept = sharpened(model, spaces, bounds, upper_s)
+        problem, kept = price_within(model, spaces, bounds, upper_s)
         ranked = k_best(problem, count)
         if len(ranked) == count and ranked[-1].cost_s <= upper_s:
             break

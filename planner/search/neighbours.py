@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.cost import CostModel
 from planner.graph import Layer
-from planner.parallel import PLACEMENTS, ConfigSpace, Configuration, Strategy, placed, space_of
+from planner.parallel import PLACEMENTS, ConfigSpace, Configuration, Strategy, placement_devices, space_of
 
 __all__ = ["Neighbours", "Spaces", "StrategyChange"]
 
@@ -103,7 +103,7 @@ class Neighbours:
                     near[self._space(i, row, devices.tolist())] = None
                     near[self._space(i, row, np.sort((devices + 1) % self.count).tolist())] = None
                 for placement in PLACEMENTS:
-                    near[self._space(i, row, placed(placement, parts, self.count).tolist())] = None
+                    near[self._space(i, row, placement_devices(placement, parts, self.count).tolist())] = None
             self._near[i, space] = list(near)
         return self._near[i, space]
 

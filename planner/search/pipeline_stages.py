@@ -13,7 +13,7 @@ from hwprofiles import GIB, ConfigError, Floats, InfeasiblePlanError, Ints
 from planner.cost import CostModel
 from planner.graph import Edge, Layer
 from planner.memory import COPIES_OF_PARAMETERS
-from planner.parallel import ConfigSpace, Configuration, PipelineSchedule, needed, space_of
+from planner.parallel import ConfigSpace, Configuration, PipelineSchedule, needed_regions, space_of
 from planner.simulation import transfer_prices
 
 __all__ = ["Layout", "balanced", "stage_bounds"]
@@ -227,7 +227,9 @@ class _Tables:
     def _read_bytes(self, edge: Edge, space: ConfigSpace) -> float:
         """What a part of the consumer reads of a tensor."""
         layer = self.part.graph.layers[edge.consumer]
-        boxes = needed(space, layer.operation.needs(edge.slot, layer.input_shapes), layer.input_shapes[edge.slot])
+        boxes = needed_regions(
+            space, layer.operation.needs(edge.slot, layer.input_shapes), layer.input_shapes[edge.slot]
+        )
         return float(boxes.volume[0] * self.part.graph.element_bytes)
 
 

@@ -12,7 +12,7 @@ from planner.parallel import (
     PIPELINE,
     PIPELINE_SCHEDULES,
     SUFFIXES,
-    WHOLE,
+    WHOLE_BATCH,
     Configuration,
     Hybrid,
     MicroBatching,
@@ -75,7 +75,7 @@ def requested_pipeline(
 
 
 def strategy_and_micro_batching(
-    model: CostModel, name: str, *, micro_batching: MicroBatching = WHOLE, pipeline: Pipeline | None = None
+    model: CostModel, name: str, *, micro_batching: MicroBatching = WHOLE_BATCH, pipeline: Pipeline | None = None
 ) -> tuple[Strategy, MicroBatching]:
     """A strategy of any name but ``layerwise``, and how it cuts the mini-batch.
 

@@ -31,7 +31,7 @@ from .sensitivity import (
     sensitivities as sensitivities,
 )
 from .steady_path import (
-    Path as Path,
+    CriticalPath as CriticalPath,
     Stretch as Stretch,
     program_path as program_path,
 )

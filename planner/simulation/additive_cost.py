@@ -9,14 +9,14 @@ from planner.compression import UNCOMPRESSED, Compressed
 from planner.cost import CostModel, applied, compressed_choices
 from planner.elimination import strategy_cost
 from planner.lowering import lower
-from planner.parallel import KEEP, WHOLE, MicroBatching, Recompute, Strategy, sub_spaces
+from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, MicroBatching, Recompute, Strategy, sub_spaces
 from planner.simulation.program_replay import replay
 from planner.simulation.transfer_pricing import transfer_prices
 
-__all__ = ["Terms", "additive_s", "additive_terms"]
+__all__ = ["AdditiveTerms", "additive_s", "additive_terms"]
 
 
-class Terms(NamedTuple):
+class AdditiveTerms(NamedTuple):
     """The terms of Eq. 1, by layer, seconds."""
 
     compute_s: NDArray[np.float64]
@@ -30,9 +30,9 @@ class Terms(NamedTuple):
 def additive_s(
     model: CostModel,
     strategy: Strategy,
-    micro_batching: MicroBatching = WHOLE,
+    micro_batching: MicroBatching = WHOLE_BATCH,
     compressed: Compressed = UNCOMPRESSED,
-    recompute: Recompute = KEEP,
+    recompute: Recompute = KEEP_ACTIVATIONS,
 ) -> float:
     """Eq. 1 of a strategy; tensors in one layout are paid once, and what sub-batches do as often as they are.
 
@@ -57,14 +57,17 @@ def additive_s(
 
 
 def additive_terms(
-    model: CostModel, strategy: Strategy, micro_batching: MicroBatching = WHOLE, compressed: Compressed = UNCOMPRESSED
-) -> Terms:
+    model: CostModel,
+    strategy: Strategy,
+    micro_batching: MicroBatching = WHOLE_BATCH,
+    compressed: Compressed = UNCOMPRESSED,
+) -> AdditiveTerms:
     """Eq. 1 of a strategy term by term; arguments and errors as for ``additive_s``, which is their sum."""
     count = len(model.cluster.devices)
     model, spaces, micro_batching = applied(model, strategy, micro_batching)
     part = model.for_batch(model.graph.batch // micro_batching.parts)
     pieces = sub_spaces(part.graph, spaces, micro_batching, count)
-    terms = Terms(*(np.zeros(len(spaces)) for _ in Terms._fields))
+    terms = AdditiveTerms(*(np.zeros(len(spaces)) for _ in AdditiveTerms._fields))
     for i in range(len(spaces)):
         behind = micro_batching.of(i) > 1
         costs = (part if behind else model).node_costs(i, (pieces if behind else spaces)[i])

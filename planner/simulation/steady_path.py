@@ -9,7 +9,7 @@ from planner.lowering import KINDS
 from planner.simulation.program_replay import Replay
 from simulator.timelines import CriticalStep, critical_path
 
-__all__ = ["Exposed", "Path", "PathStep", "Stretch", "program_path"]
+__all__ = ["ExposedCommunication", "CriticalPath", "PathStep", "Stretch", "program_path"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exposed:
+class ExposedCommunication:
     """Communication on the critical path: one kind, of one layer, slowed by one class of links; by iteration."""
 
     layer: str
@@ -86,7 +86,7 @@ class Exposed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Path:
+class CriticalPath:
     """The chain over the steady window of a replay.  Its steps add up to ``iterations`` times the iteration time."""
 
     steps: tuple[PathStep, ...]
@@ -108,7 +108,7 @@ class Path:
                 totals[name] = totals.get(name, 0.0) + step.seconds / self.iterations
         return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
-    def exposed(self) -> tuple[Exposed, ...]:
+    def exposed(self) -> tuple[ExposedCommunication, ...]:
         """Communication that the iteration waits for, by layer, kind and class of links; the longest first."""
         groups: dict[tuple[str, str, str], list[PathStep]] = {}
         for step in self.steps:
@@ -119,7 +119,7 @@ class Path:
             sums = np.array([(1, step.latency_s, step.wait_s, step.work_s, step.seconds) for step in steps]).sum(axis=0)
             count, latency_s, wait_s, work_s, seconds = (sums / self.iterations).tolist()
             rows.append(
-                Exposed(
+                ExposedCommunication(
                     layer=layer, kind=kind, link_class=link_class, steps=count, latency_s=latency_s, wait_s=wait_s,
                     work_s=work_s, seconds=seconds,
                 )
@@ -145,7 +145,7 @@ class Path:
         )
 
 
-def program_path(replay: Replay) -> Path:
+def program_path(replay: Replay) -> CriticalPath:
     """Chain of tasks that the steady iterations' time follows from.
 
     It is cut out of the chain of the whole replay, so a step that crosses an end of the window counts in part.
@@ -158,7 +158,7 @@ def program_path(replay: Replay) -> Path:
     chain = critical_path(replay.reading.graph, replay.schedule)
     steps = (names.step(step, begin, end) for step in chain)
     row = int(np.searchsorted(replay.ends_s, end))
-    return Path(steps=tuple(step for step in steps if step is not None), iterations=count, row=row)
+    return CriticalPath(steps=tuple(step for step in steps if step is not None), iterations=count, row=row)
 
 
 class _Names:

@@ -8,7 +8,7 @@ from hwprofiles import Floats
 from planner.compression import UNCOMPRESSED, Compressed, Compression
 from planner.cost import ACTIVATIONS, CostModel, EdgeTable, codec_s, compression_of, decompression_of
 from planner.graph import Edge
-from planner.parallel import ConfigSpace, needed, pieces_of
+from planner.parallel import ConfigSpace, needed_regions, transfer_regions
 from planner.simulation.to_task_graph import ITERATIONS
 from simulator.graph import check_replay_memory, engine_bytes, graph_bytes
 
@@ -45,7 +45,7 @@ def _by_message(
 ) -> Floats:
     network, layer = model.network, model.graph.layers[edge.consumer]
     needs, tensor = layer.operation.needs(edge.slot, layer.input_shapes), model.graph.layers[edge.producer].output
-    pieces = pieces_of(producer, consumer, needs, tensor, network.device_count)
+    pieces = transfer_regions(producer, consumer, needs, tensor, network.device_count)
     pieces = pieces.take(producer.devices[pieces.part] != pieces.device)
     ends = producer.devices[pieces.part], pieces.device
     elements = (pieces.high - pieces.low).prod(axis=1)
@@ -86,7 +86,7 @@ def _messages(model: CostModel, spaces: Sequence[ConfigSpace], producer: int) ->
     found: dict[int, int] = {}
     for edge in graph.consumers[producer]:
         layer, space = graph.layers[edge.consumer], spaces[edge.consumer]
-        boxes = needed(space, layer.operation.needs(edge.slot, layer.input_shapes), tensor)
+        boxes = needed_regions(space, layer.operation.needs(edge.slot, layer.input_shapes), tensor)
         touched = -(-boxes.high * degrees // sizes) - boxes.low * degrees // sizes  # parts that a box meets
         pairs = int(touched.prod(axis=1).sum())
         found[int(model.layouts(edge, space)[0])] = max(pairs - len(space.devices), 0)  # a device may hold one itself

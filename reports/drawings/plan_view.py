@@ -12,7 +12,7 @@ from hwprofiles import ConfigError
 from planner.cost import CostModel
 from planner.lowering import Program
 from planner.plan import LayerResult, Plan, layer_results
-from planner.simulation import MemoryCurve, Path as CriticalPath, Replay, memory_curve, program_path, replay
+from planner.simulation import CriticalPath, MemoryCurve, Replay, memory_curve, program_path, replay
 from reports.style import plain_unit, time_unit
 
 __all__ = ["PlanView"]

@@ -7,7 +7,7 @@ import pandas as pd
 
 from hwprofiles import Ints
 from planner.lowering import Program
-from planner.simulation import Path, Replay
+from planner.simulation import CriticalPath, Replay
 from reports.drawings.timeline_layout import pack_timeline, side_by_side
 from reports.style import Packed, pack_array, pack_json
 from simulator.timelines import alone_s
@@ -15,7 +15,7 @@ from simulator.timelines import alone_s
 __all__ = ["timeline_data"]
 
 
-def timeline_data(replay: Replay, path: Path, measured: pd.DataFrame | None = None) -> dict[str, Any]:
+def timeline_data(replay: Replay, path: CriticalPath, measured: pd.DataFrame | None = None) -> dict[str, Any]:
     """Pack one steady iteration, all of it, with what each task waited for.
 
     Args:
@@ -107,7 +107,7 @@ def _links(replay: Replay) -> dict[str, Any]:
     }
 
 
-def _path(path: Path, replay: Replay) -> dict[str, Any]:
+def _path(path: CriticalPath, replay: Replay) -> dict[str, Any]:
     """Steps of the path in the iteration shown, in order: task, why it began, what it waited for and how long."""
     steps = [step for step in path.steps if step.iteration == replay.shown[0]]
     return {

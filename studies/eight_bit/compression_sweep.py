@@ -20,7 +20,7 @@ from hwprofiles import ConfigError, InfeasiblePlanError, Progress
 from hwprofiles.devices import DeviceGraph
 from planner.compression import UNCOMPRESSED, Compressed, compressed_of, compression
 from planner.graph import ComputationGraph
-from planner.parallel import WHOLE, micro_batching_of
+from planner.parallel import WHOLE_BATCH, micro_batching_of
 from planner.plan import make_plan
 from studies.eight_bit.thresholds import BEST, Crossing, bisected, crossing
 
@@ -239,7 +239,7 @@ class _Runs:
                 self.cluster(devices, link_speed),
                 strategy="owt",
                 gradient_sync=_EXCHANGE,
-                micro_batching=micro_batching_of(graph, sub_batches) if sub_batches > 1 else WHOLE,
+                micro_batching=micro_batching_of(graph, sub_batches) if sub_batches > 1 else WHOLE_BATCH,
                 compressed=_compressed(graph, kind, self.question.compress),
             )
         except (ConfigError, InfeasiblePlanError) as error:

@@ -9,7 +9,7 @@ import numpy as np
 from hwprofiles import Floats
 from planner.cost import CostModel, kernel_s
 from planner.graph import IN_CHANNEL, LAYER_PHASES, Layer
-from planner.parallel import largest_divisor, reducing
+from planner.parallel import largest_divisor, reducing_operation
 from studies.oracle.layer_sizes import Sizes
 
 __all__ = ["Split", "layer_times"]
@@ -50,7 +50,7 @@ def layer_times(model: CostModel, sizes: Sizes, splits: Sequence[Split]) -> dict
     used = np.array([np.isin(np.arange(len(model.profiles)), model.profile_of[: s.devices]) for s in splits])
     times = {phase: np.zeros((len(splits), len(sizes.y))) for phase in LAYER_PHASES}
     for i, layer in enumerate(model.graph.layers):
-        sums = reducing(layer) is not None and "input" not in layer.inputs
+        sums = reducing_operation(layer) is not None and "input" not in layer.inputs
         part = _parts(layer, bool(sizes.flat[i]), sums, splits)
         for phase in LAYER_PHASES:
             if model.graph.has_phase(i, phase):
@@ -106,7 +106,7 @@ def _slices(model: CostModel, channels: int) -> dict[str, int]:
     """Slices of every layer that can have some, as the strategy ``channel`` has them."""
     found = {}
     for layer in model.graph.layers:
-        if reducing(layer) is not None and "input" not in layer.inputs:
+        if reducing_operation(layer) is not None and "input" not in layer.inputs:
             shared = math.gcd(layer.input_shapes[0].size("channel"), layer.output.size("channel"))
             found[layer.name] = largest_divisor(shared, channels)
     return {name: degree for name, degree in found.items() if degree > 1}

@@ -19,7 +19,7 @@ from planner.cost import CostModel
 from planner.graph import Layer
 from planner.lowering import KINDS, Program
 from planner.operations import ELEMENT_BYTES
-from planner.parallel import held
+from planner.parallel import held_regions
 from studies.streams.program_extension import with_sub_tasks
 
 __all__ = ["Decomposed", "decompose", "sub_kernels", "with_measured"]
@@ -206,6 +206,6 @@ class _Pieces:
 
     def _sizes(self, layer: int) -> dict[str, Floats]:
         spaces = self._program.sub_spaces if self._program.micro_batching.of(layer) > 1 else self._program.spaces
-        boxes = held(spaces[layer])
+        boxes = held_regions(spaces[layer])
         sizes = (boxes.high - boxes.low).astype(np.float64)
         return {dim: sizes[:, d] for d, dim in enumerate(self._layer(layer).output.dims)}

@@ -12,7 +12,7 @@ from planner.cost import CostModel
 from planner.graph import ComputationGraph
 from planner.memory import peak_memory_bytes
 from planner.models import load_model
-from planner.parallel import SEARCHED, WHOLE, micro_batching_of
+from planner.parallel import SEARCHED, WHOLE_BATCH, micro_batching_of
 from planner.plan import lowered, make_plan
 from planner.search import strategy_and_micro_batching
 from planner.simulation import additive_s, replay_that_fits
@@ -63,7 +63,7 @@ def _values(point: SweepPoint) -> dict[str, float]:
     graph, cluster = _model(point.model, point.batch), _cluster(point.cluster)
     coded = {"gradients": point.compress_gradients, "activations": point.compress_activations}
     compressed = compressed_of(graph, point.gradient_sync, **coded)
-    micro_batching = micro_batching_of(graph, point.sub_batches) if point.sub_batches > 1 else WHOLE
+    micro_batching = micro_batching_of(graph, point.sub_batches) if point.sub_batches > 1 else WHOLE_BATCH
     model = CostModel(graph, cluster, point.gradient_sync, point.batch_norm)
     if point.strategy in SEARCHED:
         plan = make_plan(

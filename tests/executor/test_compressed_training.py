@@ -23,7 +23,7 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
-from planner.parallel.micro_batches import WHOLE, micro_batching_of
+from planner.parallel.micro_batches import WHOLE_BATCH, micro_batching_of
 from planner.parallel.strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -50,7 +50,7 @@ def perceptron(batch=12, element_bytes=4):
 GRAPHS = {"inception": inception_module, "residual": residual_block, "perceptron": perceptron}
 
 
-def lowered(graph, gradient_sync, compressed, *, seed, micro_batching=WHOLE, count=MOST_RANKS):
+def lowered(graph, gradient_sync, compressed, *, seed, micro_batching=WHOLE_BATCH, count=MOST_RANKS):
     model = CostModel(graph, cluster_of("titanx-4", count), gradient_sync, "reduced")
     strategy = random_strategy(graph, count, np.random.default_rng(seed))
     return lower(model, spaces_of(graph, strategy, count), micro_batching=micro_batching, compressed=compressed)

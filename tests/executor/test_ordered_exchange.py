@@ -15,7 +15,7 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.strategies import named_strategy
-from planner.search.gradient_order import ordered_synchronisation, sliced, synchronisation_ordered
+from planner.search.gradient_order import chain_gradient_syncs, order_gradient_syncs, slice_gradient_syncs
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4
@@ -68,7 +68,7 @@ def same(one, other):
 def test_training_is_that_of_updates_at_the_end_to_the_last_bit(ranks, count, name, order):
     """Whole sums, each by itself: the arithmetic is the same, whatever goes first."""
     program = lowered(GRAPHS[name](), "data", count)
-    moved = synchronisation_ordered(program, order, slice_bytes=[np.inf])
+    moved = order_gradient_syncs(program, order, slice_bytes=[np.inf])
     assert moved.sums
     chosen = options(steps=5, join_bytes=0)
     assert same(trained(ranks, program, chosen), trained(ranks, moved, chosen))
@@ -76,10 +76,10 @@ def test_training_is_that_of_updates_at_the_end_to_the_last_bit(ranks, count, na
 
 def in_any_order(program, seed, slice_bytes=8192.0):
     """Small slices in an order of no sense, which is as right as any."""
-    moved = sliced(program, slice_bytes)
+    moved = slice_gradient_syncs(program, slice_bytes)
     sums = [task for task in moved.collectives if not moved.statistics[task]]
-    assert len(sums) > len(synchronisation_ordered(program, "ready").sums)
-    return ordered_synchronisation(moved, np.random.default_rng(seed).permutation(sums).tolist())
+    assert len(sums) > len(order_gradient_syncs(program, "ready").sums)
+    return chain_gradient_syncs(moved, np.random.default_rng(seed).permutation(sums).tolist())
 
 
 @pytest.mark.parametrize("strategy", ["data", "data=2,filter=2", "owt"])

@@ -16,7 +16,7 @@ from planner.operations.checks import ACTIVATIONS
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
 from planner.parallel.configurations import Configuration
-from planner.parallel.input_channel_split import expanded
+from planner.parallel.input_channel_split import split_input_channels
 from planner.parallel.strategies import spaces_of
 
 small = st.integers(1, 3)
@@ -92,7 +92,7 @@ def put_together(parts, tensors):
 def test_partial_sums_make_the_undivided_layer(question, seed):
     """Forward, both gradients and the running statistics, whatever else is split."""
     graph, degrees = question
-    split = expanded(graph, {"0": degrees["in_channel"]})
+    split = split_input_channels(graph, {"0": degrees["in_channel"]})
     devices = tuple(range(math.prod(degrees.values())))
     spaces = spaces_of(split, {"0": Configuration(degrees, devices)}, len(devices))
     parameters = random_parameters(graph, seed=seed % 1000)
@@ -151,7 +151,7 @@ def test_slices_start_from_the_models_parameters():
     """Also behind another split layer, which shifts the layers' places in the graph."""
     operation = Linear(channels=8, activation="relu")
     graph = graph_of((2, 4), (operation, "input"), (Linear(channels=4), "0"))
-    split = expanded(graph, {"0": 2, "1": 4})
+    split = split_input_channels(graph, {"0": 2, "1": 4})
     strategy = {"0": Configuration({"in_channel": 2}, (0, 1)), "1": Configuration({"in_channel": 4}, (0, 1, 2, 3))}
     make = {"seed": 7, "dtype": torch.float64, "device": "cpu"}
     for index, (name, whole) in enumerate((("0", 0), ("0 sum", 0), ("1", 1), ("1 sum", 1))):

@@ -23,7 +23,7 @@ from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct
 from planner.parallel.configurations import Configuration
 from planner.parallel.input_channel_split import slices_of
-from planner.parallel.micro_batches import WHOLE, micro_batching_of
+from planner.parallel.micro_batches import WHOLE_BATCH, micro_batching_of
 from planner.parallel.strategies import named_strategy
 
 pytestmark = pytest.mark.timeout(300)
@@ -73,7 +73,7 @@ def volume():
 GRAPHS = {"line": line, "plane": plane, "volume": volume, "inception": inception_module, "residual": residual_block}
 
 
-def lowered(graph, strategy, count, *, gradient_sync="ring", micro_batching=WHOLE, compressed=UNCOMPRESSED):
+def lowered(graph, strategy, count, *, gradient_sync="ring", micro_batching=WHOLE_BATCH, compressed=UNCOMPRESSED):
     model = CostModel(graph, cluster_of("titanx-4", count), gradient_sync, "reduced")
     model, spaces, micro_batching = applied(model, strategy, micro_batching)
     return lower(model, spaces, micro_batching=micro_batching, compressed=compressed)

@@ -19,7 +19,7 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, offered
+from planner.parallel.configurations import Configuration, all_configurations
 from planner.parallel.micro_batches import MicroBatching, schedule_of
 from planner.parallel.pipeline_schedule import BACKWARD, FORWARD
 from planner.parallel.strategies import spaces_of
@@ -137,7 +137,7 @@ def pipelines(draw):
     small, order = graph.with_batch(graph.batch // micro_batching.parts), rng.permutation(MOST_RANKS)
     strategy = {}
     for i, layer in enumerate(small.layers):
-        space = offered(layer.output, layer.parallel_dims, width)
+        space = all_configurations(layer.output, layer.parallel_dims, width)
         chosen = space.configuration(int(rng.integers(space.size)))
         first = micro_batching.stage_of(i) % groups * width
         strategy[layer.name] = Configuration(chosen.degrees, tuple(order[first : first + chosen.parts].tolist()))

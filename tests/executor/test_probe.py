@@ -20,7 +20,7 @@ from planner.cost.cost_model import CostModel, part_times
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.regions import held
+from planner.parallel.regions import held_regions
 from planner.parallel.strategies import named_strategy, spaces_of
 
 FACTS = DeviceFacts(
@@ -66,7 +66,7 @@ def test_every_part_of_every_plan_is_measured_and_none_twice(seed, count):
     assert len(set(measured)) == len(measured)
     for plan in plans:
         for layer, space in zip(graph.layers, plan, strict=True):
-            boxes = held(space)
+            boxes = held_regions(space)
             assert {(layer.name, tuple(row)) for row in (boxes.high - boxes.low).tolist()} <= set(measured)
 
 

@@ -9,8 +9,8 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
-from planner.parallel.micro_batches import WHOLE, MicroBatching
-from planner.parallel.recomputation import KEEP, Recompute
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
+from planner.parallel.recomputation import KEEP_ACTIVATIONS, Recompute
 from planner.parallel.strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(200)
@@ -34,7 +34,7 @@ def classifier():
     return net.build()
 
 
-def trained(ranks, graph, strategy, recompute, *, micro_batching=WHOLE, batch_norm="local"):
+def trained(ranks, graph, strategy, recompute, *, micro_batching=WHOLE_BATCH, batch_norm="local"):
     model = CostModel(graph, cluster_of("titanx-4", RANKS), batch_norm=batch_norm)
     program = lower(model, spaces_of(graph, strategy, RANKS), micro_batching=micro_batching, recompute=recompute)
     rows = ranks.run(train, program, options(), batch_norm == "reduced")
@@ -44,7 +44,7 @@ def trained(ranks, graph, strategy, recompute, *, micro_batching=WHOLE, batch_no
 
 def same(ranks, graph, strategy, recompute, **changes):
     """The same losses and parameters to the last bit; the program that computed twice."""
-    _, losses, parameters = trained(ranks, graph, strategy, KEEP, **changes)
+    _, losses, parameters = trained(ranks, graph, strategy, KEEP_ACTIVATIONS, **changes)
     program, again, others = trained(ranks, graph, strategy, recompute, **changes)
     assert again == losses
     assert all((parameters[key] == others[key]).all() for key in parameters)

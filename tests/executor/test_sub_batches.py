@@ -20,8 +20,8 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
-from planner.parallel.configurations import Configuration, offered
-from planner.parallel.micro_batches import MicroBatching, interleaved, micro_batching_of
+from planner.parallel.configurations import Configuration, all_configurations
+from planner.parallel.micro_batches import MicroBatching, interleave_degree, micro_batching_of
 from planner.parallel.strategies import spaces_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -68,7 +68,7 @@ def divided(graph, micro_batching, count, rng):
     samples = int(rng.choice([n for n in range(1, count + 1) if small.batch % n == 0]))
     strategy = {}
     for i, layer in enumerate(small.layers):
-        space = offered(layer.output, layer.parallel_dims, count)
+        space = all_configurations(layer.output, layer.parallel_dims, count)
         read = any(edge.producer < micro_batching.first <= edge.consumer for edge in graph.consumers[i])
         fits = [c for c in range(space.size) if not read or space.degrees[c, 0] == samples]
         chosen = space.configuration(int(rng.choice(fits)))
@@ -173,7 +173,7 @@ def test_updates_after_each_sub_batch(ranks, count, parts, gradient_sync, seed, 
     micro_batching = micro_batching_of(graph, parts, update_each=True)
     program = lowered(graph, micro_batching, count, gradient_sync, seed)
     chosen = options(seed=seed % 1000, optimizer=optimizer, overlap=overlap)
-    expected = update_each_run(graph, micro_batching, interleaved(graph, program.spaces, micro_batching), chosen)
+    expected = update_each_run(graph, micro_batching, interleave_degree(graph, program.spaces, micro_batching), chosen)
     check(ranks, program, chosen, *expected)
 
 

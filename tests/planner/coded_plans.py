@@ -3,11 +3,11 @@
 from planner.compression.settings import UNCOMPRESSED
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
-from planner.parallel.micro_batches import WHOLE
+from planner.parallel.micro_batches import WHOLE_BATCH
 from planner.parallel.strategies import spaces_of
 
 
-def lowered(model, strategy, compressed=UNCOMPRESSED, micro_batching=WHOLE, **options):
+def lowered(model, strategy, compressed=UNCOMPRESSED, micro_batching=WHOLE_BATCH, **options):
     """The program of a strategy."""
     spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
     return lower(model, spaces, micro_batching=micro_batching, compressed=compressed, **options)

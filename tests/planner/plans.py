@@ -11,7 +11,7 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, offered
+from planner.parallel.configurations import Configuration, all_configurations
 from planner.parallel.strategies import spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 
@@ -30,7 +30,7 @@ def random_strategy(graph, count, rng):
     """Any offered configuration for every layer; half of them on shuffled devices."""
     strategy = {}
     for layer in graph.layers:
-        space = offered(layer.output, layer.parallel_dims, count)
+        space = all_configurations(layer.output, layer.parallel_dims, count)
         chosen = space.configuration(int(rng.integers(space.size)))
         if rng.random() < 0.5:
             chosen = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))

@@ -6,17 +6,17 @@ from planner.compression.settings import UNCOMPRESSED
 from planner.cost.applied_strategy import applied
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
-from planner.parallel.configurations import Configuration, offered
-from planner.parallel.input_channel_split import ordered_degrees, reducing
-from planner.parallel.micro_batches import WHOLE
+from planner.parallel.configurations import Configuration, all_configurations
+from planner.parallel.input_channel_split import ordered_degrees, reducing_operation
+from planner.parallel.micro_batches import WHOLE_BATCH
 
 
 def choices(layer, count):
     """Every configuration's degrees on up to so many devices, those that split input channels included."""
-    space = offered(layer.output, layer.parallel_dims, count)
+    space = all_configurations(layer.output, layer.parallel_dims, count)
     found = {tuple(sorted(space.configuration(c).degrees.items())) for c in range(space.size)}
     rows = [dict(row) for row in sorted(found)]
-    if reducing(layer) is None:
+    if reducing_operation(layer) is None:
         return rows
     channels, size = layer.input_shapes[0].size("channel"), layer.output.size("channel")
     return rows + [
@@ -53,7 +53,7 @@ def network(batch=8):
     return net.build()
 
 
-def program_of(model, strategy, micro_batching=WHOLE, compressed=UNCOMPRESSED, **form):
+def program_of(model, strategy, micro_batching=WHOLE_BATCH, compressed=UNCOMPRESSED, **form):
     """The program of a strategy, in a larger graph where it splits input channels."""
     model, spaces, micro_batching = applied(model, strategy, micro_batching)
     return lower(model, spaces, micro_batching=micro_batching, compressed=compressed, **form)

@@ -18,13 +18,13 @@ from planner.lowering.lower_strategy import lower
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE
+from planner.parallel.micro_batches import WHOLE_BATCH
 from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.analysis import analyse
 from planner.plan.plan import lower_plan, make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.search.compression_choice import pays
+from planner.search.compression_choice import choose_compressed_layers
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.graph_export import write_replayed_graph
 from planner.simulation.lower_bound import iteration_bound
@@ -40,9 +40,10 @@ def test_auto_exchanges_codes_by_the_cheapest_scheme_that_can():
     for kind, schemes in (("dynamic-tree", ("direct", "ps", "ps-spread")), ("float16", ALL_REDUCES)):
         compressed = Compressed(gradients=kind)
         times = [
-            additive_s(CostModel(graph, cluster_of("titanx-4", 4), s), strategy, WHOLE, compressed) for s in schemes
+            additive_s(CostModel(graph, cluster_of("titanx-4", 4), s), strategy, WHOLE_BATCH, compressed)
+            for s in schemes
         ]
-        auto = additive_s(CostModel(graph, cluster_of("titanx-4", 4), "auto"), strategy, WHOLE, compressed)
+        auto = additive_s(CostModel(graph, cluster_of("titanx-4", 4), "auto"), strategy, WHOLE_BATCH, compressed)
         assert auto <= min(times) * (1 + SAME)
 
 
@@ -54,13 +55,13 @@ def test_compression_is_chosen_where_it_pays():
         Compressed(gradients="dynamic-tree", activations="dynamic-tree"),
     )
     slow = CostModel(graph, star(4, bandwidth=1e6), "direct")
-    chosen, notes = pays(slow, strategy, WHOLE, allowed)
+    chosen, notes = choose_compressed_layers(slow, strategy, WHOLE_BATCH, allowed)
     assert "fc1" in chosen.activation_layers or "conv2" in chosen.activation_layers or chosen.gradient_layers
     times = [replay(lowered(slow, strategy, what)).iteration_s for what in (chosen, UNCOMPRESSED, allowed)]
     assert times[0] == min(times) < times[1]
     assert "with none" in notes[0]
     fast = CostModel(graph, star(4, bandwidth=1e15, latency_s=0.0), "direct")
-    chosen, _ = pays(fast, strategy, WHOLE, allowed)
+    chosen, _ = choose_compressed_layers(fast, strategy, WHOLE_BATCH, allowed)
     assert chosen.gradient_layers == chosen.activation_layers == ()
 
 
@@ -69,8 +70,8 @@ def test_trials_compute_again_what_the_plan_does():
     graph = load_model("lenet5", batch=256)
     model, strategy = CostModel(graph, star(4, bandwidth=1e10), "direct"), named_strategy("owt", graph, 4)
     allowed = Compressed(gradients="dynamic-tree", activations="dynamic-tree")
-    again = recompute_of(graph, "pool1", WHOLE)
-    chosen, (note,) = pays(model, strategy, WHOLE, allowed, recompute=again)
+    again = recompute_of(graph, "pool1", WHOLE_BATCH)
+    chosen, (note,) = choose_compressed_layers(model, strategy, WHOLE_BATCH, allowed, recompute=again)
     spaces = spaces_of(graph, strategy, 4)
     best_s, plain_s, all_s = (
         replay(lower(model, spaces, compressed=what, recompute=again)).iteration_s
@@ -90,7 +91,7 @@ def test_codes_that_do_not_fit_are_not_chosen():
     for room in (1e9, needed * 1.001):
         devices = [dataclasses.replace(device, memory_bytes=room) for device in cluster.devices]
         model = CostModel(graph, DeviceGraph("small", devices, cluster.vertices[4:], cluster.links), "direct")
-        chosen, (note,) = pays(model, strategy, WHOLE, allowed, memory_policy=adam)
+        chosen, (note,) = choose_compressed_layers(model, strategy, WHOLE_BATCH, allowed, memory_policy=adam)
         assert (peak_memory_bytes(lower(model, spaces, compressed=chosen), adam) <= room).all()
         assert ("does not fit" in note) == (room < 1e9)
         found[room] = set(chosen.gradient_layers)

@@ -17,8 +17,8 @@ from planner.lowering.program import KINDS
 from planner.memory.buffers import BUFFERS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, offered
-from planner.parallel.micro_batches import WHOLE, MicroBatching
+from planner.parallel.configurations import Configuration, all_configurations
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.strategies import named_strategy
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_over_time import buffers
@@ -55,10 +55,10 @@ def coded_questions(draw, models=SMALL_MODELS, most_devices=6):
     )  # fmt: skip
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     if parts == 1:
-        return model, random_strategy(graph, count, rng), WHOLE, compressed
+        return model, random_strategy(graph, count, rng), WHOLE_BATCH, compressed
     strategy = {}
     for layer in graph.with_batch(graph.batch // parts).layers:
-        space = offered(layer.output, layer.parallel_dims, count)
+        space = all_configurations(layer.output, layer.parallel_dims, count)
         chosen = space.configuration(int(rng.integers(space.size)))
         strategy[layer.name] = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))
     order = draw(st.sampled_from(["each", "all"]))
@@ -218,7 +218,7 @@ def test_time_of_a_compressed_delivery_by_hand():
     decode_s = profile.launch_overhead_s + (4 * numbers + codes) / per_s
     coding = 2 * (encode_s + decode_s + ALPHA_S + codes / BYTES_PER_S)
     plain = 2 * (ALPHA_S + 4 * numbers / BYTES_PER_S)
-    extra = additive_s(model, strategy, WHOLE, compressed) - additive_s(model, strategy)
+    extra = additive_s(model, strategy, WHOLE_BATCH, compressed) - additive_s(model, strategy)
     assert extra == pytest.approx(coding - plain, rel=1e-6)
 
 

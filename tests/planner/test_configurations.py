@@ -11,7 +11,7 @@ from plans import inception_module
 from hwprofiles.errors import ConfigError
 from planner.graph.shapes import Shape
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, offered, part_bounds, placed, space_of
+from planner.parallel.configurations import Configuration, all_configurations, part_bounds, placement_devices, space_of
 
 DIMS = ("sample", "channel", "height", "width")
 shapes = st.tuples(*[st.integers(1, 12)] * 4).map(lambda sizes: Shape(DIMS, sizes))
@@ -25,7 +25,7 @@ def spread(parts, count):
 @given(shapes, some_dims, st.integers(1, 9))
 def test_offers_every_degree_that_divides_in_every_placement(shape, dims, count):
     """Brute force over all degrees; no configuration twice."""
-    space = offered(shape, dims, count)
+    space = all_configurations(shape, dims, count)
     found = [(tuple(space.degrees[c].tolist()), space.configuration(c).devices) for c in range(space.size)]
     expected = set()
     for degrees in product(range(1, count + 1), repeat=4):
@@ -40,7 +40,7 @@ def test_offers_every_degree_that_divides_in_every_placement(shape, dims, count)
 
 @given(shapes, st.integers(1, 9), st.data())
 def test_a_space_can_be_cut_and_made_of_one(shape, count, data):
-    space = offered(shape, DIMS, count)
+    space = all_configurations(shape, DIMS, count)
     keep = data.draw(st.lists(st.integers(0, space.size - 1), min_size=1, max_size=5))
     cut = space.only(np.array(keep))
 
@@ -53,7 +53,7 @@ def test_a_space_can_be_cut_and_made_of_one(shape, count, data):
 @pytest.mark.parametrize("count", [1, 4, 6])
 def test_every_offered_configuration_fits_its_layer(count):
     for layer in load_model("lenet5", batch=12).layers:
-        space = offered(layer.output, layer.parallel_dims, count)
+        space = all_configurations(layer.output, layer.parallel_dims, count)
         for c in range(space.size):
             one = space_of(layer, space.configuration(c), count)
             assert one.degrees[0].tolist() == space.degrees[c].tolist()
@@ -72,7 +72,10 @@ def test_parts_cover_a_dimension_in_order(size, degree):
 @given(st.integers(1, 64), st.data())
 def test_placements_give_different_devices(count, data):
     parts = data.draw(st.integers(1, count))
-    packed, apart = placed("packed", parts, count).tolist(), placed("spread", parts, count).tolist()
+    packed, apart = (
+        placement_devices("packed", parts, count).tolist(),
+        placement_devices("spread", parts, count).tolist(),
+    )
 
     assert packed == list(range(parts))
     assert apart == sorted(set(apart))

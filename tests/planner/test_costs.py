@@ -11,7 +11,7 @@ from planner.cost.cost_model import CostModel
 from planner.elimination.search_problem import strategy_cost
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, offered, space_of
+from planner.parallel.configurations import Configuration, all_configurations, space_of
 from planner.parallel.strategies import spaces_of
 from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.schemes import ALL_REDUCES
@@ -40,7 +40,7 @@ def random_pair(model, edge, rng):
     count, spaces = len(model.cluster.devices), []
     for index in (edge.producer, edge.consumer):
         layer = model.graph.layers[index]
-        space = offered(layer.output, layer.parallel_dims, count)
+        space = all_configurations(layer.output, layer.parallel_dims, count)
         chosen = space.configuration(int(rng.integers(space.size)))
         if rng.random() < 0.5:
             chosen = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))
@@ -105,7 +105,7 @@ def test_exchanges_equal_a_count_of_messages(cluster, seed, scheme, split):
     """All rounds of all groups, on their routes."""
     rng, count = np.random.default_rng(seed), len(cluster.devices)
     layer = small_graph().layers[0]
-    space = offered(layer.output, layer.parallel_dims, count)
+    space = all_configurations(layer.output, layer.parallel_dims, count)
     chosen = space.configuration(int(rng.integers(space.size)))
     chosen = Configuration(chosen.degrees, tuple(rng.permutation(count)[: chosen.parts].tolist()))
     space, size = space_of(layer, chosen, count), float(rng.integers(1, 10**6))

@@ -11,8 +11,8 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, offered
-from planner.parallel.micro_batches import WHOLE, MicroBatching, micro_batching_of, requested_micro_batching
+from planner.parallel.configurations import Configuration, all_configurations
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of, requested_micro_batching
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
@@ -37,7 +37,7 @@ def cut_questions(draw):
     samples = draw(st.sampled_from([n for n in range(1, count + 1) if small.batch % n == 0]))
     strategy = {}
     for layer in small.layers:
-        space = offered(layer.output, layer.parallel_dims, count)
+        space = all_configurations(layer.output, layer.parallel_dims, count)
         read = any(e.producer < first <= e.consumer for e in graph.consumers[graph.index[layer.name]])
         fits = [c for c in range(space.size) if not read or space.degrees[c, 0] == samples]
         chosen = space.configuration(int(rng.choice(fits)))
@@ -117,7 +117,7 @@ def test_bad_cuts_are_refused(changes, words):
 @pytest.mark.parametrize("asked", [{"first": "fc1"}, {"order": "all"}, {"update_each": True}], ids=str)
 def test_nothing_is_asked_of_sub_batches_where_there_is_one(asked):
     graph = load_model("lenet5", batch=8)
-    assert requested_micro_batching(graph, 1) == WHOLE
+    assert requested_micro_batching(graph, 1) == WHOLE_BATCH
     assert requested_micro_batching(graph, 2) == micro_batching_of(graph, 2)
     with pytest.raises(ConfigError, match=r"must be left out where sub_batches is 1, got "):
         requested_micro_batching(graph, 1, **asked)

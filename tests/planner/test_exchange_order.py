@@ -15,7 +15,7 @@ from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
 from planner.plan.plan import lower_plan, lowered, make_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.search.gradient_order import ordered_synchronisation, sliced, synchronisation_ordered
+from planner.search.gradient_order import chain_gradient_syncs, order_gradient_syncs, slice_gradient_syncs
 from planner.simulation.program_replay import replay
 
 UPDATE, FORWARD = KINDS.index("update"), KINDS.index("forward")
@@ -47,7 +47,7 @@ def classifier():
 def test_work_and_bytes_stay(graph, order, strategy):
     """The same arithmetic and the same bytes a layer; every task waits for earlier ones only."""
     plain = program(graph, strategy=strategy)
-    found = synchronisation_ordered(plain, order, slice_bytes=[65536.0])
+    found = order_gradient_syncs(plain, order, slice_bytes=[65536.0])
     for values in ("work_s", "size_bytes"):
         for kind in range(len(KINDS)):
             sums = [np.bincount(row.layer, getattr(row, values) * (row.kind == kind)) for row in (plain, found)]
@@ -60,7 +60,7 @@ def test_work_and_bytes_stay(graph, order, strategy):
 
 def test_updates_stand_before_their_layers():
     """Each but the softmax: update, then forward, and no update behind the backward pass."""
-    found = synchronisation_ordered(program(classifier()), "ready")
+    found = order_gradient_syncs(program(classifier()), "ready")
     mine = [task for task in range(found.size) if found.device[task] == 0 and found.kind[task] in (UPDATE, FORWARD)]
     assert [(found.layer[task], found.kind[task] == UPDATE) for task in mine] == [
         (0, True), (0, False), (1, True), (1, False), (2, False), (3, True), (3, False), (4, True), (4, False),
@@ -75,9 +75,9 @@ def test_updates_stand_before_their_layers():
 def test_no_other_order_of_whole_sums_is_faster_by_a_hundredth(bandwidth):
     """Brute force over all orders of the four sums."""
     plain = program(classifier(), bandwidth=bandwidth)
-    moved = sliced(plain, np.inf)
-    best_s = min(replay(ordered_synchronisation(moved, order)).iteration_s for order in permutations(moved.collectives))
-    found = synchronisation_ordered(plain, "reuse", slice_bytes=[np.inf])
+    moved = slice_gradient_syncs(plain, np.inf)
+    best_s = min(replay(chain_gradient_syncs(moved, order)).iteration_s for order in permutations(moved.collectives))
+    found = order_gradient_syncs(plain, "reuse", slice_bytes=[np.inf])
     best_s = min(best_s, replay(plain).iteration_s)
     assert best_s * (1 - 1e-9) <= replay(found).iteration_s < best_s * 1.01
 
@@ -87,7 +87,7 @@ def test_no_other_order_of_whole_sums_is_faster_by_a_hundredth(bandwidth):
 def test_reuse_is_never_slower(bandwidth, latency_s):
     """Than with all updates at the end, nor than sums as they are made."""
     plain = program(classifier(), bandwidth=bandwidth, latency_s=latency_s)
-    seconds = [replay(synchronisation_ordered(plain, order)).iteration_s for order in ("end", "ready", "reuse")]
+    seconds = [replay(order_gradient_syncs(plain, order)).iteration_s for order in ("end", "ready", "reuse")]
     assert seconds[2] <= min(seconds[:2])
 
 
@@ -96,14 +96,14 @@ def test_reuse_hides_the_exchange_behind_the_forward_pass():
     model = CostModel(load_model("alexnet-cifar", batch=512), load_cluster("lab-4"), "ring")
     plain = program_of(model, named_strategy("data", model.graph, 4))
     link_s = 1.5 * sum(layer.parameter_count * 4 for layer in plain.graph.layers) / model.cluster.bandwidth[0]
-    seconds = {order: replay(synchronisation_ordered(plain, order)).iteration_s for order in ("end", "reuse")}
+    seconds = {order: replay(order_gradient_syncs(plain, order)).iteration_s for order in ("end", "reuse")}
     assert seconds["reuse"] > link_s
     assert seconds["reuse"] - link_s < 0.2 * (seconds["end"] - link_s)
 
 
 def test_both_engines_agree():
     """Also on sums whose slices wait for one another."""
-    found = synchronisation_ordered(program(classifier()), "reuse", slice_bytes=[65536.0])
+    found = order_gradient_syncs(program(classifier()), "reuse", slice_bytes=[65536.0])
     times = [replay(found, engine=engine).schedule.end_s for engine in ("compiled", "simpy")]
     np.testing.assert_allclose(times[1], times[0], rtol=1e-9)
 
@@ -111,8 +111,8 @@ def test_both_engines_agree():
 def test_additive_reading_has_every_slice_with_its_latency():
     """Phases one after another: the sum of Eq. 1, and a ring's latency more for each further slice."""
     plain = program(classifier(), latency_s=1e-5, bandwidth=1e7)
-    found = ordered_synchronisation(sliced(plain, 65536.0))
-    more = len(found.sums) - len(synchronisation_ordered(plain, "ready").sums)
+    found = chain_gradient_syncs(slice_gradient_syncs(plain, 65536.0))
+    more = len(found.sums) - len(order_gradient_syncs(plain, "ready").sums)
     assert more > 0
     seconds = [replay(row, overlap=False, contention=False).iteration_s for row in (plain, found)]
     assert seconds[1] - seconds[0] == pytest.approx(more * 6 * 1e-5)
@@ -122,7 +122,7 @@ def test_additive_reading_has_every_slice_with_its_latency():
 def test_one_device_has_nothing_to_order():
     """The program itself."""
     plain = program(classifier(), count=1)
-    assert synchronisation_ordered(plain, "reuse") is plain
+    assert order_gradient_syncs(plain, "reuse") is plain
 
 
 def test_plan_keeps_its_order(tmp_path):

@@ -14,7 +14,7 @@ from planner.memory.fit_advice import nearest_change
 from planner.memory.memory_policy import MOMENTUM
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import WHOLE, MicroBatching
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import SEGMENTS, recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan import lowered
@@ -29,7 +29,7 @@ def small(memory_bytes):
     return DeviceGraph("small", devices, cluster.vertices[COUNT:], cluster.links)
 
 
-def need(graph, cluster, name="data", *, micro_batching=WHOLE, recompute="none"):
+def need(graph, cluster, name="data", *, micro_batching=WHOLE_BATCH, recompute="none"):
     spaces = spaces_of(graph, named_strategy(name, graph, COUNT), COUNT)
     program = lower(
         CostModel(graph, cluster),

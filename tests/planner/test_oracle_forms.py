@@ -10,7 +10,7 @@ from plans import ALPHA_S, BYTES_PER_S, cluster_of, star
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.regions import held, needed
+from planner.parallel.regions import held_regions, needed_regions
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_stages import balanced
 from planner.topology.network_routes import routes_of_cluster
@@ -210,7 +210,10 @@ def test_halos_are_those_of_the_regions(model, p):
             continue
         layer = graph.layers[edge.consumer]
         source = graph.layers[edge.producer].output
-        boxes, own = needed(consumer, layer.operation.needs(edge.slot, layer.input_shapes), source), held(producer)
+        boxes, own = (
+            needed_regions(consumer, layer.operation.needs(edge.slot, layer.input_shapes), source),
+            held_regions(producer),
+        )
         shared = (np.minimum(boxes.high, own.high) - np.maximum(boxes.low, own.low)).clip(0).prod(axis=1)
         assert sizes._halo_x(edge, grid) == (boxes.volume - shared).max() / graph.batch
 

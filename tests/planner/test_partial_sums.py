@@ -18,7 +18,7 @@ from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.operations.partial import PartialProduct
 from planner.parallel.configurations import Configuration
-from planner.parallel.input_channel_split import expanded, slices_of
+from planner.parallel.input_channel_split import slices_of, split_input_channels
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import ALIASES, NAMED, named_strategy, strategy_names
 from planner.simulation.additive_cost import additive_s
@@ -37,7 +37,7 @@ TRANSFER = KINDS.index("transfer")
 
 def test_a_layer_becomes_a_product_of_slices_and_their_sum():
     graph = network()
-    split = expanded(graph, {"conv2": 4, "fc1": 2})
+    split = split_input_channels(graph, {"conv2": 4, "fc1": 2})
 
     names = [layer.name for layer in split.layers]
     assert names == ["conv1", "conv2", "conv2 sum", "pool1", "conv3", "fc1", "fc1 sum", "fc2", "softmax"]
@@ -59,7 +59,7 @@ def test_a_layer_becomes_a_product_of_slices_and_their_sum():
 def test_pieces_have_the_parameters_and_the_products_of_the_layer():
     """Of all layers, all slices: what is trained is the model's, and so are the products of all phases."""
     graph = network()
-    split = expanded(graph, dict.fromkeys(("conv2", "conv3", "fc1", "fc2"), 2))
+    split = split_input_channels(graph, dict.fromkeys(("conv2", "conv3", "fc1", "fc2"), 2))
     assert split.parameter_count == graph.parameter_count
     for i, layer in enumerate(split.layers):
         if isinstance(layer.operation, PartialProduct):
@@ -76,9 +76,9 @@ def test_pieces_have_the_parameters_and_the_products_of_the_layer():
 
 def test_another_batch_keeps_the_pieces():
     graph = network()
-    small = expanded(graph, {"conv2": 4}).with_batch(2)
+    small = split_input_channels(graph, {"conv2": 4}).with_batch(2)
     assert [layer.output.sizes[0] for layer in small.layers] == [2] * len(small.layers)
-    assert small.origin == expanded(graph, {"conv2": 4}).origin
+    assert small.origin == split_input_channels(graph, {"conv2": 4}).origin
     assert small.undivided.digest == graph.with_batch(2).digest
 
 
@@ -182,7 +182,7 @@ def test_measured_layers_price_their_slices():
     graph, cluster = network(), cluster_of("titanx-4", 4)
     model = CostModel(graph, cluster)
     profile = model.profiles[0]
-    split = expanded(graph, {"conv2": 4})
+    split = split_input_channels(graph, {"conv2": 4})
     whole, layer = graph.layers[1], split.layers[1]
     part = {dim: np.array([float(s)]) for dim, s in zip(layer.output.dims, (8, 16, 1, 8, 8), strict=True)}
     full = {dim: size for dim, size in part.items() if dim != "in_channel"}
@@ -193,7 +193,7 @@ def test_measured_layers_price_their_slices():
     assert kernel_s(measured, "small", layer, "forward", part) == pytest.approx(3.0 * plain_s[0] / plain_s[1])
     parts["small", "conv2, in_channel 4", "forward"] = MeasuredParts(((8, 16, 1, 8, 8),), (0.5,))
     assert kernel_s(replace(profile, parts=parts), "small", layer, "forward", part) == 0.5
-    other = expanded(graph, {"conv2": 2}).layers[1]  # of halves nothing is known
+    other = split_input_channels(graph, {"conv2": 2}).layers[1]  # of halves nothing is known
     assert kernel_s(replace(profile, parts=parts), "small", other, "forward", part) > 0.5
 
 

@@ -13,7 +13,7 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, offered
+from planner.parallel.configurations import Configuration, all_configurations
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import spaces_of
 from planner.plan.plan import lower_plan, make_plan
@@ -40,7 +40,7 @@ def pipelines(draw):
     graph = graph.with_batch(parts * max(graph.batch // parts, 1))
     strategy = {}
     for i, layer in enumerate(graph.with_batch(graph.batch // parts).layers):
-        space = offered(layer.output, layer.parallel_dims, width)
+        space = all_configurations(layer.output, layer.parallel_dims, width)
         chosen = space.configuration(int(rng.integers(space.size)))
         first = micro_batching.stage_of(i) % groups * width
         strategy[layer.name] = Configuration(chosen.degrees, tuple(range(first, first + chosen.parts)))

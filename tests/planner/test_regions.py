@@ -6,8 +6,8 @@ from hypothesis import given, settings, strategies as st
 from plans import inception_module, small_graphs
 
 from planner.models.builder import ModelBuilder
-from planner.parallel.configurations import offered
-from planner.parallel.regions import held, layouts_of, needed
+from planner.parallel.configurations import all_configurations
+from planner.parallel.regions import held_regions, layout_keys, needed_regions
 
 WAYS = 6
 
@@ -24,8 +24,8 @@ def boxes_by_configuration(space, boxes):
 @given(small_graphs(), st.integers(1, WAYS))
 def test_held_boxes_tile_the_output_in_equal_parts(graph, count):
     for layer in graph.layers:
-        space = offered(layer.output, layer.parallel_dims, count)
-        for boxes in boxes_by_configuration(space, held(space)):
+        space = all_configurations(layer.output, layer.parallel_dims, count)
+        for boxes in boxes_by_configuration(space, held_regions(space)):
             seen = np.zeros(layer.output.sizes, dtype=int)
             for _, low, high in boxes:
                 seen[tuple(slice(*pair) for pair in zip(low, high, strict=True))] += 1
@@ -39,14 +39,14 @@ def test_layouts_are_equal_where_the_boxes_are(graph, count):
     """The 64-bit hash tells apart what the set of (device, box) pairs tells apart, and no more."""
     for edge in graph.edges:
         layer, source = graph.layers[edge.consumer], graph.layers[edge.producer].output
-        space = offered(layer.output, layer.parallel_dims, count)
+        space = all_configurations(layer.output, layer.parallel_dims, count)
         needs = layer.operation.needs(edge.slot, layer.input_shapes)
-        boxes = needed(space, needs, source)
+        boxes = needed_regions(space, needs, source)
         sets = [
             frozenset((device, low, high) for device, low, high in row if low[0] < high[0])
             for row in boxes_by_configuration(space, boxes)
         ]
-        numbers = layouts_of(space, needs, source).tolist()
+        numbers = layout_keys(space, needs, source).tolist()
 
         assert len(set(numbers)) == len(set(sets)) == len(set(zip(numbers, sets, strict=True)))
 
@@ -58,8 +58,8 @@ def test_boxes_that_nothing_needs_are_empty():
     net.concat([one, two], name="concat")
     graph = net.build()
     concat = graph.layers[2]
-    space = offered(concat.output, ("channel",), 2)
-    boxes = needed(space, concat.operation.needs(0, concat.input_shapes), graph.layers[0].output)
+    space = all_configurations(concat.output, ("channel",), 2)
+    boxes = needed_regions(space, concat.operation.needs(0, concat.input_shapes), graph.layers[0].output)
 
     assert boxes.low.tolist() == [[0, 0, 0], [0, 0, 0], [0, 0, 0]]
     assert boxes.high.tolist() == [[2, 2, 4], [2, 2, 4], [0, 0, 0]]  # whole; first half; second half: nothing
@@ -70,10 +70,10 @@ def test_boxes_that_nothing_needs_are_empty():
 def test_consumers_alike_ask_for_the_same_layouts(name):
     graph = inception_module()
     layer, stem = graph.layers[graph.index[name]], graph.layers[0].output
-    space = offered(layer.output, layer.parallel_dims, 4)
+    space = all_configurations(layer.output, layer.parallel_dims, 4)
     other = graph.layers[graph.index["three"]]
-    numbers = layouts_of(space, layer.operation.needs(0, layer.input_shapes), stem)
-    windows = layouts_of(space, other.operation.needs(0, (stem,)), stem)
+    numbers = layout_keys(space, layer.operation.needs(0, layer.input_shapes), stem)
+    windows = layout_keys(space, other.operation.needs(0, (stem,)), stem)
 
     whole_rows = (space.degrees[:, 2:] == 1).all(axis=1)
     assert np.array_equal(numbers == windows, whole_rows)  # 3 x 3 windows differ where height or width are cut

@@ -7,7 +7,7 @@ import pytest
 
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
-from planner.parallel.configurations import Configuration, offered, space_of
+from planner.parallel.configurations import Configuration, all_configurations, space_of
 from planner.parallel.strategies import NAMED, named_strategy, spaces_of, strategy_names
 
 COUNT = 4
@@ -83,7 +83,7 @@ def test_named_strategies_are_among_those_offered(name, model, count):
     """So that the search, which takes the best of those, is never worse by Eq. 1."""
     graph = load_model(model, batch=count)
     for layer, space in zip(graph.layers, spaces_of(graph, named_strategy(name, graph, count), count), strict=True):
-        everything = offered(layer.output, layer.parallel_dims, count)
+        everything = all_configurations(layer.output, layer.parallel_dims, count)
         alike = [c for c in range(everything.size) if (everything.degrees[c] == space.degrees[0]).all()]
         assert space.configuration(0).devices in [everything.configuration(c).devices for c in alike]
 
