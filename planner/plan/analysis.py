@@ -83,7 +83,7 @@ def analyse(program: Program, *, iterations: int = ITERATIONS, progress: Progres
 
 def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
     """Use of every link, device and copy engine over the steady iterations, the busiest first."""
-    graph, schedule, cluster = replayed.reading.graph, replayed.schedule, replayed.program.cluster
+    graph, schedule, cluster = replayed.program_graph.graph, replayed.schedule, replayed.program.cluster
     begin, end, count = replayed.steady_s
     use = resource_use(graph, schedule, np.array([begin, end]))[:, 0].clip(min=0.0)
     owner = graph.use_owners

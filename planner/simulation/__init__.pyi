@@ -2,6 +2,11 @@ from .additive_cost import (
     additive_s as additive_s,
     additive_terms as additive_terms,
 )
+from .execution_models import (
+    ITERATIONS as ITERATIONS,
+    ProgramGraph as ProgramGraph,
+    build_program_graph as build_program_graph,
+)
 from .graph_export import (
     write_replayed_graph as write_replayed_graph,
 )
@@ -34,11 +39,6 @@ from .steady_path import (
     CriticalPath as CriticalPath,
     Stretch as Stretch,
     program_path as program_path,
-)
-from .to_task_graph import (
-    ITERATIONS as ITERATIONS,
-    ProgramGraph as ProgramGraph,
-    build_program_graph as build_program_graph,
 )
 from .transfer_pricing import (
     check_messages as check_messages,

@@ -1,5 +1,6 @@
 """Eq. 1 of a strategy, from the cost tables: layers, exchanges and transfers, one after another."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -7,9 +8,8 @@ from numpy.typing import NDArray
 
 from planner.compression import UNCOMPRESSED, Compressed
 from planner.cost import CostModel, applied, compressed_choices
-from planner.elimination import strategy_cost
 from planner.lowering import lower
-from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, MicroBatching, Recompute, Strategy, sub_spaces
+from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, ConfigSpace, MicroBatching, Recompute, Strategy, sub_spaces
 from planner.simulation.program_replay import replay
 from planner.simulation.transfer_pricing import transfer_prices
 
@@ -52,8 +52,22 @@ def additive_s(
         return replay(program, overlap=False, contention=False, iterations=1).iteration_s
     used, spaces, _ = applied(model, strategy, micro_batching)
     if micro_batching.parts == 1 and not compressed:
-        return strategy_cost(used.problem(spaces, transfer_prices(used)), [0] * len(spaces))
+        return _uncompressed_s(used, spaces)
     return float(sum(term.sum() for term in additive_terms(model, strategy, micro_batching, compressed)))
+
+
+def _uncompressed_s(model: CostModel, spaces: Sequence[ConfigSpace]) -> float:
+    """Return Eq. 1 of one configuration a layer, added up in the order in which the search reports its cost."""
+    total_s = sum(float(model.node_costs(i, space).total_s[0]) for i, space in enumerate(spaces))
+    transfer_s = transfer_prices(model)
+    for producer, edges in zip(spaces, model.graph.consumers, strict=True):
+        by_layout: dict[int, float] = {}
+        for edge in edges:
+            consumer = spaces[edge.consumer]
+            layout = int(model.transfer_times.layouts(edge, consumer)[0])
+            by_layout[layout] = max(by_layout.get(layout, 0.0), float(transfer_s(edge, producer, consumer)[0, 0]))
+        total_s += sum(by_layout.values())
+    return total_s
 
 
 def additive_terms(
@@ -86,7 +100,7 @@ def additive_terms(
         for edge in edges:
             behind = micro_batching.of(edge.consumer) > 1
             used, rows = (part, pieces) if behind else (model, spaces)
-            layout = (behind, int(used.layouts(edge, rows[edge.consumer])[0]))
+            layout = (behind, int(used.transfer_times.layouts(edge, rows[edge.consumer])[0]))
             if layout not in paid:
                 paid.add(layout)
                 price_s = transfer_prices(used, compressed)(edge, rows[edge.producer], rows[edge.consumer])[0, 0]

@@ -22,11 +22,11 @@ def write_replayed_graph(replay: Replay, path: Path) -> None:
     Raises:
         ConfigError: The file cannot be written.
     """
-    program, graph = replay.program, replay.reading.graph
+    program, graph = replay.program, replay.program_graph.graph
     names, kinds = ["barrier"] * graph.size, ["barrier"] * graph.size
     own = [program.name(task) for task in range(program.size)]
     kind = [KINDS[number] for number in program.kind.tolist()]
-    for iteration, row in enumerate(replay.reading.task_of.tolist()):
+    for iteration, row in enumerate(replay.program_graph.task_of.tolist()):
         for task in reversed(range(program.size)):
             names[row[task]], kinds[row[task]] = f"{own[task]}, iteration {iteration}", kind[task]
     write_graph(path, graph, names=names, kinds=kinds)

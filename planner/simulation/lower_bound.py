@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from planner.cost import CostModel, applied, part_times
+from planner.cost import CostModel, applied
 from planner.lowering import KINDS, Program
 from planner.parallel import Strategy
-from planner.simulation.to_task_graph import build_program_graph
+from planner.simulation.execution_models import build_program_graph
 from simulator.graph import TaskGraph
 from simulator.timelines import alone_s, busiest_resource
 
@@ -17,7 +17,7 @@ def arithmetic_s(model: CostModel, strategy: Strategy) -> float:
     model, spaces, _ = applied(model, strategy)
     busy = np.zeros(len(model.cluster.devices))
     for i, space in enumerate(spaces):
-        busy[space.devices] += sum(part_times(model, i, space).values())
+        busy[space.devices] += sum(model.compute_times.part_s(i, space).values())
     return float(busy.max())
 
 

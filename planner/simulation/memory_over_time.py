@@ -96,5 +96,5 @@ def memory_curve(replay: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> Memo
 def buffers(replay: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> Buffers:
     """Every buffer of every iteration of a replay."""
     lives, schedule = BufferLifetimes(replay.program, memory_policy), replay.schedule
-    passing = [lives.passing(schedule.start_s[tasks], schedule.end_s[tasks]) for tasks in replay.reading.task_of]
+    passing = [lives.passing(schedule.start_s[tasks], schedule.end_s[tasks]) for tasks in replay.program_graph.task_of]
     return Buffers.of([lives.kept(), *passing])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hwprofiles import ConfigError, Floats
 from planner.lowering import KINDS, Program
 from planner.simulation.link_use import LinkUse
-from planner.simulation.to_task_graph import ITERATIONS, ProgramGraph, build_program_graph
+from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
 from simulator.engines import simulate
 from simulator.formats import write_trace
 from simulator.graph import Schedule
@@ -45,7 +45,7 @@ class Replay:
     """A program of several iterations, replayed."""
 
     program: Program
-    reading: ProgramGraph
+    program_graph: ProgramGraph
     schedule: Schedule
     engine_s: float
     """Wall time of the engine."""
@@ -53,7 +53,7 @@ class Replay:
     @cached_property
     def ends_s(self) -> Floats:
         """End of each iteration, shape (K,): its last task's end, and never before the one before."""
-        ends = self.schedule.end_s[self.reading.task_of].max(axis=1)
+        ends = self.schedule.end_s[self.program_graph.task_of].max(axis=1)
         return np.maximum.accumulate(ends)
 
     @property
@@ -88,8 +88,8 @@ class Replay:
 
     def _intervals(self, begin: float, end: float) -> tuple[NDArray[np.int64], Floats, Floats]:
         """Program task, start and end of everything that overlaps a window, cut to it."""
-        start_s = self.schedule.ready_s[self.reading.task_of]
-        end_s = self.schedule.end_s[self.reading.task_of]
+        start_s = self.schedule.ready_s[self.program_graph.task_of]
+        end_s = self.schedule.end_s[self.program_graph.task_of]
         iteration, task = np.nonzero((end_s > begin) & (start_s < end))
         return task, np.maximum(start_s[iteration, task], begin), np.minimum(end_s[iteration, task], end)
 
@@ -122,12 +122,12 @@ class Replay:
     def shown(self) -> tuple[int, float]:
         """The iteration that timelines show, and when its first task starts: often before the one before ends."""
         row = max(len(self.ends_s) - 2, 0)
-        return row, float(self.schedule.start_s[self.reading.task_of[row]].min())
+        return row, float(self.schedule.start_s[self.program_graph.task_of[row]].min())
 
     def timeline(self) -> "pd.DataFrame":
         """One row a task of the steady iteration; times from the start of its first task, seconds."""
         row, origin_s = self.shown
-        engine_task = self.reading.task_of[row]
+        engine_task = self.program_graph.task_of[row]
         start_s, end_s = self.schedule.start_s[engine_task] - origin_s, self.schedule.end_s[engine_task] - origin_s
         return iteration_rows(self.program, start_s, end_s, iteration=row, origin="simulated")
 
@@ -139,7 +139,7 @@ class Replay:
         """Use of every link over the steady iteration; a transfer counts evenly over its time."""
         begin, end = self.window_s
         edges, links = np.linspace(begin, end, bins + 1), self.program.cluster.links
-        share = resource_use(self.reading.graph, self.schedule, edges)[: len(links)].clip(min=0.0)
+        share = resource_use(self.program_graph.graph, self.schedule, edges)[: len(links)].clip(min=0.0)
         return LinkUse(
             links=tuple(link.name for link in links),
             edges_s=edges - self.shown[1],
@@ -233,7 +233,7 @@ def replay(
     if iterations > most:
         rule = f"at most {most:,} for a program of {program.size:,} tasks"
         raise ConfigError(f"iterations must be {rule}, got {iterations}")
-    reading = build_program_graph(program, overlap=overlap, contention=contention, iterations=iterations)
+    program_graph = build_program_graph(program, overlap=overlap, contention=contention, iterations=iterations)
     begin = perf_counter()
-    schedule = simulate(reading.graph, engine=engine)
-    return Replay(program=program, reading=reading, schedule=schedule, engine_s=perf_counter() - begin)
+    schedule = simulate(program_graph.graph, engine=engine)
+    return Replay(program=program, program_graph=program_graph, schedule=schedule, engine_s=perf_counter() - begin)

@@ -8,7 +8,7 @@ import numpy as np
 from hwprofiles.devices import DeviceGraph, Latency, Link
 from planner.lowering import Program
 from planner.simulation.program_replay import Replay, replay
-from planner.simulation.to_task_graph import ITERATIONS, build_program_graph
+from planner.simulation.execution_models import ITERATIONS, build_program_graph
 from simulator.engines import simulate
 from simulator.graph import TaskGraph
 
@@ -75,7 +75,7 @@ class _Trial:
     def __init__(self, program: Program, iterations: int) -> None:
         base = replay(program, iterations=iterations)
         self.program, self.iterations, self.base_s = program, iterations, base.iteration_s
-        self.graph = base.reading.graph
+        self.graph = base.program_graph.graph
         self.used = np.unique(self.graph.use_resource)
         self.on_links = self.graph.use_resource < len(program.cluster.links)
 
@@ -100,8 +100,8 @@ class _Trial:
     def _time(self, quantity: str, of: str, factor: float) -> tuple[float, bool]:
         """Iteration time with one quantity multiplied, and whether routes change."""
         changed = faster(self.program, {(quantity, of): factor})
-        reading = build_program_graph(changed, iterations=self.iterations)
-        graph, base = reading.graph, self.graph
+        program_graph = build_program_graph(changed, iterations=self.iterations)
+        graph, base = program_graph.graph, self.graph
         # how long a copy keeps its engine busy changes with the links, over whichever route
         reroutes = not (
             np.array_equal(graph.use_resource, base.use_resource)
@@ -110,7 +110,7 @@ class _Trial:
         if not reroutes and self._meets_the_same(graph):
             return self.base_s, False
         schedule = simulate(graph)
-        return Replay(program=changed, reading=reading, schedule=schedule, engine_s=0.0).iteration_s, reroutes
+        return Replay(program=changed, program_graph=program_graph, schedule=schedule, engine_s=0.0).iteration_s, reroutes
 
     def _meets_the_same(self, graph: TaskGraph) -> bool:
         """Whether nothing has changed that the program uses, so that a replay would give the same."""

@@ -155,7 +155,7 @@ def program_path(replay: Replay) -> CriticalPath:
     """
     begin, end, count = replay.steady_s
     names = _Names(replay)
-    chain = critical_path(replay.reading.graph, replay.schedule)
+    chain = critical_path(replay.program_graph.graph, replay.schedule)
     steps = (names.step(step, begin, end) for step in chain)
     row = int(np.searchsorted(replay.ends_s, end))
     return CriticalPath(steps=tuple(step for step in steps if step is not None), iterations=count, row=row)
@@ -165,8 +165,8 @@ class _Names:
     """Turns the engine's steps into the program's."""
 
     def __init__(self, replay: Replay) -> None:
-        self.replay, self.program, self.graph = replay, replay.program, replay.reading.graph
-        task_of = replay.reading.task_of
+        self.replay, self.program, self.graph = replay, replay.program, replay.program_graph.graph
+        task_of = replay.program_graph.task_of
         self.place = np.full(self.graph.size, -1)
         # backwards, so that the first member of a joined activity stands for it
         self.place[task_of.ravel()[::-1]] = np.arange(task_of.size)[::-1]

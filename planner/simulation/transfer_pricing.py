@@ -9,7 +9,7 @@ from planner.compression import UNCOMPRESSED, Compressed, Compression
 from planner.cost import ACTIVATIONS, CostModel, EdgeTable, codec_s, compression_of, decompression_of
 from planner.graph import Edge
 from planner.parallel import ConfigSpace, needed_regions, transfer_regions
-from planner.simulation.to_task_graph import ITERATIONS
+from planner.simulation.execution_models import ITERATIONS
 from simulator.graph import check_replay_memory, engine_bytes, graph_bytes
 
 __all__ = ["check_messages", "transfer_prices"]
@@ -34,7 +34,7 @@ def transfer_prices(model: CostModel, compressed: Compressed = UNCOMPRESSED) -> 
     def price(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
         kind = compressed.activation(model.graph, edge.producer)
         if kind is None and model.network.has_tables:
-            return model.transfer_table(edge, producer, consumer)
+            return model.transfer_times.table(edge, producer, consumer)
         return _by_message(model, kind, edge, producer, consumer)
 
     return price
@@ -89,5 +89,5 @@ def _messages(model: CostModel, spaces: Sequence[ConfigSpace], producer: int) ->
         boxes = needed_regions(space, layer.operation.needs(edge.slot, layer.input_shapes), tensor)
         touched = -(-boxes.high * degrees // sizes) - boxes.low * degrees // sizes  # parts that a box meets
         pairs = int(touched.prod(axis=1).sum())
-        found[int(model.layouts(edge, space)[0])] = max(pairs - len(space.devices), 0)  # a device may hold one itself
+        found[int(model.transfer_times.layouts(edge, space)[0])] = max(pairs - len(space.devices), 0)  # a device may hold one itself
     return sum(found.values()) * (1 + graph.has_gradient(producer))

@@ -42,7 +42,7 @@ def _tasks(replay: Replay, tick_s: float) -> dict[str, Any]:
     What it depends on is counted backwards: from the task itself within the iteration, which makes small numbers, and
     from the last task in the iteration before.
     """
-    program, engine_task = replay.program, replay.reading.task_of[replay.shown[0]]
+    program, engine_task = replay.program, replay.program_graph.task_of[replay.shown[0]]
     schedule = replay.schedule
     latency_s = (schedule.start_s - schedule.ready_s)[engine_task]
     task = program.waiting
@@ -50,7 +50,7 @@ def _tasks(replay: Replay, tick_s: float) -> dict[str, Any]:
     return {
         "size": program.size,
         "latency": pack_array(np.rint(latency_s / tick_s).astype(np.int64)),
-        "alone": pack_array(np.rint(alone_s(replay.reading.graph)[engine_task] / tick_s).astype(np.int64)),
+        "alone": pack_array(np.rint(alone_s(replay.program_graph.graph)[engine_task] / tick_s).astype(np.int64)),
         "stream_before": pack_array(_stream_before(program) + 1),
         "after_count": pack_array(np.diff(program.after_start)),
         "after_back": _signed(task - program.after),
@@ -79,8 +79,8 @@ def _links(replay: Replay) -> dict[str, Any]:
 
     A route's loads are by unit of work, so that transfers between the same devices share one.
     """
-    program, graph = replay.program, replay.reading.graph
-    count, engine_task = len(program.cluster.links), replay.reading.task_of[replay.shown[0]]
+    program, graph = replay.program, replay.program_graph.graph
+    count, engine_task = len(program.cluster.links), replay.program_graph.task_of[replay.shown[0]]
     codes, routes = np.zeros(program.size, dtype=np.int64), [(np.zeros(0, dtype=np.int64), np.zeros(0))]
     known: dict[bytes, int] = {}
     for task in np.flatnonzero(~program.is_compute).tolist():

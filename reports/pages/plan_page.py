@@ -85,7 +85,7 @@ def _use(view: PlanView) -> dict[str, Any]:
     use = replay.link_use(_BINS)
     edges = np.linspace(*replay.window_s, _BINS + 1)
     rows = slice(len(cluster.links), len(cluster.links) + len(cluster.devices))
-    busy = resource_use(replay.reading.graph, replay.schedule, edges)[rows]
+    busy = resource_use(replay.program_graph.graph, replay.schedule, edges)[rows]
     moved = byte_unit(use.moved_bytes)
     return {
         "bin_s": float(edges[1] - edges[0]),

@@ -193,7 +193,7 @@ def _bounded(work: Decomposed, plan: StreamPlan, question: StreamRequest) -> Str
 
 
 def _result(method: str, plan: StreamPlan, replayed: Replay) -> ScheduleResult:
-    program, graph = replayed.program, replayed.reading.graph
+    program, graph = replayed.program, replayed.program_graph.graph
     begin, end, count = replayed.steady_s
     device = len(program.cluster.links)
     whole = np.array([begin, end])
@@ -212,7 +212,7 @@ def _result(method: str, plan: StreamPlan, replayed: Replay) -> ScheduleResult:
         labels=plan.labels,
         occupancy=use,
         gradient_end_s=float(timeline["end_s"].to_numpy()[back].max(initial=0.0)),
-        held_bytes=held_bytes(program, replayed.schedule.end_s[replayed.reading.task_of[-1]]),
+        held_bytes=held_bytes(program, replayed.schedule.end_s[replayed.program_graph.task_of[-1]]),
         bound_s=lower_bound(graph).seconds / ITERATIONS,
         timeline=timeline,
         edges_s=span,

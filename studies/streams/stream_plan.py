@@ -95,7 +95,7 @@ def replay_streams(work: Decomposed, plan: StreamPlan, *, iterations: int = ITER
     """
     reading = read_streams(work, plan, iterations=iterations)
     schedule = simulate(reading.graph, engine=engine)
-    return Replay(program=work.program, reading=reading, schedule=schedule, engine_s=0.0)
+    return Replay(program=work.program, program_graph=reading, schedule=schedule, engine_s=0.0)
 
 
 def pairs_of(rows: Sequence[tuple[int, int]]) -> Ints:

@@ -68,7 +68,7 @@ def test_plan_replays_the_same_from_its_file(tmp_path, capsys, form, options):
     chosen = {word.removeprefix("--no-"): False for word in options}
     result = replay(open_plan(plan).program, iterations=2, **chosen)
     assert answer["makespan_s"] == result.schedule.makespan_s
-    assert answer["tasks"] == result.reading.graph.size
+    assert answer["tasks"] == result.program_graph.graph.size
     source = read_graph(graph)
     assert source.names[0] == f"{result.program.name(0)}, iteration 0"
     assert ("barrier" in source.kinds) == ("--no-overlap" in options)

@@ -12,7 +12,8 @@ from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
-from planner.parallel.strategies import NAMED, named_strategy
+from planner.parallel.named_rules import NAMED
+from planner.parallel.strategies import named_strategy
 from planner.plan.compare_strategies import compare
 from planner.plan.plan import lowered, make_plan
 from planner.plan.plan_file import save_plan

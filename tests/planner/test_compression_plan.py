@@ -244,11 +244,11 @@ def test_coding_runs_beside_arithmetic_and_shares_it():
     model = CostModel(graph, star(4), "direct")
     program = lowered(model, named_strategy("data", graph, 4), Compressed(gradients="dynamic-tree"))
     replayed = replay(program)
-    task_of = replayed.reading.task_of[0]
+    task_of = replayed.program_graph.task_of[0]
     coding = np.flatnonzero(program.is_codec)
-    assert (replayed.reading.graph.stream[task_of[coding]] == -1).all()
+    assert (replayed.program_graph.graph.stream[task_of[coding]] == -1).all()
     devices = len(program.cluster.links) + program.device[coding]
-    used = replayed.reading.graph.use_resource[replayed.reading.graph.use_start[task_of[coding]]]
+    used = replayed.program_graph.graph.use_resource[replayed.program_graph.graph.use_start[task_of[coding]]]
     np.testing.assert_array_equal(used, devices)
     assert set(replayed.timeline()["stream"]) == {"compute", "coding", "collective"}
 
@@ -264,8 +264,8 @@ def test_the_first_sub_batch_arrives_first():
     program = lowered(model, strategy, UNCOMPRESSED, micro_batching)
     replayed = replay(program, iterations=1)
     sends = np.flatnonzero((program.kind == TRANSFER) & ~program.backward)
-    arrived = replayed.schedule.end_s[replayed.reading.task_of[0][sends]]
-    made = replayed.schedule.end_s[replayed.reading.task_of[0][np.flatnonzero(program.kind == FORWARD)[0]]]
+    arrived = replayed.schedule.end_s[replayed.program_graph.task_of[0][sends]]
+    made = replayed.schedule.end_s[replayed.program_graph.task_of[0][np.flatnonzero(program.kind == FORWARD)[0]]]
     each_s = 8 * 250_000 * 4 / k / BYTES_PER_S
     assert arrived - made == pytest.approx(ALPHA_S + each_s * np.arange(1, k + 1), rel=SAME)
 

@@ -15,8 +15,8 @@ from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
 from planner.plan.analysis import analyse
 from planner.simulation.additive_cost import additive_s
+from planner.simulation.execution_models import build_program_graph
 from planner.simulation.program_replay import replay
-from planner.simulation.to_task_graph import build_program_graph
 from simulator.engines.engine import simulate
 from simulator.formats.graph_file import read_graph, write_graph
 

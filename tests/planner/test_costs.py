@@ -13,6 +13,7 @@ from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, all_configurations, space_of
 from planner.parallel.strategies import spaces_of
+from planner.search.search_tables import search_problem
 from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.schemes import ALL_REDUCES
 
@@ -56,7 +57,7 @@ def test_transfers_equal_a_count_of_elements(cluster, seed):
         producer, consumer = random_pair(model, edge, rng)
         expected = slow_transfer_s(model, edge, producer, consumer)
         zero = np.zeros(1, dtype=np.int64)
-        assert model.transfer_s(edge, producer, consumer, zero, zero) == pytest.approx(expected, rel=1e-12)
+        assert model.transfer_times.seconds(edge, producer, consumer, zero, zero) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", cluster_names())
@@ -70,7 +71,9 @@ def test_transfers_on_the_catalogue_equal_a_count_of_elements(name):
             producer, consumer = random_pair(model, edge, rng)
             expected = slow_transfer_s(model, edge, producer, consumer)
             zero = np.zeros(1, dtype=np.int64)
-            assert model.transfer_s(edge, producer, consumer, zero, zero) == pytest.approx(expected, rel=1e-12)
+            assert model.transfer_times.seconds(edge, producer, consumer, zero, zero) == pytest.approx(
+                expected, rel=1e-12
+            )
 
 
 @settings(max_examples=25)
@@ -78,13 +81,13 @@ def test_transfers_on_the_catalogue_equal_a_count_of_elements(name):
 def test_sampled_prices_are_lower_bounds(cluster, seed, samples):
     """Never above the price, and equal to it once every part is a sample."""
     model, rng = CostModel(load_model("caffenet", batch=12), cluster), np.random.default_rng(seed)
-    spaces = model.offered()
+    spaces = model.all_configurations()
     for edge in model.graph.edges:
         producer, consumer = spaces[edge.producer], spaces[edge.consumer]
         u, v = rng.integers(producer.size, size=50), rng.integers(consumer.size, size=50)
-        price = model.transfer_s(edge, producer, consumer, u, v)
-        assert (model.transfer_s(edge, producer, consumer, u, v, samples=samples) <= price).all()
-        assert (model.transfer_s(edge, producer, consumer, u, v, samples=1000) == price).all()
+        price = model.transfer_times.seconds(edge, producer, consumer, u, v)
+        assert (model.transfer_times.seconds(edge, producer, consumer, u, v, samples=samples) <= price).all()
+        assert (model.transfer_times.seconds(edge, producer, consumer, u, v, samples=1000) == price).all()
 
 
 @pytest.mark.parametrize("name", ["p100-4x4:nodes=6", "fdr-32x3:nodes=8", "k80-16:nodes=2", "dgx1-p100:nodes=3"])
@@ -92,12 +95,12 @@ def test_bounds_on_real_layers_are_below_the_price(name):
     """On large clusters, where the samples see a small part of the devices."""
     cluster, rng = load_cluster(name), np.random.default_rng(0)
     model = CostModel(load_model("inception-v3", batch=48), cluster)
-    spaces = model.offered()
+    spaces = model.all_configurations()
     for edge in model.graph.edges[::12]:
         producer, consumer = spaces[edge.producer], spaces[edge.consumer]
         u, v = rng.integers(producer.size, size=100), rng.integers(consumer.size, size=100)
-        price = model.transfer_s(edge, producer, consumer, u, v)
-        assert (model.transfer_s(edge, producer, consumer, u, v, samples=1) <= price).all()
+        price = model.transfer_times.seconds(edge, producer, consumer, u, v)
+        assert (model.transfer_times.seconds(edge, producer, consumer, u, v, samples=1) <= price).all()
 
 
 @given(cluster=clusters, seed=st.integers(0, 2**32), scheme=st.sampled_from(sorted(ALL_REDUCES)), split=st.booleans())
@@ -127,7 +130,9 @@ def test_consumers_with_one_layout_pay_once():
     apart = {"one": (2, 3), "two": (2, 3), "three": (1, 0)}
     strategy = {"stem": split} | {name: Configuration({"sample": 2}, devices) for name, devices in apart.items()}
     spaces = spaces_of(graph, strategy, 4)
-    once, _, other = (float(model.transfer_table(e, spaces[0], spaces[e.consumer])[0, 0]) for e in graph.edges)
+    once, _, other = (float(model.transfer_times.table(e, spaces[0], spaces[e.consumer])[0, 0]) for e in graph.edges)
     nodes = sum(float(model.node_costs(i, space).total_s[0]) for i, space in enumerate(spaces))
     assert min(once, other) > 0
-    assert strategy_cost(model.problem(spaces, model.transfer_table), [0] * 4) == pytest.approx(nodes + once + other)
+    assert strategy_cost(search_problem(model, spaces, model.transfer_times.table), [0] * 4) == pytest.approx(
+        nodes + once + other
+    )

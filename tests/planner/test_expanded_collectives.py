@@ -35,7 +35,7 @@ def one_layer(count, channels=4096):
 
 def exchange_span_s(replayed):
     """First start of a message or collective to its last end, in the first iteration."""
-    program, tasks = replayed.program, replayed.reading.task_of[0]
+    program, tasks = replayed.program, replayed.program_graph.task_of[0]
     mine = tasks[program.kind == COLLECTIVE]
     return replayed.schedule.end_s[mine].max() - replayed.schedule.ready_s[mine].min()
 
@@ -143,7 +143,7 @@ def test_exclusive_ports_serve_one_message_at_a_time():
     port = next(i for i, link in enumerate(cluster.links) if link.exclusive)
     across = [t for t in np.flatnonzero(program.kind == COLLECTIVE).tolist()
               if port in cluster.route(int(program.device[t]), int(program.peer[t]))]  # fmt: skip
-    start_s, end_s = (times[replayed.reading.task_of[0][across]] for times in
+    start_s, end_s = (times[replayed.program_graph.task_of[0][across]] for times in
                       (replayed.schedule.start_s, replayed.schedule.end_s))  # fmt: skip
     order = np.argsort(start_s)
 
@@ -169,7 +169,7 @@ def test_a_device_sends_nothing_on_before_its_own_gradient_is_there():
 def test_auto_is_the_cheapest_scheme_and_lowering_picks_it(question, split):
     model, _ = question
     count = len(model.cluster.devices)
-    for layer, space in zip(model.graph.layers, model.offered(), strict=True):
+    for layer, space in zip(model.graph.layers, model.all_configurations(), strict=True):
         size = float(layer.parameter_count * 4)
         prices = {name: all_reduce_s(model.network, name, space, size, split=split) for name in ALL_REDUCES}
         auto = all_reduce_s(model.network, "auto", space, size, split=split)

@@ -7,9 +7,11 @@ from planner.cost.cost_model import CostModel
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import strategy_cost
 from planner.models.registry import load_model
-from planner.parallel.strategies import NAMED, named_strategy, spaces_of
+from planner.parallel.named_rules import NAMED
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search import layerwise
 from planner.search.layerwise import search_layerwise
+from planner.search.search_tables import search_problem
 
 CASES = [
     ("lenet5", "p100-4x4:nodes=1", 128),
@@ -32,12 +34,12 @@ def models(case):
 
 def least_s(model):
     """Eq. 1 of the best strategy, from complete tables."""
-    return eliminate(model.problem(model.offered(), model.transfer_table)).cost_s
+    return eliminate(search_problem(model, model.all_configurations(), model.transfer_times.table)).cost_s
 
 
 def price_s(model, strategy):
     spaces = spaces_of(model.graph, strategy, len(model.cluster.devices))
-    return strategy_cost(model.problem(spaces, model.transfer_table), [0] * len(spaces))
+    return strategy_cost(search_problem(model, spaces, model.transfer_times.table), [0] * len(spaces))
 
 
 def weaken_bounds(monkeypatch, quality):
@@ -77,10 +79,10 @@ def test_small_problems_are_priced_whole():
     """The counts that are reported say what was done."""
     model, _ = models(CASES[0])
     found = search_layerwise(model)
-    spaces = model.offered()
+    spaces = model.all_configurations()
     assert found.configurations == sum(space.size for space in spaces)
     assert found.pairs_priced >= sum(
-        len(set(model.layouts(edge, spaces[edge.consumer]).tolist())) for edge in model.graph.edges
+        len(set(model.transfer_times.layouts(edge, spaces[edge.consumer]).tolist())) for edge in model.graph.edges
     )
     assert set(found.strategy) == {layer.name for layer in model.graph.layers}
 
@@ -93,8 +95,8 @@ def test_a_known_strategy_that_is_not_offered_is_ignored(monkeypatch):
         name: type(c)(c.degrees, tuple(reversed(c.devices)) if c.parts > 1 else c.devices)
         for name, c in strategy.items()
     }
-    assert layerwise._choices(model.offered(), model, [strategy, shuffled]) != []
-    assert len(layerwise._choices(model.offered(), model, [shuffled])) == 0
+    assert layerwise._choices(model.all_configurations(), model, [strategy, shuffled]) != []
+    assert len(layerwise._choices(model.all_configurations(), model, [shuffled])) == 0
     weaken_bounds(monkeypatch, 0.7)
     assert search_layerwise(other, known=[shuffled, strategy]).cost_s == pytest.approx(
         price_s(model, strategy), rel=1e-12

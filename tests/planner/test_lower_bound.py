@@ -10,7 +10,8 @@ from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
-from planner.parallel.strategies import NAMED, named_strategy
+from planner.parallel.named_rules import NAMED
+from planner.parallel.strategies import named_strategy
 from planner.simulation.lower_bound import arithmetic_s, iteration_bound
 from planner.simulation.program_replay import replay
 

@@ -13,8 +13,8 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
+from planner.simulation.execution_models import build_program_graph
 from planner.simulation.program_replay import replay
-from planner.simulation.to_task_graph import build_program_graph
 from simulator.engines.engine import simulate
 
 ENGINES = ["compiled", "simpy"]

@@ -12,7 +12,8 @@ from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.compute.compute_profile import MeasuredParts
 from planner.compression.settings import Compressed
 from planner.cost.applied_strategy import applied
-from planner.cost.cost_model import CostModel, kernel_s
+from planner.cost.compute_time import kernel_s
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
@@ -20,12 +21,13 @@ from planner.operations.partial import PartialProduct
 from planner.parallel.configurations import Configuration
 from planner.parallel.input_channel_split import slices_of, split_input_channels
 from planner.parallel.micro_batches import MicroBatching
-from planner.parallel.strategies import ALIASES, NAMED, named_strategy, strategy_names
+from planner.parallel.named_rules import ALIASES, NAMED
+from planner.parallel.strategies import named_strategy, strategy_names
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
-from studies.oracle.forms import activation_exchange_s
-from studies.oracle.oracle_options import OracleOptions
+from studies.oracle.forms import activation_collectives_s
+from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.projection import oracle
 
 SAME = 1e-9
@@ -244,7 +246,7 @@ def test_volume_is_two_thirds_of_paradls(p):
     each = {(name, f"{name} sum"): 2 * (p - 1) * batch * count * 4.0 for name, count in elements.items()}
     assert moved == {**each, ("fc2 sum", "softmax"): 2 * (p - 1) / p * batch * 4 * 4.0}
     tensors = np.array([batch * count * 4.0 for count in elements.values()])
-    printed, needed = (activation_exchange_s(p, tensors, 0.0, 1.0, passes=passes) for passes in (3, 2))
+    printed, needed = (activation_collectives_s(p, tensors, 0.0, 1.0, passes=passes) for passes in (3, 2))
     per_device = sum(each.values()) / p
     assert per_device == needed == pytest.approx(2 / 3 * printed, rel=1e-15)
 
@@ -256,8 +258,10 @@ def test_the_closed_form_of_channel_is_the_replay(p):
     replayed = replay(
         program_of(CostModel(graph, cluster), named_strategy("channel", graph, p)), overlap=False, contention=False
     )
-    sends = OracleOptions(gradients="layers", activations="direct")
-    form = oracle(graph, cluster, dataset="imagenet", devices=[p], strategies=["channel"], options=sends)
+    request = OracleRequest(
+        dataset="imagenet", devices=(p,), strategies=("channel",), gradients="layers", activations="direct"
+    )
+    form = oracle(graph, cluster, request)
     assert form.rows[0].iteration_s == pytest.approx(replayed.iteration_s, rel=0.005)
 
 

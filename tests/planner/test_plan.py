@@ -9,7 +9,8 @@ from plans import cluster_of, inception_module, program_of, questions, residual_
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.parallel.strategies import NAMED, named_strategy, spaces_of
+from planner.parallel.named_rules import NAMED
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan import layerwise, lower_plan, lowered, make_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
@@ -30,8 +31,8 @@ def test_additive_cost_is_the_sum_of_the_tables(question):
     for edges in model.graph.consumers:
         asked = {}
         for edge in edges:
-            layout = int(model.layouts(edge, spaces[edge.consumer])[0])
-            asked[layout] = model.transfer_table(edge, spaces[edge.producer], spaces[edge.consumer])[0, 0]
+            layout = int(model.transfer_times.layouts(edge, spaces[edge.consumer])[0])
+            asked[layout] = model.transfer_times.table(edge, spaces[edge.producer], spaces[edge.consumer])[0, 0]
         total_s += sum(asked.values())
 
     assert additive_s(model, strategy) == pytest.approx(total_s, rel=1e-12)

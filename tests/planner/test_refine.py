@@ -15,17 +15,19 @@ from planner.elimination.best_strategies import k_best
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
-from planner.parallel.strategies import NAMED, named_strategy
+from planner.parallel.named_rules import NAMED
+from planner.parallel.strategies import named_strategy
 from planner.plan.compare_strategies import compare
 from planner.plan.plan import layerwise, make_plan, refined
 from planner.search.layerwise import search_layerwise
 from planner.search.near_best_strategies import near_best
 from planner.search.neighbours import Neighbours
 from planner.search.refinement import refine
+from planner.search.search_tables import search_problem
 from planner.simulation.additive_cost import additive_s
+from planner.simulation.execution_models import build_program_graph
 from planner.simulation.lower_bound import iteration_bound
 from planner.simulation.program_replay import replay
-from planner.simulation.to_task_graph import build_program_graph
 
 
 @given(question=questions())
@@ -83,7 +85,7 @@ def test_near_best_are_the_best_of_full_tables(name, batch, nodes):
     """Priced only within a margin, the list equals that of the whole problem, solved without bounds."""
     model = CostModel(load_model(name, batch=batch), load_cluster(f"p100-4x4:nodes={nodes}"))
 
-    expected = k_best(model.problem(model.offered(), model.transfer_table), 6)
+    expected = k_best(search_problem(model, model.all_configurations(), model.transfer_times.table), 6)
 
     near = near_best(model, search_layerwise(model).cost_s, 6)
 

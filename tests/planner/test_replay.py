@@ -12,7 +12,8 @@ from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model, model_names
-from planner.parallel.strategies import NAMED, named_strategy
+from planner.parallel.named_rules import NAMED
+from planner.parallel.strategies import named_strategy
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
@@ -93,8 +94,8 @@ def test_the_last_iteration_does_not_count():
     """It shares the links with none after it: ends at 3, 5, 8 and 9 s mean (8 - 3) / 2 s an iteration."""
     model = CostModel(load_model("lenet5", batch=8), cluster_of("titanx-4", 1))
     replayed = replay(program_of(model, named_strategy("data", model.graph, 1)))
-    end_s = np.zeros(replayed.reading.graph.size)
-    end_s[replayed.reading.task_of] = np.array([3.0, 5.0, 8.0, 9.0])[:, None]
+    end_s = np.zeros(replayed.program_graph.graph.size)
+    end_s[replayed.program_graph.task_of] = np.array([3.0, 5.0, 8.0, 9.0])[:, None]
 
     assert replace(replayed, schedule=replace(replayed.schedule, end_s=end_s)).iteration_s == 2.5
 
@@ -156,7 +157,7 @@ def test_shares_are_those_of_an_interval_sweep(question, contention):
     replayed = replay(program, contention=contention)
     shares, (begin, end, count) = replayed.shares(), replayed.steady_s
     busy, either = [], []
-    for row in replayed.reading.task_of:
+    for row in replayed.program_graph.task_of:
         for task, activity in enumerate(row):
             interval = (replayed.schedule.ready_s[activity], replayed.schedule.end_s[activity])
             if program.is_compute[task] and program.device[task] == shares.device:

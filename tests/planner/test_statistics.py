@@ -13,23 +13,25 @@ from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.cost.all_reduce import GRADIENT_SYNCS
-from planner.cost.cost_model import BATCH_NORMS, CostModel, part_times
+from planner.cost.cost_model import CostModel
 from planner.cost.link_loads import LinkLoads
+from planner.cost.sync_time import BATCH_NORMS
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
-from planner.parallel.strategies import NAMED, named_strategy, spaces_of
+from planner.parallel.named_rules import NAMED
+from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
 from planner.search.layerwise import search_layerwise
 from planner.search.neighbours import Neighbours
 from planner.simulation.additive_cost import additive_s
+from planner.simulation.execution_models import build_program_graph
 from planner.simulation.memory_over_time import buffers
 from planner.simulation.program_replay import replay
-from planner.simulation.to_task_graph import build_program_graph
 
 SAME = 1e-9
 FORWARD, ACTIVATION_GRADIENT, WEIGHT_GRADIENT, TRANSFER, COLLECTIVE = (
@@ -257,8 +259,8 @@ def test_numbers_of_8_bytes_take_a_streaming_kernel_twice_as_long():
         net.conv(512, 3, pad=1, name="conv")
         model = CostModel(net.build(), cluster_of("titanx-4", 1))
         spaces = spaces_of(model.graph, named_strategy("data", model.graph, 1), 1)
-        norm.append(part_times(model, 0, spaces[0])["forward"][0] - model.profiles[0].launch_overhead_s)
-        product.append(part_times(model, 1, spaces[1])["activation_gradient"][0])
+        norm.append(model.compute_times.part_s(0, spaces[0])["forward"][0] - model.profiles[0].launch_overhead_s)
+        product.append(model.compute_times.part_s(1, spaces[1])["activation_gradient"][0])
 
     assert norm[1] == pytest.approx(2 * norm[0])
     assert product[1] == product[0]

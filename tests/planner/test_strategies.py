@@ -8,7 +8,8 @@ import pytest
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, all_configurations, space_of
-from planner.parallel.strategies import NAMED, named_strategy, spaces_of, strategy_names
+from planner.parallel.named_rules import NAMED
+from planner.parallel.strategies import named_strategy, spaces_of, strategy_names
 
 COUNT = 4
 

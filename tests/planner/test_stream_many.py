@@ -60,7 +60,7 @@ def test_hurried_gradients_are_waited_for_by_the_layer_before():
     program, plan = work.program, schedule(work, "asynchronous", model.profiles[0].launch)
     hurried = arranged(program, plan, {"fc1": "hurried"}, "ready")
     found = replay_streams(work, hurried)
-    end_s, ready_s = (times[found.reading.task_of[1]] for times in (found.schedule.end_s, found.schedule.ready_s))
+    end_s, ready_s = (times[found.program_graph.task_of[1]] for times in (found.schedule.end_s, found.schedule.ready_s))
     kinds, names = np.array(KINDS)[program.kind], [graph.layers[i].name for i in program.layer]
     for device in range(4):
         mine = program.device == device

@@ -17,7 +17,7 @@ from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.simulation.to_task_graph import build_program_graph
+from planner.simulation.execution_models import build_program_graph
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import lower_bound
 from studies.streams.decomposition import decompose, with_measured
@@ -68,7 +68,7 @@ def test_work_is_conserved_and_no_schedule_beats_its_bound(model, reading):
     busy_s = ((made.program.work_s - made.launch_s) * made.occupancy).sum()
     for one in every_plan(model, reading):
         found = replay_streams(work(model, reading), one, iterations=3)
-        graph, ends = found.reading.graph, found.schedule.end_s
+        graph, ends = found.program_graph.graph, found.schedule.end_s
         bound = lower_bound(graph).seconds
         assert found.schedule.makespan_s >= bound * (1 - 1e-9), one.name
         assert found.schedule.makespan_s >= 3 * busy_s * (1 - 1e-9)
@@ -166,7 +166,7 @@ def test_held_memory_is_bounded(model, method, limit_mb):
 
     def held(plan):
         found = replay_streams(work(model), plan)
-        return held_bytes(program, found.schedule.end_s[found.reading.task_of[-1]])
+        return held_bytes(program, found.schedule.end_s[found.program_graph.task_of[-1]])
 
     free, kept = held(one), held(bounded(program, one, limit_mb * 1e6))
     assert kept <= limit_mb * 1e6 + needed_bytes(program).max()

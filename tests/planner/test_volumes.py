@@ -6,6 +6,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.models.registry import load_model
 from planner.plan.plan import make_plan
+from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.projection import oracle
 
 
@@ -57,9 +58,16 @@ def test_the_refusal_has_the_numbers(cluster):
 def test_the_oracle_shows_what_fits(cluster):
     """Four samples of 512 cubed: no split of samples fits, one of positions does, by both answers."""
     table = oracle(
-        load_model("cosmoflow:size=512", batch=4), cluster, dataset="cosmoflow", devices=[4, 8, 16],
-        strategies=["data", "spatial", "data+spatial", "filter"], simulate=True, processes=1,
-    )  # fmt: skip
+        load_model("cosmoflow:size=512", batch=4),
+        cluster,
+        OracleRequest(
+            dataset="cosmoflow",
+            devices=(4, 8, 16),
+            strategies=("data", "spatial", "data+spatial", "filter"),
+            simulate=True,
+        ),
+        processes=1,
+    )
     rows = {(row.strategy, row.devices): (row.fits, row.simulated.fits) for row in table.rows}
 
     assert rows["data", 4] == (False, False)

@@ -9,7 +9,7 @@ from planner.cost.cost_model import CostModel
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import Configuration
 from planner.parallel.strategies import named_strategy
-from planner.simulation.to_task_graph import build_program_graph
+from planner.simulation.execution_models import build_program_graph
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import alone_s
 
