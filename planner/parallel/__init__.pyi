@@ -1,7 +1,12 @@
+from . import (
+    KEEP as KEEP,
+    WHOLE as WHOLE,
+)
 from .configurations import (
     PLACEMENTS as PLACEMENTS,
     ConfigSpace as ConfigSpace,
     Configuration as Configuration,
+    Strategy as Strategy,
     all_configurations as all_configurations,
     part_bounds as part_bounds,
     placement_devices as placement_devices,
@@ -24,6 +29,7 @@ from .input_channel_split import (
     split_input_channels as split_input_channels,
 )
 from .micro_batches import (
+    ORDERS as ORDERS,
     WHOLE_BATCH as WHOLE_BATCH,
     MicroBatching as MicroBatching,
     interleave_degree as interleave_degree,
@@ -31,6 +37,9 @@ from .micro_batches import (
     requested_micro_batching as requested_micro_batching,
     schedule_of as schedule_of,
     sub_spaces as sub_spaces,
+)
+from .named_rules import (
+    NAMED as NAMED,
 )
 from .pipeline_schedule import (
     BACKWARD as BACKWARD,
@@ -54,12 +63,12 @@ from .regions import (
     transfer_regions as transfer_regions,
 )
 from .strategies import (
-    NAMED as NAMED,
     PIPELINE as PIPELINE,
     SEARCHED as SEARCHED,
-    SUFFIXES as SUFFIXES,
-    Strategy as Strategy,
     check_strategy as check_strategy,
     named_strategy as named_strategy,
     spaces_of as spaces_of,
+)
+from .strategy_file import (
+    SUFFIXES as SUFFIXES,
 )

@@ -16,6 +16,7 @@ __all__ = [
     "PLACEMENTS",
     "ConfigSpace",
     "Configuration",
+    "Strategy",
     "all_configurations",
     "part_bounds",
     "placement_devices",
@@ -52,6 +53,10 @@ class Configuration:
     def describe(self) -> str:
         """``n=4 c=1 h=2 w=2``, as the papers print it."""
         return " ".join(f"{LETTERS[dim]}={degree}" for dim, degree in self.degrees.items())
+
+
+Strategy = Mapping[str, Configuration]
+"""Configurations of a network's layers, by the layer's name."""
 
 
 def part_bounds(size: int, degree: int) -> NDArray[np.int64]:

@@ -18,11 +18,11 @@ from planner.parallel.configurations import LETTERS, ConfigSpace, Configuration,
 
 __all__ = [
     "check_configuration",
-    "split_input_channels",
     "ordered_degrees",
     "reducing_operation",
     "slices_of",
     "space_in",
+    "split_input_channels",
 ]
 
 

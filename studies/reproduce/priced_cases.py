@@ -74,7 +74,7 @@ class PricedCases:
 
         Args:
             case: Where it runs.
-            name: ``layerwise``, or a name of ``planner.parallel.strategies.NAMED``.
+            name: ``layerwise``, or a name of ``planner.parallel.named_rules.NAMED``.
             priced: Case whose prices the strategy is found with, ``case`` unless given.
         """
         key = (case, name, priced or case)

@@ -11,7 +11,7 @@ import time
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.parallel.strategies import NAMED
+from planner.parallel.named_rules import NAMED
 from planner.search.layerwise import search_layerwise
 
 BARS = [

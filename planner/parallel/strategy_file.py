@@ -1,0 +1,122 @@
+"""Strategies read from files: YAML or JSON with a configuration for every layer, or a plan file."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hwprofiles import ConfigError, did_you_mean
+from planner.graph import IN_CHANNEL, ComputationGraph, Layer
+from planner.parallel.configurations import Configuration, Strategy
+from planner.parallel.input_channel_split import check_configuration, ordered_degrees, reducing_operation
+
+__all__ = ["SUFFIXES", "strategy_from_file"]
+
+SUFFIXES = (".json", ".yaml", ".yml")
+"""Endings of the names of strategy files."""
+_DEFAULT = "default"
+"""Key of the configuration of all layers that are not named."""
+
+
+class _Row(BaseModel):
+    """Configuration of one layer, as written in a file."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    degrees: dict[str, Annotated[int, Field(ge=1)]]
+    devices: list[int] | None = None
+
+
+_RULES = {"degrees": "integers >= 1", "devices": "a list of integers"}
+"""Rules of the fields of ``_Row`` in words, for messages."""
+
+
+def strategy_from_file(path: Path, graph: ComputationGraph, device_count: int) -> Strategy:
+    """Read a strategy from a plan file, or from YAML or JSON with the key ``configurations``.
+
+    ``configurations`` maps each layer to ``degrees`` (dimension to degree) and ``devices`` (the first ones if left
+    out); the key ``default`` serves layers that are not named.
+
+    Args:
+        path: File with one of ``SUFFIXES``.
+        graph: The network with its batch.
+        device_count: Devices of the cluster.
+
+    Returns:
+        A configuration for every layer of the network.
+
+    Raises:
+        ConfigError: The file cannot be read, has unknown keys or layers, leaves a layer out, or a
+            configuration does not fit its layer.
+    """
+    where = f"strategy file {path}"
+    content = _content(path)
+    rows = content.get("configurations") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not isinstance(rows, dict):
+        raise ConfigError(f"{where} must map 'configurations' to layers, got {type(rows).__name__}")
+    if "version" not in content and set(content) != {"configurations"}:  # plan files have more keys
+        extra = min(set(content) - {"configurations"}, key=str)
+        raise ConfigError(f"{where} has the unknown key {extra!r}; known is configurations")
+    _check_names(where, graph, rows)
+    return {layer.name: _configuration(where, layer, rows, device_count) for layer in graph.layers}
+
+
+def _content(path: Path) -> object:
+    """Return what a YAML or JSON file holds."""
+    try:
+        text = path.read_text()
+        return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(f"strategy file {path} cannot be read: {error.strerror}") from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"strategy file {path} is not complete JSON or YAML: {str(error).splitlines()[0]}") from error
+
+
+def _check_names(where: str, graph: ComputationGraph, rows: Mapping[str, object]) -> None:
+    """Refuse layers that the network does not have, and dimensions of the default that none of its layers has."""
+    for name in rows:
+        if name not in graph.index and name != _DEFAULT:
+            raise ConfigError(f"{where}: {graph.name} has no layer {name!r}{did_you_mean(name, graph.index)}")
+    default = rows.get(_DEFAULT)
+    degrees = default.get("degrees") if isinstance(default, dict) else None
+    dims = {dim for layer in graph.layers for dim in _splittable(layer)}
+    for dim in degrees if isinstance(degrees, dict) else ():
+        if dim not in dims:  # dimensions that only some layers have are fine
+            raise ConfigError(f"{where}: {graph.name} has no dimension {dim!r}{did_you_mean(dim, dims)}")
+
+
+def _splittable(layer: Layer) -> tuple[str, ...]:
+    """Return the dimensions that a file may split, the input channels included."""
+    return layer.parallel_dims if reducing_operation(layer) is None else (*layer.parallel_dims, IN_CHANNEL)
+
+
+def _configuration(where: str, layer: Layer, rows: Mapping[str, object], device_count: int) -> Configuration:
+    """Return a layer's configuration, checked against the layer and the number of devices."""
+    row = _checked(f"{where}: configurations.{layer.name}", rows.get(layer.name, rows.get(_DEFAULT)))
+    given = {dim: degree for dim, degree in row.degrees.items() if layer.name in rows or dim in _splittable(layer)}
+    degrees = dict.fromkeys(layer.parallel_dims, 1) | given
+    # the check below refuses too many parts by their number, so a list of that many devices is never made
+    devices = range(min(math.prod(degrees.values()), device_count + 1)) if row.devices is None else row.devices
+    configuration = Configuration(ordered_degrees(degrees), tuple(devices))
+    check_configuration(layer, configuration, device_count)
+    return configuration
+
+
+def _checked(where: str, row: object) -> _Row:
+    """Return a row whose fields have the right types; the error names the field, its rule and the value."""
+    try:
+        return _Row.model_validate(row)
+    except ValidationError as error:
+        broken = {str(detail["loc"][0]) if detail["loc"] else "": detail for detail in error.errors()}
+    given = row if isinstance(row, dict) else {}
+    if not isinstance(given.get("degrees"), dict):
+        raise ConfigError(f"{where} must have degrees, got {row!r}")
+    unknown = set(given) - set(_Row.model_fields)
+    if unknown:
+        raise ConfigError(f"{where} has the unknown key {min(unknown, key=str)!r}; known are {' and '.join(_RULES)}")
+    field = next(name for name in _RULES if name in broken)
+    raise ConfigError(f"{where}.{field} must be {_RULES[field]}, got {given[field]!r}")
