@@ -10,11 +10,16 @@ from .errors import (
     OrreryError as OrreryError,
     UnreachableError as UnreachableError,
 )
+from .old_keywords import (
+    warn_old_name as warn_old_name,
+)
 from .progress import (
     Progress as Progress,
 )
 from .requests import (
+    check_choices as check_choices,
     option as option,
+    whole_number as whole_number,
 )
 from .rows import (
     row_owners as row_owners,

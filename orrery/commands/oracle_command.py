@@ -1,11 +1,24 @@
 """``orrery oracle``: which strategy, on how many devices, by the closed forms of ParaDL."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal import Cluster, Json, Model, Page, page_files, print_json, print_rich, progress_bar, to_json
+from orrery.terminal import (
+    Cluster,
+    Json,
+    Model,
+    Page,
+    page_files,
+    print_json,
+    print_rich,
+    progress_bar,
+    takes_requests,
+    to_json,
+)
+from studies.oracle import OracleRequest
 
 if TYPE_CHECKING:
     from studies.oracle import OracleTable
@@ -16,38 +29,15 @@ BATCH_PER_GPU = 32
 """Samples a device where no batch is given."""
 
 
+@takes_requests
 def oracle(
     model: Model,
     *,
     cluster: Cluster,
-    dataset: Annotated[str, typer.Option(metavar="D", help="imagenet, cifar10, cosmoflow, or a number of samples.")],
-    gpus: Annotated[
-        str, typer.Option(metavar="P", help="Devices: 64, a list 4,16,64, or 16..1024 by doubling.")
-    ] = "1..16",
-    strategies: Annotated[str, typer.Option(metavar="S,S,...", help="Strategies; all if not given.")] = "",
-    batch_per_gpu: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="B", help="Weak scaling: strategies that split samples take B a device."),
-    ] = None,
+    request: OracleRequest,
     batch: Annotated[
         int | None, typer.Option(min=1, metavar="B", help="Strong scaling: one mini-batch, whatever the devices.")
     ] = None,
-    segments: Annotated[
-        int | None, typer.Option(min=1, metavar="S", help="Micro-batches of the pipeline; must divide its batch.")
-    ] = None,
-    group: Annotated[
-        int | None, typer.Option(min=1, metavar="P2", help="Devices of a group in hybrids; else those of a node.")
-    ] = None,
-    memory_reuse: Annotated[
-        float | None, typer.Option(metavar="GAMMA", help="Share of the counted activations alive at once.")
-    ] = None,
-    epochs: Annotated[int, typer.Option(min=1, metavar="E", help="Epochs that the budget is for.")] = 1,
-    budget_gpu_hours: Annotated[
-        float | None, typer.Option(metavar="H", help="Device hours for all epochs together.")
-    ] = None,
-    simulate: Annotated[
-        bool, typer.Option("--simulate", help="Replay every row as a plan, with overlap and contention, beside it.")
-    ] = False,
     out: Page = None,
     json: Json = False,
 ) -> None:
@@ -56,18 +46,15 @@ def oracle(
     from hwprofiles.catalogue import load_cluster
     from planner.models import load_model
     from reports.pages import write_oracle_page
-    from studies.oracle import OracleOptions, device_counts, oracle as project, strategy_list
+    from studies.oracle import oracle as project
 
-    if batch is not None and batch_per_gpu is not None:
+    if batch is not None and request.batch_per_device is not None:
         raise ConfigError("batch must be given for all devices or a device, got both --batch and --batch-per-gpu")
-    per_device = batch_per_gpu or (None if batch else BATCH_PER_GPU)
-    options = OracleOptions(segments=segments, group=group, memory_reuse=memory_reuse)
+    if batch is None and request.batch_per_device is None:
+        request = replace(request, batch_per_device=BATCH_PER_GPU)
     with page_files(out, "oracle.json") as files, progress_bar(model) as progress:
-        table = project(
-            load_model(model, batch=batch or per_device or 1), load_cluster(cluster), dataset=dataset,
-            devices=device_counts(gpus), strategies=strategy_list(strategies), batch_per_device=per_device,
-            options=options, epochs=epochs, budget_gpu_hours=budget_gpu_hours, simulate=simulate, progress=progress,
-        )  # fmt: skip
+        graph = load_model(model, batch=batch or request.batch_per_device or 1)
+        table = project(graph, load_cluster(cluster), request, progress=progress)
         values = table.values()
         if files:
             write_oracle_page(table, files[0])

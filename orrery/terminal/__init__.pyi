@@ -53,6 +53,9 @@ from .output import (
 from .progress import (
     progress_bar as progress_bar,
 )
+from .request_options import (
+    takes_requests as takes_requests,
+)
 from .stored_plan import (
     open_plan as open_plan,
 )

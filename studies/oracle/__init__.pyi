@@ -1,8 +1,6 @@
-from .oracle_options import (
+from .oracle_request import (
     STRATEGIES as STRATEGIES,
-    OracleOptions as OracleOptions,
-    device_counts as device_counts,
-    strategy_list as strategy_list,
+    OracleRequest as OracleRequest,
 )
 from .oracle_table import (
     OracleRow as OracleRow,

@@ -1,8 +1,6 @@
-"""Data sets by name: how many samples an epoch has."""
+"""Data sets by name, with the number of samples of an epoch."""
 
-import difflib
-
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, did_you_mean
 
 __all__ = ["DATASETS", "samples_of"]
 
@@ -16,7 +14,7 @@ sub-volumes of each of 12,632 simulations, without 1,600 for validation and test
 
 
 def samples_of(dataset: str | int) -> int:
-    """Samples of a data set.
+    """Return the number of samples of a data set.
 
     Args:
         dataset: A name of ``DATASETS``, or a number of samples >= 1 (also as text).
@@ -29,6 +27,5 @@ def samples_of(dataset: str | int) -> int:
     text = str(dataset)
     if text.isascii() and text.isdigit() and int(text) > 0:
         return int(text)
-    near = difflib.get_close_matches(text, DATASETS, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(text, DATASETS)
     raise ConfigError(f"dataset must be one of {', '.join(DATASETS)} or a number of samples >= 1, got {text!r}{hint}")

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from hwprofiles import Floats
 
 __all__ = [
-    "activation_exchange_s",
+    "activation_collectives_s",
     "computation_s",
-    "gradient_exchange_s",
+    "gradient_all_reduce_s",
     "halo_exchange_s",
     "memory_bytes",
     "pipeline_computation_s",
@@ -60,7 +60,7 @@ def pipeline_computation_s(forward_s: _Numbers, backward_s: _Numbers, update_s: 
     return np.asarray(steps * (forward.max(axis=-1) + backward.max(axis=-1)) + update.max(axis=-1))
 
 
-def gradient_exchange_s(p: _Numbers, message_bytes: _Numbers, alpha_s: _Numbers, beta: _Numbers) -> Floats:
+def gradient_all_reduce_s(p: _Numbers, message_bytes: _Numbers, alpha_s: _Numbers, beta: _Numbers) -> Floats:
     """Row Data: 2 (p - 1) (alpha + sum |w| / p delta beta), a ring all-reduce.
 
     With one message for all layers it is the row; with a message a layer every one has its own alpha.
@@ -76,7 +76,7 @@ def gradient_exchange_s(p: _Numbers, message_bytes: _Numbers, alpha_s: _Numbers,
     return np.asarray(rounds * np.where(size > 0, _array(alpha_s) + size * _array(beta)[..., None], 0.0).sum(axis=-1))
 
 
-def activation_exchange_s(
+def activation_collectives_s(
     p: _Numbers, tensor_bytes: _Numbers, alpha_s: _Numbers, beta: _Numbers, *, passes: int = 3
 ) -> Floats:
     """Rows Filter and Channel: 3 (p - 1) sum(alpha + B |y| / p delta beta) over the tensors between layers.

@@ -54,12 +54,12 @@ def costs_ms(model: CostModel, layers: tuple[str, ...], degrees: dict[str, int])
     Returns:
         The costs in the placement that moves least.
     """
-    spaces, indices = model.offered(), [model.graph.index[name] for name in layers]
+    spaces, indices = model.all_configurations(), [model.graph.index[name] for name in layers]
     producer = _with(spaces[indices[0] - 1], {"n": len(model.cluster.devices), "c": 1, "h": 1, "w": 1})
     chosen = [_with(spaces[index], degrees) for index in indices]
     transfer = np.zeros(chosen[0].size)
     for index, consumer in zip(indices, chosen, strict=True):
-        table = model.transfer_table(model.graph.producers[index][0], producer, consumer)
+        table = model.transfer_times.table(model.graph.producers[index][0], producer, consumer)
         transfer += np.diag(table) if producer.size == consumer.size else table[0]  # from layer 2 on, each in its place
         producer = consumer
     nodes = [model.node_costs(index, space) for index, space in zip(indices, chosen, strict=True)]

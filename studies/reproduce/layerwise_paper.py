@@ -18,7 +18,7 @@ from hwprofiles import Progress
 from planner.cost import CostModel
 from planner.elimination import SearchProblem, depth_first, eliminate
 from planner.parallel import Configuration, spaces_of
-from planner.search import search_layerwise
+from planner.search import search_layerwise, search_problem
 from planner.simulation import additive_s
 from studies.reproduce.priced_cases import PricedCase, PricedCases, PricedOutcome
 from studies.reproduce.rows import PaperRow, Value, range_text, row, stored
@@ -66,7 +66,7 @@ def _layers(bench: PricedCases, model: str) -> _Answer:
 
 def _problem(bench: PricedCases, model: str) -> SearchProblem:
     priced = bench.model(_one_node(model))
-    return priced.problem(priced.offered(), priced.transfer_table)
+    return search_problem(priced, priced.all_configurations(), priced.transfer_times.table)
 
 
 def _timed(search: Callable[[SearchProblem], object], problem: SearchProblem) -> float:

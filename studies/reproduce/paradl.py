@@ -19,7 +19,7 @@ from hwprofiles.catalogue import load_cluster
 from hwprofiles.devices import DeviceGraph
 from planner.models import load_model
 from planner.topology import routes_of_cluster
-from studies.oracle import OracleTable, oracle
+from studies.oracle import OracleRequest, OracleTable, oracle
 from studies.reproduce.rows import PaperRow, Value, row, stored
 
 __all__ = ["CLAIMS", "paradl_rows"]
@@ -57,9 +57,10 @@ def _accuracy() -> _Answer:
         if gpus == 1:
             continue
         table = oracle(
-            load_model(model, batch=batch), load_cluster("k80-16"), dataset="imagenet", devices=[gpus],
-            strategies=["data"], batch_per_device=batch,
-        )  # fmt: skip
+            load_model(model, batch=batch),
+            load_cluster("k80-16"),
+            OracleRequest(dataset="imagenet", devices=(gpus,), strategies=("data",), batch_per_device=batch),
+        )
         projected, measured_s = table.rows[0], batch * gpus / rate
         one_s = batch / measured[model, batch, 1]
         profile.append(_agreement(projected.iteration_s, measured_s))
@@ -121,11 +122,9 @@ def _bisection(level: str) -> _Answer:
 @cache
 def _tables() -> Sequence[OracleTable]:
     cluster = load_cluster("abci-v100:nodes=256")
-    counts = [1 << k for k in range(2, 11)]
-    return [
-        oracle(load_model(name, batch=_SAMPLES), cluster, dataset="imagenet", devices=counts, batch_per_device=_SAMPLES)
-        for name in _MODELS
-    ]
+    counts = tuple(1 << k for k in range(2, 11))
+    request = OracleRequest(dataset="imagenet", devices=counts, batch_per_device=_SAMPLES)
+    return [oracle(load_model(name, batch=_SAMPLES), cluster, request) for name in _MODELS]
 
 
 def _range(*strategies: str) -> _Answer:

@@ -19,16 +19,16 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, OrreryError
 from planner.models.registry import load_model
 from planner.simulation.program_replay import replay
-from studies.oracle.cases import HYBRIDS, case_of
-from studies.oracle.oracle_options import STRATEGIES, OracleOptions
-from studies.oracle.projection import oracle, request_of
+from studies.oracle.cases import HYBRIDS, case_of, inputs_of
+from studies.oracle.oracle_request import STRATEGIES, OracleRequest
+from studies.oracle.projection import oracle
 from studies.oracle.simulated_cases import program_of_case
 
 MODELS = ("alexnet", "vgg16", "resnet50", "inception-v3")
 COUNTS = (4, 8, 16, 32, 64)
 BATCH = 64
 NEAR = 0.05
-LIKE_PROGRAMS = OracleOptions(gradients="layers", activations="direct", pipeline="stages")
+LIKE_PROGRAMS = {"gradients": "layers", "activations": "direct", "pipeline": "stages"}
 
 
 def reason_of(program, case):
@@ -59,7 +59,9 @@ def difference(graph, cluster, case, seconds, options):
     """A form's iteration over the replayed one, less 1; None beyond the form's limit."""
     try:
         table = oracle(
-            graph, cluster, dataset="imagenet", devices=[case.p], strategies=[case.strategy], options=options
+            graph,
+            cluster,
+            OracleRequest(dataset="imagenet", devices=(case.p,), strategies=(case.strategy,), **options),
         )
     except ConfigError:
         return None
@@ -69,7 +71,7 @@ def difference(graph, cluster, case, seconds, options):
 def compared(place, graph, strategy, p, near):
     """Print one row and count it."""
     cluster = star(p) if place == "switch" else load_cluster("abci-v100:nodes=16")
-    case = case_of(request_of(graph, cluster, "imagenet", options=LIKE_PROGRAMS), strategy, p)
+    case = case_of(inputs_of(graph, cluster, OracleRequest(dataset="imagenet", **LIKE_PROGRAMS)), strategy, p)
     if isinstance(case, str):
         return
     where = f"{place:6} {graph.name:12} {strategy:12} {p:3}"
@@ -79,7 +81,7 @@ def compared(place, graph, strategy, p, near):
         print(f"{where} no plan: {error}", flush=True)
         return
     seconds = replay(program, overlap=strategy == "layer", contention=False, iterations=1).iteration_s
-    form, table = (difference(graph, cluster, case, seconds, o) for o in (LIKE_PROGRAMS, OracleOptions()))
+    form, table = (difference(graph, cluster, case, seconds, o) for o in (LIKE_PROGRAMS, {}))
     near[strategy, "all"] += 1
     near[strategy, "near"] += abs(form) <= NEAR
     why = reason_of(program, case)

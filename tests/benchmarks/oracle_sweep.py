@@ -12,7 +12,7 @@ from time import perf_counter
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from studies.oracle.oracle_options import device_counts
+from studies.oracle.oracle_request import OracleRequest, device_counts
 from studies.oracle.projection import oracle
 
 MODELS = ("resnet50", "vgg16")
@@ -25,11 +25,15 @@ def worked_s():
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def timed(name, what, **asked):
-    """The table of a question, with the time that it took printed."""
+def timed(name, what, **options):
+    """The table of a request, with the time that it took printed."""
     cluster = load_cluster("abci-v100:nodes=256")
     began, before = perf_counter(), worked_s()
-    table = oracle(load_model(name, batch=BATCH), cluster, dataset="imagenet", batch_per_device=BATCH, **asked)
+    table = oracle(
+        load_model(name, batch=BATCH),
+        cluster,
+        OracleRequest(dataset="imagenet", batch_per_device=BATCH, **options),
+    )
     seconds = perf_counter() - began
     print(
         f"{name}: {what}, {len(table.rows)} rows in {seconds:.2f} s, processors worked {worked_s() - before:.2f} s, "

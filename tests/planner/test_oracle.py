@@ -16,10 +16,10 @@ from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.program_replay import replay
 from studies.oracle.datasets import samples_of
-from studies.oracle.oracle_options import STRATEGIES, OracleOptions, device_counts, strategy_list
+from studies.oracle.oracle_request import STRATEGIES, OracleRequest, device_counts, strategy_list
 from studies.oracle.projection import oracle
 
-LIKE_PROGRAMS = OracleOptions(gradients="layers", activations="direct")
+LIKE_PROGRAMS = {"gradients": "layers", "activations": "direct"}
 CNNS = ("alexnet", "vgg16", "resnet18", "inception-v3")
 
 
@@ -34,7 +34,9 @@ def replayed_s(program):
 
 def row_of(graph, cluster, strategy, options=LIKE_PROGRAMS):
     table = oracle(
-        graph, cluster, dataset=10**6, devices=[len(cluster.devices)], strategies=[strategy], options=options
+        graph,
+        cluster,
+        OracleRequest(dataset=str(10**6), devices=(len(cluster.devices),), strategies=(strategy,), **options),
     )
     return table.rows[0]
 
@@ -99,7 +101,7 @@ def test_the_table_moves_half_as_much_again_as_programs():
     """Table 1 sums all of a gradient on every device, 3 (p - 1) rounds; only a p-th is needed, 2 (p - 1)."""
     graph, cluster = load_model("vgg16", batch=32), star(8, latency_s=0.0)
 
-    table, program = (row_of(graph, cluster, "filter", options) for options in (OracleOptions(), LIKE_PROGRAMS))
+    table, program = (row_of(graph, cluster, "filter", options) for options in ({}, LIKE_PROGRAMS))
 
     assert table.activations_s == pytest.approx(1.5 * program.activations_s)
 
@@ -109,9 +111,16 @@ def table():
     """ResNet-50 on ABCI, up to 64 GPUs."""
     cluster = load_cluster("abci-v100:nodes=16")
     return oracle(
-        load_model("resnet50", batch=32), cluster, dataset="imagenet", devices=device_counts("1..64"),
-        batch_per_device=32, epochs=90, budget_gpu_hours=120.0,
-    )  # fmt: skip
+        load_model("resnet50", batch=32),
+        cluster,
+        OracleRequest(
+            dataset="imagenet",
+            devices=device_counts("1..64"),
+            batch_per_device=32,
+            epochs=90,
+            budget_gpu_hours=120.0,
+        ),
+    )
 
 
 def test_rows_add_up(table):
@@ -171,14 +180,14 @@ LIMITS = {
 
 
 def test_limits_name_the_rule_and_the_layer():
-    found = oracle(load_model("vgg16", batch=64), star(8), dataset=10**6, devices=[2, 4])
+    found = oracle(load_model("vgg16", batch=64), star(8), OracleRequest(dataset=str(10**6), devices=(2, 4)))
 
     assert {limit.strategy: (limit.devices, limit.reason) for limit in found.limits} == LIMITS
     assert tuple(LIMITS) == STRATEGIES
 
 
 def test_volumes_limit_spatial_and_outputs_limit_filter():
-    found = oracle(load_model("cosmoflow", batch=8), star(8), dataset="cosmoflow", devices=[1, 2, 4, 8])
+    found = oracle(load_model("cosmoflow", batch=8), star(8), OracleRequest(dataset="cosmoflow", devices=(1, 2, 4, 8)))
     limits = {limit.strategy: limit for limit in found.limits}
 
     assert limits["spatial"].reason.endswith("has 2 x 2 x 2 positions")
@@ -189,8 +198,11 @@ def test_volumes_limit_spatial_and_outputs_limit_filter():
 
 def test_a_large_volume_fits_only_where_it_is_split():
     cluster = load_cluster("abci-v100:nodes=2")
-    found = oracle(load_model("cosmoflow:size=256", batch=8), cluster, dataset="cosmoflow", devices=[1, 8],
-                   batch_per_device=8)  # fmt: skip
+    found = oracle(
+        load_model("cosmoflow:size=256", batch=8),
+        cluster,
+        OracleRequest(dataset="cosmoflow", devices=(1, 8), batch_per_device=8),
+    )
 
     assert not found.row("data", 8).fits
     assert found.row("spatial", 8).fits
@@ -199,7 +211,7 @@ def test_a_large_volume_fits_only_where_it_is_split():
 
 @given(p=st.sampled_from([2, 4, 6, 8]), batch=st.sampled_from([8, 24]), model=st.sampled_from(["lenet5", "vgg11"]))
 def test_every_row_is_finite_and_within_its_limit(p, batch, model):
-    found = oracle(load_model(model, batch=batch), star(8), dataset=1000, devices=[p])
+    found = oracle(load_model(model, batch=batch), star(8), OracleRequest(dataset="1000", devices=(p,)))
 
     assert any(row.devices == p for row in found.rows)
     for row in found.rows:
@@ -210,7 +222,11 @@ def test_every_row_is_finite_and_within_its_limit(p, batch, model):
 
 def test_two_runs_agree_to_the_last_bit():
     first, second = (
-        oracle(load_model("resnet18", batch=16), load_cluster("dgx1-p100"), dataset="cifar10", devices=[1, 2, 4, 8])
+        oracle(
+            load_model("resnet18", batch=16),
+            load_cluster("dgx1-p100"),
+            OracleRequest(dataset="cifar10", devices=(1, 2, 4, 8)),
+        )
         for _ in range(2)
     )
 
@@ -220,7 +236,7 @@ def test_two_runs_agree_to_the_last_bit():
 def test_device_counts_double_and_end_with_the_last():
     assert device_counts("16..1024") == (16, 32, 64, 128, 256, 512, 1024)
     assert device_counts("3..20,4") == (3, 4, 6, 12, 20)
-    assert strategy_list("") is None
+    assert strategy_list("") == ()
     assert strategy_list("data, filter,data") == ("data", "filter")
     assert samples_of("12") == samples_of(12) == 12
 
@@ -232,21 +248,21 @@ def test_other_device_counts_are_refused(text):
 
 
 ASKED = {
-    "beyond the cluster": ({"devices": [16]}, "devices must be at most the 8 of star, got 16"),
-    "no devices": ({"devices": []}, "devices must be whole numbers >= 1"),
-    "unknown strategy": ({"strategies": ["fitler"]}, "got 'fitler'; did you mean 'filter'"),
+    "beyond the cluster": ({"devices": (16,)}, "devices must be at most the 8 of star, got 16"),
+    "no devices": ({"devices": ()}, "devices must be whole numbers >= 1"),
+    "unknown strategy": ({"strategies": ("fitler",)}, "got 'fitler'; did you mean 'filter'"),
     "beyond a limit": (
-        {"strategies": ["filter"], "devices": [8], "classes": 4},
+        {"strategies": ("filter",), "devices": (8,), "classes": 4},
         r"devices must suit filter on lenet5:classes=4, got 8: at most 4 devices: p <= min\(F\): fc2 has 4 filters",
     ),
-    "small data set": ({"dataset": 8}, "batch must be at most the 8 samples of the data set, got 16"),
+    "small data set": ({"dataset": "8"}, "batch must be at most the 8 samples of the data set, got 16"),
     "unknown data set": ({"dataset": "imagnet"}, "did you mean 'imagenet'"),
-    "no samples": ({"dataset": 0}, "a number of samples >= 1, got '0'"),
-    "segments": ({"options": {"segments": 5}}, "segments must divide the batch of the pipeline, 16, got 5"),
-    "group": ({"strategies": ["data+filter"], "options": {"group": 3}}, "groups of 3 devices do not divide 4"),
-    "gamma": ({"options": {"memory_reuse": -0.1}}, r"memory_reuse \(gamma\) must be a finite number >= 0, got -0.1"),
-    "gamma nan": ({"options": {"memory_reuse": math.nan}}, "finite"),
-    "reading": ({"options": {"compute": "exact"}}, "compute must be parts or ideal, got 'exact'"),
+    "no samples": ({"dataset": "0"}, "a number of samples >= 1, got '0'"),
+    "segments": ({"segments": 5}, "segments must divide the batch of the pipeline, 16, got 5"),
+    "group": ({"strategies": ("data+filter",), "group": 3}, "groups of 3 devices do not divide 4"),
+    "gamma": ({"memory_reuse": -0.1}, r"memory_reuse \(gamma\) must be a finite number >= 0, got -0.1"),
+    "gamma nan": ({"memory_reuse": math.nan}, "finite"),
+    "reading": ({"compute": "exact"}, "compute must be parts or ideal, got 'exact'"),
     "budget": ({"budget_gpu_hours": 0.0}, "budget_gpu_hours must be a finite number > 0"),
     "epochs": ({"epochs": 0}, "epochs must be a whole number >= 1"),
     "batch": ({"batch_per_device": 0}, "batch_per_device must be a whole number >= 1"),
@@ -256,9 +272,9 @@ ASKED = {
 @pytest.mark.parametrize("case", ASKED)
 def test_bad_input_is_refused_in_one_line(case):
     changes, message = ASKED[case]
-    changes = {"dataset": 100, "devices": [4], **changes}
+    changes = {"dataset": "100", "devices": (4,), **changes}
     graph = load_model(f"lenet5:classes={changes.pop('classes', 10)}", batch=16)
 
     with pytest.raises(ConfigError, match=message) as refused:
-        oracle(graph, star(8), **{**changes, "options": OracleOptions(**changes.get("options", {}))})
+        oracle(graph, star(8), OracleRequest(**changes))
     assert "\n" not in str(refused.value)

@@ -16,7 +16,7 @@ from planner.search.pipeline_stages import balanced
 from planner.topology.network_routes import routes_of_cluster
 from studies.oracle import alpha_beta as wires, forms, projection as project
 from studies.oracle.layer_sizes import Sizes
-from studies.oracle.oracle_options import OracleOptions
+from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.projection import oracle
 
 B, D, DELTA = 8, 80, 4
@@ -26,7 +26,7 @@ Y, W, BIAS = 4 * 8 * 8, 4 * 4 * 9, 4
 """4 channels of 8 x 8 in and out of every layer, windows of 3 x 3."""
 ALPHA, BETA = ALPHA_S, 1 / BYTES_PER_S
 COMPUTE_S = B * (sum(FORWARD_S) + sum(BACKWARD_S))
-TABLE_1 = OracleOptions(compute="ideal", memory_reuse=1.0, optimizer_copies=0, segments=4, group=2)
+TABLE_1 = {"compute": "ideal", "memory_reuse": 1.0, "optimizer_copies": 0, "segments": 4, "group": 2}
 
 
 def three_convolutions():
@@ -50,14 +50,11 @@ def row(monkeypatch):
     monkeypatch.setattr(project, "layer_times", given_times)
 
     def projected(strategy, p, **changes):
-        options = {field: getattr(TABLE_1, field) for field in TABLE_1.__slots__} | changes
+        options = TABLE_1 | changes
         table = oracle(
             three_convolutions(),
             star(8),
-            dataset=D,
-            devices=[p],
-            strategies=[strategy],
-            options=OracleOptions(**options),
+            OracleRequest(dataset=str(D), devices=(p,), strategies=(strategy,), **options),
         )
         (found,) = table.rows
         assert found.epoch_s == pytest.approx(D / B * found.iteration_s)
@@ -159,11 +156,11 @@ def test_the_forms_broadcast():
     """All numbers of devices at once, each as alone."""
     p, sizes = np.array([1, 2, 16, 1024]), np.array([4e6, 0.0, 1e3])
     alpha, beta = np.full((4, 3), ALPHA), np.full(4, BETA)
-    together = forms.gradient_exchange_s(p, sizes, alpha, beta)
+    together = forms.gradient_all_reduce_s(p, sizes, alpha, beta)
 
     assert together[0] == 0
     assert together == pytest.approx([2 * (n - 1) * (2 * ALPHA + (4e6 + 1e3) / n * BETA) for n in p.tolist()])
-    gathered = forms.activation_exchange_s(p, sizes, alpha, beta)
+    gathered = forms.activation_collectives_s(p, sizes, alpha, beta)
     assert gathered == pytest.approx(1.5 * together)
 
 

@@ -7,13 +7,13 @@ from plans import cluster_of
 
 from planner.models.registry import load_model
 from planner.simulation.program_replay import replay
-from studies.oracle.cases import case_of
-from studies.oracle.oracle_options import OracleOptions
+from studies.oracle.cases import case_of, inputs_of
+from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.pipelines import pipeline_makespan_s
-from studies.oracle.projection import oracle, request_of
+from studies.oracle.projection import oracle
 from studies.oracle.simulated_cases import program_of_case
 
-STAGES = OracleOptions(gradients="layers", activations="direct", pipeline="stages")
+STAGES = {"gradients": "layers", "activations": "direct", "pipeline": "stages"}
 
 
 def by_loops(forward, backward, update, transfer, segments, behind):
@@ -58,8 +58,9 @@ def test_equal_stages_and_free_transfers_are_row_layer(stages, segments):
 def test_stages_and_slices_are_within_five_percent_of_the_replay(model, strategy):
     """With overlap, without which a pipeline would be none, and without contention."""
     graph, cluster = load_model(model, batch=64), cluster_of("abci-v100", 8)
-    table = oracle(graph, cluster, dataset="imagenet", devices=[8], strategies=[strategy], options=STAGES)
-    case = case_of(request_of(graph, cluster, "imagenet", options=STAGES), strategy, 8)
+    request = OracleRequest(dataset="imagenet", devices=(8,), strategies=(strategy,), **STAGES)
+    table = oracle(graph, cluster, request)
+    case = case_of(inputs_of(graph, cluster, request), strategy, 8)
 
     replayed = replay(
         program_of_case(graph, cluster, case), overlap=strategy == "layer", contention=False, iterations=1
@@ -72,8 +73,12 @@ def test_stages_one_by_one_are_never_slower_than_the_table():
     """The table pairs the slowest forward with the slowest backward pass, and hides no transfer."""
     graph, cluster = load_model("vgg16", batch=64), cluster_of("abci-v100", 16)
     rows = [
-        oracle(graph, cluster, dataset="imagenet", devices=[2, 4, 8, 16], strategies=["layer"], options=options).rows
-        for options in (STAGES, OracleOptions())
+        oracle(
+            graph,
+            cluster,
+            OracleRequest(dataset="imagenet", devices=(2, 4, 8, 16), strategies=("layer",), **options),
+        ).rows
+        for options in (STAGES, {})
     ]
 
     assert all(one.iteration_s <= table.iteration_s for one, table in zip(*rows, strict=True))

@@ -7,15 +7,25 @@ from planner.models.registry import load_model
 from planner.plan.plan import lower_plan, make_plan
 from planner.search.pipeline_strategy import Pipeline
 from planner.simulation.program_replay import replay
+from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.projection import oracle
 
 
 @pytest.fixture(scope="module")
 def table():
     return oracle(
-        load_model("alexnet", batch=32), load_cluster("abci-v100"), dataset="imagenet", devices=[1, 4, 16],
-        batch_per_device=32, epochs=3, budget_gpu_hours=4.0, simulate=True, processes=1,
-    )  # fmt: skip
+        load_model("alexnet", batch=32),
+        load_cluster("abci-v100"),
+        OracleRequest(
+            dataset="imagenet",
+            devices=(1, 4, 16),
+            batch_per_device=32,
+            epochs=3,
+            budget_gpu_hours=4.0,
+            simulate=True,
+        ),
+        processes=1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,9 +89,17 @@ def test_winners_and_what_to_book_are_of_the_simulation(table):
 @pytest.mark.timeout(120)
 def test_processes_answer_as_one_does(table):
     rows = oracle(
-        load_model("alexnet", batch=32), load_cluster("abci-v100"), dataset="imagenet", devices=[4, 16],
-        strategies=["data", "data+filter"], batch_per_device=32, simulate=True, processes=2,
-    ).rows  # fmt: skip
+        load_model("alexnet", batch=32),
+        load_cluster("abci-v100"),
+        OracleRequest(
+            dataset="imagenet",
+            devices=(4, 16),
+            strategies=("data", "data+filter"),
+            batch_per_device=32,
+            simulate=True,
+        ),
+        processes=2,
+    ).rows
 
     assert len(rows) == 4
     for row in rows:
@@ -92,9 +110,11 @@ def test_what_has_no_plan_says_why():
     """As many stages as fit: a stage that does not names its need."""
     graph = load_model("cosmoflow:size=512", batch=8)
     table = oracle(
-        graph, load_cluster("abci-v100"), dataset="cosmoflow", devices=[4], strategies=["layer", "data"], simulate=True,
+        graph,
+        load_cluster("abci-v100"),
+        OracleRequest(dataset="cosmoflow", devices=(4,), strategies=("layer", "data"), simulate=True),
         processes=1,
-    )  # fmt: skip
+    )
 
     assert "does not fit on" in table.row("layer", 4).simulated.refused
     assert not table.row("data", 4).simulated.fits

@@ -79,12 +79,14 @@ def _index(folder):
 
 def _oracle(folder):
     from reports.pages.oracle_page import oracle_html
+    from studies.oracle.oracle_request import OracleRequest
     from studies.oracle.projection import oracle
 
     table = oracle(
-        load_model("lenet5", batch=32), load_cluster("abci-v100"), dataset="imagenet", devices=[1, 2, 4],
-        batch_per_device=32, epochs=3, budget_gpu_hours=0.5,
-    )  # fmt: skip
+        load_model("lenet5", batch=32),
+        load_cluster("abci-v100"),
+        OracleRequest(dataset="imagenet", devices=(1, 2, 4), batch_per_device=32, epochs=3, budget_gpu_hours=0.5),
+    )
     return oracle_html(table)
 
 

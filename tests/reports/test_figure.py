@@ -12,6 +12,7 @@ from executor.validation.validation_result import Validation
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
+from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.projection import oracle
 from studies.whatif.scenarios import WhatIf, WhatIfRow
 
@@ -38,9 +39,10 @@ def validation():
 
 def oracle_table():
     return oracle(
-        load_model("lenet5", batch=32), load_cluster("abci-v100"), dataset="imagenet", devices=[1, 2],
-        batch_per_device=32, epochs=1,
-    )  # fmt: skip
+        load_model("lenet5", batch=32),
+        load_cluster("abci-v100"),
+        OracleRequest(dataset="imagenet", devices=(1, 2), batch_per_device=32, epochs=1),
+    )
 
 
 RESULTS = {

@@ -9,15 +9,25 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from reports.figures.oracle import epoch_figure, iteration_figure, oracle_memory_figure
 from reports.pages.oracle_page import oracle_html, write_oracle_page
+from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.projection import oracle
 
 
 @pytest.fixture(scope="module")
 def table():
     return oracle(
-        load_model("alexnet", batch=32), load_cluster("abci-v100"), dataset="imagenet", devices=[1, 2, 4, 8, 16],
-        batch_per_device=32, epochs=3, budget_gpu_hours=0.5, simulate=True, processes=1,
-    )  # fmt: skip
+        load_model("alexnet", batch=32),
+        load_cluster("abci-v100"),
+        OracleRequest(
+            dataset="imagenet",
+            devices=(1, 2, 4, 8, 16),
+            batch_per_device=32,
+            epochs=3,
+            budget_gpu_hours=0.5,
+            simulate=True,
+        ),
+        processes=1,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +75,9 @@ def test_lines_have_a_point_a_row_and_stars_the_winners(table):
 
 def test_a_question_that_nothing_fits_has_a_page(table):
     found = oracle(
-        load_model("cosmoflow:size=512", batch=64), load_cluster("titanx-4"), dataset="cosmoflow", devices=[1]
+        load_model("cosmoflow:size=512", batch=64),
+        load_cluster("titanx-4"),
+        OracleRequest(dataset="cosmoflow", devices=(1,)),
     )
 
     assert "No strategy fits in memory" in oracle_html(found)

@@ -1,0 +1,173 @@
+"""Rows of the oracle's table: time, memory and cost of every case, with the layer times of all cases at once."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hwprofiles import HOUR_S, Floats, Ints
+from hwprofiles.devices import DeviceGraph
+from planner.cost import CostModel
+from planner.search import balanced
+from studies.oracle import forms
+from studies.oracle.case_costs import Communication, communication_s, stage_transfers_s
+from studies.oracle.cases import OracleCase, OracleInputs
+from studies.oracle.layer_sizes import Sizes
+from studies.oracle.oracle_memory import case_memory_bytes, least_memory_bytes
+from studies.oracle.oracle_request import OracleRequest
+from studies.oracle.oracle_table import Limit, OracleRow
+from studies.oracle.pipelines import boundaries_s, pipeline_makespan_s, planned_bounds
+from studies.oracle.splits import Split, layer_times
+
+__all__ = ["project_rows"]
+
+
+class _LayerTimes(NamedTuple):
+    """Times of the layers of one case, seconds, shape (G,) each; of one micro-batch in a pipeline."""
+
+    forward_s: Floats
+    """FW."""
+    backward_s: Floats
+    """BW: activation gradient and weight gradient together."""
+    update_s: Floats
+    """WU."""
+    weight_gradient_s: Floats
+    """Weight gradient, a part of BW."""
+
+
+class _CaseCosts(NamedTuple):
+    """Costs of an iteration of one case."""
+
+    compute_s: float
+    """Computation, the update included."""
+    update_s: float
+    communication: Communication
+    memory_bytes: float
+
+
+def project_rows(
+    model: CostModel,
+    inputs: OracleInputs,
+    cases: Sequence[OracleCase],
+    limits: Mapping[str, Limit],
+    gamma: float,
+) -> list[OracleRow]:
+    """Apply the closed forms to all cases.
+
+    Args:
+        model: Prices of the network on the cluster.
+        inputs: Inputs that the cases share.
+        cases: The cases.
+        limits: Limit of every strategy among the cases, by name.
+        gamma: Memory reuse.
+
+    Returns:
+        One row for each case, in their order.
+    """
+    times = layer_times(model, inputs.sizes, [_timed_split(case, inputs.request) for case in cases])
+    rows = []
+    for c, case in enumerate(cases):
+        shares = _shares(case, inputs, {phase: row[c] for phase, row in times.items()})
+        costs = _costs(model, inputs, case, shares, gamma)
+        rows.append(_row(model.cluster, inputs, case, costs, limits[case.strategy]))
+    return rows
+
+
+def _timed_split(case: OracleCase, request: OracleRequest) -> Split:
+    """Return the split whose times are looked up: with ideal scaling the whole mini-batch on one device."""
+    if request.compute == "parts":
+        return case.split
+    return Split(devices=case.p, samples=case.batch)
+
+
+def _shares(case: OracleCase, inputs: OracleInputs, times: Mapping[str, Floats]) -> _LayerTimes:
+    """Return the times of a device's share of every layer, from the times by phase."""
+    forward, update, gradient = times["forward"], times["update"], times["weight_gradient"]
+    backward = times["activation_gradient"] + gradient
+    if inputs.request.compute == "ideal":
+        over = case.segments if case.strategy == "layer" else case.p
+        forward, backward, gradient = forward / over, backward / over, gradient / over
+        if case.strategy in ("filter", "channel", "data+filter"):
+            update = update / case.p2
+        elif case.grid:
+            update = update / np.where(inputs.sizes.flat, case.p2, 1)
+    return _LayerTimes(forward, backward, update, gradient)
+
+
+def _costs(model: CostModel, inputs: OracleInputs, case: OracleCase, shares: _LayerTimes, gamma: float) -> _CaseCosts:
+    """Return the costs of one case."""
+    communication = {"gradient_exchange_s": 0.0, "activations_s": 0.0, "halo_s": 0.0, "pipeline_s": 0.0}
+    bounds = None
+    if case.strategy == "layer":
+        compute_s, update_s, communication["pipeline_s"], bounds = _pipeline(
+            model, inputs.sizes, case, shares, one_by_one=inputs.request.pipeline == "stages" and case.p > 1
+        )
+    else:
+        update_s = float(shares.update_s.sum())
+        compute_s = float(forms.computation_s(shares.forward_s, shares.backward_s, shares.update_s))
+        communication |= communication_s(model.network, inputs.sizes, case, inputs.request)
+    memory_bytes = case_memory_bytes(inputs.sizes, case, inputs.request, gamma, bounds)
+    return _CaseCosts(compute_s, update_s, communication, memory_bytes)
+
+
+def _pipeline(
+    model: CostModel, sizes: Sizes, case: OracleCase, shares: _LayerTimes, *, one_by_one: bool
+) -> tuple[float, float, float, Ints]:
+    """Return computation, update and communication of a pipeline, and the bounds of its stages.
+
+    With stages one by one, communication is what an iteration takes longer than with free transfers.
+
+    Args:
+        model: Prices of the network on the cluster.
+        sizes: Sizes of the network's layers.
+        case: The case.
+        shares: Times of the layers for a micro-batch.
+        one_by_one: Follow every micro-batch through the stages of a plan, in place of the table's form.
+    """
+    planned = planned_bounds(model, case) if one_by_one else None
+    bounds = balanced(shares.forward_s + shares.backward_s, case.p) if planned is None else planned
+    forward, backward, update = (np.add.reduceat(row, bounds[:-1]) for row in shares[:3])
+    update_s = float(update.max())
+    if not one_by_one:
+        compute_s = float(forms.pipeline_computation_s(forward, backward, update, case.segments))
+        return compute_s, update_s, stage_transfers_s(model.network, sizes, case, bounds), bounds
+    sent_s = boundaries_s(model, sizes, case, bounds)
+    behind_s = shares.weight_gradient_s[bounds[:-1]]
+    free_s, all_s = (
+        pipeline_makespan_s(forward, backward, update, transfer_s, case.segments, behind_s)
+        for transfer_s in (np.zeros_like(sent_s), sent_s)
+    )
+    return free_s, update_s, all_s - free_s, bounds
+
+
+def _row(cluster: DeviceGraph, inputs: OracleInputs, case: OracleCase, costs: _CaseCosts, limit: Limit) -> OracleRow:
+    """Return the row of one case."""
+    budget = inputs.request.budget_gpu_hours
+    communication_s = sum(costs.communication.values())
+    iteration_s = costs.compute_s + communication_s
+    epoch_s = inputs.samples / case.batch * iteration_s
+    gpu_hours = case.p * epoch_s * inputs.request.epochs / HOUR_S
+    return OracleRow(
+        strategy=case.strategy,
+        devices=case.p,
+        degrees=case.degrees,
+        batch=case.batch,
+        forward_backward_s=costs.compute_s - costs.update_s,
+        update_s=costs.update_s,
+        gradient_exchange_s=costs.communication["gradient_exchange_s"],
+        activations_s=costs.communication["activations_s"],
+        halo_s=costs.communication["halo_s"],
+        pipeline_s=costs.communication["pipeline_s"],
+        compute_s=costs.compute_s,
+        communication_s=communication_s,
+        iteration_s=iteration_s,
+        epoch_s=epoch_s,
+        samples_per_s=case.batch / iteration_s,
+        memory_bytes=costs.memory_bytes,
+        fits=costs.memory_bytes <= least_memory_bytes(cluster, case.p),
+        limit=limit.devices,
+        limit_reason=limit.reason,
+        gpu_hours=gpu_hours,
+        within_budget=gpu_hours <= (math.inf if budget is None else budget),
+    )
