@@ -22,6 +22,7 @@ from .requests import (
     whole_number as whole_number,
 )
 from .rows import (
+    row_entries as row_entries,
     row_owners as row_owners,
 )
 from .suggestions import (
@@ -37,4 +38,7 @@ from .units import (
     MILLI as MILLI,
     NANO as NANO,
     TERA as TERA,
+)
+from .whole_files import (
+    replacing as replacing,
 )

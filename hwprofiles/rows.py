@@ -1,10 +1,10 @@
-"""Compressed sparse rows: the entries of all rows one after another, with the place where each row starts."""
+"""Compressed sparse rows: the entries of all rows one after another, with the index of each row's first entry."""
 
 import numpy as np
 
 from hwprofiles.aliases import Ints
 
-__all__ = ["row_owners"]
+__all__ = ["row_entries", "row_owners"]
 
 
 def row_owners(start: Ints) -> Ints:
@@ -20,3 +20,21 @@ def row_owners(start: Ints) -> Ints:
     """
     owners: Ints = np.repeat(np.arange(len(start) - 1), np.diff(start))
     return owners
+
+
+def row_entries(first: Ints, counts: Ints) -> Ints:
+    """Return the indices of all entries of some rows, row after row.
+
+    Rows that begin at ``first = [7, 0]`` with ``counts = [3, 2]`` entries have the entries ``[7, 8, 9, 0, 1]``.
+
+    Args:
+        first: Index of the first entry of each row, shape (rows,).
+        counts: Number of entries of each row, shape (rows,).
+
+    Returns:
+        Indices, shape (sum of ``counts``,).
+    """
+    # Entry k of the result is k minus the entries of the rows before it, plus the beginning of its own row.
+    shift = np.repeat(first - np.cumsum(counts) + counts, counts)
+    entries: Ints = shift + np.arange(len(shift))
+    return entries

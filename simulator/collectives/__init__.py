@@ -1,4 +1,4 @@
-"""Collectives as rounds of point-to-point messages: what pricing adds up and the engines replay."""
+"""Collectives as rounds of point-to-point messages, which the cost model prices and the engines replay."""
 
 import lazy_loader as lazy
 

@@ -1,23 +1,27 @@
-"""Recursive halving and doubling: log p steps, each with a partner, on blocks of half the size or of twice it.
+"""Recursive halving and doubling: log p steps, each with one partner, on blocks of half or twice the size.
 
-Source: Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004, Sec. 4; Thakur, Rabenseifner and
-Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, Sec. 4.5.
+Source:
+    Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004, Sec. 4; Thakur, Rabenseifner and
+    Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, Sec. 4.5.
 """
 
 import numpy as np
 
 from hwprofiles import Ints
-from simulator.collectives import rings
-from simulator.collectives.rounds import Round, round_of
+from simulator.collectives.rings import ring_all_gather, ring_reduce_scatter
+from simulator.collectives.rounds import ChunkPattern, Round, round_of
 
-__all__ = ["all_gather", "all_reduce", "reduce_scatter"]
+__all__ = ["doubling_all_gather", "halving_all_reduce", "halving_reduce_scatter"]
 
 
-def all_reduce(count: int) -> list[Round]:
-    """Halve with near partners first, then double back.
+def halving_all_reduce(count: int) -> list[Round]:
+    """Return an all-reduce that halves with near partners first and then doubles back.
 
-    Where p is no power of two, 2**k < p < 2**(k + 1), the odd ones of the first 2 (p - 2**k) ranks give their
-    buffers to their neighbours first, and are given the result in the end.
+    Where p is no power of two, 2**k < p < 2**(k + 1), the odd ones of the first 2 (p - 2**k) ranks first send their
+    buffers to their neighbours, and receive the result at the end.
+
+    Source:
+        Rabenseifner, 2004, Sec. 4.
     """
     power = 1 << (count.bit_length() - 1)
     paired = np.arange(0, 2 * (count - power), 2)
@@ -30,37 +34,54 @@ def all_reduce(count: int) -> list[Round]:
     return rounds
 
 
-def reduce_scatter(count: int) -> list[Round]:
-    """Rank r ends with piece r of the sum; rings serve where p is no power of two."""
-    return rings.reduce_scatter(count) if count & (count - 1) else _halving(np.arange(count))
+def halving_reduce_scatter(count: int) -> list[Round]:
+    """Return a reduce-scatter after which rank r holds chunk r of the sum; a ring where p is no power of two.
+
+    Source:
+        Thakur, Rabenseifner and Gropp, 2005, Sec. 4.5.
+    """
+    return ring_reduce_scatter(count) if count & (count - 1) else _halving(np.arange(count))
 
 
-def all_gather(count: int) -> list[Round]:
-    """Rank r begins with piece r, and ends with all; rings serve where p is no power of two."""
-    return rings.all_gather(count) if count & (count - 1) else _doubling(np.arange(count))
+def doubling_all_gather(count: int) -> list[Round]:
+    """Return an all-gather of the chunk r that each rank r begins with; a ring where p is no power of two.
+
+    Source:
+        Thakur, Rabenseifner and Gropp, 2005, Sec. 4.5.
+    """
+    return ring_all_gather(count) if count & (count - 1) else _doubling(np.arange(count))
 
 
 def _reversed_bits(power: int) -> Ints:
+    """Return the indices below a power of two with their bits in reverse order."""
     index = np.arange(power)
     bits = power.bit_length() - 1
     return np.asarray(sum(((index >> b) & 1) << (bits - 1 - b) for b in range(bits)) + np.zeros_like(index))
 
 
 def _halving(ranks: Ints) -> list[Round]:
-    """``ranks[b]`` ends with the sum of block b."""
+    """Return the rounds after which ``ranks[b]`` holds the sum of block b.
+
+    Each step sends the half of the remaining blocks that the partner keeps; four ranks::
+
+        block        0    1    2    3
+        width 2     23   23   01   01      to the partner at distance 2
+        width 1      1    0    3    2      to the partner at distance 1
+    """
     block, rounds, width = np.arange(len(ranks)), [], len(ranks)
     while width > 1:
         width //= 2
         partner = block ^ width
-        low = partner & -width
-        rounds.append(round_of(ranks, ranks[partner], pieces=len(ranks), low=low, width=width, adds=1))
+        low = partner & -width  # the partner's aligned group of `width` blocks
+        rounds.append(round_of(ranks, ranks[partner], ChunkPattern(len(ranks), low=low, width=width), adds=1))
     return rounds
 
 
 def _doubling(ranks: Ints) -> list[Round]:
-    """``ranks[b]`` begins with block b, and ends with all."""
+    """Return the rounds in which ``ranks[b]`` begins with block b and all end with all blocks."""
     block, rounds, width = np.arange(len(ranks)), [], 1
     while width < len(ranks):
-        rounds.append(round_of(ranks, ranks[block ^ width], pieces=len(ranks), low=block & -width, width=width))
+        pattern = ChunkPattern(len(ranks), low=block & -width, width=width)
+        rounds.append(round_of(ranks, ranks[block ^ width], pattern))
         width *= 2
     return rounds

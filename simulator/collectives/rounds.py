@@ -1,76 +1,113 @@
-"""Rounds: messages that start together, and which pieces of the buffer each of them carries."""
+"""Rounds of a collective: messages that start together, and the chunks of the buffer that each of them carries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from hwprofiles import Ints
 
-__all__ = ["Round", "round_of", "whole_round"]
+__all__ = ["WHOLE_BUFFER", "ChunkPattern", "Round", "round_of", "whole_round"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Round:
-    """M messages that start together; the round repeats ``repeats`` times, one after the other.
+    """A set of M messages that start together; the round repeats ``repeats`` times, one after the other.
 
-    The buffer is cut into ``pieces`` equal pieces; a message carries ``width`` of them, which its target adds to its
-    own in the first ``adds`` repeats and puts in their place in the others.  From one repeat to the next, messages
-    move on by one of ``span`` blocks of pieces, backwards and around, as rings do.
+    The buffer is divided into ``chunks`` equal chunks, of which a message carries ``width`` adjacent ones, a block.
+    The target adds them to its own in the first ``adds`` repeats and overwrites its own in the others.  From one
+    repeat to the next a message moves on to the block before, modulo ``span``, as rings do.  A ring of 4 ranks,
+    one chunk a message, with the chunk that each rank sends in each repeat::
+
+        rank        0  1  2  3
+        repeat 0    3  0  1  2      turn = rank - 1, modulo span = 4
+        repeat 1    2  3  0  1
+        repeat 2    1  2  3  0
     """
 
     source: Ints
+    """Sending ranks of a group, or devices, shape (M,)."""
     target: Ints
-    """Shape (M,): ranks of a group, or devices."""
-    pieces: int
+    """Receiving ranks of a group, or devices, shape (M,)."""
+    chunks: int
+    """Number of chunks that the buffer is divided into."""
     low: Ints
-    """Shape (M,): where each message's blocks begin."""
+    """First chunk of block 0 of each message, shape (M,)."""
     turn: Ints
-    """Shape (M,): block that it carries in the first repeat, modulo ``span``."""
+    """Block that each message carries in the first repeat, modulo ``span``, shape (M,)."""
     adds: Ints
-    """Shape (M,)."""
+    """Number of repeats in which the target adds, shape (M,)."""
     width: int = 1
+    """Chunks in a block."""
     span: int = 1
+    """Number of blocks among which each message rotates."""
     repeats: int = 1
     in_order: bool = False
-    """Whether a message also waits for the one before between the same two ranks, so that pieces follow each other."""
+    """Flag that a message also waits for the previous one between the same two ranks, as chunks of a pipeline do."""
 
     @property
     def share(self) -> float:
         """Size of each message as a share of the buffer."""
-        return self.width / self.pieces
+        return self.width / self.chunks
 
     @property
     def is_ring(self) -> bool:
-        """Whether it is, with its repeats, the ring all-reduce that gloo and NCCL run by themselves."""
+        """Flag that the round, with its repeats, is the ring all-reduce that gloo and NCCL run by themselves."""
         count = len(self.source)
-        ring = self.repeats == 2 * (count - 1) and self.pieces == self.span == count and self.width == 1
+        ring = self.repeats == 2 * (count - 1) and self.chunks == self.span == count and self.width == 1
         return bool(ring and len(np.unique(self.source)) == count and len(np.unique(self.target)) == count)
 
-    def first_piece(self, repeat: int) -> Ints:
-        """First of the pieces that each message carries, shape (M,)."""
+    def first_chunk(self, repeat: int) -> Ints:
+        """Return the first chunk that each message carries in a repeat, shape (M,)."""
         return self.low + (self.turn - repeat) % self.span * self.width
 
     def among(self, devices: Ints) -> "Round":
-        """The round with devices in place of ranks; ``devices`` has shape (ranks,)."""
+        """Return the round between devices instead of ranks; ``devices`` has shape (ranks,)."""
         return replace(self, source=devices[self.source], target=devices[self.target])
 
 
+class ChunkPattern(NamedTuple):
+    """Chunks that the messages of a round carry: fields of ``Round``, with one value for all messages or one each."""
+
+    chunks: int = 1
+    low: int | Ints = 0
+    turn: int | Ints = 0
+    width: int = 1
+    span: int = 1
+
+
+WHOLE_BUFFER = ChunkPattern()
+"""The pattern of messages that carry the whole buffer."""
+
+
 def round_of(
-    source: Sequence[int] | Ints, target: Sequence[int] | Ints, *, pieces: int = 1, adds: int | Ints = 0,
-    low: int | Ints = 0, turn: int | Ints = 0, width: int = 1, span: int = 1, repeats: int = 1, in_order: bool = False,
-) -> Round:  # fmt: skip
-    """A round whose messages share what is given once."""
-    count = len(source)
-    arrays = [
-        np.broadcast_to(np.asarray(value, dtype=np.int64), (count,)) for value in (source, target, low, turn, adds)
-    ]
-    names = ("source", "target", "low", "turn", "adds")
-    ends = dict(zip(names, arrays, strict=True))
-    return Round(**ends, pieces=pieces, width=width, span=span, repeats=repeats, in_order=in_order)
+    source: Sequence[int] | Ints,
+    target: Sequence[int] | Ints,
+    pattern: ChunkPattern = WHOLE_BUFFER,
+    *,
+    adds: int | Ints = 0,
+    repeats: int = 1,
+    in_order: bool = False,
+) -> Round:
+    """Return a round, with values that all messages share given once.
+
+    Args:
+        source: Sending ranks, length M.
+        target: Receiving ranks, length M.
+        pattern: Chunks that the messages carry.
+        adds: Number of repeats in which the targets add.
+        repeats: Number of times that the round is carried out.
+        in_order: Make each message also wait for the previous one between the same two ranks.
+    """
+    each = {"source": source, "target": target, "low": pattern.low, "turn": pattern.turn, "adds": adds}
+    arrays = {name: np.broadcast_to(np.asarray(value, dtype=np.int64), (len(source),)) for name, value in each.items()}
+    return Round(
+        **arrays, chunks=pattern.chunks, width=pattern.width, span=pattern.span, repeats=repeats, in_order=in_order
+    )
 
 
 def whole_round(pairs: Sequence[tuple[int, int]], *, adds: bool) -> Round:
-    """Whole buffers from the first to the second of each pair."""
+    """Return a round that sends whole buffers from the first to the second rank of each pair."""
     ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return round_of(ends[:, 0], ends[:, 1], adds=int(adds))

@@ -3,68 +3,76 @@
 import numpy as np
 
 from hwprofiles import Ints
-from simulator.collectives import rings
-from simulator.collectives.rounds import Round, round_of, whole_round
+from simulator.collectives.rings import ring_all_gather
+from simulator.collectives.rounds import ChunkPattern, Round, round_of, whole_round
 
-__all__ = ["all_reduce", "broadcast", "double_all_reduce", "scattered_broadcast"]
+__all__ = ["double_tree_all_reduce", "scattered_broadcast", "tree_all_reduce", "tree_broadcast"]
 
-PIECES = 8
-"""Pieces of each half of the buffer that follow each other through a double tree."""
+TREE_CHUNKS = 8
+"""Chunks of each half of the buffer that follow each other through a double tree."""
 
 
-def all_reduce(count: int) -> list[Round]:
-    """Reduce along a binomial tree to rank 0, then broadcast back."""
+def tree_all_reduce(count: int) -> list[Round]:
+    """Return an all-reduce that reduces along a binomial tree to rank 0, then broadcasts back."""
     up = [whole_round([(child, parent) for parent, child in level], adds=True) for level in _binomial(count)]
-    return up + broadcast(count)
+    return up + tree_broadcast(count)
 
 
-def broadcast(count: int) -> list[Round]:
-    """Rank 0's buffer to all along a binomial tree."""
+def tree_broadcast(count: int) -> list[Round]:
+    """Return a broadcast of rank 0's buffer along a binomial tree."""
     return [whole_round(level, adds=False) for level in reversed(_binomial(count))]
 
 
 def scattered_broadcast(count: int) -> list[Round]:
-    """Rank 0 sends every rank its piece, and a ring gathers them: for large buffers.
+    """Return a broadcast for large buffers: rank 0 sends every rank its chunk, and a ring all-gathers the chunks.
 
-    Source: Thakur, Rabenseifner and Gropp, 2005, Sec. 4.2, there with a binomial scatter.
+    Source:
+        Thakur, Rabenseifner and Gropp, 2005, Sec. 4.2, there with a binomial scatter.
     """
     others = np.arange(1, count)
-    return [round_of(np.zeros_like(others), others, pieces=count, low=others), *rings.all_gather(count)]
+    return [round_of(np.zeros_like(others), others, ChunkPattern(count, low=others)), *ring_all_gather(count)]
 
 
 def _binomial(count: int) -> list[list[tuple[int, int]]]:
-    """Pairs (parent, child), from neighbours to far."""
+    """Return pairs (parent, child) by level, from neighbours to ranks far apart."""
     steps = [1 << b for b in range((count - 1).bit_length())]
     return [[(i, i + step) for i in range(0, count - step, 2 * step)] for step in steps]
 
 
-def double_all_reduce(count: int) -> list[Round]:
-    """Each half of the buffer up and down a binary tree of its own; inner ranks of one are leaves of the other.
+def double_tree_all_reduce(count: int) -> list[Round]:
+    """Return an all-reduce that sends each half of the buffer up and down a binary tree of its own.
 
-    The halves go in ``PIECES`` pieces, one behind the other: while a piece goes down, later ones go up.
+    Inner ranks of one tree are leaves of the other, so every rank sends and receives about as much.  The halves go
+    in ``TREE_CHUNKS`` chunks, one behind the other: while a chunk goes down, later ones go up.
 
-    Source: Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
-    2009, Sec. 2; the second tree is the first mirrored (p even) or shifted by one rank (p odd).
+    Source:
+        Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009,
+        Sec. 2; the second tree is the first one mirrored (p even) or shifted by one rank (p odd).
     """
     parent, height, depth = _binary_tree(count)
-    child, tall = np.arange(1, count), int(height.max())
+    child, tallest = np.arange(1, count), int(height.max())
     other = count - 1 - np.arange(count) if count % 2 == 0 else (np.arange(count) + 1) % count
+    # Every edge of both trees, first as a message up (adds), then as one down; `level` is the step of chunk 0.
     ups = np.concatenate([height[child], height[child]])
-    downs = tall - 1 + np.concatenate([depth[child], depth[child]])
+    downs = tallest - 1 + np.concatenate([depth[child], depth[child]])
     low_end, high_end = np.concatenate([child, other[child]]), np.concatenate([parent[child], other[parent[child]]])
-    half = np.repeat([0, PIECES], len(child))
+    half = np.repeat([0, TREE_CHUNKS], len(child))
     source, target = np.concatenate([low_end, high_end]), np.concatenate([high_end, low_end])
     level, half, adds = np.concatenate([ups, downs]), np.tile(half, 2), np.repeat([1, 0], len(ups))
     rounds = []
-    for step in range(2 * tall + PIECES - 1):
-        now = np.flatnonzero((level <= step) & (step < level + PIECES))
-        low = half[now] + step - level[now]
-        rounds.append(round_of(source[now], target[now], pieces=2 * PIECES, low=low, adds=adds[now], in_order=True))
+    for step in range(2 * tallest + TREE_CHUNKS - 1):
+        # An edge is busy for TREE_CHUNKS steps: step s carries chunk s - level.
+        now = np.flatnonzero((level <= step) & (step < level + TREE_CHUNKS))
+        pattern = ChunkPattern(2 * TREE_CHUNKS, low=half[now] + step - level[now])
+        rounds.append(round_of(source[now], target[now], pattern, adds=adds[now], in_order=True))
     return rounds
 
 
 def _binary_tree(count: int) -> tuple[Ints, Ints, Ints]:
-    """Parent, height over the lowest leaf, and depth under rank 0; odd ranks are leaves."""
+    """Return the parent of every rank, its height over the lowest leaf, and its depth under rank 0.
+
+    Odd ranks are leaves: the lowest set bit of a rank is its level, and its parent has the next higher one.
+    """
     rank = np.arange(count)
     bit = rank & -rank
     parent = (rank ^ bit) | (bit << 1)

@@ -18,7 +18,7 @@ from executor.lab.wiring import lab_cluster
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.messages import messages_of
-from simulator.collectives.rings import all_reduce
+from simulator.collectives.rings import ring_all_reduce
 from simulator.collectives.schemes import ALL_GATHERS
 from simulator.engines.engine import simulate
 from simulator.graph.task_graph import TaskGraph, pack_rows
@@ -38,7 +38,7 @@ class Message:
 
 def ring(kind, size_bytes, count):
     """Messages of a ring all-reduce or all-gather of so many bytes in all."""
-    messages = messages_of(all_reduce(count) if kind == "all_reduce" else ALL_GATHERS["ring"](count), count)
+    messages = messages_of(ring_all_reduce(count) if kind == "all_reduce" else ALL_GATHERS["ring"](count), count)
     waits = [[] for _ in messages.source]
     for message, earlier in zip(*messages.waits, strict=True):
         waits[message].append(int(earlier))

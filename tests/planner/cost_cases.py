@@ -8,7 +8,7 @@ from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
 from planner.cost.all_reduce import replica_groups
 from planner.parallel.regions import needed_regions
 from planner.topology.network_routes import routes_of_cluster
-from simulator.collectives.schemes import all_reduce
+from simulator.collectives.schemes import rank_rounds
 
 
 def random_cluster(rng, *, shape):
@@ -90,7 +90,10 @@ def slow_exchange_s(cluster, scheme, space, size_bytes, *, split):
     groups = replica_groups(routes_of_cluster(cluster).rank, before, channel, after, space.devices, split)
     shard = size_bytes / (channel if split else 1)
     seconds = 0.0
-    for steps in zip(*all_reduce(scheme, groups.tolist(), [d.node for d in cluster.devices]), strict=True):
+    nodes = np.array([device.node for device in cluster.devices])
+    plans = rank_rounds(scheme, groups, nodes, np.zeros_like(nodes))
+    rounds = [[step.among(group) for step in plan] for plan, group in zip(plans, groups, strict=True)]
+    for steps in zip(*rounds, strict=True):
         pairs = [pair for step in steps for pair in zip(step.source.tolist(), step.target.tolist(), strict=True)]
         seconds += steps[0].repeats * messages_s(cluster, [(pair, steps[0].share * shard) for pair in pairs])
     return seconds

@@ -4,12 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from collective_buffers import carry_out, group_of, pieces_of
+from collective_buffers import all_to_all, carry_out, group_of, pieces_of
 from hypothesis import given, settings, strategies as st
 
 from simulator.collectives.messages import messages_of
 from simulator.collectives.schemes import ALL_GATHERS, ALL_REDUCES, BROADCASTS, REDUCE_SCATTERS, rank_rounds
-from simulator.collectives.servers import all_to_all
 
 RANKS = st.integers(1, 17)
 SEEDS = st.integers(0, 2**32)
@@ -78,9 +77,9 @@ def test_broadcasts_give_rank_0_s_buffer_to_all(name, count, seed):
 def test_all_to_all_brings_everyone_what_everyone_has_for_it(count):
     """Piece a p + b starts at rank a and ends at rank b."""
     held = np.where(np.arange(count)[:, None] == np.arange(count * count) // count, np.arange(count * count), -1)
-    (step,) = all_to_all(count)
+    step = all_to_all(count)
     done = held.copy()
-    for source, target, piece in zip(step.source, step.target, step.first_piece(0), strict=True):
+    for source, target, piece in zip(step.source, step.target, step.first_chunk(0), strict=True):
         assert held[source, piece] == piece
         done[target, piece] = held[source, piece]
 
@@ -96,12 +95,12 @@ def needs_by_brute_force(rounds, count):
     own = [[True] * pieces for _ in range(count)]
     waits, carries_own, first, before = [], [], [], {}
     for step in rounds:
-        fine = pieces // step.pieces
+        fine = pieces // step.chunks
         for repeat in range(step.repeats):
             first.append(message)
             arriving = []
             for source, target, low, adds in zip(
-                step.source, step.target, step.first_piece(repeat), step.adds, strict=True
+                step.source, step.target, step.first_chunk(repeat), step.adds, strict=True
             ):
                 span = range(low * fine, (low + step.width) * fine)
                 waits.append(set().union(*(inside[source][piece] for piece in span)))

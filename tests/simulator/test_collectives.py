@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from collective_buffers import device_rounds
 from hypothesis import given, strategies as st
 
 from hwprofiles.errors import ConfigError
-from simulator.collectives.schemes import all_reduce
 
 RINGS = ("ring", "hierarchical")
 SCHEMES = ("ring", "ps", "ps-spread", "tree", "hierarchical")
@@ -115,7 +115,7 @@ def test_every_replica_ends_with_the_sum(scheme, case, seed):
     rng = np.random.default_rng(seed)
     held = {device: rng.integers(0, 1000, 48) for device in group}
     total = sum(held.values())
-    carry_out(scheme, all_reduce(scheme, [group], nodes)[0], held)
+    carry_out(scheme, device_rounds(scheme, [group], nodes)[0], held)
 
     for device in group:
         np.testing.assert_array_equal(held[device], total)
@@ -131,7 +131,7 @@ def test_traffic_is_the_textbooks(scheme, case):
     group, nodes = case
     count = len(group)
     sent, received = dict.fromkeys(group, 0.0), dict.fromkeys(group, 0.0)
-    for step in all_reduce(scheme, [group], nodes)[0]:
+    for step in device_rounds(scheme, [group], nodes)[0]:
         for source, target in messages(step):
             assert source != target
             sent[source] += step.share * step.repeats
@@ -147,7 +147,7 @@ def test_traffic_is_the_textbooks(scheme, case):
 @given(clusters())
 def test_a_ring_has_2_p_minus_1_steps_of_a_pth(case):
     group, nodes = case
-    (step,) = all_reduce("ring", [group], nodes)[0]
+    (step,) = device_rounds("ring", [group], nodes)[0]
 
     assert (step.share, step.repeats) == (1 / len(group), 2 * (len(group) - 1))
     assert messages(step) == list(zip(group, group[1:] + group[:1], strict=True))
@@ -155,12 +155,12 @@ def test_a_ring_has_2_p_minus_1_steps_of_a_pth(case):
 
 @pytest.mark.parametrize(("count", "rounds"), [(2, 2), (3, 4), (4, 4), (5, 6), (8, 6), (9, 8)])
 def test_a_tree_has_2_log_p_rounds(count, rounds):
-    assert len(all_reduce("tree", [range(count)], [0] * count)[0]) == rounds
+    assert len(device_rounds("tree", [range(count)], [0] * count)[0]) == rounds
 
 
 def test_hierarchical_keeps_to_rings_of_nodes():
     """Two nodes of four: three steps inside, two across with each local rank, three inside."""
-    inside, across, back = all_reduce("hierarchical", [range(8)], [0] * 4 + [1] * 4)[0]
+    inside, across, back = device_rounds("hierarchical", [range(8)], [0] * 4 + [1] * 4)[0]
 
     assert all(source // 4 == target // 4 for source, target in messages(inside))
     assert messages(inside) == messages(back)
@@ -172,7 +172,7 @@ def test_hierarchical_keeps_to_rings_of_nodes():
     "nodes", [[0, 0, 0, 1], [0, 0, 0, 0], [0, 1, 2, 3]], ids=["unequal nodes", "one node", "one device a node"]
 )
 def test_hierarchical_is_a_ring_where_nodes_do_not_repeat(nodes):
-    (step,) = all_reduce("hierarchical", [range(4)], nodes)[0]
+    (step,) = device_rounds("hierarchical", [range(4)], nodes)[0]
 
     assert messages(step) == [(0, 1), (1, 2), (2, 3), (3, 0)]
     assert (step.share, step.repeats) == (0.25, 6)
@@ -180,16 +180,16 @@ def test_hierarchical_is_a_ring_where_nodes_do_not_repeat(nodes):
 
 def test_groups_keep_one_pattern():
     """One group on equal nodes, one not: both use rings, so that they can run in step."""
-    plans = all_reduce("hierarchical", [(0, 1, 4, 5), (2, 3, 6, 8)], [0, 0, 0, 0, 1, 1, 1, 1, 2])
+    plans = device_rounds("hierarchical", [(0, 1, 4, 5), (2, 3, 6, 8)], [0, 0, 0, 0, 1, 1, 1, 1, 2])
 
     assert [[(step.share, step.repeats) for step in plan] for plan in plans] == [[(0.25, 6)]] * 2
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_single_replica_exchanges_nothing(scheme):
-    assert all_reduce(scheme, [(0,), (1,)], [0, 0]) == [[], []]
+    assert device_rounds(scheme, [(0,), (1,)], [0, 0]) == [[], []]
 
 
 def test_unknown_scheme():
     with pytest.raises(ConfigError, match=r"gradient_sync must be one of ring, .*got 'rng'"):
-        all_reduce("rng", [(0, 1)], [0, 0])
+        device_rounds("rng", [(0, 1)], [0, 0])
