@@ -1,7 +1,7 @@
 """``orrery whatif``: where a change pays, swept over real plans on a cluster."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -17,8 +17,10 @@ from orrery.terminal import (
     print_json,
     print_rich,
     progress_bar,
+    takes_requests,
     to_json,
 )
+from studies.eight_bit import CompressionRequest
 
 if TYPE_CHECKING:
     from studies.eight_bit import CompressionSweep
@@ -90,60 +92,33 @@ def by_hand(
 
 
 @whatif.command("eight-bit")
+@takes_requests
 def eight_bit(
     *,
     cluster: Cluster,
     model: Annotated[str, typer.Option(metavar="M", help="Model, such as alexnet or vgg16.")],
+    request: CompressionRequest,
     batch_per_device: Annotated[int, typer.Option(min=1, metavar="B", help="Samples of each device.")] = 128,
-    sub_batches: Annotated[
-        str, typer.Option(metavar="K,K,...", help="Sub-batches that the fully connected part takes, one by one.")
-    ] = "1,2,4,8",
-    types: Annotated[
-        str, typer.Option(metavar="T,T,...", help="Data types, such as dynamic-tree:block=4096; beside them float32.")
-    ] = "float16,dynamic-tree",
-    devices: Annotated[
-        str, typer.Option(metavar="N,N,...", help="Numbers of devices; else 2, 4, ... up to all, at most 8.")
-    ] = "",
-    link_speeds: Annotated[
-        str, typer.Option(metavar="X,X,...", help="Factors of the speed of a class of links.")
-    ] = "0.1,0.3,1,3",
-    link_class: Annotated[
-        str, typer.Option(metavar="NAME", help="Class of links, as the cluster's file has it; else the slowest in use.")
-    ] = "",
-    compress: Annotated[Literal["both", "activations", "gradients"], typer.Option(help="What is compressed.")] = "both",
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Find crossovers over link speed by bisection, not by interpolation.")
-    ] = False,
     out: Page = None,
     json: Json = False,
 ) -> None:
-    """CompressionSweep sub-batches, data types, devices and link speed: where does compression start to pay, where
-    does it stop?
+    """Sweep sub-batches, data types, devices and link speed: where does compression start to pay, where does it stop?
 
     Every point is a plan of ours (samples in the first part, channels in the fully connected one), simulated.
     """
     from hwprofiles.catalogue import load_cluster
     from planner.models import load_model
     from reports.pages import write_eight_bit_page
-    from studies.eight_bit import CompressionRequest, factors, sweep_compression, type_list, whole_numbers
+    from studies.eight_bit import sweep_compression
 
     with page_files(out, "whatif.json") as files, progress_bar(model) as progress:
-        question = CompressionRequest(
-            graph=load_model(model, batch=batch_per_device),
-            cluster=load_cluster(cluster),
-            sub_batches=whole_numbers("sub_batches", sub_batches),
-            types=type_list(types),
-            devices=whole_numbers("devices", devices) if devices else (),
-            link_speeds=factors("link_speeds", link_speeds),
-            link_class=link_class,
-            compress=compress,
-        )
-        found = sweep_compression(question, exact=exact, progress=progress)
-        values = found.values()
+        graph = load_model(model, batch=batch_per_device)
+        sweep = sweep_compression(graph, load_cluster(cluster), request, progress)
+        values = sweep.values()
         if files:
-            write_eight_bit_page(found, files[0])
+            write_eight_bit_page(sweep, files[0])
             files[1].write_bytes(to_json(values))
-    print_json(values) if json else _show(found, out)
+    print_json(values) if json else _show(sweep, out)
 
 
 def _show(found: "CompressionSweep", out: Path | None) -> None:

@@ -1,13 +1,15 @@
-from .compression_sweep import (
+from .compression_points import (
     CompressionPoint as CompressionPoint,
+)
+from .compression_request import (
     CompressionRequest as CompressionRequest,
+)
+from .compression_sweep import (
     CompressionSweep as CompressionSweep,
     sweep_compression as sweep_compression,
 )
 from .lists import (
-    factors as factors,
     type_list as type_list,
-    whole_numbers as whole_numbers,
 )
 from .lowered_iteration import (
     machine_iteration_s as machine_iteration_s,

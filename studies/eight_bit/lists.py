@@ -1,4 +1,4 @@
-"""Lists as they are typed: numbers and data types, separated by commas."""
+"""Lists as they are typed on the command line: numbers and data types, separated by commas."""
 
 from hwprofiles import ConfigError
 
@@ -6,40 +6,50 @@ __all__ = ["factors", "type_list", "whole_numbers"]
 
 
 def whole_numbers(field: str, text: str) -> tuple[int, ...]:
-    """Read whole numbers such as ``1,2,4``.
+    """Return the whole numbers of a list such as ``1,2,4``.
+
+    Args:
+        field: Name for error messages.
+        text: The list.
 
     Raises:
-        ConfigError: A word is no whole number >= 1.
+        ConfigError: A word is not a whole number >= 1.
     """
-    listed = [word.strip() for word in text.split(",")]
-    for word in listed:
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
         if not (word.isascii() and word.isdigit() and int(word) > 0):
             raise ConfigError(f"{field} must be whole numbers >= 1, separated by commas, got {word!r}")
-    return tuple(map(int, listed))
+    return tuple(map(int, words))
 
 
 def factors(field: str, text: str) -> tuple[float, ...]:
-    """Read numbers such as ``0.5,1,2``.
+    """Return the numbers of a list such as ``0.5,1,2``.
+
+    Args:
+        field: Name for error messages.
+        text: The list.
 
     Raises:
-        ConfigError: A word is no number.
+        ConfigError: A word is not a number.
     """
-    listed = [word.strip() for word in text.split(",")]
-    found = []
-    for word in listed:
+    numbers = []
+    for word in (word.strip() for word in text.split(",")):
         try:
-            found.append(float(word))
+            numbers.append(float(word))
         except ValueError:
             raise ConfigError(f"{field} must be numbers, separated by commas, got {word!r}") from None
-    return tuple(found)
+    return tuple(numbers)
 
 
 def type_list(text: str) -> tuple[str, ...]:
-    """Read data types such as ``float16,dynamic-tree:block=64,top=0.8``: what has no name of its own is a parameter."""
-    listed: list[str] = []
+    """Return the data types of a list such as ``float16,dynamic-tree:block=64,top=0.8``.
+
+    A word such as ``top=0.8``, without a type's name, is one more parameter of the type before it.
+    """
+    types: list[str] = []
     for word in text.split(","):
-        if "=" in word and ":" not in word and listed:
-            listed[-1] += f",{word.strip()}"
+        if "=" in word and ":" not in word and types:
+            types[-1] += f",{word.strip()}"
         else:
-            listed.append(word.strip())
-    return tuple(listed)
+            types.append(word.strip())
+    return tuple(types)

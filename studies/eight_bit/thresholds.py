@@ -1,4 +1,4 @@
-"""Where a data type starts to pay and where it stops, from gains at some places: interpolated, or by bisection."""
+"""Crossovers: values of an axis at which a data type starts or stops to pay, by interpolation or by bisection."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,16 +8,16 @@ from itertools import pairwise
 __all__ = ["BEST", "Crossing", "bisected", "crossing"]
 
 BEST = 0
-"""In the place of a number of sub-batches: those that suit a type best."""
+"""Stands for a number of sub-batches where every type has the number that is best for it."""
 LEAST_GAIN = 1e-6
-"""Less is rounding and does not pay."""
+"""Smallest gain that pays; anything smaller is rounding."""
 _CLOSE = 1.001
 """Ratio of the ends at which bisection stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """Where a type pays along one axis; of the other two one value each."""
+    """Thresholds of a type along one axis, with one value of each of the other two axes."""
 
     axis: str
     """``sub_batches``, ``devices`` or ``link_speed``; the field of that name is 0."""
@@ -27,25 +27,30 @@ class Crossing:
     devices: int
     link_speed: float
     low: float
-    """Ends of the axis, as far as it could be had."""
+    """Smallest value of the axis that has a plan."""
     high: float
+    """Largest value of the axis that has a plan."""
     pays_at_low: bool
     thresholds: tuple[float, ...]
-    """Rising; at each it starts or stops to pay."""
+    """Rising values of the axis; at each the type starts or stops to pay."""
     between: tuple[tuple[float, float], ...]
-    """Of each threshold the two values that were simulated."""
+    """For each threshold the two simulated values that it lies between."""
     exact: bool = False
-    """Found by bisection, to a thousandth."""
+    """Computed by bisection, to a thousandth."""
 
 
 def crossing(
     axis: str, kind: str, gains: Sequence[tuple[float, float]], *, sub_batches: int, devices: int, link_speed: float
 ) -> Crossing:
-    """Interpolate where gains pass zero, linearly in the logarithm of the axis.
+    """Interpolate the thresholds: zeros of the gain, linearly in the logarithm of the axis.
 
     Args:
-        axis, kind, sub_batches, devices, link_speed: As in ``Crossing``.
-        gains: Pairs of a value, > 0 and rising, and the share by which the type is faster there.
+        axis: ``sub_batches``, ``devices`` or ``link_speed``.
+        kind: The data type.
+        gains: Pairs of a value, > 0 and rising, and the gain of the type there.
+        sub_batches: Fixed value of this axis; 0 if it is the axis, or if it is ``BEST``.
+        devices: Fixed value of this axis; 0 if it is the axis.
+        link_speed: Fixed value of this axis; 0 if it is the axis.
     """
     thresholds, between = [], []
     for (low, before), (high, after) in pairwise(gains):
@@ -59,18 +64,18 @@ def crossing(
     )  # fmt: skip
 
 
-def bisected(found: Crossing, gain: Callable[[float], float]) -> Crossing:
-    """The same crossing with each threshold found between its two values, to a thousandth.
+def bisected(interpolated: Crossing, gain: Callable[[float], float]) -> Crossing:
+    """Return the same crossing with each threshold bisected between its two values, to a thousandth.
 
     Args:
-        found: An interpolated crossing.
-        gain: Share by which the type is faster at a value of the axis.
+        interpolated: The crossing.
+        gain: Gain of the type at a value of the axis.
     """
-    exact, pays = [], found.pays_at_low
-    for low, high in found.between:
+    exact, pays = [], interpolated.pays_at_low
+    for low, high in interpolated.between:
         while high / low > _CLOSE:
             middle = math.sqrt(low * high)
             low, high = (middle, high) if (gain(middle) > LEAST_GAIN) == pays else (low, middle)
         exact.append(math.sqrt(low * high))
         pays = not pays
-    return replace(found, thresholds=tuple(exact), exact=True)
+    return replace(interpolated, thresholds=tuple(exact), exact=True)

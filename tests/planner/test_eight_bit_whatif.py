@@ -8,26 +8,26 @@ from hypothesis import given, strategies as st
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.compression.settings import compressed_of
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import micro_batching_of
-from planner.plan.plan import make_plan
-from studies.eight_bit.compression_sweep import CompressionRequest, sweep_compression
+from planner.plan.planning import make_plan
+from studies.eight_bit.compression_request import CompressionRequest
+from studies.eight_bit.compression_sweep import sweep_compression
 from studies.eight_bit.lists import factors, type_list, whole_numbers
 from studies.eight_bit.thresholds import BEST, bisected, crossing
 
 
-def question(**changes):
+def sweep(**changes):
     values = {
-        "graph": load_model("lenet5", batch=32), "cluster": load_cluster("titanx-4"), "sub_batches": (1, 2),
-        "types": ("dynamic-tree",), "devices": (2, 4), "link_speeds": (0.01, 1.0), "compress": "both",
+        "sub_batches": (1, 2), "types": ("dynamic-tree",), "devices": (2, 4), "link_speeds": (0.01, 1.0),
+        "compress": "both",
     }  # fmt: skip
-    return CompressionRequest(**values | changes)
+    request = CompressionRequest(**values | changes)
+    return sweep_compression(load_model("lenet5", batch=32), load_cluster("titanx-4"), request)
 
 
 @pytest.fixture(scope="module")
 def found():
-    return sweep_compression(question(sub_batches=(1, 2, 5)))
+    return sweep(sub_batches=(1, 2, 5))
 
 
 def test_every_point_is_there_with_a_time_or_a_reason(found):
@@ -43,8 +43,8 @@ def test_a_point_is_the_plan_of_the_same_choices(found):
     graph, cluster = load_model("lenet5", batch=128), load_cluster("titanx-4")
     alone = make_plan(load_model("lenet5", batch=32), cluster.take(1), strategy="data").simulated_s
     plan = make_plan(
-        graph, cluster, strategy="owt", gradient_sync="auto", micro_batching=micro_batching_of(graph, 2),
-        compressed=compressed_of(graph, "auto", gradients="dynamic-tree", activations="dynamic-tree"),
+        graph, cluster, strategy="owt", gradient_sync="auto", sub_batches=2,
+        compress_gradients="dynamic-tree", compress_activations="dynamic-tree",
     )  # fmt: skip
     (point,) = [
         p for p in found.points if (p.sub_batches, p.type, p.devices, p.link_speed) == (2, "dynamic-tree", 4, 1.0)
@@ -64,7 +64,7 @@ def test_only_the_slowest_links_in_use_are_scaled(found):
 
 def test_another_class_of_links_can_be_chosen():
     """Two devices of one switch share nothing but their own slots."""
-    swept = sweep_compression(question(sub_batches=(1,), devices=(2,), link_class="slot"))
+    swept = sweep(sub_batches=(1,), devices=(2,), link_class="slot")
     slower, faster = (point.iteration_s for point in swept.points if point.type == "float32")
     assert (swept.link_class, swept.link_bytes_per_s) == ("slot", 14e9)
     assert slower > faster
@@ -72,30 +72,29 @@ def test_another_class_of_links_can_be_chosen():
 
 def test_slow_links_make_compression_pay_and_bisection_finds_where():
     """The threshold splits: a little slower it pays, a little faster it does not."""
-    asked = question(sub_batches=(1,), devices=(4,), link_speeds=(0.01, 0.1, 1.0, 10.0), types=("float16",))
-    swept = sweep_compression(asked, exact=True)
+    swept = sweep(sub_batches=(1,), devices=(4,), link_speeds=(0.01, 0.1, 1.0, 10.0), types=("float16",), exact=True)
     (crossed,) = [each for each in swept.crossings if each.axis == "link_speed" and each.sub_batches == BEST]
     assert crossed.pays_at_low
     assert crossed.exact == bool(crossed.thresholds)
     for threshold in crossed.thresholds[:1]:
-        near = sweep_compression(question(
+        near = sweep(
             sub_batches=(1,), devices=(4,), link_speeds=(threshold / 1.01, threshold * 1.01), types=("float16",)
-        ))  # fmt: skip
+        )
         slower, faster = (p.gain for p in near.points if p.type == "float16")
         assert slower > 0 >= faster - 1e-6
     assert crossed.thresholds
 
 
 def test_types_with_a_residual_compress_gradients_alone():
-    swept = sweep_compression(question(sub_batches=(1,), devices=(4,), link_speeds=(1.0,), types=("one-bit",)))
+    swept = sweep(sub_batches=(1,), devices=(4,), link_speeds=(1.0,), types=("one-bit",))
     assert "one-bit compresses gradients alone: it keeps a residual" in swept.notes
     with pytest.raises(ConfigError, match=r"types must keep no residual where .* got 'one-bit'"):
-        question(types=("float16", "one-bit"), compress="activations")
+        sweep(types=("float16", "one-bit"), compress="activations")
 
 
 def test_a_sweep_without_a_point_is_refused():
     with pytest.raises(ConfigError, match="none of"):
-        sweep_compression(question(sub_batches=(7,), devices=(4,), link_speeds=(1.0,)))
+        sweep(sub_batches=(7,), devices=(4,), link_speeds=(1.0,))
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=8), st.floats(1.1, 3.0))
@@ -138,7 +137,7 @@ def test_interpolation_and_bisection_find_a_known_zero():
 )
 def test_bad_questions_are_refused(changes, words):
     with pytest.raises(ConfigError, match=words):
-        question(**changes)
+        sweep(**changes)
 
 
 def test_lists_are_read_as_they_are_typed():

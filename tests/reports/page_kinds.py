@@ -18,11 +18,13 @@ __all__ = ["KINDS", "page_of", "small_view", "sweep_frame"]
 def small_view(where="p100-4x4:nodes=1", model="lenet5"):
     """LeNet-5 or another small network by OWT on a few GPUs."""
     from planner.cost.cost_model import CostModel
-    from planner.plan.plan import lower_plan, make_plan
+    from planner.plan.lowered_plan import lower_plan
+    from planner.plan.planning import make_plan
     from reports.drawings.plan_view import PlanView
 
     graph, cluster = load_model(model, batch=64), load_cluster(where)
-    plan = replace(make_plan(graph, cluster, strategy="owt"), cluster=where, model=model)
+    plan = make_plan(graph, cluster, strategy="owt")
+    plan = replace(plan, request=replace(plan.request, cluster=where, model=model))
     costs = CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)
     return PlanView(
         plan=plan, program=lower_plan(plan, graph, cluster), costs=costs, additive_s=plan.additive_s, notes=("a note",)
@@ -99,13 +101,11 @@ def _streams(folder):
 
 def _eight_bit(folder):
     from reports.pages.eight_bit_page import eight_bit_html
-    from studies.eight_bit.compression_sweep import AccuracyRequest, sweep_compression
+    from studies.eight_bit.compression_request import CompressionRequest
+    from studies.eight_bit.compression_sweep import sweep_compression
 
-    question = AccuracyRequest(
-        graph=load_model("lenet5", batch=32), cluster=load_cluster("titanx-4"), sub_batches=(1, 2), devices=(4,),
-        link_speeds=(0.5, 1.0), types=("float16",),
-    )  # fmt: skip
-    return eight_bit_html(sweep_compression(question))
+    request = CompressionRequest(sub_batches=(1, 2), devices=(4,), link_speeds=(0.5, 1.0), types=("float16",))
+    return eight_bit_html(sweep_compression(load_model("lenet5", batch=32), load_cluster("titanx-4"), request))
 
 
 def _validation(folder):

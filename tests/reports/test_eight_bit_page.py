@@ -9,17 +9,22 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
 from reports.pages.eight_bit_page import eight_bit_html, write_eight_bit_page
 from reports.tables.eight_bit_tables import compression_table, crossing_lines, eight_bit_headline
-from studies.eight_bit.compression_sweep import CompressionRequest, sweep_compression
+from studies.eight_bit.compression_request import CompressionRequest
+from studies.eight_bit.compression_sweep import sweep_compression
 
 
 @pytest.fixture(scope="module")
 def found():
     return sweep_compression(
+        load_model("lenet5", batch=32),
+        load_cluster("titanx-4"),
         CompressionRequest(
-            graph=load_model("lenet5", batch=32), cluster=load_cluster("titanx-4"), sub_batches=(1, 2, 3),
-            types=("float16", "dynamic-tree"), devices=(2, 4), link_speeds=(0.01, 0.1, 1.0, 10.0),
-        )
-    )  # fmt: skip
+            sub_batches=(1, 2, 3),
+            types=("float16", "dynamic-tree"),
+            devices=(2, 4),
+            link_speeds=(0.01, 0.1, 1.0, 10.0),
+        ),
+    )
 
 
 def test_every_point_is_on_the_page_with_its_numbers_or_its_reason(found):
