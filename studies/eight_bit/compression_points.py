@@ -6,16 +6,12 @@ from itertools import product
 
 from hwprofiles import ConfigError, InfeasiblePlanError
 from hwprofiles.devices import DeviceGraph
-from planner.compression import UNCOMPRESSED, Compressed, compressed_of, compression
+from planner.compression import compression
 from planner.graph import ComputationGraph
-from planner.parallel import WHOLE_BATCH, micro_batching_of
 from planner.plan import make_plan
 from studies.eight_bit.compression_request import UNCOMPRESSED_TYPE, CompressionRequest
 
 __all__ = ["CompressionPoint", "SimulatedPoints"]
-
-_GRADIENT_SYNC = "auto"
-"""Gradient synchronisation of every plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,14 +93,13 @@ class SimulatedPoints:
             sub_batches=sub_batches, type=kind, devices=devices, link_speed=link_speed, batch=batch
         )
         try:
-            graph = self.graph.with_batch(batch)
             plan = make_plan(
-                graph,
+                self.graph.with_batch(batch),
                 self.cluster(devices, link_speed),
                 strategy="owt",
-                gradient_sync=_GRADIENT_SYNC,
-                micro_batching=micro_batching_of(graph, sub_batches) if sub_batches > 1 else WHOLE_BATCH,
-                compressed=_compressed(graph, kind, self.request.compress),
+                gradient_sync="auto",
+                sub_batches=sub_batches,
+                **_compressed_types(kind, self.request.compress),
             )
         except (ConfigError, InfeasiblePlanError) as error:
             return replace(point, reason=str(error))
@@ -120,17 +115,15 @@ class SimulatedPoints:
         return min((point.iteration_s for point in points if not point.reason), default=math.inf)
 
 
-def _compressed(graph: ComputationGraph, kind: str, compress: str) -> Compressed:
-    """Return the compressed messages for a type.
+def _compressed_types(kind: str, compress: str) -> dict[str, str]:
+    """Return the options of a plan that compress messages with a type.
 
     A type that keeps a residual compresses gradients alone, because activations have none to keep.
     """
     if kind == UNCOMPRESSED_TYPE:
-        return UNCOMPRESSED
+        return {}
     activations = compress == "activations" or (compress == "both" and not compression(kind).feedback)
-    return compressed_of(
-        graph,
-        _GRADIENT_SYNC,
-        gradients=kind if compress != "activations" else "",
-        activations=kind if activations else "",
-    )
+    return {
+        "compress_gradients": kind if compress != "activations" else "",
+        "compress_activations": kind if activations else "",
+    }
