@@ -7,7 +7,7 @@ VENV := .venv
 IN_VENV := $(VENV)/bin/python -m
 INSTALL := $(IN_VENV) pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint docs clean
 # Two installations into one environment must not meet.
 .NOTPARALLEL:
 
@@ -26,6 +26,10 @@ lint: $(VENV)/all.stamp
 	$(IN_VENV) ruff format --check
 	$(IN_VENV) mypy
 
+docs: $(VENV)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(IN_VENV) mkdocs build --quiet --strict
+	@echo "Open $(CURDIR)/out/docs/index.html in a browser; it needs no server"
+
 clean:
 	rm -rf $(VENV) out
 
@@ -42,4 +46,8 @@ $(VENV)/demo.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
 
 $(VENV)/all.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
 	$(INSTALL) -e '.[executor,test,lint]'
+	@touch $@
+
+$(VENV)/docs.stamp: $(VENV)/venv.stamp pyproject.toml constraints.txt
+	$(INSTALL) -e '.[docs]'
 	@touch $@
