@@ -21,41 +21,41 @@ LAYER_PHASES = ("forward", "activation_gradient", "weight_gradient", "update")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One trained tensor of a layer."""
+    """A trained tensor of a layer."""
 
     name: str
     shape: tuple[int, ...]
     split: bool = True
-    """Whether a split of the layer's channel dimension splits it (else it is replicated)."""
+    """True if a split of the layer's channels splits the tensor, False if every part holds all of it."""
 
     @property
     def elements(self) -> int:
-        """Number of trained numbers."""
+        """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What parts of a layer hold from their forward to the end of their backward tasks."""
+    """Tensors that parts of a layer keep from the forward pass until the end of their backward tasks."""
 
     inputs: bool = False
-    """Whether they read their inputs again."""
+    """True if the backward tasks read the inputs."""
     output: bool = False
-    """Whether they read their output again."""
+    """True if the backward tasks read the output."""
     elements: NDArray[np.float64] | float = 0.0
-    """Numbers of the network's type that they hold beside these, such as what a normalisation has read."""
+    """Elements of further tensors of the network's type, such as the normalised input of a normalisation."""
     index_bytes: NDArray[np.float64] | float = 0.0
-    """Bytes of other types, such as the places of maxima."""
+    """Bytes of tensors of other types, such as the indices of maxima."""
     before_output: bool = False
-    """Whether the output is made from these, after them."""
+    """True if the further tensors are made before the output, and the output from them."""
     transforms: bool = False
-    """Whether they turn the gradient of the output into another one before they compute theirs."""
+    """True if the backward tasks first make another gradient from the output's, such as that before an activation."""
     passes_on: bool = False
-    """Whether the gradients of their inputs are views of the gradient of the output, or of what it was turned into."""
+    """True if the inputs' gradients are views of the output's gradient, or of the one made from it."""
 
 
 class Operation(Protocol):
-    """What a kind of layer must say of itself; one class a kind, frozen and comparable."""
+    """Interface of a kind of layer: its shapes, dependencies, parameters and work; one frozen class a kind."""
 
     @property
     def kind(self) -> str:
@@ -64,42 +64,52 @@ class Operation(Protocol):
 
     @property
     def winograd(self) -> bool:
-        """Whether libraries compute it with Winograd's algorithm, in fewer multiplications."""
+        """True if libraries compute the layer with Winograd's algorithm, which multiplies less."""
         ...
 
     @property
     def statistics(self) -> int:
-        """Numbers a channel that are summed over the batch, forward and again backward; 0 where it normalises none."""
+        """Elements a channel that are summed over the batch, forward and again backward; 0 without normalisation."""
         ...
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """Shape of the output; raises ``ConfigError`` where the inputs do not fit."""
+        """Return the shape of the output.
+
+        Raises:
+            ConfigError: The inputs do not fit.
+        """
         ...
 
     def parallel_dims(self, output: Shape) -> tuple[str, ...]:
-        """Output dimensions that a configuration may split (Table 1 of the layer-wise paper)."""
+        """Return the output dimensions that a configuration may split.
+
+        Source:
+            Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018,
+            Table 1.
+        """
         ...
 
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """For each dimension of input ``slot``, what a part of the output needs of it."""
+        """Return, for each dimension of input ``slot``, the interval that a part of the output needs."""
         ...
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
-        """Trained tensors."""
+        """Return the trained tensors."""
         ...
 
     def kept(self, part: Any) -> Kept:
-        """What parts (``planner.operations.base.Part``) hold for their backward tasks."""
+        """Return the tensors that parts (``planner.operations.base.Part``) keep for their backward tasks."""
         ...
 
     def kernels(
         self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, NDArray[np.float64]]
     ) -> Kernels:
-        """Work of one part in one of ``LAYER_PHASES``.
+        """Return the work of parts of the output in one phase.
 
         Args:
             phase: One of ``LAYER_PHASES``.
-            inputs, output: Whole shapes.
+            inputs: Whole shapes of the inputs.
+            output: Whole shape of the output.
             part: For every dimension of the output, the sizes of the parts, shape (C,) each.
 
         Returns:
@@ -110,26 +120,26 @@ class Operation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A node of the computation graph, with everything derived from its operation."""
+    """A node of the computation graph: an operation with its inputs and all shapes."""
 
     name: str
     operation: Operation
     inputs: tuple[str, ...]
-    """Names of the layers whose outputs it reads, in order; ``input`` is the data itself."""
+    """Names of the layers whose outputs the layer reads, in order; ``input`` is the data itself."""
     input_shapes: tuple[Shape, ...]
     output: Shape
     profile_name: str = ""
-    """By which compute profiles know it, where that is not its name: a layer whose parts read slices of its input
-    channels is not the layer of that name whose parts read them all."""
+    """Name in compute profiles, where it differs from ``name``: a layer whose parts read slices of its input channels
+    is not the layer of that name whose parts read them all."""
 
     @property
     def measured_name(self) -> str:
-        """By which compute profiles know it."""
+        """Name under which compute profiles list measured times of the layer."""
         return self.profile_name or self.name
 
     @property
     def parallel_dims(self) -> tuple[str, ...]:
-        """Dimensions that a configuration may split."""
+        """Output dimensions that a configuration may split."""
         return self.operation.parallel_dims(self.output)
 
     @property
@@ -139,38 +149,46 @@ class Layer:
 
     @property
     def parameter_count(self) -> int:
-        """Number of trained numbers."""
+        """Number of trained elements."""
         return sum(parameter.elements for parameter in self.parameters)
 
     def kernels(self, phase: str, part: dict[str, NDArray[np.float64]]) -> Kernels:
-        """Work of parts of the given sizes; see ``Operation.kernels``."""
+        """Return the work of parts of the given sizes; see ``Operation.kernels``."""
         return self.operation.kernels(phase, self.input_shapes, self.output, part)
 
     def forward_flop(self) -> float:
-        """Floating-point operations of the whole layer, forward."""
+        """Return the floating-point operations of the whole layer's forward pass."""
         whole = {dim: np.array([float(size)]) for dim, size in zip(self.output.dims, self.output.sizes, strict=True)}
         return float(self.kernels("forward", whole).flop[0])
 
 
 class Edge(NamedTuple):
-    """Layer ``consumer`` reads, in its input ``slot``, the output of ``producer`` (layer indices)."""
+    """A tensor's way from the layer that makes it to one that reads it; layers are given by their indices."""
 
     producer: int
+    """Layer whose output is read."""
     consumer: int
+    """Layer that reads it."""
     slot: int
+    """Index of the tensor among the consumer's inputs."""
 
 
 class ComputationGraph:
-    """Layers in topological order.  The data that enters is no layer: its loader delivers each part.
+    """Layers in topological order, and the tensors between them.
+
+    The training data is not a layer: every device loads its parts of it.
 
     Args:
         name: Name and parameters of the model, as on the command line.
         batch: Samples in a mini-batch.
-        layers: In topological order, every input named before.
-        element_bytes: Size of a number.
-        undivided: The model's own graph, where layers of it are replaced by several
+        layers: Layers in topological order: each reads the data or layers before it.
+        element_bytes: Bytes of an element of a tensor.
+        undivided: The model's own graph, if layers of it were replaced by several
             (``planner.parallel.input_channel_split``).
-        origin: For every layer the one of ``undivided`` that it is, or is a piece of.
+        origin: For every layer the index of its layer in ``undivided``; several layers may have the same.
+
+    Raises:
+        ConfigError: Two layers have one name, or a layer reads one that comes after it.
     """
 
     def __init__(
@@ -183,7 +201,7 @@ class ComputationGraph:
         self.element_bytes = element_bytes
         self._undivided = undivided
         self.origin = tuple(origin) if undivided else tuple(range(len(self.layers)))
-        """For every layer the index in ``undivided`` of the layer that it is, or is a piece of."""
+        """For every layer the index of its layer in ``undivided``."""
         self.index = {layer.name: i for i, layer in enumerate(self.layers)}
         if len(self.index) != len(self.layers):
             raise ConfigError(f"layers of {name} need different names, {len(self.layers) - len(self.index)} repeat")
@@ -199,24 +217,25 @@ class ComputationGraph:
 
     @property
     def undivided(self) -> "ComputationGraph":
-        """The model's own graph: this one, unless layers were replaced by several."""
+        """Model's own graph: this one, unless layers were replaced by several."""
         return self._undivided or self
 
     def model_layer(self, index: int) -> Layer:
-        """The layer of the model that a layer is, or is a piece of."""
+        """Return the layer of the model that a layer is, or that it replaces together with others."""
         return self.undivided.layers[self.origin[index]]
 
     @cached_property
     def consumers(self) -> tuple[tuple[Edge, ...], ...]:
-        """For every layer the edges that leave it."""
+        """Edges that leave each layer."""
         return self._edges_by([edge.producer for edge in self.edges])
 
     @cached_property
     def producers(self) -> tuple[tuple[Edge, ...], ...]:
-        """For every layer the edges that enter it."""
+        """Edges that enter each layer, in the order of its inputs."""
         return self._edges_by([edge.consumer for edge in self.edges])
 
     def _edges_by(self, layers: Sequence[int]) -> tuple[tuple[Edge, ...], ...]:
+        """Group the edges by the layer given for each, one group for every layer of the graph."""
         rows: list[list[Edge]] = [[] for _ in self.layers]
         for edge, layer in zip(self.edges, layers, strict=True):
             rows[layer].append(edge)
@@ -224,6 +243,7 @@ class ComputationGraph:
 
     @cached_property
     def _trained(self) -> tuple[bool, ...]:
+        """Layers that are trained or come after one that is."""
         trained: list[bool] = []
         for layer in self.layers:
             below = any(trained[self.index[source]] for source in layer.inputs if source != "input")
@@ -231,11 +251,15 @@ class ComputationGraph:
         return tuple(trained)
 
     def has_gradient(self, index: int) -> bool:
-        """Whether the gradient of a layer's output is needed: it, or a layer before it, is trained."""
+        """Return True if the gradient of a layer's output is needed: the layer, or one before it, is trained."""
         return self._trained[index]
 
     def has_phase(self, index: int, phase: str) -> bool:
-        """Whether a layer computes in a phase: no activation gradient towards the data, no update untrained."""
+        """Return True if a layer computes in a phase.
+
+        A layer that reads only the data, or only layers that need no gradient, has no activation gradient; a layer
+        without parameters has neither weight gradient nor update.
+        """
         if phase == "forward":
             return True
         if phase == "activation_gradient":
@@ -243,7 +267,7 @@ class ComputationGraph:
         return self.layers[index].parameter_count > 0
 
     def with_batch(self, batch: int) -> "ComputationGraph":
-        """The same network with another number of samples in a mini-batch."""
+        """Return the same network with another number of samples in a mini-batch."""
         outputs: dict[str, Shape] = {}
         layers = []
         for layer in self.layers:
@@ -260,7 +284,7 @@ class ComputationGraph:
 
     @property
     def parameter_count(self) -> int:
-        """Number of trained numbers."""
+        """Number of trained elements."""
         return sum(layer.parameter_count for layer in self.layers)
 
     @property

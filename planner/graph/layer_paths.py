@@ -1,9 +1,10 @@
-"""Layer blocks and layer paths, and how soon a gradient is used again: the first half of Algorithm 1 of TurboDL.
+"""Layer blocks, layer paths and reuse distances of gradients: the first half of Algorithm 1 of TurboDL.
 
-A block runs from a layer where the graph forks to the one where it merges again; what lies between two blocks is a
-block of one path.  Blocks run one after another, so only the paths within a block compete.
+A block runs from a layer where the graph forks to the layer where it merges again; the layers between two blocks form
+a block of one path.  Blocks run one after another, so only paths within one block compete for a device.
 
-Source: "TurboDL", Sec. 2.4 and Algorithm 1.
+Source:
+    "TurboDL", Sec. 2.4 and Algorithm 1.
 """
 
 from collections.abc import Sequence
@@ -19,24 +20,26 @@ __all__ = ["Block", "LayerPath", "dependency_distances", "layer_blocks"]
 
 @dataclass(frozen=True, slots=True)
 class LayerPath:
-    """Layers of one path from fork to merge that no longer path of the block has, in the graph's order."""
+    """A path from the fork to the merge of a block, without the layers that it shares with longer paths."""
 
     layers: tuple[int, ...]
+    """Layers that no longer path of the block has, in the graph's order."""
     time_s: float
     """Time of the activation gradients of the whole path, from fork to merge, shared layers included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A layer block."""
+    """A layer block: the layers from a fork of the graph to the merge that closes it."""
 
     layers: tuple[int, ...]
+    """All layers of the block, in the graph's order."""
     paths: tuple[LayerPath, ...]
-    """Longest first: the first is the block's critical path."""
+    """Paths of the block, longest first: the first is the block's critical path."""
 
 
 def layer_blocks(graph: ComputationGraph, gradient_s: Floats) -> tuple[Block, ...]:
-    """Segment a graph into blocks, and each block into paths.
+    """Divide a graph into blocks, and each block into paths.
 
     Where paths share layers within a block, as in dense connections, a layer belongs to the longest path through it,
     so the number of paths stays below that of layers.
@@ -45,8 +48,14 @@ def layer_blocks(graph: ComputationGraph, gradient_s: Floats) -> tuple[Block, ..
         graph: Any computation graph.
         gradient_s: Time of each layer's activation gradient, shape (layers,).
 
+    Returns:
+        Blocks in the order in which they run forward.
+
     Raises:
         ConfigError: ``gradient_s`` has another shape, or is not finite and >= 0.
+
+    Source:
+        "TurboDL", Sec. 2.4 and Algorithm 1.
     """
     times = np.asarray(gradient_s, dtype=np.float64)
     if times.shape != (len(graph.layers),) or not (np.isfinite(times) & (times >= 0)).all():
@@ -57,7 +66,16 @@ def layer_blocks(graph: ComputationGraph, gradient_s: Floats) -> tuple[Block, ..
 
 
 def _separators(graph: ComputationGraph) -> list[bool]:
-    """Layers that no tensor passes by: every path from the data to the end goes through them."""
+    """Return, for every layer, True if every path from the data to the end goes through it.
+
+    A tensor from layer p to layer c passes by the layers between them.  Tensors that pass by are counted as brackets
+    that open behind p and close at c; a layer is a separator where none is open::
+
+        layer        0   1   2   3        edges 0-1, 1-2, 1-3, 2-3
+        opens        .   .   +1  .        1-3 passes by layer 2
+        closes       .   .   .   -1
+        open         0   0   1   0        separators: 0, 1, 3
+    """
     size = len(graph.layers)
     passing = np.zeros(size + 1, dtype=np.int64)
     spans = [(edge.producer, edge.consumer) for edge in graph.edges]
@@ -70,7 +88,7 @@ def _separators(graph: ComputationGraph) -> list[bool]:
 
 
 def _segments(graph: ComputationGraph) -> list[list[int]]:
-    """Layers of each block, in order; one that ends a block and opens the next belongs to the first."""
+    """Return the layers of each block, in order; a layer that ends a block and opens the next belongs to the first."""
     blocks: list[list[int]] = []
     chain: list[int] = []
     size, before = len(graph.layers), -1
@@ -89,7 +107,7 @@ def _segments(graph: ComputationGraph) -> list[list[int]]:
 
 
 def _paths(graph: ComputationGraph, layers: Sequence[int], times: Floats) -> tuple[LayerPath, ...]:
-    """Cover a block by paths: again and again the longest that has a layer which none has yet."""
+    """Cover a block by paths: repeatedly take the longest path with a layer that no earlier path has."""
     inside = set(layers)
     before = {i: [e.producer for e in graph.producers[i] if e.producer in inside] for i in layers}
     behind = {i: [e.consumer for e in graph.consumers[i] if e.consumer in inside] for i in layers}
@@ -105,15 +123,15 @@ def _paths(graph: ComputationGraph, layers: Sequence[int], times: Floats) -> tup
 
 
 def _longest(layers: Sequence[int], before: dict[int, list[int]], times: Floats) -> dict[int, float]:
-    """Time of the longest path that ends in each layer, itself included."""
-    found: dict[int, float] = {}
+    """Return the time of the longest path that ends in each layer, that layer included."""
+    longest: dict[int, float] = {}
     for i in layers:
-        found[i] = float(times[i]) + max((found[j] for j in before[i]), default=0.0)
-    return found
+        longest[i] = float(times[i]) + max((longest[j] for j in before[i]), default=0.0)
+    return longest
 
 
 def _trace(layer: int, next_of: dict[int, list[int]], longest: dict[int, float]) -> list[int]:
-    """The longest path from a layer on."""
+    """Return the longest path that starts at a layer, following ``next_of``."""
     path = [layer]
     while next_of[path[-1]]:
         path.append(max(next_of[path[-1]], key=lambda i: (longest[i], -i)))
@@ -121,11 +139,14 @@ def _trace(layer: int, next_of: dict[int, list[int]], longest: dict[int, float])
 
 
 def dependency_distances(graph: ComputationGraph) -> list[int]:
-    """Steps from the gradient of each layer's parameters to their next use, in the following iteration.
+    """Return the reuse distance of each layer's gradient: steps until its parameters are used in the next iteration.
 
-    The shortest way back to a layer that reads the data, one step into the next iteration, and forward again.  That of
-    a layer that reads the data is 1: nothing lies between, so its sub-tasks are critical, as are activation gradients,
-    which the layer before uses at once.
+    The backward pass goes the shortest way back to a layer that reads the data, the next iteration takes one step, and
+    its forward pass comes back the same way.  Layers that read the data themselves have distance 1, the least: their
+    parameters are needed first.
+
+    Source:
+        "TurboDL", Sec. 2.4.
     """
     depth: list[int] = []
     for i, layer in enumerate(graph.layers):

@@ -1,4 +1,4 @@
-"""Tensor shapes with named dimensions, and which part of an input a part of an output needs."""
+"""Tensor shapes with named dimensions, and the intervals of an input that an interval of the output needs."""
 
 import math
 from dataclasses import dataclass
@@ -11,59 +11,62 @@ __all__ = ["IN_CHANNEL", "Need", "Shape"]
 
 
 IN_CHANNEL = "in_channel"
-"""The reduction dimension: slices of a layer's input channels, and the dimension of partial sums over each."""
+"""Name of the reduction dimension: slices of a layer's input channels, and the partial sums over each slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Named sizes, in the order of the dimensions: sample, channel, then positions."""
+    """Sizes of a tensor's named dimensions: sample, channel, then positions."""
 
     dims: tuple[str, ...]
-    """``sample``, ``channel``, of partial sums ``in_channel``, then none, ``length``, ``height, width`` or
-    ``depth, height, width``."""
+    """Names: ``sample``, ``channel``, for partial sums ``in_channel``, then the positions: none, ``length``,
+    ``height, width`` or ``depth, height, width``."""
     sizes: tuple[int, ...]
 
     def size(self, dim: str) -> int:
-        """Size of a named dimension."""
+        """Return the size of a named dimension."""
         return self.sizes[self.dims.index(dim)]
 
     @property
     def elements(self) -> int:
-        """Product of the sizes."""
+        """Number of elements: the product of the sizes."""
         return math.prod(self.sizes)
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Sizes of the dimensions after sample, channel and, of partial sums, ``in_channel``."""
+        """Sizes of the position dimensions: those after sample, channel and ``in_channel``."""
         return self.sizes[3:] if IN_CHANNEL in self.dims else self.sizes[2:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Which interval of one input dimension an interval of the output needs.
+    """Map from an interval of an output dimension to the interval of an input dimension that it is computed from.
 
-    ``dim`` None: all of it, whatever the part.  Otherwise the interval [low, high) of the output's
+    With ``dim`` None every part needs the whole input dimension.  Otherwise the interval [low, high) of the output's
     dimension ``dim`` is mapped by a sliding window (kernel, stride, pad, dilation), by channel groups,
-    or by an offset (concatenation), and cut to the input's bounds.
+    or by an offset (concatenation), and clipped to the input's bounds.  Windows that reach beyond the part's own
+    interval are its halo: with kernel 3, stride 1 and pad 1, output rows [4, 8) need input rows [3, 9).
     """
 
     dim: str | None
+    """Output dimension, or None."""
     kernel: int = 1
     stride: int = 1
     pad: int = 0
     dilation: int = 1
     offset: int = 0
-    """Where the input starts in the output's dimension: concatenation."""
+    """Index in the output's dimension at which the input begins; for concatenation."""
     group_out: int = 1
-    """Output indices of one group; with ``group_in`` for grouped convolutions."""
+    """Output indices of one group; for grouped convolutions."""
     group_in: int = 1
-    """Input indices of one group."""
+    """Input indices of one group; for grouped convolutions."""
 
     def interval(self, low: Ints, high: Ints, input_size: int) -> tuple[Ints, Ints]:
         """Map half-open output intervals to half-open input intervals; empty ones become [0, 0).
 
         Args:
-            low, high: Output bounds along ``dim``, integer arrays of one shape (ignored if ``dim`` is None).
+            low: First output indices along ``dim``, an integer array of any shape (ignored if ``dim`` is None).
+            high: Output indices behind the last, same shape.
             input_size: Size of the input dimension.
 
         Returns:
