@@ -1,4 +1,4 @@
-"""The compiled engine in parts: its state, the event loop, activities, exclusive resources, fair sharing."""
+"""The parts of the compiled engine: its state, event loop, activities, exclusive resources and fair sharing."""
 
 import lazy_loader as lazy
 

@@ -1,34 +1,38 @@
-"""The life of an activity: its task becomes ready, its latency passes, it starts, works and finishes.
+"""The states of an activity: its task becomes ready, its latency passes, it starts, works and finishes.
 
-What changes for others is noted: resources whose users change, exclusive resources that may be handed over.
+Each transition notes what it changes for others, in lists that the end of the instant works off: resources whose
+users change (``touched``), and exclusive resources that may be handed over (``offered``).
 """
 
 from simulator.compiled.heap import post
 from simulator.compiled.jit import compiled
-from simulator.compiled.state import ASKED, BEGUN, EARLIEST, ENDED, INSTANT, LATENCY, TIMER, TOUCHED, ReplayState
+from simulator.compiled.state import BEGUN, EARLIEST, ENDED, INSTANT, LATENCY, OFFERED, TIMER, TOUCHED, ReplayState
 
-__all__ = ["arrive", "begin", "finish", "ready", "start"]
+__all__ = ["become_ready", "begin_work", "dependencies_met", "end_latency", "finish_work"]
 
 
 @compiled
-def arrive(state: ReplayState, i: int, now: float, limit: float) -> None:
-    """Nothing is missing for task ``i`` any more, save perhaps its time."""
+def dependencies_met(state: ReplayState, i: int, now: float, limit: float) -> None:
+    """Make task ``i``, whose dependencies have all ended, ready now or at its earliest start."""
     if state.task[i].earliest_s > limit:
         state.task[i].chain = -1
         post(state, state.task[i].earliest_s, i, EARLIEST)
     else:
-        ready(state, i, now)
+        become_ready(state, i, now)
 
 
 @compiled
-def ready(state: ReplayState, i: int, now: float) -> None:
-    """Task ``i`` becomes ready; timers set at one instant for one time share an entry of the heap."""
+def become_ready(state: ReplayState, i: int, now: float) -> None:
+    """Make task ``i`` ready and start its latency.
+
+    Timers set at one instant for one time share an entry of the heap: their tasks form a chain.
+    """
     task, count = state.task[i], state.counts
     ready_s = max(now, task.earliest_s)
     state.ready_s[i] = ready_s
     task.instant = count[INSTANT]
     if task.latency_s == 0.0:
-        start(state, i, now)
+        end_latency(state, i, now)
         return
     over_s = ready_s + task.latency_s
     head = count[TIMER]
@@ -42,14 +46,14 @@ def ready(state: ReplayState, i: int, now: float) -> None:
 
 
 @compiled
-def start(state: ReplayState, i: int, now: float) -> None:
-    """The latency of task ``i`` is over."""
+def end_latency(state: ReplayState, i: int, now: float) -> None:
+    """End the latency of task ``i``: it begins to work, or queues for its exclusive resources."""
     task = state.task[i]
     if task.work == 0.0:
         state.start_s[i] = now
-        _end(state, i, now)
+        _end_task(state, i, now)
     elif task.ports == 0:
-        begin(state, i, now)
+        begin_work(state, i, now)
     else:
         for u in range(state.use_start[i], state.use_start[i + 1]):
             r = state.use[u].resource
@@ -57,21 +61,21 @@ def start(state: ReplayState, i: int, now: float) -> None:
                 slot = state.slot_start[r]
                 state.queue[slot + state.resource[r].waiters] = i
                 state.resource[r].waiters += 1
-                _ask(state, r)
+                _offer(state, r)
 
 
 @compiled
-def _ask(state: ReplayState, r: int) -> None:
-    """Note that an exclusive resource may have to be handed over at this instant."""
-    if state.resource[r].asked != state.counts[INSTANT]:
-        state.resource[r].asked = state.counts[INSTANT]
-        state.asked[state.counts[ASKED]] = r
-        state.counts[ASKED] += 1
+def _offer(state: ReplayState, r: int) -> None:
+    """Note that an exclusive resource may have to be handed over at this instant, once an instant."""
+    if state.resource[r].offered != state.counts[INSTANT]:
+        state.resource[r].offered = state.counts[INSTANT]
+        state.offered[state.counts[OFFERED]] = r
+        state.counts[OFFERED] += 1
 
 
 @compiled
 def _touch(state: ReplayState, r: int) -> None:
-    """Note that the users of a resource change at this instant, in a way that may matter to others."""
+    """Note that the users of a resource change at this instant, so that the rates of others may change."""
     if state.resource[r].touched != state.counts[INSTANT]:
         state.resource[r].touched = state.counts[INSTANT]
         state.touched[state.counts[TOUCHED]] = r
@@ -79,8 +83,8 @@ def _touch(state: ReplayState, r: int) -> None:
 
 
 @compiled
-def begin(state: ReplayState, i: int, now: float) -> None:
-    """Task ``i`` begins to work."""
+def begin_work(state: ReplayState, i: int, now: float) -> None:
+    """Begin the work of task ``i``: enter it among the users of its resources."""
     state.start_s[i] = now
     task = state.task[i]
     task.rate, task.remaining, task.since_s = 0.0, task.work, now
@@ -90,27 +94,29 @@ def begin(state: ReplayState, i: int, now: float) -> None:
         state.users[state.slot_start[r] + users] = u
         state.use[u].slot = users
         state.resource[r].users = users + 1
-        if users > 0:  # alone it is bound by its own rate, not by others
+        if users > 0:  # a single user is limited by its own rate, not by others
             _touch(state, r)
     state.begun[state.counts[BEGUN]] = i
     state.counts[BEGUN] += 1
 
 
 @compiled
-def _end(state: ReplayState, i: int, now: float) -> None:
+def _end_task(state: ReplayState, i: int, now: float) -> None:
+    """Note the end of task ``i``, whose dependents the event loop then looks at."""
     state.end_s[i] = now
     state.ended[state.counts[ENDED]] = i
     state.counts[ENDED] += 1
 
 
 @compiled
-def finish(state: ReplayState, i: int, now: float) -> None:
-    """The work of task ``i`` is done."""
+def finish_work(state: ReplayState, i: int, now: float) -> None:
+    """Finish the work of task ``i``: remove it from the users of its resources and end it."""
     state.task[i].serial = 0
     for u in range(state.use_start[i], state.use_start[i + 1]):
         r = state.use[u].resource
         users = state.resource[r].users - 1
         state.resource[r].users = users
+        # The last user of the resource moves into the slot that becomes free, so that slots stay contiguous.
         last = state.users[state.slot_start[r] + users]
         slot = state.use[u].slot
         state.users[state.slot_start[r] + slot] = last
@@ -118,5 +124,5 @@ def finish(state: ReplayState, i: int, now: float) -> None:
         if state.resource[r].binds:
             _touch(state, r)
         if state.resource[r].exclusive:
-            _ask(state, r)
-    _end(state, i, now)
+            _offer(state, r)
+    _end_task(state, i, now)

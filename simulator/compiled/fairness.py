@@ -1,25 +1,26 @@
-"""Which rates a change reaches, and the new ones taking effect.
+"""Incremental fair sharing: the rates that a change affects, and their update.
 
-A resource *binds* when its users, each at the rate that it would have alone, ask for more than its capacity.  Only
-binding resources couple activities; everything else runs at its rate alone.
+A resource *binds* when its users, each at the rate that it would have alone, need more than its capacity.  Only
+binding resources couple activities; every other activity runs at its rate alone.
 """
 
 import numpy as np
 
-from simulator.compiled.filling import solve
+from simulator.compiled.filling import solve_rates
 from simulator.compiled.heap import post
 from simulator.compiled.jit import compiled
 from simulator.compiled.state import BEGUN, FLOWS, INSTANT, LINKS, MIXED, SERIAL, TOUCHED, ReplayState
 from simulator.graph import TOLERANCE
 
-__all__ = ["share"]
+__all__ = ["update_rates"]
 
-_ROUNDS = 6  # after which everything joined to a change is solved
+_ROUNDS = 6
+"""Solutions of a growing set of activities before everything that is coupled to a change is solved."""
 
 
 @compiled
-def _bind(state: ReplayState) -> None:
-    """Find out which of the touched resources bind now; who was held by one of them is to be solved."""
+def _update_binding(state: ReplayState) -> None:
+    """Update which of the touched resources bind; include the activities whose rate one of them limited."""
     for k in range(state.counts[TOUCHED]):
         r = state.touched[k]
         wanted, bound = 0.0, state.resource[r].binds
@@ -35,7 +36,7 @@ def _bind(state: ReplayState) -> None:
 
 @compiled
 def _include(state: ReplayState, i: int) -> None:
-    """Take a task among those to be solved at this instant."""
+    """Include task ``i`` among those whose rates are solved at this instant, once."""
     if state.task[i].solved != state.counts[INSTANT]:
         state.task[i].solved = state.counts[INSTANT]
         state.flows[state.counts[FLOWS]] = i
@@ -44,7 +45,7 @@ def _include(state: ReplayState, i: int) -> None:
 
 @compiled
 def _include_joined(state: ReplayState) -> None:
-    """Include whoever is joined to the included through binding resources."""
+    """Include all activities that are coupled to the included ones through binding resources."""
     at = 0
     while at < state.counts[FLOWS]:
         i = state.flows[at]
@@ -58,16 +59,20 @@ def _include_joined(state: ReplayState) -> None:
 
 
 @compiled
-def share(state: ReplayState, now: float) -> None:
-    """Solve whatever changed at this instant.
+def update_rates(state: ReplayState, now: float) -> None:
+    """Solve the rates that the changes of this instant affect.
 
-    The rates of the included are max-min fair in what the others leave.  Where that makes one of the
+    The rates of the included activities are max-min fair in what the others leave.  Where that makes one of the
     others' rates unfair, or theirs one of the included's, those others are included too, and so on:
     in the end every activity has a bottleneck, which proves the rates max-min fair for all.
+
+    Source:
+        Bertsekas and Gallager, "Data Networks", 2nd ed., Sec. 6.5.2: rates are max-min fair if and only if every
+        flow has a bottleneck.
     """
     count = state.counts
     count[FLOWS] = 0
-    _bind(state)
+    _update_binding(state)
     for k in range(count[BEGUN]):
         _include(state, state.begun[k])
     solved, rounds = 0, 0
@@ -76,16 +81,16 @@ def share(state: ReplayState, now: float) -> None:
             _include_joined(state)
         solved = count[FLOWS]
         rounds += 1
-        solve(state)
+        solve_rates(state)
         if rounds <= _ROUNDS and not count[MIXED]:
             for k in range(count[LINKS]):
                 _include_unfair(state, state.links[k])
-    _schedule(state, now)
+    _apply_rates(state, now)
 
 
 @compiled
 def _include_unfair(state: ReplayState, r: int) -> None:
-    """Include the users of a resource that its new rates are unfair to, or that are unfair to them."""
+    """Include those users of a resource whose rate is unfair beside the newly solved ones, in either direction."""
     resource, first = state.resource[r], state.slot_start[r]
     last = first + resource.users
     highest, held = 0.0, np.inf
@@ -100,14 +105,15 @@ def _include_unfair(state: ReplayState, r: int) -> None:
         i = state.use[state.users[slot]].task
         task = state.task[i]
         if task.solved != state.counts[INSTANT]:
+            # Too slow: its bottleneck has room, or gives others more.  Too fast: it exceeds those that r limits.
             could_rise = task.bottleneck == r and (not full or task.rate * (1.0 + TOLERANCE) < highest)
             if could_rise or task.rate > held * (1.0 + TOLERANCE):
                 _include(state, i)
 
 
 @compiled
-def _schedule(state: ReplayState, now: float) -> None:
-    """Give the included their new rates; who keeps its rate keeps its end."""
+def _apply_rates(state: ReplayState, now: float) -> None:
+    """Give the included activities their new rates; one that keeps its rate keeps its event."""
     count = state.counts
     for i in state.flows[: count[FLOWS]]:
         task = state.task[i]

@@ -1,6 +1,6 @@
-"""Max-min fair rates of some activities in what the others leave, by progressive filling.
+"""Max-min fair rates of some activities in the capacity that the others leave, by progressive filling.
 
-The compiled form of ``simulator.graph.sharing.max_min_rates``, over the resources that bind.
+This is the compiled form of ``simulator.graph.sharing.max_min_rates``, over the resources that bind.
 """
 
 from simulator.compiled.heap import pop, push
@@ -8,14 +8,19 @@ from simulator.compiled.jit import compiled
 from simulator.compiled.state import FLOWS, INSTANT, LINKS, MIXED, SOLUTION, ReplayState
 from simulator.graph import TOLERANCE
 
-__all__ = ["solve"]
+__all__ = ["solve_rates"]
 
-_LATER, _RISING = -2.0, -1.0  # in place of a share: its class is not filled yet, it still rises
+_LATER, _RISING = -2.0, -1.0
+"""Marks in place of a share: the priority class of the activity is not filled yet; its rate still rises."""
 
 
 @compiled
-def solve(state: ReplayState) -> None:
-    """Rates and bottlenecks of the included, in what the others leave."""
+def solve_rates(state: ReplayState) -> None:
+    """Solve the rates and bottlenecks of the included activities, one priority class after the other, highest first.
+
+    Source:
+        Bertsekas and Gallager, "Data Networks", 2nd ed., Sec. 6.5.2.
+    """
     _gather(state)
     flows = state.flows[: state.counts[FLOWS]]
     highest = state.task[flows[0]].priority
@@ -35,7 +40,7 @@ def solve(state: ReplayState) -> None:
 
 @compiled
 def _gather(state: ReplayState) -> None:
-    """Collect the binding resources of the included in ``links``, with what the others leave of them."""
+    """Collect the binding resources of the included activities in ``links``, with the capacity that others leave."""
     count, resource = state.counts, state.resource
     count[SOLUTION] += 1
     count[LINKS] = 0
@@ -57,8 +62,16 @@ def _gather(state: ReplayState) -> None:
 
 
 @compiled
-def _fill(state: ReplayState, priority: int) -> int:
-    """Max-min rates of one class of the included, in what is left; returns its size."""
+def _fill(state: ReplayState, priority: int) -> int:  # noqa: C901 - one compiled pass over shared arrays
+    """Solve the rates of one priority class of the included activities in the free capacity; return its size.
+
+    All rates rise together.  The resource that is full first, at the lowest level, stops the activities that use
+    it; the level of the others rises, as less weight is left on them::
+
+        resource   capacity   users     level             then
+        r0         6          a, b, c   6 / 3 = 2: full   a, b, c stop at 2
+        r1         9          c, d      9 / 2 = 4.5       (9 - 2) / 1 = 7: d stops at 7
+    """
     resource, levels = state.resource, state.levels
     links = state.links[: state.counts[LINKS]]
     for r in links:
@@ -101,9 +114,9 @@ def _fill(state: ReplayState, priority: int) -> int:
 
 @compiled
 def _level(state: ReplayState, r: int) -> float:
-    """Rate at which a resource is full."""
+    """Return the rate of its rising users at which a resource is full."""
     resource = state.resource[r]
-    if resource.weight < 1e-3 * resource.class_weight:  # mostly cancelled: add up what is left, exactly
+    if resource.weight < 1e-3 * resource.class_weight:  # mostly cancelled: add the rest up again, without rounding
         first, resource.weight = state.slot_start[r], 0.0
         for slot in range(first, first + resource.users):
             use = state.use[state.users[slot]]
@@ -115,7 +128,7 @@ def _level(state: ReplayState, r: int) -> float:
 
 @compiled
 def _stop(state: ReplayState, r: int, level: float, limited: bool) -> bool:
-    """Stop the rising users of a resource: those limited below the level, or all; says whether any did."""
+    """Stop the rising users of a resource, those limited below the level or all; return whether there were any."""
     any_stopped = False
     first = state.slot_start[r]
     for slot in range(first, first + state.resource[r].users):

@@ -1,6 +1,6 @@
-"""The event heap, and the heap of the levels at which resources fill: entries ordered by key, then by item.
+"""Binary heaps of records ordered by key, then by item: events by time, and resources by the level that fills them.
 
-An event that no longer holds stays where it is and is known to be stale by its serial number.
+An event that no longer holds stays in the heap; its serial number shows that it is stale.
 """
 
 from simulator.compiled.jit import compiled
@@ -26,7 +26,7 @@ def push(heap: Records, size: int, key: float, item: int, serial: int) -> None:
 
 @compiled
 def pop(heap: Records, size: int) -> None:
-    """Drop the first of ``size`` entries."""
+    """Drop the first of the ``size`` entries of a heap."""
     last = size - 1
     key, item = heap[last].key, heap[last].item
     at = 0
@@ -49,14 +49,14 @@ def pop(heap: Records, size: int) -> None:
 
 @compiled
 def is_live(state: ReplayState, at: int) -> bool:
-    """Whether an event is a timer, or of a component's last solution."""
+    """Return whether an event holds: it is a timer, or belongs to the last rate of its activity."""
     serial = state.heap[at].serial
     return bool(serial < 0 or state.task[state.heap[at].item].serial == serial)
 
 
 @compiled
 def post(state: ReplayState, time_s: float, task: int, serial: int) -> None:
-    """Put an event on the heap; where it is full, most are stale and go."""
+    """Put an event on the heap; where the heap is full, most events are stale and are removed first."""
     count = state.counts
     if count[HEAP] == len(state.heap):
         kept = 0

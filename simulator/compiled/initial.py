@@ -1,4 +1,4 @@
-"""The state that a replay begins with, laid out from a task graph."""
+"""The initial state of a replay, laid out from a task graph."""
 
 import numpy as np
 
@@ -12,7 +12,15 @@ __all__ = ["initial_state"]
 
 @saved
 def _link(state: ReplayState, after_start: Ints, after: Ints, stream: Ints, latest: Ints) -> None:
-    """Fill in what follows from the graph: dependents, followers, owners, slots, rates alone."""
+    """Fill in what follows from the graph: dependents, followers in streams, tasks of uses, slots, and rates alone.
+
+    Args:
+        state: State with the columns of the graph; the rest is written here.
+        after_start: Offsets of ``after``, shape (T + 1,).
+        after: Dependencies of the tasks, one task after the other.
+        stream: Stream of each task, shape (T,); -1 for none.
+        latest: Scratch: the last task of each stream so far, -1 at first.
+    """
     for i in range(len(state.task)):
         task = state.task[i]
         task.missing, task.follower = after_start[i + 1] - after_start[i], -1
@@ -32,6 +40,7 @@ def _link(state: ReplayState, after_start: Ints, after: Ints, stream: Ints, late
             task.alone = min(task.alone, 1.0)
         for d in range(after_start[i], after_start[i + 1]):
             state.dependent_start[after[d] + 1] += 1
+    # Counts become offsets; then every dependency is entered in the row of the task that it is a dependent of.
     for r in range(len(state.resource)):
         state.slot_start[r + 1] += state.slot_start[r]
     for i in range(len(state.task)):
@@ -45,13 +54,16 @@ def _link(state: ReplayState, after_start: Ints, after: Ints, stream: Ints, late
 
 
 def initial_state(graph: TaskGraph) -> ReplayState:
-    """Copy a graph into the records of a replay.  Scratch arrays take memory only where they are touched."""
+    """Copy a graph into the records of a replay.
+
+    Scratch arrays are left uninitialised, so they take memory only where they are written.
+    """
     tasks, resources, uses = graph.size, len(graph.capacity), len(graph.use_resource)
     task, resource, use = np.empty(tasks, TASK), np.zeros(resources, RESOURCE), np.empty(uses, USE)
     task["work"], task["latency_s"], task["earliest_s"] = graph.work, graph.latency_s, graph.start_s
     task["alone"], task["priority"] = graph.rate_limit, graph.priority
     resource["capacity"], resource["exclusive"] = graph.capacity, graph.exclusive
-    resource["touched"] = resource["asked"] = -1
+    resource["touched"] = resource["offered"] = -1
     use["weight"], use["resource"] = graph.use_weight, graph.use_resource
     state = ReplayState(
         task=task,
@@ -68,7 +80,7 @@ def initial_state(graph: TaskGraph) -> ReplayState:
         ended=np.empty(tasks, np.int32),
         begun=np.empty(tasks, np.int32),
         touched=np.empty(resources, np.int32),
-        asked=np.empty(resources, np.int32),
+        offered=np.empty(resources, np.int32),
         flows=np.empty(tasks, np.int32),
         links=np.empty(resources, np.int32),
         counts=np.zeros(COUNTERS, dtype=np.int64),

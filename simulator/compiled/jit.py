@@ -1,4 +1,4 @@
-"""How the engine's functions are compiled."""
+"""Decorators that compile the engine's functions with numba."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -14,10 +14,10 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False
 
 
 def compiled(function: Function) -> Function:
-    """Compile a function that only compiled ones call: it is saved as a part of these."""
+    """Compile a function that only compiled functions call; it is saved as a part of these."""
     return cast(Function, numba.njit(**_OPTIONS)(function))
 
 
 def saved(function: Function) -> Function:
-    """Compile a function that Python calls, and save its code on disk, with that of all it calls."""
+    """Compile a function that Python calls, and save its code on disk, with that of all functions that it calls."""
     return cast(Function, numba.njit(cache=True, **_OPTIONS)(function))

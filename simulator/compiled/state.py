@@ -1,4 +1,4 @@
-"""Everything that a replay reads and writes, as arrays: records of tasks, resources and uses, lists and counters."""
+"""The state of a replay as arrays: records of tasks, resources and uses, lists and counters."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from hwprofiles import Floats, Ints
 
 __all__ = [
-    "ASKED",
     "BEGUN",
     "COUNTERS",
     "EARLIEST",
@@ -21,6 +20,7 @@ __all__ = [
     "LATENCY",
     "LINKS",
     "MIXED",
+    "OFFERED",
     "RESOURCE",
     "SERIAL",
     "SOLUTION",
@@ -34,15 +34,17 @@ __all__ = [
     "ReplayState",
 ]
 
-Records = Any  # structured arrays, whose fields the compiler reads as attributes
+Records = Any
+"""Structured arrays, whose fields numba reads as attributes."""
 Indices = NDArray[np.int32]
+"""Indices of tasks, uses or resources."""
 
 TASK = np.dtype(
     [
         ("work", "f8"),
         ("latency_s", "f8"),
         ("earliest_s", "f8"),
-        ("alone", "f8"),  # rate when nobody else uses its resources
+        ("alone", "f8"),  # rate when no other task uses its resources
         ("rate", "f8"),
         ("remaining", "f8"),  # work that remained at since_s
         ("since_s", "f8"),
@@ -54,7 +56,7 @@ TASK = np.dtype(
         ("follower", "i4"),  # next task of its stream, or -1
         ("instant", "i4"),  # at which it became ready
         ("solved", "i4"),  # instant of its last solution
-        ("bottleneck", "i4"),  # binding resource that holds its rate, or -1
+        ("bottleneck", "i4"),  # binding resource that limits its rate, or -1
         ("ports", "i4"),  # number of its exclusive resources
     ],
     align=True,
@@ -62,62 +64,78 @@ TASK = np.dtype(
 RESOURCE = np.dtype(
     [
         ("capacity", "f8"),
-        ("free", "f8"),  # what the solved so far leave
-        ("weight", "f8"),  # of those whose rates rise
+        ("free", "f8"),  # capacity that the activities solved so far leave
+        ("weight", "f8"),  # of the users whose rates still rise
         ("class_weight", "f8"),  # the same when it was last added up
-        ("rising", "i4"),
-        ("users", "i4"),
-        ("waiters", "i4"),
-        ("next", "i4"),  # of them, to begin at this instant, or -1
-        ("touched", "i4"),  # instants
-        ("asked", "i4"),
+        ("rising", "i4"),  # number of users whose rates still rise
+        ("users", "i4"),  # number of activities that work on it
+        ("waiters", "i4"),  # number of tasks in its queue
+        ("next", "i4"),  # waiting task that may begin at this instant, or -1
+        ("touched", "i4"),  # instant at which its users last changed
+        ("offered", "i4"),  # instant at which it was last offered to its queue
         ("exclusive", "i4"),
-        ("binds", "i4"),
-        ("solution", "i8"),
+        ("binds", "i4"),  # whether its users, each at its rate alone, need more than its capacity
+        ("solution", "i8"),  # last solution that it took part in
     ],
     align=True,
 )
 USE = np.dtype([("weight", "f8"), ("resource", "i4"), ("task", "i4"), ("slot", "i4")], align=True)
 ENTRY = np.dtype([("key", "f8"), ("serial", "i8"), ("item", "i4")], align=True)  # of a heap
 
-EARLIEST, LATENCY = -1, -2  # serials of timers
+EARLIEST, LATENCY = -1, -2
+"""Serial numbers of timers: the earliest start of a task, and the end of its latency."""
 
-# Counters, and where they stand in ``counts``
-HEAP, ENDED, BEGUN, TOUCHED, ASKED, FLOWS, LINKS, SOLUTION, SERIAL, INSTANT, TIMER, FINISHED = range(12)
-MIXED = 12  # whether there is more than one priority
-SOURCES = 13  # by which sources the replay was compiled
+# Counters, as indices into ``counts``: lengths of the lists below, then numbers of solutions, rates and instants.
+HEAP, ENDED, BEGUN, TOUCHED, OFFERED, FLOWS, LINKS, SOLUTION, SERIAL, INSTANT, TIMER, FINISHED = range(12)
+MIXED = 12  # 1 where there is more than one priority
+SOURCES = 13  # digest of the sources that the replay was compiled from
 COUNTERS = 14
 
 
 class ReplayState(NamedTuple):
-    """Everything that a replay reads and writes."""
+    """The arrays that a replay of T tasks on R resources with U uses reads and writes."""
 
     task: Records
+    """Records ``TASK``, shape (T,)."""
     use: Records
+    """Records ``USE``, shape (U,), task after task."""
     use_start: Ints
-    """Uses of each task."""
+    """First use of each task, shape (T + 1,)."""
     resource: Records
+    """Records ``RESOURCE``, shape (R,)."""
     slot_start: Ints
-    """First slot of each resource in ``users`` and ``queue``."""
+    """First slot of each resource in ``users`` and ``queue``, shape (R + 1,)."""
     users: Indices
     """Uses by the activities that work, in the first slots of each resource."""
     queue: Indices
     """Tasks that wait for each exclusive resource, in any order, in its first slots."""
     dependent_start: Ints
+    """First entry of each task in ``dependent``, shape (T + 1,)."""
     dependent: Indices
+    """Tasks that wait for each task."""
     heap: Records
-    """Events by time."""
+    """Heap of events by time, records ``ENTRY``."""
     levels: Records
-    """Heap, by the rate at which they fill, of the resources being solved."""
+    """Heap of the resources being solved by the rate at which they are full, records ``ENTRY``."""
     ended: Indices
+    """Tasks that ended at this instant."""
     begun: Indices
+    """Tasks that began to work at this instant."""
     touched: Indices
-    asked: Indices
+    """Resources whose users changed at this instant."""
+    offered: Indices
+    """Exclusive resources that may have to be handed over at this instant."""
     flows: Indices
+    """Activities whose rates are solved at this instant."""
     links: Indices
+    """Binding resources of these activities."""
     counts: Ints
+    """Counters ``HEAP`` ... ``SOURCES``, shape (COUNTERS,)."""
     timer_s: Floats
-    """Shape (1,): time of the last timer of this instant."""
+    """Time of the last timer of this instant, shape (1,)."""
     ready_s: Floats
+    """Result, seconds, shape (T,), as the next two: when each task was ready."""
     start_s: Floats
+    """Start of the work of each task."""
     end_s: Floats
+    """End of each task."""

@@ -1,4 +1,4 @@
-"""The two engines that replay a task graph: a clear one on SimPy and a compiled one."""
+"""The engines that replay a task graph: a clear one on SimPy, which is the reference, and a compiled one."""
 
 import lazy_loader as lazy
 

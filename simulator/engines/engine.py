@@ -1,4 +1,4 @@
-"""Replaying a task graph: the one entrance to the engines."""
+"""The entry point to the engines: check a task graph, pick an engine and replay the graph."""
 
 import sys
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 
 from hwprofiles import ConfigError
-from simulator.engines import simpy_engine
+from simulator.engines.simpy_engine import replay_simpy
 from simulator.graph import Schedule, TaskGraph, check_replay_memory, check_task_graph, engine_bytes
 
 __all__ = ["ENGINES", "check_task_graph", "pick_engine", "prepare", "simulate"]
@@ -20,34 +20,41 @@ def simulate(graph: TaskGraph, *, engine: str = "auto", task_name: Callable[[int
     """Replay a task graph.
 
     Args:
-        graph: What to run, on what.
+        graph: Tasks and the resources that they use.
         engine: ``compiled``, ``simpy``, or ``auto``: compiled where numba is installed.
-        task_name: How messages name a task, given its number.
+        task_name: Returns the name of a task in error messages, given its number.
+
+    Returns:
+        The times at which each task was ready, started and ended.
 
     Raises:
         ConfigError: The graph breaks a rule (see ``check_task_graph``) or there is no such engine.
-        InfeasiblePlanError: The engine would take more memory than there is.
+        InfeasiblePlanError: The engine would take more memory than is free.
     """
     engine = pick_engine(engine)
     counts = {"tasks": graph.size, "uses": len(graph.use_resource), "dependencies": len(graph.after)}
     check_replay_memory(engine_bytes(**counts, engine=engine), f"replaying {graph.size:,} tasks with engine {engine}")
     check_task_graph(graph, task_name=task_name)
-    return simpy_engine.simulate(graph) if engine == "simpy" else _compiled_engine().simulate(graph)
+    if engine == "simpy":
+        return replay_simpy(graph)
+    schedule: Schedule = _compiled_engine().replay_compiled(graph)
+    return schedule
 
 
 def prepare(engine: str = "auto") -> str:
-    """Load an engine, so that what is timed next is the replay; returns its name.
+    """Load an engine and return its name, so that a timed replay after it includes no compilation.
 
     Raises:
         ConfigError: There is no such engine.
     """
     engine = pick_engine(engine)
     if engine == "compiled":
-        _compiled_engine().simulate(_nothing())
+        _compiled_engine().replay_compiled(_empty_graph())
     return engine
 
 
-def _nothing() -> TaskGraph:
+def _empty_graph() -> TaskGraph:
+    """Return a task graph without tasks and resources."""
     real, whole, start = np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
     return TaskGraph(
         resource_names=(),
@@ -68,7 +75,7 @@ def _nothing() -> TaskGraph:
 
 
 def _compiled_engine() -> ModuleType:
-    """The compiled engine.  Its first use on a machine compiles it, which is said on standard error."""
+    """Return the module of the compiled engine; its first use on a machine prints that it is being compiled."""
     from simulator.engines import compiled_engine  # numba takes half a second to import
 
     if not compiled_engine.is_cached():
@@ -77,7 +84,11 @@ def _compiled_engine() -> ModuleType:
 
 
 def pick_engine(engine: str) -> str:
-    """Name of the engine that ``simulate`` takes: ``compiled`` or ``simpy``."""
+    """Return the name of the engine that ``simulate`` uses: ``compiled`` or ``simpy``.
+
+    Raises:
+        ConfigError: There is no such engine, or numba is missing that it needs.
+    """
     if engine not in ENGINES:
         raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     installed = find_spec("numba") is not None

@@ -1,9 +1,9 @@
-"""The clear engine: one SimPy process a task.  It is the reference for the compiled one.
+"""The clear engine: one SimPy process for each task.  It is the reference for the compiled one.
 
 An *instant* is a time at which something happens.  Everything that happens within the tolerance of
 one instant happens at it: first all ends and starts, to the last consequence, then exclusive
 resources are handed over, then rates are solved, once.  So nothing depends on the order of events
-within an instant, and rounding does not part what is simultaneous.
+within an instant, and rounding does not separate simultaneous events.
 """
 
 import heapq
@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
-from simulator.graph import TOLERANCE, Schedule, TaskGraph, alone_rates, max_min_rates
+from hwprofiles import Floats, Ints, row_entries
+from simulator.graph import TOLERANCE, Schedule, TaskGraph, max_min_rates
 
-__all__ = ["simulate"]
+__all__ = ["replay_simpy"]
 
 
-def simulate(graph: TaskGraph) -> Schedule:
+def replay_simpy(graph: TaskGraph) -> Schedule:
     """Replay a valid task graph (see ``simulator.graph.graph_checks``)."""
     replay = _Replay(graph)
     replay.run()
@@ -33,21 +33,14 @@ class _Replay:
     def __init__(self, graph: TaskGraph) -> None:
         self.graph = graph
         self.ready_s, self.start_s, self.end_s = (np.full(graph.size, math.nan) for _ in range(3))
-        owner = graph.use_owners
-        self.limit = alone_rates(
-            capacity=graph.capacity,
-            flow=owner,
-            resource=graph.use_resource,
-            weight=graph.use_weight,
-            rate_limit=graph.rate_limit,
-        )
+        self.limit = graph.alone_rates
         self.env = simpy.Environment()
         self.instant = 0
         self.ended = [self.env.event() for _ in range(graph.size)]
         self.done = [self.env.event() for _ in range(graph.size)]
         self.alarms: list[tuple[float, int, simpy.Event]] = []
         self.waiting: list[tuple[int, int]] = []
-        """(instant of readiness, task) of the activities that want exclusive resources."""
+        """Activities that wait for exclusive resources, as (instant of readiness, task)."""
         self.held: set[int] = set()
         self.working: set[int] = set()
         self.changed = False
@@ -64,7 +57,7 @@ class _Replay:
             self.env.process(self._life(task, before))
 
     def run(self) -> None:
-        """Replay instant after instant until nothing is left to happen."""
+        """Replay instant after instant until no event is left."""
         while True:
             while self.env.peek() <= self.env.now:
                 self.env.step()
@@ -77,10 +70,10 @@ class _Replay:
                 return
             if soonest > self.env.now:
                 self.env.run(until=soonest)
-            self._wake()
+            self._trigger_due()
 
     def _life(self, task: int, before: list[int]) -> Generator[simpy.Event, Any, None]:
-        """Readiness, latency, work."""
+        """Run one task: wait for its dependencies, then for its latency, then for the end of its work."""
         yield self.env.all_of([self.ended[other] for other in before])
         earliest = float(self.graph.start_s[task])
         if earliest > self.env.now * (1 + TOLERANCE):
@@ -100,18 +93,18 @@ class _Replay:
         self.ended[task].succeed()
 
     def _alarm(self, task: int, time_s: float) -> simpy.Event:
-        """Event that happens at the instant of ``time_s``."""
+        """Return an event that happens at the instant of ``time_s``."""
         event = self.env.event()
         heapq.heappush(self.alarms, (time_s, task, event))
         return event
 
     def _ports(self, task: int) -> set[int]:
-        """Exclusive resources that a task uses."""
+        """Return the exclusive resources that a task uses."""
         uses = self.graph.use_resource[self.graph.use_start[task] : self.graph.use_start[task + 1]]
         return {int(resource) for resource in uses[self.graph.exclusive[uses]]}
 
-    def _wake(self) -> None:
-        """Let happen whatever is due at the instant that has come."""
+    def _trigger_due(self) -> None:
+        """Trigger all events that are due at the current instant."""
         self.instant += 1
         limit = self.env.now * (1 + TOLERANCE)
         for task in sorted(task for task in self.working if self.due[task] <= limit):
@@ -123,7 +116,7 @@ class _Replay:
             heapq.heappop(self.alarms)[2].succeed()
 
     def _hand_over(self) -> None:
-        """Let begin, in order of readiness, then task id, whoever finds all its exclusive resources free."""
+        """Begin, in order of readiness, then of task id, the waiting tasks whose exclusive resources are all free."""
         for key in sorted(self.waiting):
             ports = self._ports(key[1])
             if not ports & self.held:
@@ -132,12 +125,13 @@ class _Replay:
                 self._begin(key[1])
 
     def _begin(self, task: int) -> None:
+        """Begin the work of a task."""
         self.start_s[task] = self.since[task] = self.env.now
         self.working.add(task)
         self.changed = True
 
     def _share(self) -> None:
-        """Solve the rates of everything that works; who keeps its rate keeps its end."""
+        """Solve the rates of all working tasks; a task that keeps its rate keeps its end."""
         self.changed = False
         tasks = np.array(sorted(self.working), dtype=np.int64)
         rate = self._rates(tasks)
@@ -145,14 +139,14 @@ class _Replay:
         tasks, rate = tasks[moved], rate[moved]
         self.remaining[tasks] -= self.rate[tasks] * (self.env.now - self.since[tasks])
         self.rate[tasks], self.since[tasks] = rate, self.env.now
-        lasts = np.full(len(tasks), math.inf)  # a rate of 0 ends never, unless nothing remains
+        lasts = np.full(len(tasks), math.inf)  # a task with rate 0 never ends, unless nothing of its work remains
         np.divide(self.remaining[tasks], rate, out=lasts, where=rate > 0)
         self.due[tasks] = self.env.now + np.where(self.remaining[tasks] > 0, lasts, 0.0)
 
-    def _rates(self, tasks: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _rates(self, tasks: Ints) -> Floats:
+        """Return the max-min fair rates of the tasks that work, shape (tasks,)."""
         first, count = self.graph.use_start[tasks], np.diff(self.graph.use_start)[tasks]
-        flow = np.repeat(np.arange(len(tasks)), count)
-        uses = np.repeat(first - np.cumsum(count) + count, count) + np.arange(len(flow))
+        flow, uses = np.repeat(np.arange(len(tasks)), count), row_entries(first, count)
         return max_min_rates(
             capacity=self.graph.capacity,
             flow=flow,

@@ -1,4 +1,4 @@
-"""The task graph, the rules that it keeps, and how its activities share resources."""
+"""The task graph, the rules that it must satisfy, and the sharing of resources among its activities."""
 
 import lazy_loader as lazy
 

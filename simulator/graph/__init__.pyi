@@ -8,7 +8,6 @@ from .memory_need import (
 )
 from .sharing import (
     TOLERANCE as TOLERANCE,
-    alone_rates as alone_rates,
     max_min_rates as max_min_rates,
 )
 from .task_graph import (

@@ -1,4 +1,4 @@
-"""What a task graph must fulfil before an engine replays it."""
+"""The rules that a task graph must satisfy before an engine replays it."""
 
 from collections import deque
 from collections.abc import Callable
@@ -6,21 +6,21 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError
-from simulator.graph.sharing import alone_rates
+from hwprofiles import Bools, ConfigError, Ints
 from simulator.graph.task_graph import TaskGraph
 
 __all__ = ["check_task_graph"]
 
-_NAMED_TASKS = 12  # of a cycle, at most
+_NAMED_TASKS = 12
+"""Most tasks of a cycle that a message names."""
 
 
 def check_task_graph(graph: TaskGraph, *, task_name: Callable[[int], str] = str) -> None:
     """Check a task graph.
 
     Args:
-        graph: What is to run.
-        task_name: How messages name a task, given its number.
+        graph: Graph to check.
+        task_name: Returns the name of a task in error messages, given its number.
 
     Raises:
         ConfigError: An array has the wrong shape; a work, latency, start, weight, capacity or rate limit
@@ -30,10 +30,12 @@ def check_task_graph(graph: TaskGraph, *, task_name: Callable[[int], str] = str)
     tasks, resources = graph.size, len(graph.capacity)
     _check_shapes(graph)
 
-    def row_of(start: NDArray[np.int64]) -> Callable[[int], str]:
+    def row_of(start: Ints) -> Callable[[int], str]:
+        """Return a function that names the task of an entry of compressed sparse rows."""
         return lambda entry: f" (task {task_name(int(np.searchsorted(start, entry, side='right')) - 1)})"
 
     def resource_name(number: int) -> str:
+        """Return a note that names a resource."""
         return f" ({graph.resource_names[number]})"
 
     good, rule = np.isfinite(graph.capacity) & (graph.capacity > 0), "finite and > 0"
@@ -53,12 +55,13 @@ def check_task_graph(graph: TaskGraph, *, task_name: Callable[[int], str] = str)
     _check_order(graph, task_name)
 
 
-def _within(index: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
+def _within(index: Ints, size: int) -> Bools:
+    """Return where indices lie in 0 .. ``size`` - 1."""
     return (index >= 0) & (index < size)
 
 
 def _check(
-    good: NDArray[np.bool_],
+    good: Bools,
     what: str,
     values: NDArray[np.generic],
     rule: str,
@@ -66,22 +69,28 @@ def _check(
     name: Callable[[int], str] = str,
     note: Callable[[int], str] = lambda _: "",
 ) -> None:
+    """Raise at the first entry that breaks a rule.
+
+    Args:
+        good: Flags of the entries that satisfy the rule.
+        what: Subject of the message, such as ``work of task``.
+        values: Values of the entries.
+        rule: Rule in words, after "must be".
+        name: Returns the name of an entry, given its index.
+        note: Returns a note about an entry for the end of the message, given its index.
+
+    Raises:
+        ConfigError: An entry breaks the rule.
+    """
     if not good.all():
         at = int(np.argmin(good))
         raise ConfigError(f"{what} {name(at)} must be {rule}, got {values[at]}{note(at)}")
 
 
 def _check_durations(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
-    """Raise where a task is so long, or so short, that its time is no number, or all one after another."""
-    owner = graph.use_owners
+    """Raise where the time of a task, or the sum of all times, is out of the range of floating-point numbers."""
     with np.errstate(over="ignore", divide="ignore"):
-        rate = alone_rates(
-            capacity=graph.capacity,
-            flow=owner,
-            resource=graph.use_resource,
-            weight=graph.use_weight,
-            rate_limit=graph.rate_limit,
-        )
+        rate = graph.alone_rates
         alone_s = graph.work / rate
         all_s = graph.start_s.max(initial=0.0) + graph.latency_s.sum() + alone_s.sum()
     good = (rate > 0) & np.isfinite(rate) & np.isfinite(alone_s)
@@ -103,6 +112,7 @@ def _check_uses(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
 
 
 def _check_shapes(graph: TaskGraph) -> None:
+    """Raise where an array has the wrong length, or offsets do not rise."""
     tasks, resources = graph.size, len(graph.capacity)
     for name in ("latency_s", "start_s", "rate_limit", "priority", "stream"):
         _check_length(name, len(getattr(graph, name)), tasks)
@@ -116,16 +126,21 @@ def _check_shapes(graph: TaskGraph) -> None:
             raise ConfigError(f"{name} must rise from 0 to {len(rows)}, got {start[0]} to {start[-1]}")
 
 
-def _check_length(name: str, got: int, wanted: int) -> None:
-    if got != wanted:
-        raise ConfigError(f"{name} must have {wanted} entries, got {got}")
+def _check_length(name: str, got: int, required: int) -> None:
+    """Raise where an array has another length than required."""
+    if got != required:
+        raise ConfigError(f"{name} must have {required} entries, got {got}")
 
 
 def _check_order(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
-    """Raise where tasks wait for each other."""
+    """Raise where tasks wait for each other, by dependencies and streams (Kahn's algorithm).
+
+    Source:
+        Kahn, "Topological sorting of large networks", Communications of the ACM 5 (11), 1962.
+    """
     owner = graph.waiting
     if bool(np.all(graph.after < owner)):
-        return  # whatever waits, by dependency or stream, waits for a smaller id
+        return  # every task waits only for smaller ids, by dependencies and streams: there is no cycle
     before = _waits_for(graph)
     following: list[list[int]] = [[] for _ in range(graph.size)]
     for task, others in enumerate(before):
@@ -144,7 +159,7 @@ def _check_order(graph: TaskGraph, task_name: Callable[[int], str]) -> None:
 
 
 def _waits_for(graph: TaskGraph) -> list[list[int]]:
-    """For each task its dependencies and the one before it in its stream."""
+    """Return for each task its dependencies and the task before it in its stream."""
     bounds = graph.after_start.tolist()
     after = graph.after.tolist()
     before: list[list[int]] = [after[bounds[task] : bounds[task + 1]] for task in range(graph.size)]
@@ -158,7 +173,7 @@ def _waits_for(graph: TaskGraph) -> list[list[int]]:
 
 
 def _cycle(before: list[list[int]], stuck: set[int], task_name: Callable[[int], str]) -> str:
-    """Name the tasks of one cycle, each waiting for the next: every stuck task waits for a stuck one."""
+    """Return the names of the tasks of one cycle, each waiting for the next: a stuck task waits for a stuck one."""
     path: dict[int, int] = {}
     task = min(stuck)
     while task not in path:

@@ -1,29 +1,31 @@
-"""How activities share resources: weighted max-min fairness within priority classes.
+"""Sharing of resources among activities: weighted max-min fairness within priority classes.
 
-This is the clear solver, the reference of the compiled one.
+This is the clear solver, the reference for the compiled one in ``simulator.compiled``.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Bools, Floats, Ints
 
 __all__ = ["TOLERANCE", "alone_rates", "max_min_rates"]
 
 
 TOLERANCE = 1e-12
-"""Relative difference below which two times, or two levels, are one: a thousand times the rounding of
-one step, and a thousand times finer than what is promised of the results."""
+"""Relative difference below which two times, or two levels, count as equal: a thousand times the rounding error of
+one step, and a thousandth of the error that is promised for the results."""
 
 
 def alone_rates(*, capacity: Floats, flow: Ints, resource: Ints, weight: Floats, rate_limit: Floats) -> Floats:
-    """Rate of each flow alone in the world: its limit or its tightest resource; 1 for a flow that uses nothing.
+    """Return the rate that each flow would have alone: its limit or that of its tightest resource.
+
+    A flow that uses no resource has rate 1 at most.
 
     Args:
-        capacity: Shape (R,).
-        flow, resource, weight: Shape (U,), one entry a use: ``flow`` uses ``weight`` of ``resource``
-            per unit of its rate.
-        rate_limit: Shape (F,).
+        capacity: Units of work a second of each resource, shape (R,).
+        flow: Flow of each use, shape (U,).
+        resource: Resource of each use, shape (U,).
+        weight: Amount of the resource that the flow uses per unit of its rate, shape (U,).
+        rate_limit: Largest rate of each flow, shape (F,).
 
     Returns:
         Units of work a second, shape (F,).
@@ -38,14 +40,18 @@ def alone_rates(*, capacity: Floats, flow: Ints, resource: Ints, weight: Floats,
 def max_min_rates(
     *, capacity: Floats, flow: Ints, resource: Ints, weight: Floats, rate_limit: Floats, priority: Ints
 ) -> Floats:
-    """Rates by progressive filling: all rise together, who meets a limit or a full resource stops there.
+    """Return max-min fair rates by progressive filling.
 
-    Higher priority classes are filled first; lower ones share what is left, which may be nothing.
+    All rates rise together; a flow that reaches its limit or a full resource stops there.  Higher priority classes
+    are filled first; lower ones share what is left, which may be nothing.
 
     Args:
-        capacity, flow, resource, weight: As in ``alone_rates``.
-        rate_limit: Shape (F,), most rate of each flow, finite where a flow uses nothing.
-        priority: Shape (F,), higher is served first.
+        capacity: As in ``alone_rates``.
+        flow: As in ``alone_rates``.
+        resource: As in ``alone_rates``.
+        weight: As in ``alone_rates``.
+        rate_limit: Largest rate of each flow, finite where a flow uses nothing, shape (F,).
+        priority: Priority of each flow, higher is served first, shape (F,).
 
     Returns:
         Units of work a second, shape (F,).
@@ -65,7 +71,7 @@ def max_min_rates(
 
 def _fill(
     rate: Floats,
-    rising: NDArray[np.bool_],
+    rising: Bools,
     left: Floats,
     *,
     flow: Ints,
@@ -73,13 +79,23 @@ def _fill(
     weight: Floats,
     limit: Floats,
 ) -> None:
-    """Fill ``left`` with the ``rising`` flows of one class; writes their ``rate``."""
+    """Fill the capacity that is left with the flows of one priority class.
+
+    Args:
+        rate: Rates of all flows; those of the class are written, shape (F,).
+        rising: Flags of the flows of the class, shape (F,).
+        left: Capacity that is left of each resource, shape (R,).
+        flow: As in ``alone_rates``.
+        resource: As in ``alone_rates``.
+        weight: As in ``alone_rates``.
+        limit: Largest rate of each flow, shape (F,).
+    """
     ours = rising[flow]
     flow, resource, weight = flow[ours], resource[ours], weight[ours]
     while rising.any():
         open_weight = np.bincount(resource, weight * rising[flow], minlength=len(left))
         free = left - np.bincount(resource, weight * rate[flow], minlength=len(left))
-        full_at = np.full(len(left), np.inf)
+        full_at = np.full(len(left), np.inf)  # common rate of the rising flows at which each resource is full
         np.divide(np.maximum(free, 0.0), open_weight, out=full_at, where=open_weight > 0)
         stops_at = limit.copy()
         np.minimum.at(stops_at, flow, full_at[resource])

@@ -1,21 +1,25 @@
 """The task graph: activities with the resources that they use, as arrays.
 
-It knows resources, seconds and bytes, and nothing of layers.  Every engine reads this one form.
+It knows resources, seconds and bytes, and nothing of layers.  All engines read this one form.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints, row_owners
+from hwprofiles import Bools, Floats, Ints, row_owners
+from simulator.graph.sharing import alone_rates
 
 __all__ = ["Schedule", "TaskGraph", "pack_rows"]
 
 
 def pack_rows(rows: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:
-    """Pack rows of integers into (start, values): row ``i`` is ``values[start[i]:start[i + 1]]``."""
+    """Pack rows of integers into compressed sparse rows.
+
+    Returns:
+        ``start`` and ``values``: row ``i`` is ``values[start[i]:start[i + 1]]``.
+    """
     listed = list(rows)
     start = np.zeros(len(listed) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in listed], out=start[1:])
@@ -25,7 +29,7 @@ def pack_rows(rows: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskGraph:
-    """Tasks 0 .. T-1 and the resources 0 .. R-1 that they use.
+    """The tasks 0 .. T-1 of a program and the resources 0 .. R-1 that they use.
 
     A task is ready when every task in its ``after`` row has ended, ``start_s`` has passed, and every
     earlier task (smaller id) of its stream has ended.  It then waits ``latency_s`` using nothing, and
@@ -34,34 +38,37 @@ class TaskGraph:
 
     resource_names: tuple[str, ...]
     capacity: Floats
-    """Shape (R,): units of work a second, > 0.  A link: bytes/s.  A device's arithmetic: 1."""
-    exclusive: NDArray[np.bool_]
-    """Shape (R,): True where one activity at a time is served, in order of readiness.  An
-    activity begins when all its exclusive resources are free; while one is taken it holds up nobody else."""
+    """Units of work a second, > 0, shape (R,): bytes/s for a link, 1 for the arithmetic of a device."""
+    exclusive: Bools
+    """Flag that a resource serves one activity at a time, in order of readiness, shape (R,).  An activity begins
+    when all its exclusive resources are free; while it waits for one, it does not occupy the others."""
 
     work: Floats
-    """Shape (T,): amount of work, >= 0 (bytes for a transfer, seconds for a kernel)."""
+    """Amount of work, >= 0, shape (T,): bytes for a transfer, seconds for a kernel."""
     latency_s: Floats
-    """Shape (T,)."""
+    """Time between readiness and work, shape (T,)."""
     start_s: Floats
-    """Shape (T,): earliest start."""
+    """Earliest start, shape (T,)."""
     rate_limit: Floats
-    """Shape (T,): most work a second; ``inf`` where only resources limit.  A task that uses no
-    resource and has no limit works at rate 1."""
-    priority: NDArray[np.int64]
-    """Shape (T,): higher is served first."""
-    stream: NDArray[np.int64]
-    """Shape (T,): stream that runs the task, first in, first out by task id; -1 for none."""
+    """Largest rate in units of work a second, shape (T,); ``inf`` where only resources limit it.  A task that uses
+    no resource and has no limit works at rate 1."""
+    priority: Ints
+    """Priority, higher is served first, shape (T,)."""
+    stream: Ints
+    """Stream that runs the task, first in, first out by task id, shape (T,); -1 for none."""
 
     use_start: Ints
-    """Shape (T + 1,): offsets of the rows below."""
+    """Offsets of the rows of the next two fields, shape (T + 1,)."""
     use_resource: Ints
+    """Resources that each task uses, shape (uses,)."""
     use_weight: Floats
-    """Resource use per unit of rate: a transfer has 1 on each link, a kernel its occupancy."""
+    """Use of the resource per unit of rate, shape (uses,): 1 for a transfer on each link, its occupancy for a
+    kernel."""
 
     after_start: Ints
-    """Shape (T + 1,): offsets of the rows below."""
+    """Offsets of the rows of ``after``, shape (T + 1,)."""
     after: Ints
+    """Tasks that must end before each task, shape (dependencies,)."""
 
     @property
     def size(self) -> int:
@@ -75,19 +82,31 @@ class TaskGraph:
 
     @property
     def waiting(self) -> Ints:
-        """Task that waits, for each task of ``after`` that it waits for, shape (dependencies,)."""
+        """Task that waits, of each entry of ``after``, shape (dependencies,)."""
         return row_owners(self.after_start)
+
+    @property
+    def alone_rates(self) -> Floats:
+        """Rate that each task would have if it ran alone, units of work a second, shape (T,)."""
+        return alone_rates(
+            capacity=self.capacity,
+            flow=self.use_owners,
+            resource=self.use_resource,
+            weight=self.use_weight,
+            rate_limit=self.rate_limit,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When each task of a task graph ran.  All shapes (T,), seconds."""
+    """The times of each task of a replayed task graph, seconds, all of shape (T,)."""
 
     ready_s: Floats
-    """Everything that the task waited for had ended and it was the head of its stream."""
+    """Time at which all that the task waited for had ended and it was the head of its stream."""
     start_s: Floats
-    """Its latency was over and, on exclusive resources, its turn had come."""
+    """Time at which its latency was over and all its exclusive resources were free."""
     end_s: Floats
+    """Time at which its work was done."""
 
     @property
     def makespan_s(self) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 
 from hwprofiles import Floats
 from simulator.engines import simulate
-from simulator.graph import Schedule, TaskGraph, alone_rates
+from simulator.graph import Schedule, TaskGraph
 
 __all__ = ["Bound", "alone_s", "busiest_resource", "longest_path_s", "lower_bound", "resource_use", "union"]
 
@@ -21,15 +21,7 @@ class Bound:
 
 def alone_s(graph: TaskGraph) -> Floats:
     """Seconds of work of each task at the rate that it has alone in the world, shape (T,)."""
-    owner = graph.use_owners
-    rates = alone_rates(
-        capacity=graph.capacity,
-        flow=owner,
-        resource=graph.use_resource,
-        weight=graph.use_weight,
-        rate_limit=graph.rate_limit,
-    )
-    return np.asarray(graph.work / rates, dtype=np.float64)
+    return np.asarray(graph.work / graph.alone_rates, dtype=np.float64)
 
 
 def longest_path_s(graph: TaskGraph) -> float:

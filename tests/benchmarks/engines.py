@@ -151,7 +151,7 @@ WORKLOADS = {
     "all-to-all 12 (4 x 3)": (lambda: all_to_all(4, 3), None, True),
     "all-to-all 96 (32 x 3)": (lambda: all_to_all(32, 3), None, False),
 }
-ENGINES = {"compiled": compiled_engine.simulate, "simpy": simpy_engine.simulate}
+ENGINES = {"compiled": compiled_engine.replay_compiled, "simpy": simpy_engine.replay_simpy}
 REPEATS = 3
 
 

@@ -12,7 +12,7 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.plan.plan import lowered
+from planner.plan.lowered_plan import lowered
 from planner.simulation import transfer_pricing as transfer_prices
 from planner.simulation.additive_cost import additive_s
 from planner.topology import network_routes as network
@@ -50,7 +50,7 @@ def test_too_many_messages_are_refused_with_the_estimate(monkeypatch):
     strategy = named_strategy("model", model.graph, 8)
     monkeypatch.setattr(transfer_prices, "_FEW", 0)
     assert lowered(model, strategy).size
-    monkeypatch.setattr(memory_need, "available_bytes", lambda: 1)
+    monkeypatch.setattr(memory_need, "allocatable_bytes", lambda: 1)
     monkeypatch.setattr("planner.plan.plan.lower", None)
     with pytest.raises(InfeasiblePlanError, match=r"simulating \d+ transfers an iteration would take about .* GiB"):
         lowered(model, strategy)

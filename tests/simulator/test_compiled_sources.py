@@ -6,13 +6,25 @@ from pathlib import Path
 from simulator.compiled import event_loop
 from simulator.engines import compiled_engine
 
-ROOT = Path(compiled_engine.__file__).parents[1]
+ROOT = Path(compiled_engine.__file__).parents[2]
 
 
 def imported(path):
     """The files of the simulator that a file imports from."""
-    froms = [node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
-    return {ROOT / f"{name.replace('.', '/')}.py" for name in froms if name.startswith("simulator.")}
+    files = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("simulator."):
+            place = ROOT / node.module.replace(".", "/")
+            files |= {lent(place, alias.name) for alias in node.names} if place.is_dir() else {place.with_suffix(".py")}
+    return files
+
+
+def lent(room, name):
+    """The file of a room that a name comes from, by the room's list."""
+    for node in ast.parse((room / "__init__.pyi").read_text()).body:
+        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
+            return room / f"{node.module}.py"
+    raise AssertionError(f"{room} does not list {name}")
 
 
 def test_every_file_that_the_replay_is_compiled_from_is_known():
@@ -37,6 +49,6 @@ def test_another_file_is_another_replay(tmp_path):
         digests.add(compiled_engine.digest(copies))
 
     assert len(digests) == 1 + len(copies)
-    assert [cell.cell_contents for cell in compiled_engine.replay.py_func.__closure__] == [
+    assert [cell.cell_contents for cell in compiled_engine.replay_kernel.py_func.__closure__] == [
         compiled_engine.digest(compiled_engine.COMPILED_FILES)
     ]

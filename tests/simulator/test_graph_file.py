@@ -266,7 +266,7 @@ def test_not_utf8_is_refused(tmp_path):
 def test_what_does_not_fit_is_refused_before_it_is_read(form, tmp_path, monkeypatch):
     """With the estimate; and again before it is replayed, where another engine may need less."""
     write_graph(tmp_path / form, task_graph([1.0], [{"uses": {0: 1.0}}] * 1000))
-    monkeypatch.setattr(memory_need, "available_bytes", lambda: 2**18)
+    monkeypatch.setattr(memory_need, "allocatable_bytes", lambda: 2**18)
     if form.endswith("json"):
         monkeypatch.setattr("pathlib.Path.read_bytes", lambda path: pytest.fail("read"))
 
@@ -277,7 +277,7 @@ def test_what_does_not_fit_is_refused_before_it_is_read(form, tmp_path, monkeypa
 def test_replay_that_does_not_fit_is_refused(monkeypatch):
     """SimPy keeps a process a task: ten times the memory of the compiled engine."""
     graph = task_graph([1.0], [{"uses": {0: 1.0}}] * 100)
-    monkeypatch.setattr(memory_need, "available_bytes", lambda: 2**17)
+    monkeypatch.setattr(memory_need, "allocatable_bytes", lambda: 2**17)
 
     assert simulate(graph, engine="compiled").makespan_s == pytest.approx(100)
     with pytest.raises(InfeasiblePlanError, match="replaying 100 tasks with engine simpy would take about"):
@@ -285,7 +285,7 @@ def test_replay_that_does_not_fit_is_refused(monkeypatch):
 
 
 def test_free_memory_is_known():
-    assert 2**20 < memory_need.available_bytes() < 2**60
+    assert 2**20 < memory_need.allocatable_bytes() < 2**60
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
