@@ -1,15 +1,18 @@
-"""Fields of requests: what a command line needs to offer a dataclass's fields as options."""
+"""Requests: dataclasses whose fields say what a command line needs to offer them as options."""
 
-from collections.abc import Callable
-from dataclasses import field
-from typing import Any
+from collections.abc import Callable, Hashable
+from dataclasses import field, fields
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-__all__ = ["option"]
+from hwprofiles.errors import ConfigError
+
+__all__ = ["check_choices", "option", "whole_number"]
 
 
 def option(
     default: Any = ..., *, help: str, metavar: str = "", names: tuple[str, ...] = (),
-    parser: Callable[[str], Any] | None = None, low: int | None = None, typed: str = "",
+    parser: Callable[[str], Any] | None = None, low: int | None = None, typed: str = "", positional: bool = False,
 ) -> Any:  # fmt: skip
     """Declare a field of a request with what the command line says of it.
 
@@ -23,7 +26,44 @@ def option(
         parser: Turns the text that was typed into the value; raises ``ValueError`` with the rule that it breaks.
         low: Smallest value of a number.
         typed: Default as it would be typed, of a field that holds a tuple: ``1..16`` for (1, 2, 4, 8, 16).
+        positional: The field is an argument of the command, without a name before it.
     """
-    said = {"help": help, "metavar": metavar or None, "names": names, "parser": parser, "low": low, "typed": typed}
+    said = {
+        "help": help, "metavar": metavar or None, "names": names, "parser": parser, "low": low, "typed": typed,
+        "positional": positional,
+    }  # fmt: skip
     metadata = {"option": said}
     return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
+
+
+def whole_number(word: str | int) -> int:
+    """Return the number that a word stands for, which must be whole and at least 1.
+
+    Raises:
+        ConfigError: The word is no such number.
+    """
+    text = str(word)  # defaults pass here as numbers
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ConfigError(f"must be a whole number >= 1, got {text!r}")
+    return int(text)
+
+
+def check_choices(request: Any) -> None:
+    """Refuse a request one of whose fields has a value that its ``Literal`` type does not list.
+
+    Raises:
+        ConfigError: Names the field, its choices and the value.
+    """
+    kind: Hashable = type(request)
+    for name, choices in _choices(kind).items():
+        value = getattr(request, name)
+        if value not in choices:
+            listed = " or ".join(choices) if len(choices) == 2 else f"one of {', '.join(choices)}"
+            raise ConfigError(f"{name} must be {listed}, got {value!r}")
+
+
+@cache
+def _choices(kind: Any) -> dict[str, tuple[str, ...]]:
+    """Return the choices of each field of a dataclass whose type is a ``Literal``."""
+    hints = get_type_hints(kind)
+    return {each.name: get_args(hints[each.name]) for each in fields(kind) if get_origin(hints[each.name]) is Literal}

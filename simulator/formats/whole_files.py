@@ -1,13 +1,11 @@
-"""Files that are written whole or not at all."""
+"""Output files of this room: written whole or not at all, with an error that names the folder."""
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, replacing
 
 __all__ = ["whole_file"]
 
@@ -19,15 +17,11 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         ConfigError: The folder cannot be written.
     """
-    try:
-        beside = NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)  # noqa: SIM115
-    except OSError as error:
-        raise ConfigError(f"output {str(path)!r} must be in a folder that can be written: {error.strerror}") from error
-    try:
-        with beside:
-            yield beside
-        os.chmod(beside.name, 0o644)
-        os.replace(beside.name, path)
-    except BaseException:  # also an interruption
-        Path(beside.name).unlink(missing_ok=True)
-        raise
+    with ExitStack() as stack:
+        try:
+            beside = stack.enter_context(replacing(path))
+        except OSError as error:
+            raise ConfigError(
+                f"output {str(path)!r} must be in a folder that can be written: {error.strerror}"
+            ) from error
+        yield stack.enter_context(beside.open("wb"))
