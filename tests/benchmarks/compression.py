@@ -3,6 +3,10 @@
 Run as ``python tests/benchmarks/compression.py [numbers] [repetitions]``; prints a table.  The best of all repetitions
 counts, since others may use the machine.  On a GPU the bound is the bandwidth that copying a large tensor reaches over
 the bytes that must be moved: a number is read once for the scale and once to encode it.
+
+Measured on one of two cores that other programs filled (load 19): the 8-bit types compressed 237 to 283 million
+elements a second and decompressed 1004 to 1875; by the time that the thread itself ran, ``one-bit`` compressed 155 and
+``threshold`` 210.
 """
 
 import os
@@ -57,17 +61,17 @@ def copied_bytes_per_s(count, repetitions):
 def measure(kind, numbers, repetitions):
     """Seconds to encode and to decode into buffers that are used again, as training does; with its residual."""
     residual = torch.zeros_like(numbers) if kind.feedback else None
-    message = torch.empty(kind.encoded_bytes(len(numbers)), dtype=torch.uint8, device=DEVICE)
+    message = torch.empty(kind.compressed_bytes(len(numbers)), dtype=torch.uint8, device=DEVICE)
     decoded = torch.empty_like(numbers)
 
     def encode():
         if residual is not None:
             residual.zero_()  # else it grows with every repetition
-        kind.encode(numbers, residual, out=message)
+        kind.compress(numbers, residual, out=message)
 
     return (
         best_s(encode, repetitions),
-        best_s(lambda: kind.decode(message, numbers.shape, out=decoded), repetitions),
+        best_s(lambda: kind.decompress(message, numbers.shape, out=decoded), repetitions),
     )
 
 
@@ -85,7 +89,7 @@ def main():
         kind = data_type(spec)
         encode_s, decode_s = measure(kind, numbers, repetitions)
         encode, decode = count / encode_s, count / decode_s
-        size = kind.bytes_per_element(count)
+        size = kind.compressed_bytes(count) / count
         shares = encode * (4 * READS + size) / bandwidth, decode * (4 + size) / bandwidth
         print(
             f"{spec:26}{size:>7.3f}{encode / 1e6:>12.0f}{shares[0]:>10.0%}{decode / 1e6:>12.0f}{shares[1]:>10.0%}",

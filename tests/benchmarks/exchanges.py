@@ -3,6 +3,10 @@
 Run as ``python tests/benchmarks/exchanges.py [--bytes 65536 1048576] [--times 300]``; prints a table of the time from
 when the later rank sends until both have what they were sent.  Before each both compute for 5 ms, as layers do; their
 receives are posted before that, as those of regions in a run, or only then (``late``), as those of sums.
+
+Measured on two busy cores, 64 kB: over one connection the mean was 2.3 to 2.6 ms, and every fourth message took over
+4.4 ms; over two connections 0.2 to 0.4 ms.  With receives posted late, as those of gradient synchronisation: 1.4 to
+1.7 ms over two connections, 2.0 to 2.2 ms over one.
 """
 
 import argparse

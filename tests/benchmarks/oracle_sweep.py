@@ -3,6 +3,10 @@
 Prints for ResNet-50 and VGG-16 on ABCI what each row takes by the form and by the simulation, and the time of both
 sweeps, as a clock on the wall shows it and as the processors worked.  On a busy machine only the second says much: two
 processors cannot take less than half of it.  Run: ``python tests/benchmarks/oracle_sweep.py [MODEL ...]``.
+
+Measured beside much other work (load 14 to 22): with ``--simulate``, 16 to 1,024 devices and all strategies that
+scale so far, 40 s of processor time for ResNet-50 (32 rows) and 20 s for VGG-16 (30 rows), while the clock showed 202
+and 109 s.  The closed forms of eight strategies on eleven numbers of devices took 0.55 and 0.15 s of a processor.
 """
 
 import os

@@ -7,6 +7,9 @@ The command is killed with SIGKILL at three random moments of its run and starte
 Dask workers, one of which is killed at a random moment.  Checks that both stores hold the results of the undisturbed
 sweep; that what was stored at a kill is kept as it was, to the time that it took, and only the rest is computed; that
 no process outlives a killed sweep; and that a repeated sweep computes nothing.
+
+Measured on two cores: 3 min 24 s undisturbed.  Killed with 92, 197 and 220 points stored and begun again each time, it
+took 269.6 s in all and ended with the same results; so did two Dask workers, one of them killed.
 """
 
 import argparse
