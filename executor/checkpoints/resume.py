@@ -136,7 +136,7 @@ def _tensors(session: Session) -> dict[str, CheckpointPart]:
             tensors[key] = CheckpointPart(box, shapes[name], session.parameters[i][name])
             for state, values in session.optimizers[i].state.items():
                 tensors[f"{key}.{state}"] = CheckpointPart(box, shapes[name], values[place])
-        held = session.view.held(i)
+        held = session.view.parts.held(i)
         for name, buffer in session.parts[i].buffers.items():
             channels = Box((held.low[1],), (held.high[1],))
             tensors[f"{layer.name}.{name}"] = CheckpointPart(channels, (layer.output.size("channel"),), buffer)

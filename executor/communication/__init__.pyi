@@ -11,6 +11,7 @@ from .connections import (
 )
 from .gradient_sync import (
     GradientSync as GradientSync,
+    SyncOptions as SyncOptions,
 )
 from .ordered_sync import (
     OrderedSync as OrderedSync,

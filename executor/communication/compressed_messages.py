@@ -1,4 +1,4 @@
-"""Messages between ranks as codes: regions encoded before they are sent and decoded once they are there."""
+"""Compressed messages between ranks: regions compressed before they are sent and decompressed once they arrive."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -12,71 +12,71 @@ from executor.program import Message, RankProgram
 from executor.runtime import Box
 from planner.compression import Compression
 
-__all__ = ["CompressedMessages", "coder_of"]
+__all__ = ["CompressedMessages", "codec_of"]
 
 
-class _StandIn(DataType):
-    """Makes messages of the right size, all zero."""
+class _StandInType(DataType):
+    """A codec whose messages have the right size, with zeros in them."""
 
     @override
-    def _encode(self, values: Tensor, message: Tensor) -> None:
+    def _compress(self, values: Tensor, message: Tensor) -> None:
         message.zero_()
 
     @override
-    def _decode(self, message: Tensor, values: Tensor) -> None:
+    def _decompress(self, message: Tensor, values: Tensor) -> None:
         values.zero_()
 
 
 @cache
-def coder_of(kind: Compression, *, stand_in: bool) -> DataType:
-    """What encodes and decodes a type, or, where arithmetic is stood in for, only makes as many bytes."""
-    return _StandIn(kind) if stand_in else data_type(kind)
+def codec_of(kind: Compression, *, stand_in: bool) -> DataType:
+    """Return the codec of a compression; with ``stand_in`` one that computes nothing and makes as many bytes."""
+    return _StandInType(kind) if stand_in else data_type(kind)
 
 
 class CompressedMessages:
-    """Codes of the regions of one rank's tensors.
+    """Compressed regions of one rank's tensors.
 
     Args:
-        view: What the rank sends and takes.
-        dtype: Of the tensors.
-        stand_in: Encode nothing.
+        view: Messages of the rank.
+        dtype: Type of the tensors' elements.
+        stand_in: Make messages of the right size without compression.
     """
 
     def __init__(self, view: RankProgram, *, dtype: torch.dtype, stand_in: bool) -> None:
         self._view, self._dtype, self._stand_in = view, dtype, stand_in
-        self._codes: dict[tuple[int, Box], Tensor] = {}
-        """By compress task and region: each is encoded once, however many receive it."""
+        self._compressed: dict[tuple[int, Box], Tensor] = {}
+        """Compressed regions by compress task and box: each is compressed once, however many ranks receive it."""
 
-    def encodings(
+    def compress_tasks(
         self, messages: Sequence[Message], region: Callable[[int, Box], Tensor]
     ) -> list[tuple[int, Callable[[], None]]]:
-        """Compress tasks of the messages that one phase sends, in program order, and what each has to do.
+        """Return the compress tasks of the messages of one phase in program order, each with its work.
 
         Args:
-            messages: Those that travel as codes, and others.
-            region: Region of the tensor, or of the gradient, that a transfer task sends.
+            messages: Messages of the phase, compressed or not.
+            region: Returns the region of the tensor, or of the gradient, that a transfer task sends.
         """
-        self._codes.clear()
+        self._compressed.clear()
         rows: dict[int, list[tuple[int, Box, Compression]]] = {}
         for message in messages:
             if message.kind is not None:
-                for task, box in zip(message.tasks, message.boxes, strict=True):
-                    rows.setdefault(self._view.encoding_of(task), []).append((task, box, message.kind))
+                for transfer, box in zip(message.tasks, message.boxes, strict=True):
+                    rows.setdefault(self._view.compress_task_of(transfer), []).append((transfer, box, message.kind))
 
-        def encode(coding: int) -> None:
-            for task, box, kind in rows[coding]:
-                if (coding, box) not in self._codes:
-                    coder = coder_of(kind, stand_in=self._stand_in)
-                    self._codes[coding, box] = coder.encode(region(task, box)).message
+        def compress(task: int) -> None:
+            for transfer, box, kind in rows[task]:
+                if (task, box) not in self._compressed:
+                    codec = codec_of(kind, stand_in=self._stand_in)
+                    self._compressed[task, box] = codec.compress(region(transfer, box)).message
 
-        return [(coding, partial(encode, coding)) for coding in sorted(rows)]
+        return [(task, partial(compress, task)) for task in sorted(rows)]
 
     def content(self, message: Message) -> Tensor:
-        """The codes of a message's regions, one after another."""
-        tasks = zip(message.tasks, message.boxes, strict=True)
-        return torch.cat([self._codes[self._view.encoding_of(task), box] for task, box in tasks])
+        """Return the compressed regions of a message, one after another."""
+        transfers = zip(message.tasks, message.boxes, strict=True)
+        return torch.cat([self._compressed[self._view.compress_task_of(task), box] for task, box in transfers])
 
-    def decoded(self, message: Message, code: Tensor, box: Box) -> Tensor:
-        """One region of a message that has arrived."""
+    def decompress(self, message: Message, compressed: Tensor, box: Box) -> Tensor:
+        """Return the elements of one compressed region of a message that has arrived."""
         assert message.kind is not None
-        return coder_of(message.kind, stand_in=self._stand_in).decode(code, box.shape, self._dtype)
+        return codec_of(message.kind, stand_in=self._stand_in).decompress(compressed, box.shape, self._dtype)

@@ -1,8 +1,8 @@
-"""Sums of gradients that travel as codes, as ``planner.cost.compressed_sync`` lowers them.
+"""Compressed gradient synchronisation, as ``planner.cost.compressed_sync`` lowers it.
 
-Whoever sums decodes and adds float32, in the order of the ranks; sums go back as codes, which their maker decodes
-too, so that all replicas get the same to the last bit.  Plain floats that any other scheme exchanges are summed in
-their own type.
+The rank that sums decompresses and adds float32, in the order of the ranks.  Sums are sent back compressed, and the
+rank that compressed them decompresses them too, so that all replicas get the same elements to the last bit.  Under
+other schemes plain floats are summed in their own type.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from executor.communication.compressed_messages import coder_of
-from executor.communication.reduction import Reducer, total
-from executor.program import Chain, RankProgram, Recorder
+from executor.communication.compressed_messages import codec_of
+from executor.communication.reduction import Reducer, sum_in_rank_order
+from executor.program import RankProgram, Recorder, Reduction
 from planner.compression import Compression
 from planner.lowering import KINDS
 
@@ -22,15 +22,15 @@ _COMPRESS = KINDS.index("compress")
 
 
 class CompressedReduction:
-    """The sums of one buffer, and what their codes left out, which goes into the next.
+    """The reductions of one buffer, and the residual that its compression leaves for the next one.
 
     Args:
-        view: What this rank takes part in.
-        reducer: Passes codes on.
-        recorder: Told when tasks begin and end.
-        kind: The data type.
-        content: The buffer, flat.
-        stand_in: Encode nothing, and let every task last as long as the program says.
+        view: Reductions that this rank takes part in.
+        reducer: Sends and receives compressed chunks.
+        recorder: Records the start and end of tasks.
+        kind: The compression.
+        content: The flat buffer.
+        stand_in: Let a wait of the predicted duration stand in for compression and decompression.
     """
 
     def __init__(
@@ -38,33 +38,33 @@ class CompressedReduction:
         stand_in: bool,
     ) -> None:  # fmt: skip
         self._program, self._rank, self._reducer, self._recorder = view.program, view.rank, reducer, recorder
-        self._coder, self._content, self._stand_in = coder_of(kind, stand_in=stand_in), content, stand_in
+        self._codec, self._content, self._stand_in = codec_of(kind, stand_in=stand_in), content, stand_in
         self._residual = torch.zeros_like(content, dtype=torch.float32) if kind.feedback else None
 
     @property
     def residual(self) -> Tensor | None:
-        """What the codes so far have left out, flat, as this rank knows it; None where the type keeps nothing.
+        """The flat residual of this rank; None where the compression keeps none.
 
-        Over all replicas these add up to what the sums so far lack.
+        The residuals of all replicas add up to what the sums so far lack.
         """
         return self._residual
 
-    def passes_codes(self, chain: Chain) -> bool:
-        """Whether codes go to whoever sums them decoded; else they are plain floats, summed on the way."""
-        stages = self._stages(chain)
+    def passes_compressed(self, reduction: Reduction) -> bool:
+        """Return whether compressed chunks go to the rank that sums them; else plain floats are summed on the way."""
+        stages = self._stages(reduction)
         return "middle" in stages or bool(self._program.taken_bytes[stages["after"]] > 0)
 
-    def run(self, chain: Chain) -> None:
-        """Sum the buffer in place, by the tasks of a chain."""
-        if self.passes_codes(chain):
-            self._sum_decoded(chain, self._stages(chain))
+    def run(self, reduction: Reduction) -> None:
+        """Sum the buffer in place, by the tasks of a reduction."""
+        if self.passes_compressed(reduction):
+            self._sum_decompressed(reduction, self._stages(reduction))
         else:
-            self._sum_codes(chain, self._stages(chain))
+            self._sum_floats(reduction, self._stages(reduction))
 
-    def _stages(self, chain: Chain) -> dict[str, int]:
-        """The tasks of this rank that encode before the rounds, between them, and decode after them."""
+    def _stages(self, reduction: Reduction) -> dict[str, int]:
+        """Return this rank's tasks that compress before the rounds and between them, and decompress after them."""
         program, stages = self._program, dict[str, int]()
-        for task in chain.codings:
+        for task in reduction.codec_tasks:
             if program.kind[task] != _COMPRESS:
                 stages["after"] = task
             else:
@@ -74,76 +74,93 @@ class CompressedReduction:
     def _timed(self, task: int, work: Callable[[], None]) -> None:
         self._recorder.timed(task, work, least_s=float(self._program.work_s[task]) if self._stand_in else 0.0)
 
-    def _sum_codes(self, chain: Chain, stages: Mapping[str, int]) -> None:
-        """Sum plain floats of another width."""
-        codes: list[Tensor] = []
-        dtype: torch.dtype = getattr(torch, self._coder.name)
-        self._timed(stages["before"], lambda: codes.append(self._coder.encode(self._content).message))
-        if chain.native:
-            self._recorder.start(chain.tasks[0])
-        self._reducer.sum(chain, codes[0].view(dtype))
-        if chain.native:
-            self._recorder.end(chain.tasks[0])
+    def _sum_floats(self, reduction: Reduction, stages: Mapping[str, int]) -> None:
+        """Sum plain floats of another width in their own type."""
+        messages: list[Tensor] = []
+        dtype: torch.dtype = getattr(torch, self._codec.name)
+        self._timed(stages["before"], lambda: messages.append(self._codec.compress(self._content).message))
+        if reduction.native:
+            self._recorder.start(reduction.tasks[0])
+        self._reducer.sum(reduction, messages[0].view(dtype))
+        if reduction.native:
+            self._recorder.end(reduction.tasks[0])
 
-        def decode() -> None:
-            self._content.copy_(self._coder.decode(codes[0], self._content.shape))
+        def decompress() -> None:
+            self._content.copy_(self._codec.decompress(messages[0], self._content.shape))
 
-        self._timed(stages["after"], decode)
+        self._timed(stages["after"], decompress)
 
-    def _sum_decoded(self, chain: Chain, stages: Mapping[str, int]) -> None:
-        """Send codes to whoever sums; where that is a server, it sends the codes of the sums back."""
+    def _sum_decompressed(self, reduction: Reduction, stages: Mapping[str, int]) -> None:
+        """Send compressed chunks to the ranks that sum them; parameter servers send the sums back compressed.
+
+        ::
+
+            task             replicas                servers
+            "before"         compress chunks
+            first round      send them       ---->   receive them
+            "middle"                                 decompress, sum, compress
+            second round     receive sums    <----   send sums
+            "after"          decompress
+
+        With one round only, every replica receives the chunks of all others and sums them itself.
+        """
         program, values = self._program, self._content.to(torch.float32)
-        steps = program.collectives[chain.tasks[0]].round
-        self._pieces = steps.pieces
-        codes: dict[int, Tensor] = {}
+        steps = program.collectives[reduction.tasks[0]].round
+        self._chunks = steps.chunks
+        chunks: dict[int, Tensor] = {}
 
-        def encode() -> None:
-            for piece in set(steps.first_piece(0)[steps.source == self._rank].tolist()):
-                codes[piece] = self._encoded(values[self._slice(piece)], piece)
+        def compress() -> None:
+            for chunk in set(steps.first_chunk(0)[steps.source == self._rank].tolist()):
+                chunks[chunk] = self._compressed(values[self._slice(chunk)], chunk)
 
         if "before" in stages:
-            self._timed(stages["before"], encode)
-        arrived = self._reducer.pass_codes(chain.tasks[0], codes)
-        if len(chain.tasks) > 1:
-            codes.clear()
+            self._timed(stages["before"], compress)
+        arrived = self._reducer.pass_compressed(reduction.tasks[0], chunks)
+        if len(reduction.tasks) > 1:
+            chunks.clear()
             if "middle" in stages:
-                piece = int(program.part[stages["middle"]])
+                chunk = int(program.part[stages["middle"]])
 
                 def serve() -> None:
-                    own = self._rank, values[self._slice(piece)]
-                    terms = [own, *((source, self._decoded(code, piece)) for source, code in arrived[piece])]
-                    codes[piece] = self._encoded(total(terms), piece)
+                    own = self._rank, values[self._slice(chunk)]
+                    terms = [own, *((source, self._decompressed(row, chunk)) for source, row in arrived[chunk])]
+                    chunks[chunk] = self._compressed(sum_in_rank_order(terms), chunk)
 
                 self._timed(stages["middle"], serve)
-            arrived = self._reducer.pass_codes(chain.tasks[1], codes)
+            arrived = self._reducer.pass_compressed(reduction.tasks[1], chunks)
 
-        def decode() -> None:
-            for piece, code in codes.items():
-                arrived.setdefault(piece, []).append((self._rank, code))
-            for piece, rows in arrived.items():
-                terms = [(source, self._decoded(code, piece)) for source, code in rows]
-                self._content[self._slice(piece)] = total(terms)
+        def decompress() -> None:
+            for chunk, message in chunks.items():
+                arrived.setdefault(chunk, []).append((self._rank, message))
+            for chunk, rows in arrived.items():
+                terms = [(source, self._decompressed(message, chunk)) for source, message in rows]
+                self._content[self._slice(chunk)] = sum_in_rank_order(terms)
 
-        self._timed(stages["after"], decode)
+        self._timed(stages["after"], decompress)
 
-    def _slice(self, piece: int) -> slice:
-        """Numbers of a piece: all pieces have as many, but for the last ones."""
-        most = -(-len(self._content) // self._pieces)
-        return slice(min(piece * most, len(self._content)), min((piece + 1) * most, len(self._content)))
+    @property
+    def _chunk_elements(self) -> int:
+        """Number of elements in a chunk; the last chunks may have fewer."""
+        return -(-len(self._content) // self._chunks)
 
-    def _encoded(self, numbers: Tensor, piece: int) -> Tensor:
-        """The message of a piece, as large as that of a whole one."""
+    def _slice(self, chunk: int) -> slice:
+        """Return the elements of a chunk."""
+        most = self._chunk_elements
+        return slice(min(chunk * most, len(self._content)), min((chunk + 1) * most, len(self._content)))
+
+    def _compressed(self, values: Tensor, chunk: int) -> Tensor:
+        """Return the message of a chunk, as long as that of a full one."""
         message = torch.zeros(
-            self._coder.encoded_bytes(-(-len(self._content) // self._pieces)), dtype=torch.uint8, device=numbers.device
+            self._codec.compressed_bytes(self._chunk_elements), dtype=torch.uint8, device=values.device
         )
-        if len(numbers):
-            residual = None if self._residual is None else self._residual[self._slice(piece)]
-            self._coder.encode(numbers, residual, out=message[: self._coder.encoded_bytes(len(numbers))])
+        if len(values):
+            residual = None if self._residual is None else self._residual[self._slice(chunk)]
+            self._codec.compress(values, residual, out=message[: self._codec.compressed_bytes(len(values))])
         return message
 
-    def _decoded(self, message: Tensor, piece: int) -> Tensor:
-        place = self._slice(piece)
-        count = place.stop - place.start
+    def _decompressed(self, message: Tensor, chunk: int) -> Tensor:
+        elements = self._slice(chunk)
+        count = elements.stop - elements.start
         if not count:
             return self._content.new_empty(0, dtype=torch.float32)
-        return self._coder.decode(message[: self._coder.encoded_bytes(count)], (count,))
+        return self._codec.decompress(message[: self._codec.compressed_bytes(count)], (count,))

@@ -1,9 +1,10 @@
-"""Messages of tensors between ranks, over gloo on a connection of its own for each direction.
+"""Point-to-point messages of tensors, over gloo on one connection for each direction.
 
-A rank of gloo that sends holds the lock of the connection while it writes; what arrives on the same connection
-meanwhile wakes gloo's own thread, which asks for that lock again and again and takes the processor from the sender
-that holds it, for as long as a time slice of the system.  Where two ranks send to each other, a quarter of all
-exchanges took more than 4 ms by that, and 2.4 ms in the mean, instead of 0.3 (64 kB, two busy ranks on two cores).
+A rank of gloo that sends holds the lock of the connection while it writes.  What arrives on the same connection
+meanwhile wakes gloo's own thread, which tries to take that lock again and again, and keeps the processor from the
+sender that holds it for as long as a time slice of the system.  Where two ranks sent to each other over one
+connection, a quarter of all pairs of messages took more than 4 ms by that, and 2.4 ms in the mean, instead of 0.3 ms
+(64 kB, two busy ranks on two cores).
 """
 
 from collections.abc import Sequence
@@ -19,12 +20,12 @@ __all__ = ["Connections", "Post", "connections_for"]
 
 
 class Post(NamedTuple):
-    """A message that is to be sent or to be taken."""
+    """A message to send or to receive."""
 
     content: Tensor
-    """What is sent, or where it arrives."""
+    """The content that is sent, or the buffer in which the message arrives."""
     peer: int
-    """The rank at its other end."""
+    """The rank at the other end."""
     tag: int
 
 
@@ -32,8 +33,8 @@ class Connections:
     """Connections between all ranks; every rank must make them together."""
 
     def __init__(self) -> None:
-        up, self._apart = dist.new_group(timeout=group_timeout()), dist.get_backend() == "gloo"
-        down = dist.new_group(timeout=group_timeout()) if self._apart else up
+        up, self._separate = dist.new_group(timeout=group_timeout()), dist.get_backend() == "gloo"
+        down = dist.new_group(timeout=group_timeout()) if self._separate else up
         self._rank, self._groups = dist.get_rank(), (up, down)
 
     def send(self, post: Post) -> dist.Work:
@@ -43,15 +44,15 @@ class Connections:
         return work
 
     def receive(self, post: Post) -> dist.Work:
-        """Begin to expect a message."""
+        """Begin to receive a message."""
         work = dist.irecv(post.content, post.peer, self._groups[self._rank < post.peer], post.tag)
         assert work is not None
         return work
 
-    def exchange(self, receives: Sequence[Post], sends: Sequence[Post]) -> None:
-        """Send and take messages, and wait until all have left and arrived."""
-        if self._apart:
-            # receives first: what is sent waits for notice of them
+    def send_and_receive(self, receives: Sequence[Post], sends: Sequence[Post]) -> None:
+        """Send and receive messages, and wait until all have left and arrived."""
+        if self._separate:
+            # receives first: a sender waits for the notice that its message is expected
             work = [*map(self.receive, receives), *map(self.send, sends)]
         else:
             kinds = ((dist.irecv, receives), (dist.isend, sends))
@@ -66,13 +67,13 @@ class Connections:
 
 
 def connections_for(purpose: str) -> Connections:
-    """The connections that all messages of a purpose use, one after another, as long as the default group is open.
+    """Return the connections that all messages of a purpose share as long as the default process group is open.
 
-    Every rank must ask for them together, at least the first time.  To make them takes tens of milliseconds.
+    All ranks must call this together, at least the first time.  New connections take tens of milliseconds.
     """
-    return _made(dist.group.WORLD, purpose)
+    return _cached(dist.group.WORLD, purpose)
 
 
 @lru_cache(maxsize=16)
-def _made(_world: dist.ProcessGroup, _purpose: str) -> Connections:
+def _cached(_world: dist.ProcessGroup, _purpose: str) -> Connections:
     return Connections()

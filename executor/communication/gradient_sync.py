@@ -1,4 +1,4 @@
-"""Gradients summed over replicas beside what a rank computes: what all ways to do it share."""
+"""Gradient synchronisation: gradients summed over replicas while the rank computes; the base of its two kinds."""
 
 import math
 from abc import ABC, abstractmethod
@@ -9,119 +9,133 @@ import torch
 from torch import Tensor
 
 from executor.communication.reduction import Reducer
-from executor.layers import NOWHERE, parameter_box
+from executor.layers import NO_BUFFERS, parameter_box
 from executor.program import RankProgram, Recorder
-from executor.runtime import DTYPES, ComputeDevice, Handle, Lane
+from executor.runtime import DTYPES, JOIN_BYTES, ComputeDevice, Handle, Lane
 
-__all__ = ["GradientSync", "Residual", "views_of"]
+__all__ = ["GradientSync", "Residual", "SyncOptions", "views_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncOptions:
+    """Options of gradient synchronisation."""
+
+    overlap: bool = True
+    """Let the rank compute meanwhile; off: it waits for each reduction."""
+    timeout_s: float
+    """Longest time for which a reduction may keep the rank waiting."""
+    join_bytes: float = JOIN_BYTES
+    """Gradients of several layers join one bucket up to this size; see ``gradient_buckets``."""
+    stand_in: bool = False
+    """Let waits of the predicted duration stand in for compression and decompression."""
 
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """What one replica of a layer's parameters keeps of gradients that its codes left out."""
+    """The part of a layer's gradients that one replica's compressed messages have left out so far."""
 
     replica: int
-    """Its place among those that sum."""
+    """Index of the replica among those that sum."""
     replicas: int
     tensors: dict[str, Tensor]
-    """By parameter, of the shape of the slice that the rank holds."""
+    """Residual of each parameter, of the shape of the slice that the rank holds."""
 
 
 class GradientSync(ABC):
     """Sums every layer's gradients over its replicas.
 
     Args:
-        view: What this rank takes part in.
-        device: Whose lanes run the sums.
-        recorder: Told when tasks begin and end.
-        overlap: Off: each sum is waited for before anything else is computed.
-        timeout_s: How long a sum may keep the rank waiting.
+        view: Reductions that this rank takes part in.
+        device: The device whose lanes run the reductions.
+        recorder: Records the start and end of tasks.
+        options: Overlap, time-out, size of buckets.
     """
 
-    def __init__(
-        self, view: RankProgram, device: ComputeDevice, recorder: Recorder, *, overlap: bool, timeout_s: float
-    ) -> None:
-        self.overlap, self._timeout_s = overlap, timeout_s
+    def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: SyncOptions) -> None:
+        self.overlap, self._timeout_s = options.overlap, options.timeout_s
         self._view, self._device, self._recorder = view, device, recorder
         self._reducer = Reducer(view, recorder, statistics=False, device=device.torch_device)
         self._lanes: list[Lane] = []
-        self._flats: list[Tensor] = []
-        self._places: dict[int, dict[str, Tensor]] = {}
+        self._flat_buffers: list[Tensor] = []
+        self._buffers: dict[int, dict[str, Tensor]] = {}
 
     @property
     def buffers(self) -> list[Tensor]:
-        """Where gradients are summed."""
-        return self._flats
+        """Buffers in which gradients are summed."""
+        return self._flat_buffers
 
-    def places(self, layer: int) -> Mapping[str, Tensor]:
-        """By name, where a layer's gradients are summed, if it has replicas; free from its update to its ``submit``."""
-        return self._places.get(layer, NOWHERE)
+    def buffers_of(self, layer: int) -> Mapping[str, Tensor]:
+        """Return the buffers in which a layer's gradients are summed, by parameter; none for a layer without replicas.
+
+        They may be written between the layer's update and its ``submit``.
+        """
+        return self._buffers.get(layer, NO_BUFFERS)
 
     def submit(self, layer: int, gradients: Mapping[str, Tensor]) -> bool:
-        """Sum a layer's gradients, the next of its sums, as soon as nothing else has to come first.
+        """Begin the layer's next reduction as soon as all that must come first has begun.
 
         Returns:
-            False where the layer has no replicas: its gradients are whole as they are.
+            False where the layer has no replicas: its gradients are complete.
         """
-        places = self._places.get(layer)
-        if places is None:
+        buffers = self._buffers.get(layer)
+        if buffers is None:
             return False
-        for name, place in places.items():
-            if gradients[name] is not place:
-                place.copy_(gradients[name])
-        for begun in self._begin(layer):
+        for name, buffer in buffers.items():
+            if gradients[name] is not buffer:
+                buffer.copy_(gradients[name])
+        for handle in self._begin(layer):
             if not self.overlap:
-                begun.wait(self._timeout_s)
+                handle.wait(self._timeout_s)
         return True
 
     def wait(self, layer: int) -> dict[str, Tensor]:
-        """A layer's gradients, once they are summed; to be read before the next exist.
+        """Return a layer's gradients once they are summed; they are valid until the next ones are written.
 
         Raises:
             TimeoutError: They are not summed in time.
             RuntimeError: A connection broke.
         """
         self._last(layer).wait(self._timeout_s)
-        return self._places[layer]
+        return self._buffers[layer]
 
     def residuals(self) -> dict[int, Residual]:
-        """By layer, what codes have left out so far, where their type keeps it; loads write into it.  Between steps."""
+        """Return the residuals of each layer whose compression keeps any; to be read or overwritten between steps."""
         return {}
 
     def close(self) -> None:
-        """End what runs beside; all ranks must call it together."""
+        """End threads and connections; all ranks must call it together."""
         for lane in self._lanes:
             lane.close()
         self._reducer.close()
 
     @abstractmethod
     def _begin(self, layer: int) -> Sequence[Handle]:
-        """Begin all that a layer's gradients were awaited for."""
+        """Begin all reductions that waited for a layer's gradients."""
 
     @abstractmethod
     def _last(self, layer: int) -> Handle:
-        """What a layer's gradients are whole after."""
+        """Return the reduction after which a layer's gradients are complete."""
 
-    def _make_places(self, layers: Sequence[int]) -> Tensor:
-        """A buffer for the gradients of some layers, one after another."""
+    def _allocate(self, layers: Sequence[int]) -> Tensor:
+        """Allocate a flat buffer for the gradients of some layers, one after another."""
         graph = self._view.program.graph
         shapes = {
             i: {
-                parameter.name: parameter_box(parameter, self._view.held(i), graph.layers[i].output).shape
+                parameter.name: parameter_box(parameter, self._view.parts.held(i), graph.layers[i].output).shape
                 for parameter in graph.layers[i].parameters
             }
             for i in layers
         }
         size = sum(math.prod(shape) for rows in shapes.values() for shape in rows.values())
         flat = torch.zeros(size, dtype=DTYPES[graph.element_bytes], device=self._device.torch_device)
-        self._flats.append(flat)
-        self._places |= views_of(flat, shapes)
+        self._flat_buffers.append(flat)
+        self._buffers |= views_of(flat, shapes)
         return flat
 
 
 def views_of(flat: Tensor, shapes: Mapping[int, Mapping[str, Sequence[int]]]) -> dict[int, dict[str, Tensor]]:
-    """By layer and parameter, its place in a buffer that holds all of them, one after another."""
-    pieces = iter(flat.split([math.prod(shape) for rows in shapes.values() for shape in rows.values()]))
+    """Return views of a flat buffer, one for each layer and parameter, one after another."""
+    views = iter(flat.split([math.prod(shape) for rows in shapes.values() for shape in rows.values()]))
     return {
-        layer: {name: next(pieces).view(tuple(shape)) for name, shape in rows.items()} for layer, rows in shapes.items()
+        layer: {name: next(views).view(tuple(shape)) for name, shape in rows.items()} for layer, rows in shapes.items()
     }

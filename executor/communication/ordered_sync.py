@@ -1,4 +1,4 @@
-"""Gradients summed in the order of the program, slice by slice, while the rank goes on with its next iteration."""
+"""Gradients synchronised in the order of the program, slice by slice, into the rank's next iteration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from functools import partial
 from torch import Tensor
 from typing_extensions import override
 
-from executor.communication.gradient_sync import GradientSync
-from executor.program import Chain, RankProgram, Recorder
+from executor.communication.gradient_sync import GradientSync, SyncOptions
+from executor.program import RankProgram, Recorder, Reduction
 from executor.runtime import ComputeDevice, Handle
 
 __all__ = ["OrderedSync"]
@@ -16,54 +16,54 @@ __all__ = ["OrderedSync"]
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    chain: Chain
+    """One slice of a layer's buffer, which is reduced by itself."""
+
+    reduction: Reduction
     content: Tensor
 
 
 class OrderedSync(GradientSync):
-    """Sums a layer's gradients as soon as those that come first in the order are summed; arguments as for its base.
+    """Sums slices of gradients as soon as all slices before them in the program's order have begun.
 
-    The program of the view has an order of sums.
+    The program of ``view`` must have an order of gradient synchronisation.  Arguments as for ``GradientSync``.
     """
 
-    def __init__(
-        self, view: RankProgram, device: ComputeDevice, recorder: Recorder, *, overlap: bool = True, timeout_s: float
-    ) -> None:
-        super().__init__(view, device, recorder, overlap=overlap, timeout_s=timeout_s)
+    def __init__(self, view: RankProgram, device: ComputeDevice, recorder: Recorder, options: SyncOptions) -> None:
+        super().__init__(view, device, recorder, options)
         self._lanes.append(device.lane("gradients"))
         program = view.program
         mine = [task for task in program.sums if view.rank in program.collectives[task].devices]
         slices: dict[int, Tensor] = {}
         for layer in sorted({int(program.layer[task]) for task in mine}):
             tasks = sorted(task for task in mine if program.layer[task] == layer)
-            slices |= zip(tasks, self._make_places([layer]).tensor_split(len(tasks)), strict=True)
-        self._order = [_Slice(_chain(view, task), slices[task]) for task in mine]
+            slices |= zip(tasks, self._allocate([layer]).tensor_split(len(tasks)), strict=True)
+        self._order = [_Slice(_reduction(view, task), slices[task]) for task in mine]
         self._next = 0
-        self._made: set[int] = set()
-        """Layers whose gradients of this iteration exist."""
+        self._computed: set[int] = set()
+        """Layers whose gradients of this iteration are computed."""
         self._handle: dict[int, Handle] = {}
-        """By layer, of its last slice that was given to the lane."""
+        """The last slice of each layer that was given to the lane."""
 
     @override
     def _begin(self, layer: int) -> Sequence[Handle]:
-        self._made.add(layer)
-        given: list[Handle] = []
-        while (part := self._order[self._next]).chain.layer in self._made:
+        self._computed.add(layer)
+        begun: list[Handle] = []
+        while (part := self._order[self._next]).reduction.layer in self._computed:
             handle = self._lanes[0].submit(partial(self._sum, part, self._recorder.iteration))
-            self._handle[part.chain.layer] = handle
-            given.append(handle)
+            self._handle[part.reduction.layer] = handle
+            begun.append(handle)
             self._next = (self._next + 1) % len(self._order)
             if self._next == 0:
-                self._made.clear()
-        return given
+                self._computed.clear()
+        return begun
 
     def _sum(self, part: _Slice, iteration: int) -> None:
-        (task,) = part.chain.tasks
+        (task,) = part.reduction.tasks
         with self._recorder.of(iteration):
-            if part.chain.native:
+            if part.reduction.native:
                 self._recorder.start(task)
-            self._reducer.sum(part.chain, part.content)
-            if part.chain.native:
+            self._reducer.sum(part.reduction, part.content)
+            if part.reduction.native:
                 self._recorder.end(task)
 
     @override
@@ -71,6 +71,6 @@ class OrderedSync(GradientSync):
         return self._handle[layer]
 
 
-def _chain(view: RankProgram, task: int) -> Chain:
+def _reduction(view: RankProgram, task: int) -> Reduction:
     collective = view.program.collectives[task]
-    return Chain(int(view.program.layer[task]), (task,), collective.devices, collective.round.is_ring)
+    return Reduction(int(view.program.layer[task]), (task,), collective.devices, collective.round.is_ring)

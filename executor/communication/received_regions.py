@@ -1,4 +1,4 @@
-"""What has arrived at a rank in an iteration: its regions by transfer, until they have been read."""
+"""Received regions of an iteration, by the transfer tasks that bring them, until they have been read."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,62 +17,63 @@ __all__ = ["ReceivedRegions"]
 
 
 class ReceivedRegions:
-    """Lays messages out, and frees their buffers once all of their regions have been read.
+    """Splits messages into regions, and frees their buffers once all of their regions have been read.
 
     Args:
-        view: What the rank takes.
-        transport: Brings it.
-        status: Told what the rank waits for.
-        codes: Decodes messages that travel as codes, if any do.
+        view: Messages that the rank receives.
+        transport: Delivers them.
+        status: The rank's row of the status board, which shows the message that the rank waits for.
+        compressed: Decompresses messages, if any are compressed.
     """
 
     def __init__(
-        self, view: RankProgram, transport: Transport, status: RankStatus, codes: "CompressedMessages | None"
+        self, view: RankProgram, transport: Transport, status: RankStatus, compressed: "CompressedMessages | None"
     ) -> None:
-        self._transport, self._status, self._codes = transport, status, codes
+        self._transport, self._status, self._compressed = transport, status, compressed
         self._regions: dict[int, tuple[Message, Tensor]] = {}
-        self._left: dict[Message, int] = {}
-        self._brought_by: dict[int, tuple[Message, Box]] = {
+        self._unread: dict[Message, int] = {}
+        """Number of regions of each received message that are still to be read."""
+        self._delivered_by: dict[int, tuple[Message, Box]] = {
             task: (message, box)
-            for messages in view.incoming.values()
-            for message in messages
+            for message in view.messages.received
             for task, box in zip(message.tasks, message.boxes, strict=True)
         }
 
     def clear(self) -> None:
         """Begin an iteration."""
-        self._regions, self._left = {}, {}
+        self._regions, self._unread = {}, {}
 
     def wait(self, message: Message) -> None:
-        """Wait for a message, and lay its regions, or their codes, out by task."""
-        if message in self._left:
+        """Wait for a message, and split it into its regions, compressed or not, by task."""
+        if message in self._unread:
             return
         self._status.at(message.tasks[0], RankState.WAITING, peer=message.source)
-        content, coded = self._transport.take(message), message.kind is not None
-        pieces = content.split(list(message.sizes) if coded else [box.elements for box in message.boxes])
-        for task, box, piece in zip(message.tasks, message.boxes, pieces, strict=True):
-            self._regions[task] = (message, piece if coded else piece.view(box.shape))
-        self._left[message] = len(message.tasks)
+        content, compressed = self._transport.receive(message), message.kind is not None
+        regions = content.split(list(message.sizes) if compressed else [box.elements for box in message.boxes])
+        for task, box, region in zip(message.tasks, message.boxes, regions, strict=True):
+            self._regions[task] = (message, region if compressed else region.view(box.shape))
+        self._unread[message] = len(message.tasks)
 
     def wait_for(self, transfers: Sequence[int]) -> None:
         """Wait for the messages that bring some transfers."""
         for transfer in transfers:
-            self.wait(self._brought_by[transfer][0])
+            self.wait(self._delivered_by[transfer][0])
 
-    def decode(self, transfers: Sequence[int]) -> None:
-        """Put numbers in place of codes that have arrived."""
-        assert self._codes is not None
+    def decompress(self, transfers: Sequence[int]) -> None:
+        """Replace compressed regions that have arrived by their elements."""
+        assert self._compressed is not None
         for transfer in transfers:
-            message, code = self._regions[transfer]
-            self._regions[transfer] = (message, self._codes.decoded(message, code, self._brought_by[transfer][1]))
+            message, compressed = self._regions[transfer]
+            box = self._delivered_by[transfer][1]
+            self._regions[transfer] = (message, self._compressed.decompress(message, compressed, box))
 
     def region(self, task: int) -> Tensor:
-        """What a transfer brought; to be read before ``consumed``."""
+        """Return the region that a transfer brought; to be read before ``release``."""
         return self._regions[task][1]
 
-    def consumed(self, task: int) -> None:
-        """A region has been read; with the last one its message's buffer is free."""
+    def release(self, task: int) -> None:
+        """Release a region that has been read; with the last region of a message its buffer is free."""
         message, _ = self._regions.pop(task)
-        self._left[message] -= 1
-        if self._left[message] == 0:
+        self._unread[message] -= 1
+        if self._unread[message] == 0:
             self._transport.release(message)

@@ -1,7 +1,7 @@
 """Messages between ranks: regions of tensors, sent as soon as they exist.
 
-On processors every receive is posted an iteration ahead, so that nothing that is sent waits for its notice.  On GPUs
-all ranks send and receive phase by phase, in one order, since NCCL matches messages by their order.
+On processors every receive is posted an iteration ahead, so that no sender waits for the notice that its message is
+expected.  On GPUs all ranks send and receive phase by phase, in one order, since NCCL matches messages by their order.
 """
 
 import queue
@@ -24,20 +24,20 @@ __all__ = ["GlooTransport", "NcclTransport", "Transport", "transport_of"]
 
 
 class Transport(ABC):
-    """How one rank sends and receives the messages of its program."""
+    """The means by which one rank sends and receives the messages of its program."""
 
     @property
     def buffers(self) -> list[Tensor]:
-        """Where messages arrive, as far as these are always there."""
+        """Buffers in which messages arrive, as far as they are allocated once."""
         return []
 
     @abstractmethod
-    def exchange(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
-        """Send the messages of one phase, and get ready for those that the others send in it; does not wait."""
+    def start_phase(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
+        """Begin to send the messages of one phase and to receive those that other ranks send in it; do not wait."""
 
     @abstractmethod
-    def take(self, message: Message) -> Tensor:
-        """The content of a message, flat, once it has arrived.
+    def receive(self, message: Message) -> Tensor:
+        """Return the flat content of a message once it has arrived.
 
         Raises:
             TimeoutError: It does not arrive in time.
@@ -46,27 +46,27 @@ class Transport(ABC):
 
     @abstractmethod
     def release(self, message: Message) -> None:
-        """The content has been read: its buffer may take the next iteration's."""
+        """Free the buffer of a message that has been read for the next iteration's message."""
 
     @abstractmethod
     def end_iteration(self) -> None:
-        """Wait until everything sent has left."""
+        """Wait until all messages of the iteration have left."""
 
     @abstractmethod
     def close(self) -> None:
-        """End what runs beside."""
+        """End threads and streams."""
 
 
 def _buffer(message: Message, dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    """Where a message arrives: its numbers, or its codes."""
+    """Return a buffer for a message: for its elements, or for its compressed regions."""
     if message.kind is None:
         return torch.empty(message.elements, dtype=dtype, device=device)
     return torch.empty(sum(message.sizes), dtype=torch.uint8, device=device)
 
 
 @dataclass
-class _Arrival:
-    """Where one message of every iteration arrives."""
+class _Receive:
+    """The receive of one message in every iteration."""
 
     message: Message
     buffer: Tensor
@@ -75,9 +75,10 @@ class _Arrival:
     arrived: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
     left: int = 0
-    """Iterations for which it is still to be posted."""
+    """Number of iterations for which the receive is still to be posted."""
 
     def post(self) -> None:
+        """Post the receive of the next iteration, if there is one."""
         if self.left > 0:
             self.left -= 1
             post = Post(self.buffer, self.message.source, self.message.tasks[0])
@@ -88,11 +89,11 @@ class GlooTransport(Transport):
     """Messages over gloo.
 
     Args:
-        view: What this rank sends and receives.
-        iterations: How often.
-        dtype: Of the tensors.
-        recorder: Told when transfers begin and end.
-        timeout_s: How long a message may keep its reader waiting.
+        view: Messages that this rank sends and receives.
+        iterations: Number of iterations.
+        dtype: Type of the tensors' elements.
+        recorder: Records the start and end of transfers.
+        timeout_s: Longest time for which a message may keep its reader waiting.
     """
 
     def __init__(
@@ -101,61 +102,62 @@ class GlooTransport(Transport):
         self._recorder, self._timeout_s = recorder, timeout_s
         self._sending: deque[tuple[dist.Work, Tensor]] = deque()
         self._posted: queue.SimpleQueue[dist.Work | threading.Event | None] = queue.SimpleQueue()
-        self._sent, self._forgotten = 0, 0  # how many have left, and of how many the content is gone
+        self._sent, self._released = 0, 0  # messages that have left, and those whose content is released
         self._error: BaseException | None = None
         threading.Thread(target=self._watch_sent, name="sent", daemon=True).start()
         self._connections = connections_for("messages")
-        self._arrivals: dict[Message, _Arrival] = {}
-        peers: dict[int, list[_Arrival]] = {}
-        for phase in sorted(view.incoming):
-            for message in view.incoming[phase]:
-                arrival = _Arrival(message, _buffer(message, dtype, "cpu"), self._connections, left=iterations)
-                self._arrivals[message] = arrival
-                peers.setdefault(message.source, []).append(arrival)
-                arrival.post()
-        for peer, arrivals in peers.items():
+        self._receives: dict[Message, _Receive] = {}
+        peers: dict[int, list[_Receive]] = {}
+        for message in view.messages.received:
+            receive = _Receive(message, _buffer(message, dtype, "cpu"), self._connections, left=iterations)
+            self._receives[message] = receive
+            peers.setdefault(message.source, []).append(receive)
+            receive.post()
+        for peer, receives in peers.items():
             # messages of one rank come over one connection, in the order in which it sends them
-            threading.Thread(target=self._watch, args=(arrivals, iterations), name=f"from-{peer}", daemon=True).start()
+            threading.Thread(target=self._watch, args=(receives, iterations), name=f"from-{peer}", daemon=True).start()
 
     @property
     @override
     def buffers(self) -> list[Tensor]:
-        return [arrival.buffer for arrival in self._arrivals.values()]
+        return [receive.buffer for receive in self._receives.values()]
 
-    def _watch(self, arrivals: Sequence[_Arrival], iterations: int) -> None:
+    def _watch(self, receives: Sequence[_Receive], iterations: int) -> None:
+        """Wait for the messages of one peer, record their ends and wake their readers."""
         for iteration in range(iterations):
-            for arrival in arrivals:
+            for receive in receives:
                 try:
-                    arrival.posted.get().wait()
-                except Exception as error:  # handed to whoever waits
-                    arrival.error = error
-                    arrival.arrived.set()
+                    receive.posted.get().wait()
+                except Exception as error:  # raised in the thread that waits for the message
+                    receive.error = error
+                    receive.arrived.set()
                     return
-                for task in arrival.message.tasks:
+                for task in receive.message.tasks:
                     self._recorder.end(task, iteration=iteration)
-                arrival.arrived.set()
+                receive.arrived.set()
 
     def _watch_sent(self) -> None:
-        """Count what has left, so that its memory does not wait for the end of the iteration."""
+        """Count messages that have left, so that their memory is released before the end of the iteration."""
         while (work := self._posted.get()) is not None:
             if isinstance(work, threading.Event):
                 work.set()
                 continue
             try:
                 work.wait()
-            except Exception as error:  # handed to whoever waits
+            except Exception as error:  # raised at the end of the iteration
                 self._error = error
-            del work  # the rank's own thread frees the content
+            del work  # the rank's own thread releases the content
             self._sent += 1
 
-    def _forget(self) -> None:
-        while self._forgotten < self._sent:
+    def _release_sent(self) -> None:
+        """Release the content of messages that have left."""
+        while self._released < self._sent:
             self._sending.popleft()
-            self._forgotten += 1
+            self._released += 1
 
     @override
-    def exchange(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
-        self._forget()
+    def start_phase(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
+        self._release_sent()
         for message, content in outgoing:
             for task, size in zip(message.tasks, message.sizes, strict=True):
                 self._recorder.start(task)
@@ -165,19 +167,19 @@ class GlooTransport(Transport):
             self._posted.put(work)
 
     @override
-    def take(self, message: Message) -> Tensor:
-        arrival = self._arrivals[message]
-        if not arrival.arrived.wait(self._timeout_s):
+    def receive(self, message: Message) -> Tensor:
+        receive = self._receives[message]
+        if not receive.arrived.wait(self._timeout_s):
             raise TimeoutError(f"rank {message.source} sent nothing within {self._timeout_s:g} s")
-        if arrival.error is not None:
-            raise RuntimeError(f"connection to rank {message.source} broke: {arrival.error}") from arrival.error
-        return arrival.buffer
+        if receive.error is not None:
+            raise RuntimeError(f"connection to rank {message.source} broke: {receive.error}") from receive.error
+        return receive.buffer
 
     @override
     def release(self, message: Message) -> None:
-        arrival = self._arrivals[message]
-        arrival.arrived.clear()
-        arrival.post()
+        receive = self._receives[message]
+        receive.arrived.clear()
+        receive.post()
 
     @override
     def end_iteration(self) -> None:
@@ -185,10 +187,10 @@ class GlooTransport(Transport):
             return
         self._posted.put(left := threading.Event())
         if not left.wait(self._timeout_s):
-            raise TimeoutError(f"a message was not taken within {self._timeout_s:g} s")
+            raise TimeoutError(f"a message was not received within {self._timeout_s:g} s")
         if self._error is not None:
             raise RuntimeError(f"a connection broke: {self._error}") from self._error
-        self._forget()
+        self._release_sent()
 
     @override
     def close(self) -> None:
@@ -196,7 +198,7 @@ class GlooTransport(Transport):
 
 
 class NcclTransport(Transport):
-    """Messages over NCCL, on a stream of their own; arguments as for ``GlooTransport``."""
+    """Messages over NCCL on a stream of their own; arguments as for ``GlooTransport``."""
 
     def __init__(self, view: RankProgram, *, device: ComputeDevice, dtype: torch.dtype, recorder: Recorder) -> None:
         self._device, self._recorder, self._dtype = device, recorder, dtype
@@ -204,7 +206,7 @@ class NcclTransport(Transport):
         self._arrived: dict[Message, tuple[Handle, Tensor]] = {}
 
     @override
-    def exchange(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
+    def start_phase(self, outgoing: Sequence[tuple[Message, Tensor]], incoming: Sequence[Message]) -> None:
         buffers = [_buffer(message, self._dtype, self._device.torch_device) for message in incoming]
 
         def work() -> None:
@@ -230,7 +232,7 @@ class NcclTransport(Transport):
             self._arrived[message] = (handle, buffer)
 
     @override
-    def take(self, message: Message) -> Tensor:
+    def receive(self, message: Message) -> Tensor:
         handle, buffer = self._arrived[message]
         handle.wait(0.0)
         return buffer
@@ -241,7 +243,7 @@ class NcclTransport(Transport):
 
     @override
     def end_iteration(self) -> None:
-        pass  # the streams keep the order
+        pass  # the streams run in order
 
     @override
     def close(self) -> None:
@@ -257,7 +259,7 @@ def transport_of(
     recorder: Recorder,
     timeout_s: float,
 ) -> Transport:
-    """The transport of a rank's device; arguments as for ``GlooTransport``."""
+    """Return the transport of a rank's device; arguments as for ``GlooTransport``."""
     if device.backend == "nccl":
         return NcclTransport(view, device=device, dtype=dtype, recorder=recorder)
     return GlooTransport(view, iterations=iterations, dtype=dtype, recorder=recorder, timeout_s=timeout_s)

@@ -1,4 +1,4 @@
-"""Data types of messages: 8 bits, one bit, a threshold, half-width floats; on processors and GPUs."""
+"""Data types of compressed messages: 8 bits, one bit, a threshold, half-width floats; on processors and GPUs."""
 
 import lazy_loader as lazy
 

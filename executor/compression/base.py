@@ -1,4 +1,4 @@
-"""What every data type of messages can do: a tensor in, a flat run of bytes out, and back."""
+"""Base of the data types of messages: a tensor is compressed into a flat run of bytes, and back."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.compression import cpu_kernels, torch_kernels
+from executor.compression.kernel_choice import kernels_for
 from hwprofiles import ConfigError
 from planner.compression import Compression
 
-__all__ = ["DataType", "Encoded", "check_finite"]
+__all__ = ["CompressedTensor", "DataType", "check_finite"]
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
-    """An encoded tensor."""
+class CompressedTensor:
+    """A compressed message and the shape of its tensor."""
 
     message: Tensor
-    """Shape (bytes,), uint8, on the tensor's device: all that the other side needs beside type and shape."""
+    """Shape (bytes,), uint8, on the tensor's device: all that the receiver needs beside type and shape."""
     shape: torch.Size
 
 
 class DataType(ABC):
-    """A way to write tensors with fewer bytes.
+    """A codec: writes tensors with fewer bytes, and reads them again.
 
     Args:
         spec: Name and parameters.
@@ -34,28 +34,26 @@ class DataType(ABC):
         self.spec = spec
         self.name = spec.name
         self.feedback = spec.feedback
-        """Whether ``encode`` needs a residual: what earlier messages left out."""
+        """Whether ``compress`` needs a residual, the sum of what earlier messages left out."""
 
-    def encoded_bytes(self, elements: int) -> int:
-        """Size of the message of so many numbers, in bytes; it depends on nothing else."""
+    def compressed_bytes(self, elements: int) -> int:
+        """Return the size of a message with so many elements, in bytes; it depends on nothing else."""
         return self.spec.encoded_bytes(elements)
 
-    def bytes_per_element(self, elements: int) -> float:
-        """The same for one of so many numbers, scales included."""
-        return self.encoded_bytes(elements) / elements
-
-    def encode(self, tensor: Tensor, residual: Tensor | None = None, *, out: Tensor | None = None) -> Encoded:
-        """Encode a tensor.
+    def compress(
+        self, tensor: Tensor, residual: Tensor | None = None, *, out: Tensor | None = None
+    ) -> CompressedTensor:
+        """Compress a tensor.
 
         Args:
             tensor: Floating point, any shape; read as float32.
-            residual: float32, of the tensor's shape, contiguous: added to the tensor before it is encoded, then
-                overwritten with what decoding will miss.  Any type takes one, those with ``feedback`` need it.
-            out: Where the message is written: uint8, of its size, contiguous, at a multiple of four bytes.
+            residual: float32, of the tensor's shape, contiguous: added to the tensor before it is compressed, then
+                overwritten with what decompression will miss.  Any type accepts one, those with ``feedback`` need it.
+            out: Buffer of the message: uint8, of its size, contiguous, at a multiple of four bytes.
 
         Raises:
             ConfigError: The tensor is not floating point or holds NaN or infinities, or the residual is missing or
-                of another kind, or ``out`` is; the residual is then as it was.
+                of another kind, or ``out`` is; the residual is then unchanged.
         """
         if not tensor.is_floating_point():
             raise ConfigError(f"{self.name}: tensor must be floating point, got {tensor.dtype}")
@@ -64,27 +62,27 @@ class DataType(ABC):
         if residual is not None:
             values = values + residual.view(-1)
         if out is None:
-            out = torch.empty(self.encoded_bytes(len(values)), dtype=torch.uint8, device=values.device)
+            out = torch.empty(self.compressed_bytes(len(values)), dtype=torch.uint8, device=values.device)
         self._check_message(out, len(values))
         if out.storage_offset() % 4:
             raise ConfigError(f"{self.name}: out must begin at a multiple of 4 bytes, got {out.storage_offset()}")
-        self._encode(values, out)
+        self._compress(values, out)
         if residual is not None:
             left = residual.view(-1)
-            self._decode(out, left)
+            self._decompress(out, left)
             torch.sub(values, left, out=left)
-        return Encoded(out, tensor.shape)
+        return CompressedTensor(out, tensor.shape)
 
-    def decode(
+    def decompress(
         self, message: Tensor, shape: Sequence[int], dtype: torch.dtype = torch.float32, *, out: Tensor | None = None
     ) -> Tensor:
-        """The tensor that a message stands for.
+        """Return the tensor that a message stands for.
 
         Args:
-            message: As ``encode`` made it.
-            shape: Of the tensor.
-            dtype: Of the result; what it cannot hold is rounded as torch rounds.
-            out: Where the numbers are written: float32, of this shape, contiguous.
+            message: A message of ``compress``.
+            shape: Shape of the tensor.
+            dtype: Type of the result's elements; values that it cannot hold are rounded as torch rounds.
+            out: Buffer of the elements: float32, of this shape, contiguous.
 
         Raises:
             ConfigError: The message is not of this type and size, or ``out`` is of another kind.
@@ -93,24 +91,24 @@ class DataType(ABC):
         self._check_message(message, count)
         if out is None:
             out = torch.empty(torch.Size(shape), dtype=torch.float32, device=message.device)
-        self._check_numbers("out", out, torch.Size(shape))
+        self._check_elements("out", out, torch.Size(shape))
         aligned = message.clone() if message.storage_offset() % 4 else message
-        self._decode(aligned, out.view(-1))
+        self._decompress(aligned, out.view(-1))
         return out.to(dtype)
 
     @abstractmethod
-    def _encode(self, values: Tensor, message: Tensor) -> None:
+    def _compress(self, values: Tensor, message: Tensor) -> None:
         """Write the message of float32 ``values``, shape (n,)."""
 
     @abstractmethod
-    def _decode(self, message: Tensor, values: Tensor) -> None:
+    def _decompress(self, message: Tensor, values: Tensor) -> None:
         """Write the float32 ``values`` of a message, shape (n,)."""
 
     def _check_message(self, message: Tensor, count: int) -> None:
-        size = self.encoded_bytes(count)
+        size = self.compressed_bytes(count)
         if message.dtype != torch.uint8 or message.shape != (size,) or not message.is_contiguous():
             raise ConfigError(
-                f"{self.name}: message must be {size} bytes in a row for {count} numbers, "
+                f"{self.name}: message must be {size} bytes in a row for {count} elements, "
                 f"got {message.dtype} of shape {tuple(message.shape)}"
             )
 
@@ -119,34 +117,33 @@ class DataType(ABC):
             if self.feedback:
                 raise ConfigError(f"{self.name}: residual must be given, zeros at first, got none")
         else:
-            self._check_numbers("residual", residual, tensor.shape)
+            self._check_elements("residual", residual, tensor.shape)
 
-    def _check_numbers(self, field: str, numbers: Tensor, shape: torch.Size) -> None:
-        if numbers.dtype != torch.float32 or numbers.shape != shape or not numbers.is_contiguous():
+    def _check_elements(self, field: str, elements: Tensor, shape: torch.Size) -> None:
+        if elements.dtype != torch.float32 or elements.shape != shape or not elements.is_contiguous():
             raise ConfigError(
                 f"{self.name}: {field} must be contiguous float32 of shape {tuple(shape)}, "
-                f"got {numbers.dtype} of shape {tuple(numbers.shape)}"
+                f"got {elements.dtype} of shape {tuple(elements.shape)}"
             )
 
 
 def check_finite(name: str, values: Tensor, block: int = 0) -> Tensor:
-    """Refuse what is not finite.
+    """Check that all elements are finite, and return the largest magnitude of every block.
 
     Args:
-        name: Of the type, for the message.
+        name: Name of the type, for the error message.
         values: Shape (n,), float32.
-        block: Numbers in a block; 0: all.
+        block: Number of elements in a block; 0: all.
 
     Returns:
-        Largest magnitude of every block, shape (blocks,); one 0 for all where there are no numbers.
+        Shape (blocks,); a single 0 where there are no elements.
 
     Raises:
-        ConfigError: A number is infinite or NaN; the first is named.
+        ConfigError: An element is infinite or NaN; the message names the first.
     """
     if not len(values):
         return values.new_zeros(0 if block else 1)
-    kernels = cpu_kernels if values.device.type == "cpu" else torch_kernels
-    maxima: Tensor = kernels.absolute_maxima(values, block or len(values))
+    maxima = kernels_for(values.device).block_maxima(values, block or len(values))
     if not bool(torch.isfinite(maxima).all()):
         first = int(torch.nonzero(~torch.isfinite(values))[0])
         kind = "NaN" if bool(values[first].isnan()) else f"{float(values[first]):+}inity"

@@ -1,6 +1,6 @@
-"""The table types, one bit and thresholds on a processor, compiled: one thread, without the interpreter's lock.
+"""Kernels of table types, one-bit compression and thresholds on a processor: one thread, without Python's lock.
 
-Same results as ``executor.compression.torch_kernels``, which say more plainly what is computed.
+The same results as ``executor.compression.torch_kernels``, which show in plain operations what is computed.
 """
 
 from typing import Any
@@ -10,56 +10,57 @@ import torch
 from numba import njit, types
 from torch import Tensor
 
+from executor.compression.codec_kernels import CodecKernels
 from executor.compression.tables import Table
 
-__all__ = ["absolute_maxima", "decode", "decode_signs", "encode", "encode_signs", "places"]
+__all__ = ["CpuKernels"]
 
 _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _CHUNK = 1024
 _LOW = np.uint32(0xFFFF)
-_HALF, _CODE, _SIGN, _NEGATIVE = np.uint32(16), np.uint32(17), np.uint32(24), np.uint32(0x80)
-_TURN = np.uint32(0x1FFFF)
+_HALF, _INDEX, _SIGN, _NEGATIVE = np.uint32(16), np.uint32(17), np.uint32(24), np.uint32(0x80)
+_CUTOFF = np.uint32(0x1FFFF)
+"""Bits of a lookup entry that hold the cutoff; the index lies above them."""
 
 
-def absolute_maxima(values: Tensor, block: int) -> Tensor:
-    """As ``torch_kernels.absolute_maxima``."""
-    count = -(-len(values) // block)
-    maxima = values.new_empty(count)
-    _maxima(values.numpy().view(np.uint32), block, maxima.numpy().view(np.uint32))
-    return maxima
+class CpuKernels(CodecKernels):
+    """Table types, one-bit compression and thresholds compiled for a processor; see ``CodecKernels``."""
 
+    def block_maxima(self, values: Tensor, block: int) -> Tensor:
+        """Return the largest magnitude of every block."""
+        count = -(-len(values) // block)
+        maxima = values.new_empty(count)
+        _maxima(values.numpy().view(np.uint32), block, maxima.numpy().view(np.uint32))
+        return maxima
 
-def encode(values: Tensor, scales: Tensor, block: int, table: Table, codes: Tensor) -> None:
-    """As ``torch_kernels.encode``; the table has a lookup."""
-    assert table.lookup is not None
-    numbers = values.numpy()
-    _encode(numbers, numbers.view(np.uint32), scales.numpy(), block, table.lookup.view(np.uint32), codes.numpy())
+    def compress_table(self, values: Tensor, scales: Tensor, block: int, table: Table, indices: Tensor) -> None:
+        """Write the index and the sign of every element, by the table's lookup, which it must have."""
+        assert table.lookup is not None
+        array = values.numpy()
+        lookup = table.lookup.view(np.uint32)
+        _compress_table(array, array.view(np.uint32), scales.numpy(), block, lookup, indices.numpy())
 
+    def decompress_table(self, indices: Tensor, scales: Tensor, block: int, table: Table, values: Tensor) -> None:
+        """Write the signed value of every index times its scale."""
+        _decompress_table(indices.numpy(), scales.numpy(), block, table.signed, values.numpy())
 
-def decode(codes: Tensor, scales: Tensor, block: int, table: Table, values: Tensor) -> None:
-    """As ``torch_kernels.decode``."""
-    _decode(codes.numpy(), scales.numpy(), block, table.signed, values.numpy())
+    def compress_signs(self, values: Tensor, block: int, means: Tensor, packed: Tensor) -> None:
+        """Write signs and means."""
+        _means(values.numpy(), block, means.numpy())
+        _pack(values.numpy(), packed.numpy())
 
+    def decompress_signs(self, means: Tensor, packed: Tensor, block: int, values: Tensor) -> None:
+        """Write the mean that every sign stands for."""
+        _unpack(packed.numpy(), means.numpy(), block, values.numpy())
 
-def encode_signs(values: Tensor, block: int, means: Tensor, packed: Tensor) -> None:
-    """As ``torch_kernels.encode_signs``."""
-    _means(values.numpy(), block, means.numpy())
-    _pack(values.numpy(), packed.numpy())
-
-
-def decode_signs(means: Tensor, packed: Tensor, block: int, values: Tensor) -> None:
-    """As ``torch_kernels.decode_signs``."""
-    _unpack(packed.numpy(), means.numpy(), block, values.numpy())
-
-
-def places(values: Tensor, threshold: float) -> Tensor:
-    """As ``torch_kernels.places``."""
-    numbers, limit = values.numpy(), np.float32(threshold)
-    counts = _counts(numbers, limit)
-    ends = np.cumsum(counts)
-    found = np.empty(int(ends[-1]) if len(ends) else 0, np.int64)
-    _places(numbers, limit, counts, ends, found)
-    return torch.from_numpy(found)
+    def positions_above(self, values: Tensor, threshold: float) -> Tensor:
+        """Return the positions of magnitudes of at least a threshold, which are counted before they are written."""
+        array, limit = values.numpy(), np.float32(threshold)
+        counts = _counts(array, limit)
+        ends = np.cumsum(counts)
+        positions = np.empty(int(ends[-1]) if len(ends) else 0, np.int64)
+        _positions(array, limit, counts, ends, positions)
+        return torch.from_numpy(positions)
 
 
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
@@ -68,7 +69,7 @@ _F, _I, _B = types.float32[::1], types.uint32[::1], types.uint8[::1]
 
 @njit(types.void(_I, types.int64, _I), **_OPTIONS)
 def _maxima(bits: Any, block: int, maxima: Any) -> None:
-    # magnitudes are in the order of their bits, infinity and NaN above all numbers
+    # magnitudes are in the order of their bits, infinity and NaN above all finite ones
     for b in range(len(maxima)):
         largest = np.uint32(0)
         for i in range(b * block, min((b + 1) * block, len(bits))):
@@ -77,40 +78,42 @@ def _maxima(bits: Any, block: int, maxima: Any) -> None:
 
 
 @njit(types.void(_F, _I, _F, types.int64, types.Array(types.uint32, 1, "C", readonly=True), _B), **_OPTIONS)
-def _encode(values: Any, bits: Any, scales: Any, block: int, lookup: Any, codes: Any) -> None:
-    quotients = np.empty(_CHUNK, np.float32)  # apart, so that many are divided at a time
+def _compress_table(values: Any, bits: Any, scales: Any, block: int, lookup: Any, indices: Any) -> None:
+    quotients = np.empty(_CHUNK, np.float32)  # in a buffer of their own, so that the compiler divides many at a time
     quotient_bits = quotients.view(np.uint32)
     for b in range(len(scales)):
         scale = scales[b] if scales[b] > 0 else np.float32(1)
         end = min((b + 1) * block, len(values))
         for first in range(b * block, end, _CHUNK):
             count = min(_CHUNK, end - first)
-            value, bit, code = values[first : first + count], bits[first : first + count], codes[first : first + count]
+            value, bit = values[first : first + count], bits[first : first + count]
+            index = indices[first : first + count]
             for i in range(count):
                 quotients[i] = abs(value[i]) / scale
             for i in range(count):
                 quotient = quotient_bits[i]
                 entry = lookup[quotient >> _HALF]
-                index = (entry >> _CODE) + np.uint32((quotient & _LOW) >= (entry & _TURN))
-                code[i] = index | (bit[i] >> _SIGN & _NEGATIVE)
+                nearest = (entry >> _INDEX) + np.uint32((quotient & _LOW) >= (entry & _CUTOFF))
+                index[i] = nearest | (bit[i] >> _SIGN & _NEGATIVE)
 
 
 @njit(types.void(_B, _F, types.int64, types.Array(types.float32, 1, "C", readonly=True), _F), **_OPTIONS)
-def _decode(codes: Any, scales: Any, block: int, signed: Any, values: Any) -> None:
+def _decompress_table(indices: Any, scales: Any, block: int, signed: Any, values: Any) -> None:
     for b in range(len(scales)):
         scale = scales[b]
-        for i in range(b * block, min((b + 1) * block, len(codes))):
-            values[i] = signed[codes[i]] * scale
+        for i in range(b * block, min((b + 1) * block, len(indices))):
+            values[i] = signed[indices[i]] * scale
 
 
 @njit(types.float64(_F, types.int64, types.float32), **_OPTIONS)
-def _side(value: Any, place: Any, sign: Any) -> Any:
-    """A number times ``sign`` where that is positive; else, or behind the last, 0."""
-    return max(sign * value[place], np.float32(0)) if place < len(value) else np.float32(0)
+def _side(value: Any, position: Any, sign: Any) -> Any:
+    """Return an element times ``sign`` where that is positive; 0 elsewhere, and past the last element."""
+    return max(sign * value[position], np.float32(0)) if position < len(value) else np.float32(0)
 
 
 @njit(types.void(_F, types.int64, types.float32[:, ::1]), **_OPTIONS)
 def _means(values: Any, block: int, means: Any) -> None:
+    # adds in the order of ``torch_kernels._halving_sum``, negative elements in `low` and positive ones in `high`
     half = (block + 1) // 2
     quarter = (half + 1) // 2
     low, high, nothing = np.empty(quarter), np.empty(quarter), np.float32(0)
@@ -119,14 +122,14 @@ def _means(values: Any, block: int, means: Any) -> None:
         positive = 0
         for i in range(len(value)):
             positive += value[i] >= 0
-        # the first two halvings, without a copy of the block; up to `whole` all four numbers are there
+        # the first two halvings, without a copy of the block; up to `whole` all four elements exist
         whole = max(min(half - quarter, len(value) - half - quarter), 0)
         for i in range(whole):
             a, c, e, g = value[i], value[half + i], value[quarter + i], value[half + quarter + i]
             low[i] = (np.float64(min(a, nothing)) + min(c, nothing)) + (np.float64(min(e, nothing)) + min(g, nothing))
             high[i] = (np.float64(max(a, nothing)) + max(c, nothing)) + (np.float64(max(e, nothing)) + max(g, nothing))
         for i in range(whole, quarter):
-            last = quarter + i < half  # else a row of odd length was filled up with a zero
+            last = quarter + i < half  # else the sum fills a row of odd length up with a zero
             for sums, sign in ((low, np.float32(-1)), (high, np.float32(1))):
                 pair = _side(value, i, sign) + _side(value, half + i, sign)
                 other = _side(value, quarter + i, sign) + _side(value, half + quarter + i, sign) if last else 0.0
@@ -146,21 +149,21 @@ def _means(values: Any, block: int, means: Any) -> None:
 def _counts(values: Any, threshold: Any) -> Any:
     counts = np.zeros(-(-len(values) // _CHUNK), np.int64)
     for chunk in range(len(counts)):
-        found = 0
+        count = 0
         for i in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, len(values))):
-            found += abs(values[i]) >= threshold
-        counts[chunk] = found
+            count += abs(values[i]) >= threshold
+        counts[chunk] = count
     return counts
 
 
 @njit(types.void(_F, types.float32, types.int64[::1], types.int64[::1], types.int64[::1]), **_OPTIONS)
-def _places(values: Any, threshold: Any, counts: Any, ends: Any, found: Any) -> None:
+def _positions(values: Any, threshold: Any, counts: Any, ends: Any, positions: Any) -> None:
     for chunk in range(len(counts)):
-        place = ends[chunk] - counts[chunk]
+        at = ends[chunk] - counts[chunk]
         for i in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, len(values)) if counts[chunk] else 0):
             if abs(values[i]) >= threshold:
-                found[place] = i
-                place += 1
+                positions[at] = i
+                at += 1
 
 
 @njit(types.void(_F, _B), **_OPTIONS)

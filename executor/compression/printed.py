@@ -1,8 +1,8 @@
-"""Table 2 of the 8-bit paper beside our types and beside the types as the paper's implementation has them.
+"""Table 2 of the 8-bit paper, computed with our types and with the types of the paper's implementation.
 
-Which distribution each group is was lost in the text.  With the implementation's tables and search all sixteen
-relative errors fix it up to powers of ten: A is uniform, B and C are normal with a deviation that is a power of ten,
-in decades of different parity, D is normal with twice a power of ten.
+The paper does not say which distribution each of its groups A to D is.  With the implementation's tables and search
+all sixteen relative errors determine it up to powers of ten: A is uniform, B and C are normal with a deviation that is
+a power of ten, in decades of different parity, D is normal with twice a power of ten.
 
 Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, Section 3.4, Table 2.
 """
@@ -31,10 +31,11 @@ GROUPS = {
     "D": Distribution(kind="normal", spread=0.2),
 }
 COUNT = 25_000_000
-"""Numbers of each group, as the paper drew."""
+"""Number of elements of each group that the paper drew."""
 
 
 def _ours(name: str, offset: int) -> TableType:
+    """Return our type of a name."""
     kind = data_type(_spec(name, offset))
     assert isinstance(kind, TableType)
     return kind
@@ -48,11 +49,13 @@ TABLE_2_WAYS: dict[str, Callable[[str, int], TableType]] = {
     "as published": lambda name, offset: published_type(name, 0 if compression(name)["normalised"] else offset),
     "our types": _ours,
 }
-"""How a type's numbers are found; from name and offset of the exponent."""
+"""The two ways to compute a line of the table: functions that make a type from its name and exponent offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
+    """A printed line of Table 2."""
+
     group: str
     type: str
     absolute: str
@@ -60,15 +63,18 @@ class _Line:
 
 
 def table_2(*, count: int = COUNT, seed: int = 0, progress: Progress | None = None) -> Iterator[ComputedValue]:
-    """Relative and absolute errors of every group and type, each as published and by our types.
+    """Yield the relative and absolute errors of every group and type, each as published and by our types.
 
     Args:
-        count: Numbers of each group; the maximum, by which two of the types normalise, grows with it.
-        seed: Of the random numbers; one sample serves all normal groups, scaled.
+        count: Number of elements of each group; the maximum, by which two of the types normalise, grows with it.
+        seed: Seed of the random elements; one sample serves all normal groups, scaled.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
         ConfigError: ``count`` is < 1.
+
+    Source:
+        Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, Section 3.4, Table 2.
     """
     if count < 1:
         raise ConfigError(f"count must be >= 1, got {count}")
@@ -81,10 +87,10 @@ def table_2(*, count: int = COUNT, seed: int = 0, progress: Progress | None = No
         if progress:
             progress(f"Table 2, {line.group}, {line.type}", done, len(lines))
         distribution = GROUPS[line.group]
-        yield from _found(line, distribution, kinds[distribution.kind] * distribution.spread)
+        yield from _computed(line, distribution, kinds[distribution.kind] * distribution.spread)
 
 
-def _found(line: _Line, distribution: Distribution, values: Tensor) -> Iterator[ComputedValue]:
+def _computed(line: _Line, distribution: Distribution, values: Tensor) -> Iterator[ComputedValue]:
     name = {"linear quantization": "linear"}.get(line.type, line.type.replace(" ", "-"))
     errors = {way: mean_errors(values, make(name, distribution.offset)) for way, make in TABLE_2_WAYS.items()}
     about = f"{line.group} ({distribution.text}), {name}"

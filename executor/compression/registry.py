@@ -1,4 +1,4 @@
-"""Data types by name."""
+"""Registry of data types by name."""
 
 from collections.abc import Mapping
 
@@ -20,18 +20,18 @@ DATA_TYPES: Mapping[str, type[DataType]] = {
     "bfloat16": FloatType,
     "float32": FloatType,
 }
-"""What encodes each type that ``planner.compression.data_types`` names."""
+"""Class of each type that ``planner.compression.data_types`` names."""
 
 
 def data_type(spec: str | Compression, **parameters: object) -> DataType:
     """Make a data type.
 
     Args:
-        spec: As for ``planner.compression.data_types.compression``, or what it returned.
-        parameters: As there; none where ``spec`` is no text.
+        spec: As for ``planner.compression.data_types.compression``, or its result.
+        **parameters: As there; none where ``spec`` is no text.
 
     Raises:
-        ConfigError: The type (the nearest is named) or a parameter is unknown, or a value breaks its rule.
+        ConfigError: The type or a parameter is unknown (the message names the nearest), or a value breaks its rule.
     """
     checked = compression(spec if isinstance(spec, str) else spec.text, **parameters)
     return DATA_TYPES[checked.name](checked)

@@ -1,4 +1,4 @@
-"""Tables of the 8-bit types: the positive values that seven bits stand for, and where one gives way to the next.
+"""Tables of the 8-bit types: the positive values that seven bits stand for, and the cutoffs between them.
 
 Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, Sections 3.1 and 3.2.
 """
@@ -17,29 +17,36 @@ __all__ = ["POSITIVE", "Table", "table_of", "table_with", "values_of"]
 _Floats = NDArray[np.float32]
 
 POSITIVE = 128
-"""Values that seven bits can stand for; the eighth bit is the sign."""
+"""Number of values that seven bits can stand for; the eighth bit is the sign."""
 LOWEST = 0.1
 """Lower end of the interval that the trees bisect."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Positive values in order, and how the nearest is found."""
+    """Positive values in order, and arrays to find the nearest."""
 
     values: _Floats
-    """Shape (K,), K <= 128, from 0 up; a code is an index into it."""
+    """Shape (K,), K <= 128, from 0 up; the lower seven bits of a compressed element are an index into it."""
     cutoffs: _Floats
-    """Shape (K - 1,): smallest float32 that becomes ``values[i + 1]``; with the nearest, half-way goes down."""
+    """Shape (K - 1,): smallest float32 that becomes ``values[i + 1]``; where the nearest value is taken, an element
+    half-way between two becomes the lower."""
     lookup: NDArray[np.int32] | None
-    """Shape (32768,), by the upper 16 bits of a positive float32: the code of the first number that begins so, times
-    2**17, plus the lower 16 bits from which the next code holds (2**16 where none does).  None where two cutoffs
-    share their upper bits."""
+    """Shape (32768,), by the upper 16 bits of a positive float32: the index of the first element that begins so, times
+    2**17, plus the lower 16 bits from which the next index holds (2**16 where none does).  None where two cutoffs
+    share their upper bits.  With a cutoff of 0x3F004000 between indices 7 and 8::
+
+        upper bits     index << 17 | lower bits of the cutoff
+        0x3EFF             7       |  0x10000                   all elements that begin so become 7
+        0x3F00             7       |   0x4000                   7, and 8 from 0x3F004000 up
+        0x3F01             8       |  0x10000
+    """
     signed: _Floats
-    """Shape (256,): the value of every byte; the upper half is negative."""
+    """Shape (256,): the signed value of every byte; the upper half is negative."""
 
 
 def table_of(values: ArrayLike) -> Table:
-    """Make a table.
+    """Make a table in which every element becomes the nearest value.
 
     Args:
         values: The positive values, shape (K,), 2 <= K <= 128, from 0 up.
@@ -53,14 +60,14 @@ def table_of(values: ArrayLike) -> Table:
 
 
 def table_with(values: ArrayLike, limits: ArrayLike) -> Table:
-    """Make a table of which not the nearest value is taken.
+    """Make a table with limits of its own between its values.
 
     Args:
         values: As for ``table_of``.
-        limits: Shape (K - 1,), not falling: numbers above ``limits[i]`` become ``values[i + 1]`` or more.
+        limits: Shape (K - 1,), not falling: elements above ``limits[i]`` become ``values[i + 1]`` or more.
 
     Raises:
-        ConfigError: As ``table_of``, or the limits are not as many as said or fall.
+        ConfigError: As for ``table_of``, or the limits have another shape or fall.
     """
     table, exact = np.asarray(values, dtype=np.float32), np.asarray(limits, dtype=np.float64)
     if table.ndim != 1 or not 2 <= len(table) <= POSITIVE:
@@ -81,10 +88,13 @@ def table_with(values: ArrayLike, limits: ArrayLike) -> Table:
 
 @lru_cache(maxsize=256)
 def values_of(spec: Compression) -> Table:
-    """The table of an 8-bit type.
+    """Return the table of an 8-bit type.
 
     Raises:
         ConfigError: The type has no table.
+
+    Source:
+        Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, Section 3.1.
     """
     scale = 10.0 ** spec["offset"] if "offset" in dict(spec.parameters) else 1.0
     if spec.name == "dynamic-tree":
@@ -99,37 +109,46 @@ def values_of(spec: Compression) -> Table:
 
 
 def _leaves(bits: int, top: float) -> NDArray[np.float64]:
-    """Middles of the intervals that so many bisections of [0.1, top] end in."""
+    """Return the middles of the intervals into which ``bits`` bisections divide [0.1, top]."""
     middles: NDArray[np.float64] = (np.arange(2**bits) + 0.5) / 2**bits
     return LOWEST + (top - LOWEST) * middles
 
 
 def _dynamic(top: float) -> NDArray[np.float64]:
-    """As many decades down as zeros lead; a flag bit; the bits left, 6 to 0, bisect; all zeros is zero."""
+    """Return the values of the dynamic tree: leading zeros count decades, a flag bit ends them, the rest bisect.
+
+    ::
+
+        1 b b b b b b     64 values in [0.1, top]
+        0 1 b b b b b     32 values a decade below
+        0 0 1 b b b b     16 values two decades below
+        0 0 0 0 0 0 0     zero
+    """
     decades = [_leaves(6 - zeros, top) / 10.0**zeros for zeros in range(7)]
     return np.concatenate([[0.0], *reversed(decades)])
 
 
 def _static(top: float) -> NDArray[np.float64]:
-    """Three bits of decimal exponent, four that bisect; the smallest leaf stands for zero."""
+    """Return the values of the static tree: three bits of decimal exponent, four that bisect; the smallest is zero."""
     values = np.concatenate([_leaves(4, top) / 10.0**exponent for exponent in reversed(range(8))])
     values[0] = 0.0
     return values
 
 
 def _mantissa() -> NDArray[np.float64]:
-    """Three bits of decimal exponent, four of mantissa from 0 to 15; several of the 128 are the same number."""
+    """Return the values with three bits of decimal exponent and four of mantissa; several of the 128 are equal."""
     tenths = {(digit, exponent) for digit in range(16) for exponent in range(1, 9)}
     return np.unique(np.array([round(digit * 10.0 ** (8 - exponent)) for digit, exponent in tenths]) / 1e8)
 
 
 def _above(limits: NDArray[np.float64]) -> _Floats:
-    """The smallest float32 above each."""
+    """Return the smallest float32 above each limit."""
     nearest = limits.astype(np.float32)
     return np.where(nearest > limits, nearest, np.nextafter(nearest, np.float32(np.inf)))
 
 
 def _lookup(cutoffs: _Floats) -> NDArray[np.int32] | None:
+    """Return ``Table.lookup``."""
     bits = cutoffs.view(np.int32)  # positive floats are in the order of their bits
     first = np.arange(2**15, dtype=np.int64) << 16
     below = np.searchsorted(bits, first, side="right")
@@ -137,5 +156,5 @@ def _lookup(cutoffs: _Floats) -> NDArray[np.int32] | None:
     if np.any(above - below > 1):
         return None
     padded = np.append(bits, 0)
-    turn = np.where(above > below, padded[below] & 0xFFFF, 0x10000)
-    return (below << 17 | turn).astype(np.int32)
+    cutoff = np.where(above > below, padded[below] & 0xFFFF, 0x10000)
+    return (below << 17 | cutoff).astype(np.int32)

@@ -1,5 +1,5 @@
 from .base import (
-    NOWHERE as NOWHERE,
+    NO_BUFFERS as NO_BUFFERS,
     PartContext as PartContext,
     PartLayer as PartLayer,
     TrainingStep as TrainingStep,

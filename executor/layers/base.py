@@ -10,9 +10,9 @@ from torch import Tensor
 from executor.runtime import BatchSamples, Box
 from planner.graph import Layer
 
-__all__ = ["NOWHERE", "PartContext", "PartLayer", "TrainingStep"]
+__all__ = ["NO_BUFFERS", "PartContext", "PartLayer", "TrainingStep"]
 
-NOWHERE: Mapping[str, Tensor] = MappingProxyType({})
+NO_BUFFERS: Mapping[str, Tensor] = MappingProxyType({})
 """No places for gradients: all are new tensors."""
 
 
@@ -56,18 +56,18 @@ class PartLayer(ABC):
     reads_last: bool = False
     """Whether it would copy an input whose channels are not last in memory."""
 
-    def __init__(self, place: PartContext) -> None:
-        self.layer = place.layer
-        self.index = place.index
-        self.held = place.held
+    def __init__(self, context: PartContext) -> None:
+        self.layer = context.layer
+        self.index = context.index
+        self.held = context.held
         """The box of the layer's output that the part makes."""
-        self.samples = place.samples
-        self.inputs = place.inputs
+        self.samples = context.samples
+        self.inputs = context.inputs
         """By slot, the box of the input that ``forward`` gets; empty where the part needs none of it."""
         self.loss: Tensor | None = None
         """Of a loss layer after ``forward``: the part's share of the mean loss over the whole batch, 0-d."""
         self.statistics: Tensor | None = None
-        """Of a layer that reduces: float64, shape (2, channels), for the runtime to sum in place."""
+        """Of a layer that reduces: float64, shape (2, channels), for the runtime to sum in context."""
         self.buffers: dict[str, Tensor] = {}
         """Tensors that steps change but training does not: running statistics, shape (channels,)."""
         self._saved: dict[str, Tensor] = {}
@@ -97,7 +97,7 @@ class PartLayer(ABC):
     def activation_gradient(self) -> list[Tensor]:
         """Gradients of the inputs, by slot, shapes of ``inputs``; zero where no output depends on an input."""
 
-    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
+    def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
         """Gradients of the parameters by name, of the part's samples and positions, shapes of the held slices.
 
         Args:

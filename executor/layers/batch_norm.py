@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-__all__ = ["Normaliser"]
+__all__ = ["BatchNormalization"]
 
 EPSILON = 1e-5
 """Added to the variance."""
@@ -11,7 +11,7 @@ _MOMENTUM = 0.1
 """Weight of a step's statistics in the running ones."""
 
 
-class Normaliser:
+class BatchNormalization:
     """Normalises the channels of one part.
 
     Alone, a part uses the mean and the biased variance of its own values.  Reduced, the values of all parts of the

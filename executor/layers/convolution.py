@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from executor.layers.base import NOWHERE, PartContext, TrainingStep
-from executor.layers.batch_norm import Normaliser
+from executor.layers.base import NO_BUFFERS, PartContext, TrainingStep
+from executor.layers.batch_norm import BatchNormalization
 from executor.layers.epilogue import EpiloguePart
 from executor.layers.kernels import Product, channels_last, cropped, laid_out, padded, product_of, windows_of
 from planner.memory import KernelPositions, gradient_forms
@@ -34,18 +34,18 @@ class ConvolutionPart(EpiloguePart):
     into a padded one.
     """
 
-    def __init__(self, place: PartContext, operation: Convolution, normaliser: Normaliser | None) -> None:
-        super().__init__(place, operation.activation, normaliser)
-        given = place.inputs[0]
-        windows = windows_of(operation.needs(0, place.layer.input_shapes), place.held, given)
+    def __init__(self, context: PartContext, operation: Convolution, normaliser: BatchNormalization | None) -> None:
+        super().__init__(context, operation.activation, normaliser)
+        given = context.inputs[0]
+        windows = windows_of(operation.needs(0, context.layer.input_shapes), context.held, given)
         self._operation = operation
         self.reads_last = channels_last(given.shape)
-        self._segments = _segments(operation, place)
+        self._segments = _segments(operation, context)
         self._in_padding: tuple[int, ...] | None = None
         native = [window.left if window.symmetric else 0 for window in windows]
         if not given.elements:  # all windows lie in the padding
             channels = self._segments[-1].inputs.stop
-            self._in_padding = (place.held.shape[0], channels, *(window.left for window in windows))
+            self._in_padding = (context.held.shape[0], channels, *(window.left for window in windows))
             native = [0] * len(windows)
         self._copied = tuple(replace(window, left=0, right=0) if window.symmetric else window for window in windows)
         self._product = self._product_of(native)
@@ -93,16 +93,16 @@ class ConvolutionPart(EpiloguePart):
         gradient = gradients[0] if len(gradients) == 1 else torch.cat(gradients, 1)
         return [cropped(gradient, self._copied)]
 
-    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
+    def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
         """Gradients of the filters, the bias, and the normalisation's scale and shift."""
-        gradients = super().weight_gradient(places)
+        gradients = super().weight_gradient(out)
         weight, gradient = self._saved["weight"], self._saved["product_gradient"]
         if self._product and weight.device.type == "cpu":
-            place = places["weight"] if "weight" in places else torch.empty_like(weight)
-            gradients["weight"] = self._product.weight_gradient(gradient, self._saved["input"], place)
+            into = out["weight"] if "weight" in out else torch.empty_like(weight)
+            gradients["weight"] = self._product.weight_gradient(gradient, self._saved["input"], into)
             if self._operation.bias:
                 sides = [dim for dim in range(gradient.dim()) if dim != 1]
-                gradients["bias"] = torch.sum(gradient, sides, out=places.get("bias"))
+                gradients["bias"] = torch.sum(gradient, sides, out=out.get("bias"))
             return gradients
         rows = self._gradients([False, True, self._operation.bias])
         for name, column in (("weight", 1), ("bias", 2)) if self._operation.bias else (("weight", 1),):
@@ -133,11 +133,11 @@ def _taken(values: Tensor, dim: int, part: slice) -> Tensor:
     return values if whole else values.narrow(dim, part.start, part.stop - part.start)
 
 
-def _segments(operation: Convolution, place: PartContext) -> tuple[_Segment, ...]:
+def _segments(operation: Convolution, context: PartContext) -> tuple[_Segment, ...]:
     """Cut a part's channels at its first and last border between groups; slices count from the part's first."""
-    low, high = place.held.low[1], place.held.high[1]
+    low, high = context.held.low[1], context.held.high[1]
     group_out = operation.channels // operation.groups
-    group_in = place.layer.input_shapes[0].size("channel") // operation.groups
+    group_in = context.layer.input_shapes[0].size("channel") // operation.groups
     first, last = -(-low // group_out) * group_out, high // group_out * group_out
     bounds = (low, first, last, high) if first <= last else (low, high)
     base = low // group_out

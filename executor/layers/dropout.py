@@ -14,9 +14,9 @@ __all__ = ["DropoutPart"]
 class DropoutPart(PartLayer):
     """Elements dropped, the others scaled."""
 
-    def __init__(self, place: PartContext, operation: Dropout) -> None:
-        super().__init__(place)
-        self._mask = Mask(place, operation.dropout)
+    def __init__(self, context: PartContext, operation: Dropout) -> None:
+        super().__init__(context)
+        self._mask = Mask(context, operation.dropout)
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Drop."""

@@ -17,18 +17,18 @@ class DropoutMask:
         share: Of the outputs that are dropped; 0 for none.
     """
 
-    def __init__(self, place: PartContext, share: float) -> None:
-        self._place, self._share = place, share
+    def __init__(self, context: PartContext, share: float) -> None:
+        self._context, self._share = context, share
         self._factor: Tensor | None = None
 
     def forward(self, output: Tensor, step: TrainingStep) -> Tensor:
         """Drop; returns ``output`` itself where nothing is dropped."""
         if not self._share:
             return output
-        place = self._place
-        key = key_of(step.seed, step.number, place.index)
-        whole = (place.samples.batch, *place.layer.output.sizes[1:])
-        boxes = place.samples.boxes(place.held)
+        context = self._context
+        key = key_of(step.seed, step.number, context.index)
+        whole = (context.samples.batch, *context.layer.output.sizes[1:])
+        boxes = context.samples.boxes(context.held)
         rows = [uniform(key, box, whole, dtype=output.dtype, device=output.device) for box in boxes]
         random = torch.cat(rows) if len(rows) > 1 else rows[0]
         self._factor = random.ge_(self._share).mul_(1 / (1 - self._share))

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from executor.layers.base import NOWHERE, PartContext, PartLayer, TrainingStep
-from executor.layers.batch_norm import Normaliser
+from executor.layers.base import NO_BUFFERS, PartContext, PartLayer, TrainingStep
+from executor.layers.batch_norm import BatchNormalization
 from executor.layers.kernels import activate_, activation_backward
 from planner.operations import BatchNorm
 
@@ -26,9 +26,13 @@ class EpiloguePart(PartLayer):
     """
 
     def __init__(
-        self, place: PartContext, activation: str | None, normaliser: Normaliser | None = None, prefix: str = "norm_"
+        self,
+        context: PartContext,
+        activation: str | None,
+        normaliser: BatchNormalization | None = None,
+        prefix: str = "norm_",
     ) -> None:
-        super().__init__(place)
+        super().__init__(context)
         self._activation, self._normaliser, self._prefix = activation, normaliser, prefix
         if normaliser is not None:
             self.reduces, self.buffers = normaliser.reduced, normaliser.buffers
@@ -70,7 +74,7 @@ class EpiloguePart(PartLayer):
         else:
             self._saved["product_gradient"] = self._normaliser.finish_backward()
 
-    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
+    def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
         """Gradients of the normalisation's scale and shift."""
         if self._normaliser is None:
             return {}
@@ -93,8 +97,8 @@ class EpiloguePart(PartLayer):
 class BatchNormPart(EpiloguePart):
     """Batch normalisation as a layer of its own."""
 
-    def __init__(self, place: PartContext, operation: BatchNorm, normaliser: Normaliser) -> None:
-        super().__init__(place, operation.activation, normaliser, prefix="")
+    def __init__(self, context: PartContext, operation: BatchNorm, normaliser: BatchNormalization) -> None:
+        super().__init__(context, operation.activation, normaliser, prefix="")
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Normalise the input and apply the activation."""

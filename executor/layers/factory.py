@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from executor.layers.base import PartContext, PartLayer
-from executor.layers.batch_norm import Normaliser
+from executor.layers.batch_norm import BatchNormalization
 from executor.layers.convolution import ConvolutionPart
 from executor.layers.dropout import DropoutPart
 from executor.layers.epilogue import BatchNormPart
@@ -32,7 +32,7 @@ from planner.operations import (
     PartialSum,
     Pooling,
 )
-from planner.parallel import ConfigSpace, Regions, held_regions, needed_regions
+from planner.parallel import ConfigSpace, held_regions, needed_regions
 
 __all__ = ["parameter_box", "part_layer"]
 
@@ -63,68 +63,68 @@ def part_layer(
     Raises:
         ConfigError: The kind of layer is not one of ``planner.operations``.
     """
-    place = _place(graph, index, space, part, samples or BatchSamples(batch=graph.batch))
-    output = place.layer.output
+    context = _context(graph, index, space, part, samples or BatchSamples(batch=graph.batch))
+    output = context.layer.output
 
-    def normaliser() -> Normaliser:
+    def normaliser() -> BatchNormalization:
         count = output.elements // output.size("channel") if reduced else None
-        return Normaliser(place.held.shape[1], count=count, dtype=dtype, device=device)
+        return BatchNormalization(context.held.shape[1], count=count, dtype=dtype, device=device)
 
-    return _made(place, normaliser)
+    return _made(context, normaliser)
 
 
-def _place(graph: ComputationGraph, index: int, space: ConfigSpace, part: int, samples: BatchSamples) -> PartContext:
+def _context(graph: ComputationGraph, index: int, space: ConfigSpace, part: int, samples: BatchSamples) -> PartContext:
     """What a part holds, and what it reads."""
     layer = graph.layers[index]
     operation, shapes = layer.operation, layer.input_shapes
     given = [
-        _box(needed_regions(space, operation.needs(slot, shapes), shape), part) for slot, shape in enumerate(shapes)
+        Box.of(needed_regions(space, operation.needs(slot, shapes), shape), part) for slot, shape in enumerate(shapes)
     ]
-    return PartContext(layer, graph.origin[index], _box(held_regions(space), part), tuple(given), samples)
+    return PartContext(layer, graph.origin[index], Box.of(held_regions(space), part), tuple(given), samples)
 
 
-def _made(place: PartContext, normaliser: Callable[[], Normaliser]) -> PartLayer:
+def _made(context: PartContext, normaliser: Callable[[], BatchNormalization]) -> PartLayer:
     """The part of the layer's kind; one that normalises takes what does it."""
-    operation = place.layer.operation
+    operation = context.layer.operation
     match operation:
         case Convolution():
-            return ConvolutionPart(place, operation, normaliser() if operation.batch_norm else None)
+            return ConvolutionPart(context, operation, normaliser() if operation.batch_norm else None)
         case BatchNorm():
-            return BatchNormPart(place, operation, normaliser())
+            return BatchNormPart(context, operation, normaliser())
         case Pooling():
-            return PoolingPart(place, operation)
+            return PoolingPart(context, operation)
         case GlobalPooling():
-            return GlobalPoolingPart(place, operation)
+            return GlobalPoolingPart(context, operation)
         case Linear():
-            return LinearPart(place, operation)
+            return LinearPart(context, operation)
         case Add():
-            return AddPart(place, operation)
+            return AddPart(context, operation)
         case Concat():
-            return ConcatPart(place)
+            return ConcatPart(context)
         case LocalResponseNorm():
-            return LocalResponseNormPart(place, operation)
+            return LocalResponseNormPart(context, operation)
         case Dropout():
-            return DropoutPart(place, operation)
+            return DropoutPart(context, operation)
         case Loss():
-            return LossPart(place, operation)
+            return LossPart(context, operation)
         case PartialProduct():
-            return PartialProductPart(place, _product_part(place, operation))
+            return PartialProductPart(context, _product_part(context, operation))
         case PartialSum():
-            return PartialSumPart(place, operation, normaliser() if operation.statistics else None)
-    raise ConfigError(f"layer {place.layer.name!r} must be of a kind of planner.operations, got {operation.kind}")
+            return PartialSumPart(context, operation, normaliser() if operation.statistics else None)
+    raise ConfigError(f"layer {context.layer.name!r} must be of a kind of planner.operations, got {operation.kind}")
 
 
-def _product_part(place: PartContext, operation: PartialProduct) -> PartLayer:
+def _product_part(context: PartContext, operation: PartialProduct) -> PartLayer:
     """The part of a layer that reads one slice of the input channels and nothing else."""
-    product, inputs = operation.product, operation.sliced(place.layer.input_shapes)
-    whole = Layer(place.layer.name, product, place.layer.inputs, inputs, product.output(inputs))
-    low, high = ((*ends[:SLICES], *ends[SLICES + 1 :]) for ends in (place.held.low, place.held.high))
-    (given,), first = place.inputs, place.held.low[SLICES] * inputs[0].size("channel")
+    product, inputs = operation.product, operation.sliced(context.layer.input_shapes)
+    whole = Layer(context.layer.name, product, context.layer.inputs, inputs, product.output(inputs))
+    low, high = ((*ends[:SLICES], *ends[SLICES + 1 :]) for ends in (context.held.low, context.held.high))
+    (given,), first = context.inputs, context.held.low[SLICES] * inputs[0].size("channel")
     first = first if given.elements else 0
     read = Box(
         (given.low[0], given.low[1] - first, *given.low[2:]), (given.high[0], given.high[1] - first, *given.high[2:])
     )
-    inner = PartContext(whole, place.index, Box(low, high), (read,), place.samples)
+    inner = PartContext(whole, context.index, Box(low, high), (read,), context.samples)
     if isinstance(product, Convolution):
         return ConvolutionPart(inner, product, None)
     return LinearPart(inner, product)
@@ -147,7 +147,3 @@ def parameter_box(parameter: Parameter, held: Box, output: Shape) -> Box:
         size = parameter.shape[1] // output.sizes[slices]
         low[1], high[1] = held.low[slices] * size, held.high[slices] * size
     return Box(tuple(low), tuple(high))
-
-
-def _box(boxes: Regions, part: int) -> Box:
-    return Box(tuple(boxes.low[part].tolist()), tuple(boxes.high[part].tolist()))

@@ -15,8 +15,8 @@ __all__ = ["AddPart", "ConcatPart"]
 class AddPart(EpiloguePart):
     """The sum of the same part of all inputs, then an activation."""
 
-    def __init__(self, place: PartContext, operation: Add) -> None:
-        super().__init__(place, operation.activation)
+    def __init__(self, context: PartContext, operation: Add) -> None:
+        super().__init__(context, operation.activation)
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Add the inputs and apply the activation."""
@@ -33,11 +33,11 @@ class AddPart(EpiloguePart):
 class ConcatPart(PartLayer):
     """The channels of the inputs one after another; a part may need nothing of some."""
 
-    def __init__(self, place: PartContext) -> None:
-        super().__init__(place)
+    def __init__(self, context: PartContext) -> None:
+        super().__init__(context)
         offset, starts = 0, []
-        for shape, given in zip(place.layer.input_shapes, place.inputs, strict=True):
-            starts.append(offset + given.low[1] - place.held.low[1])
+        for shape, given in zip(context.layer.input_shapes, context.inputs, strict=True):
+            starts.append(offset + given.low[1] - context.held.low[1])
             offset += shape.size("channel")
         self._starts = tuple(starts)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.layers.base import NOWHERE, PartContext, TrainingStep
+from executor.layers.base import NO_BUFFERS, PartContext, TrainingStep
 from executor.layers.dropout_mask import DropoutMask
 from executor.layers.epilogue import EpiloguePart
 from planner.operations import Linear
@@ -16,9 +16,9 @@ __all__ = ["LinearPart"]
 class LinearPart(EpiloguePart):
     """A matrix product, an activation, then dropout."""
 
-    def __init__(self, place: PartContext, operation: Linear) -> None:
-        super().__init__(place, operation.activation)
-        self._operation, self._dropout = operation, DropoutMask(place, operation.dropout)
+    def __init__(self, context: PartContext, operation: Linear) -> None:
+        super().__init__(context, operation.activation)
+        self._operation, self._dropout = operation, DropoutMask(context, operation.dropout)
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Multiply the flattened samples with the held rows of the weights; activate; drop."""
@@ -36,12 +36,12 @@ class LinearPart(EpiloguePart):
         """Gradient of the samples, of the part's channels alone."""
         return [(self._saved["product_gradient"] @ self._saved["weight"]).view(self.inputs[0].shape)]
 
-    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
+    def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
         """Gradients of the weights and the bias, in their places."""
         gradient = self._saved["product_gradient"]
-        found = {"weight": torch.mm(gradient.t(), self._saved["input"], out=places.get("weight"))}
+        found = {"weight": torch.mm(gradient.t(), self._saved["input"], out=out.get("weight"))}
         if self._operation.bias:
-            found["bias"] = torch.sum(gradient, 0, out=places.get("bias"))
+            found["bias"] = torch.sum(gradient, 0, out=out.get("bias"))
         return found
 
     def drop(self) -> None:

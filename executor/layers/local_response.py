@@ -18,10 +18,10 @@ class LocalResponseNormPart(PartLayer):
     whose window j is in.  Both sums are means over windows of channels, times ``size``.
     """
 
-    def __init__(self, place: PartContext, operation: LocalResponseNorm) -> None:
-        super().__init__(place)
+    def __init__(self, context: PartContext, operation: LocalResponseNorm) -> None:
+        super().__init__(context)
         self._operation = operation
-        held, given, half = place.held, place.inputs[0], operation.size // 2
+        held, given, half = context.held, context.inputs[0], operation.size // 2
         self._before, behind = held.low[1] - given.low[1], given.high[1] - held.high[1]
         self._channels = held.shape[1]
         self._outside = half - self._before, half - behind

@@ -19,10 +19,10 @@ class LossPart(PartLayer):
     scaled once for all.  The output is the probabilities, or the errors.
     """
 
-    def __init__(self, place: PartContext, operation: Loss) -> None:
-        super().__init__(place)
+    def __init__(self, context: PartContext, operation: Loss) -> None:
+        super().__init__(context)
         self._softmax = operation.function == "softmax"
-        self._batch = place.samples.batch
+        self._batch = context.samples.batch
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Set the loss and return what its gradient starts from.

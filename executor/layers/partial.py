@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from executor.layers.base import NOWHERE, PartContext, PartLayer, TrainingStep
-from executor.layers.batch_norm import Normaliser
+from executor.layers.base import NO_BUFFERS, PartContext, PartLayer, TrainingStep
+from executor.layers.batch_norm import BatchNormalization
 from executor.layers.dropout_mask import DropoutMask
 from executor.layers.epilogue import EpiloguePart
 from planner.operations import PartialSum
@@ -24,9 +24,9 @@ class PartialProductPart(PartLayer):
         product: The same part of a layer that has that slice as its only input.
     """
 
-    def __init__(self, place: PartContext, product: PartLayer) -> None:
-        super().__init__(place)
-        assert place.held.shape[SLICES] == 1
+    def __init__(self, context: PartContext, product: PartLayer) -> None:
+        super().__init__(context)
+        assert context.held.shape[SLICES] == 1
         self._product = product
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
@@ -42,9 +42,9 @@ class PartialProductPart(PartLayer):
         """Gradient of the region, of the slice alone."""
         return self._product.activation_gradient()
 
-    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
+    def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
         """Gradient of the slice of the weights."""
-        return self._product.weight_gradient(places)
+        return self._product.weight_gradient(out)
 
     def release(self) -> None:
         """Drop everything saved for the backward passes."""
@@ -55,10 +55,10 @@ class PartialProductPart(PartLayer):
 class PartialSumPart(EpiloguePart):
     """The sum of all slices' partial sums, with the bias, then normalisation, activation and dropout as they are."""
 
-    def __init__(self, place: PartContext, operation: PartialSum, normaliser: Normaliser | None) -> None:
-        super().__init__(place, operation.operation.activation, normaliser)
+    def __init__(self, context: PartContext, operation: PartialSum, normaliser: BatchNormalization | None) -> None:
+        super().__init__(context, operation.operation.activation, normaliser)
         self._bias = operation.operation.bias
-        self._dropout = DropoutMask(place, getattr(operation.operation, "dropout", 0.0))
+        self._dropout = DropoutMask(context, getattr(operation.operation, "dropout", 0.0))
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Add up, normalise, activate, drop."""
@@ -77,9 +77,9 @@ class PartialSumPart(EpiloguePart):
         gradient = self._saved["product_gradient"].unsqueeze(SLICES)
         return [gradient.expand(self.inputs[0].shape)]
 
-    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
+    def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
         """Gradients of the bias, and the normalisation's scale and shift."""
-        gradients = super().weight_gradient(places)
+        gradients = super().weight_gradient(out)
         if self._bias:
             gradient = self._saved["product_gradient"]
             gradients["bias"] = gradient.sum([dim for dim in range(gradient.dim()) if dim != 1])

@@ -21,10 +21,10 @@ class PoolingPart(PartLayer):
     but not what sticks out of it; only the last window of a dimension does.
     """
 
-    def __init__(self, place: PartContext, operation: Pooling) -> None:
-        super().__init__(place)
+    def __init__(self, context: PartContext, operation: Pooling) -> None:
+        super().__init__(context)
         self._maximum = operation.mode == "max"
-        windows = windows_of(operation.needs(0, place.layer.input_shapes), place.held, place.inputs[0])
+        windows = windows_of(operation.needs(0, context.layer.input_shapes), context.held, context.inputs[0])
         floor, ceiling = all(window.symmetric for window in windows), all(window.ceiling for window in windows)
         # Torch's 3-D mean refuses a region smaller than the kernel, padded or not.
         native = (floor or ceiling) and (self._maximum or all(window.size >= window.kernel for window in windows))
@@ -80,7 +80,7 @@ class PoolingPart(PartLayer):
         return values.squeeze(2) if self._lifted else values
 
     def _corrected(self, values: Tensor) -> Tensor:
-        """Scale the last mean of each dimension, in place."""
+        """Scale the last mean of each dimension, in context."""
         for dim, factor in self._shortened.items():
             values.narrow(dim, -1, 1).mul_(factor)
         return values
@@ -89,8 +89,8 @@ class PoolingPart(PartLayer):
 class GlobalPoolingPart(PartLayer):
     """The first maximum, or the mean, over all positions of the part's samples and channels."""
 
-    def __init__(self, place: PartContext, operation: GlobalPooling) -> None:
-        super().__init__(place)
+    def __init__(self, context: PartContext, operation: GlobalPooling) -> None:
+        super().__init__(context)
         self._maximum = operation.mode == "max"
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:

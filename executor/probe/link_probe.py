@@ -205,7 +205,7 @@ def _ring(device: ComputeDevice, connections: Connections, size_bytes: int) -> l
 
 def _to_next(connections: Connections, out: torch.Tensor, into: torch.Tensor) -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    connections.exchange([Post(into, (rank - 1) % ranks, 0)], [Post(out, (rank + 1) % ranks, 0)])
+    connections.send_and_receive([Post(into, (rank - 1) % ranks, 0)], [Post(out, (rank + 1) % ranks, 0)])
 
 
 def _overheads(device: ComputeDevice, connections: Connections, watch: Callable[[], None]) -> list[OverheadRow]:

@@ -1,4 +1,4 @@
-"""One rank's view of a program: its tasks, the consumers of its tensors, gradient buckets, recorded times."""
+"""One rank's view of a program: its tasks, parts, messages, consumers of tensors, gradient buckets, recorded times."""
 
 import lazy_loader as lazy
 

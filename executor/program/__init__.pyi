@@ -1,19 +1,23 @@
 from .buckets import (
-    Chain as Chain,
-    chains_of as chains_of,
-    joined_sums as joined_sums,
-    longest_bytes as longest_bytes,
+    Reduction as Reduction,
+    gradient_buckets as gradient_buckets,
+    largest_bucket_bytes as largest_bucket_bytes,
+    reductions_of as reductions_of,
 )
-from .consumers import (
+from .input_consumers import (
     Consumers as Consumers,
 )
-from .rank_program import (
-    Delivered as Delivered,
-    Input as Input,
-    LayerUnit as LayerUnit,
+from .messages import (
     Message as Message,
-    RankProgram as RankProgram,
     region_messages_of as region_messages_of,
+)
+from .rank_parts import (
+    InputKey as InputKey,
+    LayerUnit as LayerUnit,
+)
+from .rank_program import (
+    InputTensor as InputTensor,
+    RankProgram as RankProgram,
 )
 from .recorder import (
     Measured as Measured,

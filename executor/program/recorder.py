@@ -1,4 +1,4 @@
-"""What one rank measures of an iteration: when its tasks began and ended, and the bytes that it sent."""
+"""Measurements of one rank in an iteration: start and end of its tasks, and the bytes that it sent."""
 
 import threading
 import time
@@ -16,9 +16,9 @@ __all__ = ["Measured", "Recorder"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One rank's view of one iteration, shape (tasks,) each; NaN where the rank has no say.
+    """One rank's measurements of one iteration, shape (tasks,) each; NaN where the rank measures nothing.
 
-    A sender knows when a transfer began and its receiver when it ended; every member of a collective has both.
+    The sender of a transfer measures its start and the receiver its end; every member of a collective measures both.
     """
 
     start_s: Floats
@@ -27,14 +27,14 @@ class Measured:
 
 
 class Recorder:
-    """Collects marks while iterations run.
+    """Marks of tasks, collected while iterations run.
 
-    A message may arrive before the rank has come to its iteration, and a sum may end when the rank is in the next one:
-    it is then added to what ``finish`` gave back, on a processor.
+    A message may arrive before the rank begins its iteration.  A reduction may end when the rank is in the next
+    iteration: on a processor its end is then written into the ``Measured`` that ``finish`` has returned.
 
     Args:
-        tasks: Tasks of the program.
-        device: Whose marks they are.
+        tasks: Number of tasks of the program.
+        device: The device that makes the marks.
     """
 
     def __init__(self, tasks: int, device: ComputeDevice) -> None:
@@ -49,12 +49,12 @@ class Recorder:
 
     @property
     def iteration(self) -> int:
-        """That whose tasks this thread runs, counted from 0."""
+        """Iteration whose tasks this thread runs, counted from 0."""
         return int(getattr(self._thread, "iteration", self._iteration))
 
     @contextmanager
     def of(self, iteration: int) -> Iterator[None]:
-        """What this thread runs meanwhile belongs to an iteration: the present one, or the one before."""
+        """Count what this thread runs in the context to an iteration: the present one, or the one before."""
         self._thread.iteration = iteration
         try:
             yield
@@ -62,11 +62,11 @@ class Recorder:
             del self._thread.iteration
 
     def _late(self) -> Measured | None:
-        """Where marks of this thread go whose iteration has been given back."""
+        """Return the finished measurements of the iteration that this thread runs; None while it is the present one."""
         return self._last if self.iteration < self._iteration else None
 
     def start(self, task: int, mark: Mark | None = None) -> None:
-        """A task of this iteration begins, now or at ``mark``."""
+        """Record the start of a task of this iteration, now or at ``mark``."""
         mark = self._device.mark() if mark is None else mark
         with self._lock:
             if late := self._late():
@@ -75,7 +75,7 @@ class Recorder:
                 self._starts[task] = mark
 
     def end(self, task: int, mark: Mark | None = None, *, iteration: int | None = None) -> None:
-        """A task ends, now or at ``mark``; of this iteration or of another, counted from 0."""
+        """Record the end of a task, now or at ``mark``; of this iteration or of another one, counted from 0."""
         mark = self._device.mark() if mark is None else mark
         with self._lock:
             if iteration is None and (late := self._late()):
@@ -84,28 +84,30 @@ class Recorder:
                 self._ends[self.iteration if iteration is None else iteration, task] = mark
 
     def timed(self, task: int, work: Callable[[], None], *, least_s: float = 0.0) -> None:
-        """Run a task of this iteration; wait until at least so many seconds are over."""
-        self._starts[task] = self._device.mark()  # without the lock: nobody else is at this task
-        begin = time.perf_counter()  # read second: a rank that is put aside between the two lasts longer, not shorter
+        """Run a task of this iteration and record it; wait until at least ``least_s`` seconds have passed."""
+        self._starts[task] = self._device.mark()  # without the lock: no other thread records this task
+        begin = (
+            time.perf_counter()
+        )  # read second: if the rank is preempted between the two, the task looks longer, not shorter
         work()
         if least_s and (left := begin + least_s - time.perf_counter()) > 0:
             time.sleep(left)
         self._ends[self._iteration, task] = self._device.mark()
 
     def joined(self, tasks: list[int], sizes: list[float]) -> None:
-        """Tasks of this iteration were done as one: each gets its share of the time, by size, one after another."""
+        """Record that tasks of this iteration ran as one: each gets a share of the time by its size, in order."""
         if len(tasks) > 1:
             self._joined.append((tasks, sizes))
 
     def sent(self, task: int, size_bytes: float) -> None:
-        """The rank sent so many bytes for a task, in addition to those before."""
+        """Add bytes that the rank sent for a task."""
         with self._lock:
             late = self._late()
             sent = late.sent_bytes if late else self._sent
             sent[task] = size_bytes if np.isnan(sent[task]) else sent[task] + size_bytes
 
     def finish(self) -> Measured:
-        """What was measured of this iteration, and on to the next; the device must be synchronised."""
+        """Return the measurements of this iteration and begin the next; the device must be synchronised."""
         with self._lock:
             return self._finished()
 

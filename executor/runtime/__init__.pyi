@@ -43,3 +43,8 @@ from .runnable_plans import (
 from .samples import (
     BatchSamples as BatchSamples,
 )
+from .typed_lists import (
+    typed_data_types as typed_data_types,
+    typed_strategies as typed_strategies,
+    typed_words as typed_words,
+)

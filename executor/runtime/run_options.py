@@ -48,7 +48,7 @@ class RunOptions:
     )
     join_bytes: float = JOIN_BYTES
     """Gradients of several layers are reduced as one buffer up to this size; see
-    ``executor.program.buckets.longest_bytes``."""
+    ``executor.program.buckets.largest_bucket_bytes``."""
     memory: bool = option(
         False,
         names=("--memory",),

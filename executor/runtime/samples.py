@@ -1,4 +1,4 @@
-"""Which samples of the mini-batch a tensor holds: all in order, or those of one sub-batch."""
+"""Samples of the mini-batch that a tensor holds: all of them in order, or those of one micro-batch."""
 
 from dataclasses import dataclass
 
@@ -9,30 +9,39 @@ __all__ = ["BatchSamples"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSamples:
-    """The samples of one sub-batch, as ``planner.parallel.micro_batches.interleaved`` lays them out."""
+    """The samples of one micro-batch, as ``planner.parallel.micro_batches.interleave_degree`` lays them out.
+
+    The mini-batch lies in shards, one for each part of the layers before the first that computes micro-batches, so
+    that no sample moves between parts there.  A micro-batch holds an equal share of every shard.  Two shards and
+    three micro-batches of a mini-batch of 12 samples::
+
+        sample          0  1 | 2  3 | 4  5 || 6  7 | 8  9 | 10 11
+        micro-batch       0  |   1  |   2  ||   0  |   1  |    2
+    """
 
     batch: int
-    """Of the whole mini-batch."""
-    parts: int = 1
-    """Sub-batches; 1: the tensor holds the whole mini-batch."""
-    pieces: int = 1
-    """Of each of so many pieces of the mini-batch a sub-batch holds its share."""
-    sub_batch: int = 0
+    """Number of samples of the mini-batch."""
+    micro_batches: int = 1
+    """Number of micro-batches; 1: the tensor holds the whole mini-batch."""
+    shards: int = 1
+    """Number of equal shards of the mini-batch."""
+    micro_batch: int = 0
+    """Index of the micro-batch."""
 
     def spans(self, low: int, high: int) -> list[tuple[int, int]]:
-        """Where rows ``low`` to ``high - 1`` of the tensor lie in the mini-batch: half-open spans, in order."""
-        if self.parts == 1:
+        """Return the samples of the mini-batch that rows ``low`` to ``high - 1`` hold, as half-open spans in order."""
+        if self.micro_batches == 1:
             return [(low, high)]
-        piece, share = self.batch // self.pieces, self.batch // (self.pieces * self.parts)
-        found = []
+        shard, share = self.batch // self.shards, self.batch // (self.shards * self.micro_batches)
+        spans = []
         while low < high:
-            index, place = divmod(low, share)
-            count = min(share - place, high - low)
-            first = index * piece + self.sub_batch * share + place
-            found.append((first, first + count))
+            index, offset = divmod(low, share)
+            count = min(share - offset, high - low)
+            first = index * shard + self.micro_batch * share + offset
+            spans.append((first, first + count))
             low += count
-        return found
+        return spans
 
     def boxes(self, box: Box) -> list[Box]:
-        """Where a region of the tensor lies in that of the mini-batch."""
+        """Return the regions of the mini-batch's tensor that a region of this tensor holds, in order."""
         return [Box((low, *box.low[1:]), (high, *box.high[1:])) for low, high in self.spans(box.low[0], box.high[0])]

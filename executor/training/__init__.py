@@ -1,4 +1,4 @@
-"""One rank at work: its session, forward and backward passes, stores of activations and gradients."""
+"""Training on one rank: its session, forward and backward pass, updates, stores of activations and gradients."""
 
 import lazy_loader as lazy
 

@@ -1,4 +1,4 @@
-"""What a rank keeps of the backward pass: gradients of the tensors it reads, until they are summed or sent."""
+"""Gradients of activations in memory: those of the tensors that a rank reads, until they are summed up or sent."""
 
 from collections import defaultdict
 from typing import NamedTuple
@@ -7,117 +7,120 @@ import torch
 from torch import Tensor
 
 from executor.communication import ReceivedRegions
-from executor.program import Consumers, Delivered, LayerUnit, Message, RankProgram
+from executor.program import Consumers, InputKey, LayerUnit, Message, RankProgram
 from executor.runtime import Box
 
-__all__ = ["ActivationGradients"]
+__all__ = ["GradientStore"]
 
 
-class _Said(NamedTuple):
-    """What readers on the rank say of its part of a tensor."""
+class _LocalTerm(NamedTuple):
+    """The gradient that consumers on the rank contribute to the gradient of its part of an output."""
 
-    key: Delivered
-    piece: tuple[slice, ...] | None
-    """The part in what they read; None: it is all that they read."""
-    place: tuple[slice, ...]
-    """What they read in the part."""
+    key: InputKey
+    slices: tuple[slice, ...] | None
+    """The part's region in the tensor that they read; None: the region is the whole tensor."""
+    target: tuple[slice, ...]
+    """The region of the part that they read."""
     covers: bool
-    """Whether that is all of it."""
+    """Whether that is the whole part."""
 
 
-class ActivationGradients:
-    """Gradients of tensors in the layouts in which the rank's parts read them, and their sums for its own parts.
+class GradientStore:
+    """Gradients of tensors in the layouts in which the rank's parts read them, and their sums for the rank's own parts.
 
     Args:
-        view: What the rank makes and sends.
-        readers: Who reads a tensor here.
-        arrivals: What others send.
+        view: Tasks and messages of the rank.
+        consumers: Consumers of the tensors on the rank.
+        received: Regions that other ranks send.
         dtype, device: Of the gradients.
     """
 
     def __init__(
         self,
         view: RankProgram,
-        readers: Consumers,
-        arrivals: ReceivedRegions,
+        consumers: Consumers,
+        received: ReceivedRegions,
         *,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        self._view, self._arrivals, self._inputs = view, arrivals, readers.inputs
+        self._view, self._received, self._inputs_of = view, received, consumers.inputs_of
         self._dtype, self._device = dtype, device
         graph = view.program.graph
         self._trained = [graph.has_gradient(i) for i in range(len(graph.layers))]
-        self._said: dict[LayerUnit, list[_Said]] = defaultdict(list)
-        """Those that cover the part first."""
-        for unit, rows in readers.taken_by.items():
-            said = [
-                _Said(
+        self._terms: dict[LayerUnit, list[_LocalTerm]] = defaultdict(list)
+        """Terms of the gradient of each unit's output; those that cover the whole part come first."""
+        for unit, rows in consumers.inputs_from.items():
+            terms = [
+                _LocalTerm(
                     key=row.key,
-                    piece=None if row.own == row.box else row.own.within(row.box),
-                    place=row.own.within(row.frame),
+                    slices=None if row.own == row.box else row.own.within(row.box),
+                    target=row.own.within(row.frame),
                     covers=row.own == row.frame,
                 )
                 for row in rows
                 if row.own.elements
             ]
-            self._said[unit] = sorted(said, key=lambda row: not row.covers)
-        self._arriving: dict[LayerUnit, list[Message]] = defaultdict(list)
-        for phase in sorted(view.incoming):
-            for message in view.incoming[phase]:
-                if view.program.backward[message.tasks[0]]:
-                    self._arriving[view.unit_of(message.tasks[0])].append(message)
+            self._terms[unit] = sorted(terms, key=lambda term: not term.covers)
+        self._incoming: dict[LayerUnit, list[Message]] = defaultdict(list)
+        for message in view.messages.received:
+            if view.program.backward[message.tasks[0]]:
+                self._incoming[view.parts.unit_of(message.tasks[0])].append(message)
         self.clear()
 
     def clear(self) -> None:
         """Begin an iteration."""
-        self._gradients: dict[Delivered, Tensor] = {}
+        self._gradients: dict[InputKey, Tensor] = {}
 
     def wait(self, unit: LayerUnit) -> None:
-        """Wait for what others say of a unit's output."""
-        for message in self._arriving[unit]:
-            self._arrivals.wait(message)
+        """Wait for the regions of the gradient of a unit's output that other ranks send."""
+        for message in self._incoming[unit]:
+            self._received.wait(message)
 
     def add(self, unit: LayerUnit, slot: int, gradient: Tensor) -> None:
-        """What a unit says of one of its inputs, beside what other readers have said."""
-        row = self._inputs[unit][slot]
+        """Add the gradient of one of a unit's inputs to those of the tensor's other consumers."""
+        row = self._inputs_of[unit][slot]
         if row is not None and self._trained[row.edge.producer]:
             before = self._gradients.get(row.key)
             self._gradients[row.key] = gradient if before is None else before + gradient
 
     def take(self, unit: LayerUnit) -> Tensor:
-        """Gradient of the rank's part of an output: what all its readers here and elsewhere say of it, summed."""
-        said, messages = self._said[unit], self._arriving[unit]
-        gradients = [self._gradients.pop(row.key) for row in said]
-        pieces = [
-            gradient if row.piece is None else gradient[row.piece]
-            for row, gradient in zip(said, gradients, strict=True)
+        """Return the gradient of the rank's part of an output, summed over its consumers on all ranks, and release it.
+
+        No gradient of a consumer is written: other tensors may be views of it.
+        """
+        terms, messages = self._terms[unit], self._incoming[unit]
+        gradients = [self._gradients.pop(term.key) for term in terms]
+        regions = [
+            gradient if term.slices is None else gradient[term.slices]
+            for term, gradient in zip(terms, gradients, strict=True)
         ]
-        covering = sum(row.covers for row in said)
-        if covering == 1 and len(said) == 1 and not messages:
-            return pieces[0]
+        covering = sum(term.covers for term in terms)
+        if covering == 1 and len(terms) == 1 and not messages:
+            return regions[0]
         if covering > 1:
-            whole, added = pieces[0] + pieces[1], 2
+            whole, added = regions[0] + regions[1], 2
         elif covering:
-            whole, added = pieces[0].clone(), 1
+            whole, added = regions[0].clone(), 1
         else:
-            shape = self._view.held(unit[0]).shape
+            shape = self._view.parts.held(unit[0]).shape
             whole, added = torch.zeros(shape, dtype=self._dtype, device=self._device), 0
-        for row, piece in zip(said[added:], pieces[added:], strict=True):
-            whole[row.place] += piece
+        for term, region in zip(terms[added:], regions[added:], strict=True):
+            whole[term.target] += region
+        parts, keys = self._view.parts, self._view.messages.input_key
         for message in messages:
             for task, box in zip(message.tasks, message.boxes, strict=True):
-                whole[box.within(self._view.frame(self._view.edge_of[task]))] += self._arrivals.region(task)
-                self._arrivals.consumed(task)
+                whole[box.within(parts.frame(keys[task]))] += self._received.region(task)
+                self._received.release(task)
         return whole
 
     def region(self, transfer: int, box: Box) -> Tensor:
-        """What a transfer of the backward pass sends."""
-        key = self._view.edge_of[transfer]
+        """Return the region that a transfer of the backward pass sends."""
+        key = self._view.messages.input_key[transfer]
         return self._gradients[key][box.within(self._view.inputs[key].box)]
 
     def was_sent(self, message: Message) -> None:
-        """A message of the backward pass is on its way: what none of the rank's own parts takes is forgotten."""
-        for key in (self._view.edge_of[task] for task in message.tasks):
+        """Release gradients that a message has sent and that no part of the rank itself takes."""
+        for key in (self._view.messages.input_key[task] for task in message.tasks):
             if not self._view.inputs[key].own.elements:
                 self._gradients.pop(key, None)

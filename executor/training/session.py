@@ -5,13 +5,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.communication import BucketedSync, GradientSync, OrderedSync, transport_of
+from executor.communication import BucketedSync, GradientSync, OrderedSync, SyncOptions, transport_of
 from executor.data import Dataset, load_data
 from executor.layers import PartContext, PartLayer, parameter_box, part_layer
 from executor.processes import RankStatus
-from executor.program import LayerUnit, RankProgram, Recorder, chains_of, region_messages_of
+from executor.program import LayerUnit, RankProgram, Recorder, reductions_of, region_messages_of
 from executor.runtime import DTYPES, Box, ComputeDevice, Optimizer, RunOptions, initial_parameters, make_optimizer
-from executor.training.stand_in import StandIn
+from executor.training.rank_resources import RankLayers, RankResources
+from executor.training.stand_in import StandInPart
+from executor.training.task_timer import StandInMode
 from executor.training.worker import Worker
 from planner.graph import ComputationGraph
 from planner.lowering import Program
@@ -22,22 +24,22 @@ __all__ = ["Session", "open_session"]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Session:
-    """Everything that a rank holds while it trains."""
+    """All objects that a rank holds while it trains."""
 
     view: RankProgram
     worker: Worker
     parts: dict[int, PartLayer]
-    """By layer, of the first sub-batch, whose running statistics are those of all; only the layers of which the rank
-    holds a part."""
+    """Part of the first micro-batch, by layer, for the layers of which the rank holds a part; its running statistics
+    are those of all micro-batches."""
     boxes: dict[int, dict[str, Box]]
-    """By layer and parameter, the slice that the rank holds."""
+    """Slice that the rank holds, by layer and parameter."""
     parameters: dict[int, dict[str, Tensor]]
     optimizers: dict[int, Optimizer]
     gradient_sync: GradientSync
 
 
 class _NoData:
-    """Stands for data where nothing is computed."""
+    """A data set without elements, for runs in which nothing is computed."""
 
     samples: int | None = None
 
@@ -65,12 +67,12 @@ def open_session(
 
     Args:
         program: Lowered with its collectives as activities.
-        rank: Also the device of the program that this rank is.
-        options: How it is run.
+        rank: The rank, which is also its device in the program.
+        options: Seed, data, optimizer, and the way in which the plan is run.
         reduced: Whether batch normalisation takes its statistics over the whole batch.
-        device: Where it computes.
-        status: Where it says what it does.
-        steps: Steps that will be run.
+        device: The device that computes.
+        status: The rank's row of the status board.
+        steps: Number of steps that will be run.
 
     Raises:
         ConfigError: The data do not fit the model.
@@ -78,7 +80,7 @@ def open_session(
     graph, dtype = program.graph, DTYPES[program.graph.element_bytes]
     view = RankProgram(program, rank, region_messages_of(program))
     recorder = Recorder(program.size, device)
-    boxes = {i: _parameter_boxes(graph, i, view.held(i)) for i, part in enumerate(view.part) if part >= 0}
+    boxes = {i: _parameter_boxes(graph, i, view.parts.held(i)) for i, part in enumerate(view.parts.index) if part >= 0}
     parameters, optimizers = _parameters(graph, boxes, options, dtype, device)
     data: Dataset
     if options.stand_in:
@@ -88,26 +90,32 @@ def open_session(
     transport = transport_of(
         view, device, iterations=steps, dtype=dtype, recorder=recorder, timeout_s=options.timeout_s
     )
-    gradient_sync = _exchange(view, options, device, recorder)
+    gradient_sync = _gradient_sync(view, options, device, recorder)
     parts = _parts(view, boxes, options, dtype, device, reduced=reduced)
     worker = Worker(
-        view, parts=parts, parameters=parameters, optimizers=optimizers, data=data, device=device,
-        transport=transport, gradient_sync=gradient_sync, recorder=recorder, status=status, seed=options.seed,
-        overlap=options.overlap, stand_in=options.stand_in, stand_in_codes=options.stand_in_codes,
-    )  # fmt: skip
+        RankResources(
+            view=view, device=device, transport=transport, gradient_sync=gradient_sync, recorder=recorder, status=status
+        ),
+        RankLayers(parts=parts, parameters=parameters, optimizers=optimizers, data=data),
+        seed=options.seed,
+        overlap=options.overlap,
+        stand_in=StandInMode(arithmetic=options.stand_in, compression=options.stand_in_codes),
+    )
     return Session(
         view=view, worker=worker, parts={i: parts[i, 0] for i in boxes}, boxes=boxes, parameters=parameters,
         optimizers=optimizers, gradient_sync=gradient_sync,
     )  # fmt: skip
 
 
-def _exchange(view: RankProgram, options: RunOptions, device: ComputeDevice, recorder: Recorder) -> GradientSync:
-    """What sums gradients; an order of sums replaces joins."""
-    if view.program.sums:
-        return OrderedSync(view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s)
-    return BucketedSync(
-        view, device, recorder, overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes,
-        stand_in=options.stand_in_codes,
+def _gradient_sync(view: RankProgram, options: RunOptions, device: ComputeDevice, recorder: Recorder) -> GradientSync:
+    """Return the gradient synchronisation of a rank: in the program's order where it has one, else by buckets."""
+    kind = OrderedSync if view.program.sums else BucketedSync
+    return kind(
+        view, device, recorder,
+        SyncOptions(
+            overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes,
+            stand_in=options.stand_in_codes,
+        ),
     )  # fmt: skip
 
 
@@ -123,6 +131,7 @@ def _parameters(
     dtype: torch.dtype,
     device: ComputeDevice,
 ) -> tuple[dict[int, dict[str, Tensor]], dict[int, Optimizer]]:
+    """Return initial parameters, by layer and name, and the optimizer of each layer that has any."""
     parameters: dict[int, dict[str, Tensor]] = {}
     for i, slices in boxes.items():
         if options.stand_in:
@@ -145,23 +154,19 @@ def _parts(
     *,
     reduced: bool,
 ) -> dict[LayerUnit, PartLayer]:
+    """Return the parts that the rank computes, one for each micro-batch, or placeholders for them."""
     parts = dict[LayerUnit, PartLayer]()
-    statistics = {chain.layer for chain in chains_of(view, statistics=True)}
-    for i in boxes:
-        graph = view.graph_of(i)
-        for unit in view.units(i):
-            samples = view.samples_of(unit)
+    statistics = {row.layer for row in reductions_of(view, statistics=True)}
+    for i, shapes in boxes.items():
+        graph = view.parts.graph_of(i)
+        for unit in view.parts.units(i):
+            samples = view.parts.samples_of(unit)
             if options.stand_in:
-                layer, box = graph.layers[i], view.held(i)
-                parts[unit] = StandIn(
-                    PartContext(
-                        layer,
-                        graph.origin[i],
-                        box,
-                        tuple(view.needed(i, slot) for slot in range(len(layer.inputs))),
-                        samples,
-                    ),
-                    {name: row.shape for name, row in boxes[i].items()},
+                layer, box = graph.layers[i], view.parts.held(i)
+                inputs = tuple(view.parts.needed(i, slot) for slot in range(len(layer.inputs)))
+                parts[unit] = StandInPart(
+                    PartContext(layer, graph.origin[i], box, inputs, samples),
+                    {name: row.shape for name, row in shapes.items()},
                     reduced_channels=box.shape[1] if i in statistics else 0,
                     is_loss=isinstance(layer.operation, Loss),
                     dtype=dtype,
@@ -169,8 +174,8 @@ def _parts(
                 )
                 continue
             parts[unit] = part_layer(
-                graph, i, view.space_of(i), view.part[i], reduced=reduced, samples=samples, dtype=dtype,
+                graph, i, view.parts.space_of(i), view.parts.index[i], reduced=reduced, samples=samples, dtype=dtype,
                 device=device.torch_device,
             )  # fmt: skip
-            parts[unit].buffers.update(parts[i, 0].buffers)  # running statistics are those of all samples
+            parts[unit].buffers.update(parts[i, 0].buffers)  # micro-batches share their running statistics
     return parts

@@ -1,4 +1,4 @@
-"""Parts that compute nothing: for runs in which only the messages are real."""
+"""Placeholder parts that compute nothing: for runs in which only the messages are real."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -8,31 +8,32 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from executor.layers import NOWHERE, PartContext, PartLayer, TrainingStep
+from executor.layers import NO_BUFFERS, PartContext, PartLayer, TrainingStep
 
-__all__ = ["StandIn", "wake_in_time"]
+__all__ = ["StandInPart", "wake_in_time"]
 
 
 def wake_in_time() -> None:
-    """Let this thread's waits end within some 20 microseconds; Linux adds 50 of its own to each, to save power."""
-    with suppress(OSError):  # no Linux: waits are as exact as they are
+    """Make this thread's waits end within some 20 microseconds; Linux adds 50 of its own to each, to save power."""
+    with suppress(OSError):  # other systems have no such setting
         Path("/proc/self/timerslack_ns").write_text("1")
 
 
-class StandIn(PartLayer):
-    """Makes tensors of the right shapes once and for all, all zero or, where they will be encoded, random.
+class StandInPart(PartLayer):
+    """A part with constant tensors of the right shapes: zeros or, where they will be compressed, random elements.
 
     Args:
-        place: Which part of which layer.
+        context: The part and its layer.
         parameters: Shapes of the slices of the parameters that the part holds, by name.
         reduced_channels: Channels whose statistics are summed over the parts; 0 for none.
         is_loss: Whether the layer ends the network.
-        random: Whether numbers are random.
+        dtype: Type of the elements.
+        random: Whether elements are random.
     """
 
     def __init__(
         self,
-        place: PartContext,
+        context: PartContext,
         parameters: Mapping[str, Sequence[int]],
         *,
         reduced_channels: int,
@@ -40,10 +41,10 @@ class StandIn(PartLayer):
         dtype: torch.dtype,
         random: bool = False,
     ) -> None:
-        super().__init__(place)
+        super().__init__(context)
         make = torch.randn if random else torch.zeros
-        self._output = make(place.held.shape, dtype=dtype)
-        self._inputs = [make(box.shape, dtype=dtype) for box in place.inputs]
+        self._output = make(context.held.shape, dtype=dtype)
+        self._input_gradients = [make(box.shape, dtype=dtype) for box in context.inputs]
         self._gradients = {name: make(tuple(shape), dtype=dtype) for name, shape in parameters.items()}
         self.loss = torch.zeros((), dtype=dtype) if is_loss else None
         self.reduces = reduced_channels > 0
@@ -68,10 +69,10 @@ class StandIn(PartLayer):
 
     @override
     def activation_gradient(self) -> list[Tensor]:
-        return self._inputs
+        return self._input_gradients
 
     @override
-    def weight_gradient(self, places: Mapping[str, Tensor] = NOWHERE) -> dict[str, Tensor]:
+    def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
         return self._gradients
 
     @override

@@ -10,10 +10,12 @@ from torch.nn import functional
 from undivided import first_parameters
 
 from executor.communication.bucketed_sync import BucketedSync
+from executor.communication.gradient_sync import SyncOptions
 from executor.compression.registry import data_type
 from executor.data.load import load_data
 from executor.measurement.measured_run import join
-from executor.program.rank_program import RankProgram, region_messages_of
+from executor.program.messages import region_messages_of
+from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.boxes import whole_box
 from executor.runtime.devices import CpuDevice
@@ -135,7 +137,7 @@ def emulated(kind, gradient_sync, buffers, residuals):
     floats, count = [buffer.float() for buffer in buffers], len(buffers)
 
     def passed(numbers, residual):
-        return kind.decode(kind.encode(numbers, residual if kind.feedback else None).message, numbers.shape)
+        return kind.decompress(kind.compress(numbers, residual if kind.feedback else None).message, numbers.shape)
 
     if gradient_sync == "direct":
         return torch.stack([passed(*row) for row in zip(floats, residuals, strict=True)]).unbind()
@@ -170,7 +172,7 @@ def exchanged(rank, program):
         Recorder(program.size, CpuDevice()),
         CpuDevice(),
     )
-    gradient_sync = BucketedSync(view, device, recorder, timeout_s=20.0)
+    gradient_sync = BucketedSync(view, device, recorder, SyncOptions(timeout_s=20.0))
     found = []
     for iteration in range(3):
         layers = [i for i, row in enumerate(program.graph.layers) if row.parameters]

@@ -9,9 +9,11 @@ import torch
 from compression_cases import TABLE_TYPES
 from hypothesis import given, settings, strategies as st
 
-from executor.compression import cpu_kernels, torch_kernels
-from executor.compression.errors import Distribution, error_table
+from executor.compression.cpu_kernels import CpuKernels
+from executor.compression.errors import Distribution, mean_errors
+from executor.compression.registry import data_type
 from executor.compression.tables import table_of, values_of
+from executor.compression.torch_kernels import TorchKernels
 from hwprofiles.errors import ConfigError
 from planner.compression.data_types import compression
 
@@ -111,9 +113,9 @@ def test_kernels_agree_with_the_cutoffs_on_both_sides_of_every_one(spec):
     table = values_of(compression(spec))
     below = np.nextafter(table.cutoffs, np.float32(0))
     numbers = np.concatenate([table.cutoffs, below, table.values, np.float32([0, 1e-45, 3e38])])
-    for kernels in (cpu_kernels, torch_kernels):
+    for kernels in (CpuKernels(), TorchKernels()):
         codes = torch.empty(len(numbers), dtype=torch.uint8)
-        kernels.encode(torch.from_numpy(numbers), torch.ones(1), len(numbers), table, codes)
+        kernels.compress_table(torch.from_numpy(numbers), torch.ones(1), len(numbers), table, codes)
         np.testing.assert_array_equal(codes, np.searchsorted(table.cutoffs, numbers, side="right"))
 
 
@@ -150,9 +152,9 @@ PRINTED = {
 
 def measured(kind, spread, offset, types=tuple(PRINTED["A"])):
     """Relative errors in per cent, by type, of a million numbers."""
-    offsets = [f"{name}:offset={{}}" if name in ("mantissa", "static-tree") else name for name in types]
-    rows = error_table([Distribution(kind=kind, spread=spread, offset=offset)], offsets, count=1_000_000)
-    return {name: 100 * row.mean_relative_error for name, row in zip(types, rows, strict=True)}
+    specs = [f"{name}:offset={offset}" if name in ("mantissa", "static-tree") else name for name in types]
+    values = Distribution(kind=kind, spread=spread).draw(1_000_000, seed=0)
+    return {name: 100 * mean_errors(values, data_type(spec))[1] for name, spec in zip(types, specs, strict=True)}
 
 
 @pytest.mark.parametrize(
@@ -181,10 +183,11 @@ def test_linear_error_on_uniform_numbers_is_its_closed_form():
     """A quarter of a step of 1/127; relatively, the integral of the sawtooth over x, and 1 below half a step."""
     step, fine = 1 / 127, np.linspace(0, 1, 2_000_001)[1:]
     relative = np.abs(fine - np.round(fine / step) * step) / fine
-    rows = error_table([Distribution(kind="uniform", spread=1.0)], ["linear"], count=1_000_000)
+    values = Distribution(kind="uniform", spread=1.0).draw(1_000_000, seed=0)
+    absolute_error, relative_error = mean_errors(values, data_type("linear"))
 
-    assert rows[0].mean_absolute_error == pytest.approx(step / 4, rel=0.01)
-    assert rows[0].mean_relative_error == pytest.approx(relative.mean(), rel=0.02)
+    assert absolute_error == pytest.approx(step / 4, rel=0.01)
+    assert relative_error == pytest.approx(relative.mean(), rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +195,8 @@ def test_linear_error_on_uniform_numbers_is_its_closed_form():
     [
         (lambda: Distribution(kind="cauchy", spread=1.0), "normal or uniform, got 'cauchy'"),
         (lambda: Distribution(kind="normal", spread=-1.0), "spread must be finite and > 0"),
-        (lambda: error_table(count=0), "count must be >= 1, got 0"),
     ],
 )
-def test_bad_error_tables_are_refused(make, message):
+def test_bad_distributions_are_refused(make, message):
     with pytest.raises(ConfigError, match=message):
         make()

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from plans import program_of, questions
 
-from executor.program.rank_program import RankProgram, region_messages_of
+from executor.program.messages import region_messages_of
+from executor.program.rank_program import RankProgram
 from planner.lowering.program import KINDS
 from planner.lowering.send_phases import phases
 from planner.memory.memory_policy import MemoryPolicy, part_memories
@@ -20,10 +21,10 @@ def is_copied(view, message, parts):
     pieces = []
     for task, box in zip(message.tasks, message.boxes, strict=True):
         if view.program.backward[task]:
-            key = view.edge_of[task]
+            key = view.messages.input_key[task]
             whole, last = view.inputs[key].box, parts[key[0].consumer].gradient_last
         else:
-            whole, last = view.frame(view.edge_of[task]), parts[view.program.layer[task]].last
+            whole, last = view.parts.frame(view.messages.input_key[task]), parts[view.program.layer[task]].last
         layout = torch.channels_last if last and len(whole.shape) == 4 else torch.contiguous_format
         tensor = torch.zeros(whole.shape).contiguous(memory_format=layout)
         pieces.append(tensor[box.within(whole)].reshape(-1))

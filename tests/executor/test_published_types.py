@@ -61,7 +61,7 @@ def test_the_search_is_the_published_one_step_by_step(name):
 
     kind = published_type(name)
     values = torch.from_numpy(np.append(numbers, np.float32(1)))  # normalised by 1
-    found = kind.decode(kind.encode(values).message, values.shape).numpy()[:-1]
+    found = kind.decompress(kind.compress(values).message, values.shape).numpy()[:-1]
 
     sure = np.abs(numbers[:, None] - (table[1:] + table[:-1]) / 2).min(axis=1) > 1e-8  # not half-way in float32
     assert sure.sum() > 2400

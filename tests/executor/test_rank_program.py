@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 from plans import program_of, questions
 
-from executor.program.rank_program import RankProgram, region_messages_of
+from executor.program.messages import region_messages_of
+from executor.program.rank_program import RankProgram
 from executor.runtime.boxes import Box
 from planner.lowering.program import KINDS
 from planner.lowering.send_phases import MESSAGE_JOIN_BYTES
@@ -73,11 +74,21 @@ def test_both_ends_of_a_connection_see_one_order(program):
     views = [RankProgram(program, rank, messages) for rank in ranks]
     for a in ranks:
         for b in ranks:
-            sent = [m for phase in sorted(views[a].outgoing) for m in views[a].outgoing[phase] if m.target == b]
-            taken = [m for phase in sorted(views[b].incoming) for m in views[b].incoming[phase] if m.source == a]
+            sent = [
+                m
+                for phase in sorted(views[a].messages.outgoing)
+                for m in views[a].messages.outgoing[phase]
+                if m.target == b
+            ]
+            taken = [
+                m
+                for phase in sorted(views[b].messages.incoming)
+                for m in views[b].messages.incoming[phase]
+                if m.source == a
+            ]
             assert sent == taken
             assert [message.phase for message in sent] == sorted(message.phase for message in sent)
-    assert sum(len(row) for view in views for row in view.outgoing.values()) == len(messages)
+    assert sum(len(row) for view in views for row in view.messages.outgoing.values()) == len(messages)
 
 
 @given(program=programs())
@@ -90,10 +101,10 @@ def test_an_input_is_made_of_its_own_part_and_of_what_arrives(program):
         for edge, row in view.inputs.items():
             if row.own.elements:
                 seen[edge][row.own.within(row.box)] += 1
-        for rows in view.incoming.values():
+        for rows in view.messages.incoming.values():
             for message in rows:
                 for task, box in zip(message.tasks, message.boxes, strict=True):
                     if not program.backward[task]:
-                        edge = view.edge_of[task]
+                        edge = view.messages.input_key[task]
                         seen[edge][box.within(view.inputs[edge].box)] += 1
         assert all((count == 1).all() for count in seen.values())

@@ -9,9 +9,11 @@ from plans import program_of, star
 from ranks import Ranks
 
 from executor.communication.bucketed_sync import BucketedSync
+from executor.communication.gradient_sync import SyncOptions
 from executor.communication.reduction import Reducer
-from executor.program.buckets import chains_of
-from executor.program.rank_program import RankProgram, region_messages_of
+from executor.program.buckets import reductions_of
+from executor.program.messages import region_messages_of
+from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import CpuDevice
 from hwprofiles.devices.device_graph import DeviceGraph
@@ -65,7 +67,7 @@ def sums(rank, lowered, sizes):
     found = []
     for size in sizes:
         content = buffer(rank, size)
-        for chain in chains_of(view, statistics=False)[:1]:
+        for chain in reductions_of(view, statistics=False)[:1]:
             reducer.sum(chain, content)
             found.append((content.numpy(), float(np.nansum(recorder.finish().sent_bytes))))
     reducer.close()
@@ -97,7 +99,7 @@ def test_two_ranks_sum_a_long_buffer_piece_by_piece(ranks):
 def test_rounds_send_what_the_program_says(ranks, scheme):
     """With a multiple of all numbers of pieces; a ring's bytes are the back end's own affair."""
     lowered = program(4, scheme)
-    first = chains_of(RankProgram(lowered, 0, []), statistics=False)[0]
+    first = reductions_of(RankProgram(lowered, 0, []), statistics=False)[0]
     size = 8 * 4 * 3 * 8
     share = sum(lowered.size_bytes[task] for task in first.tasks) / lowered.collectives[first.tasks[0]].buffer_bytes
     answers = ranks.run(sums, lowered, (size,))
@@ -108,7 +110,9 @@ def exchanged(rank, lowered, join_bytes, overlap):
     """Sums of three iterations, layer by layer, and whether each layer has replicas."""
     view = RankProgram(lowered, rank, region_messages_of(lowered))
     recorder, device = Recorder(lowered.size, CpuDevice()), CpuDevice()
-    gradient_sync = BucketedSync(view, device, recorder, overlap=overlap, timeout_s=20.0, join_bytes=join_bytes)
+    gradient_sync = BucketedSync(
+        view, device, recorder, SyncOptions(overlap=overlap, timeout_s=20.0, join_bytes=join_bytes)
+    )
     found = []
     for iteration in range(3):
         layers = [i for i, layer in enumerate(lowered.graph.layers) if layer.parameters]

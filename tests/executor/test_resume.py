@@ -56,7 +56,7 @@ def part(rank, program, options, first, last):
     names = [layer.name for layer in program.graph.layers]
     slices = slices_of(session)
     statistics = {
-        (names[i], name): (session.view.held(i).low[1], buffer.numpy())
+        (names[i], name): (session.view.parts.held(i).low[1], buffer.numpy())
         for i, layer in session.parts.items()
         for name, buffer in layer.buffers.items()
     }

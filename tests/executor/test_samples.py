@@ -10,7 +10,7 @@ from executor.runtime.samples import BatchSamples
 def test_sub_batches_share_out_the_mini_batch(batch, parts, pieces):
     size, seen = batch // parts, []
     for sub_batch in range(parts):
-        samples = BatchSamples(batch=batch, parts=parts, pieces=pieces, sub_batch=sub_batch)
+        samples = BatchSamples(batch=batch, micro_batches=parts, shards=pieces, micro_batch=sub_batch)
         rows = [row for low, high in samples.spans(0, size) for row in range(low, high)]
         one_by_one = [row for i in range(size) for low, high in samples.spans(i, i + 1) for row in range(low, high)]
         assert rows == one_by_one
@@ -24,5 +24,5 @@ def test_sub_batches_share_out_the_mini_batch(batch, parts, pieces):
 
 
 def test_boxes_keep_the_other_dimensions():
-    samples = BatchSamples(batch=8, parts=2, pieces=2, sub_batch=1)
+    samples = BatchSamples(batch=8, micro_batches=2, shards=2, micro_batch=1)
     assert samples.boxes(Box((1, 3), (3, 5))) == [Box((3, 3), (4, 5)), Box((6, 3), (7, 5))]

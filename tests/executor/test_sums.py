@@ -3,8 +3,9 @@
 import pytest
 from plans import cluster_of, program_of
 
-from executor.program.buckets import JOIN_BYTES, MOST_JOIN_BYTES, joined_sums, longest_bytes
-from executor.program.rank_program import RankProgram, region_messages_of
+from executor.program.buckets import JOIN_BYTES, MOST_JOIN_BYTES, gradient_buckets, largest_bucket_bytes
+from executor.program.messages import region_messages_of
+from executor.program.rank_program import RankProgram
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
@@ -22,11 +23,11 @@ def test_gradients_join_up_to_a_size_and_the_last_up_to_half(replicas, expected)
     graph = load_model("alexnet-cifar", batch=16)
     program = program_of(CostModel(graph, cluster_of("titanx-4", replicas)), named_strategy("data", graph, replicas))
     for rank in range(replicas):
-        groups = joined_sums(RankProgram(program, rank, region_messages_of(program)), JOIN_BYTES)
+        groups = gradient_buckets(RankProgram(program, rank, region_messages_of(program)), JOIN_BYTES)
         assert [" ".join(graph.layers[chains[0].layer].name for chains in group) for group in groups] == expected
 
 
 def test_more_replicas_join_more_up_to_a_bound():
-    assert [longest_bytes(JOIN_BYTES, count) / 2**20 for count in (2, 4, 5, 64)] == [4, 16, 25, 25]
-    assert longest_bytes(2.0 * MOST_JOIN_BYTES, 4) == 2.0 * MOST_JOIN_BYTES
-    assert longest_bytes(0.0, 8) == 0.0
+    assert [largest_bucket_bytes(JOIN_BYTES, count) / 2**20 for count in (2, 4, 5, 64)] == [4, 16, 25, 25]
+    assert largest_bucket_bytes(2.0 * MOST_JOIN_BYTES, 4) == 2.0 * MOST_JOIN_BYTES
+    assert largest_bucket_bytes(0.0, 8) == 0.0

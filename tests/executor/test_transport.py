@@ -9,7 +9,8 @@ from plans import cluster_of, program_of
 from ranks import Ranks
 
 from executor.communication.transport import GlooTransport
-from executor.program.rank_program import RankProgram, region_messages_of
+from executor.program.messages import region_messages_of
+from executor.program.rank_program import RankProgram
 from executor.program.recorder import Recorder
 from executor.runtime.devices import CpuDevice
 from planner.cost.cost_model import CostModel
@@ -46,12 +47,12 @@ def iterate(rank, program):
     found = []
     for iteration in range(ITERATIONS):
         time.sleep(0.05 * rank)
-        for phase in sorted(set(view.outgoing) | set(view.incoming)):
-            incoming = view.incoming.get(phase, [])
-            outgoing = [(message, content(message, iteration)) for message in view.outgoing.get(phase, [])]
-            transport.exchange(outgoing, incoming)
+        for phase in sorted(set(view.messages.outgoing) | set(view.messages.incoming)):
+            incoming = view.messages.incoming.get(phase, [])
+            outgoing = [(message, content(message, iteration)) for message in view.messages.outgoing.get(phase, [])]
+            transport.start_phase(outgoing, incoming)
             for message in incoming:
-                assert torch.equal(transport.take(message), content(message, iteration))
+                assert torch.equal(transport.receive(message), content(message, iteration))
                 transport.release(message)
         transport.end_iteration()
         found.append(recorder.finish())
@@ -80,10 +81,10 @@ def wait_in_vain(rank, program):
     view = RankProgram(program, rank, region_messages_of(program))
     recorder = Recorder(program.size, CpuDevice())
     transport = GlooTransport(view, iterations=1, dtype=torch.float32, recorder=recorder, timeout_s=0.3)
-    message = view.incoming[min(view.incoming)][0]
+    message = view.messages.incoming[min(view.messages.incoming)][0]
     begin = time.perf_counter()
     try:
-        transport.take(message)
+        transport.receive(message)
     except TimeoutError as error:
         return str(error), time.perf_counter() - begin
     return None

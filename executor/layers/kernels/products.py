@@ -23,13 +23,13 @@ class Product(ABC):
         self._taps, self._pad = taps, taps.pad[0].tolist()
 
     @abstractmethod
-    def weight_gradient(self, gradient: Tensor, values: Tensor, place: Tensor) -> Tensor:
-        """Write the gradient of the weights into its place.
+    def weight_gradient(self, gradient: Tensor, values: Tensor, out: Tensor) -> Tensor:
+        """Write the gradient of the weights into its out.
 
         Args:
             gradient: Of the output, shape (samples, output channels, *output positions).
             values: The input, shape (samples, channels, *positions).
-            place: Of the weights' shape, contiguous.
+            out: Of the weights' shape, contiguous.
         """
 
 
@@ -37,10 +37,10 @@ class WindowProduct(Product):
     """One product of the output's gradient with columns, the windows of the input."""
 
     @override
-    def weight_gradient(self, gradient: Tensor, values: Tensor, place: Tensor) -> Tensor:
-        rows = gradient.movedim(0, -1).reshape(len(place), -1)
-        torch.mm(rows, self._columns(values).t(), out=place.view(len(place), -1))
-        return place
+    def weight_gradient(self, gradient: Tensor, values: Tensor, out: Tensor) -> Tensor:
+        rows = gradient.movedim(0, -1).reshape(len(out), -1)
+        torch.mm(rows, self._columns(values).t(), out=out.view(len(out), -1))
+        return out
 
     def _columns(self, values: Tensor) -> Tensor:
         """All windows, shape (channels x numbers of a kernel, output positions x samples)."""
@@ -66,21 +66,21 @@ class PositionProduct(Product):
 
     def _read_by(self, tap: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         outputs, inputs = list[slice](), list[slice]()
-        for dim, place in enumerate(tap):
-            low, high, first = (int(row[0]) for row in self._taps.ranges(dim, place))
+        for dim, position in enumerate(tap):
+            low, high, first = (int(row[0]) for row in self._taps.ranges(dim, position))
             stride = self._taps.stride[dim]
             outputs.append(slice(low, high))
             inputs.append(slice(first, first + (high - low - 1) * stride + 1, stride) if low < high else slice(0))
         return tuple(outputs), tuple(inputs)
 
     @override
-    def weight_gradient(self, gradient: Tensor, values: Tensor, place: Tensor) -> Tensor:
+    def weight_gradient(self, gradient: Tensor, values: Tensor, out: Tensor) -> Tensor:
         gradient, values = _channels_behind(gradient), _channels_behind(values)
-        by_taps = values.new_empty(self._taps.count, *place.shape[:2])
+        by_taps = values.new_empty(self._taps.count, *out.shape[:2])
         for found, (outputs, inputs) in zip(by_taps, self._slices, strict=True):
             _product(gradient[outputs], values[inputs], found)
-        place.view(*place.shape[:2], -1).copy_(by_taps.movedim(0, -1))
-        return place
+        out.view(*out.shape[:2], -1).copy_(by_taps.movedim(0, -1))
+        return out
 
 
 def product_of(taps: KernelPositions, form: int) -> Product | None:

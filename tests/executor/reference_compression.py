@@ -1,4 +1,4 @@
-"""The data types in NumPy, written plainly: what all faster ways must equal, byte for byte."""
+"""The data types in plain NumPy: the reference that all kernels must equal, byte for byte."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,49 +6,47 @@ from numpy.typing import NDArray
 from executor.compression.tables import POSITIVE, values_of
 from planner.compression import Compression
 
-__all__ = ["decode", "encode"]
-
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
 _SIGN = np.uint32(2**31)
 
 
-def encode(spec: Compression, values: Floats) -> Bytes:
-    """The message of finite float32 numbers, shape (n,); for types with feedback, the residual already added."""
+def compress(spec: Compression, values: Floats) -> Bytes:
+    """Return the message of finite float32 elements, shape (n,), which include the residual for types with feedback."""
     if spec.name == "one-bit":
-        return _encode_signs(values, _block(spec, values), spec.scales(len(values)))
+        return _compress_signs(values, _block(spec, values), spec.scales(len(values)))
     if spec.name == "threshold":
-        return _encode_threshold(values, np.float32(spec["threshold"]), int(spec["every"]))
+        return _compress_threshold(values, np.float32(spec["threshold"]), int(spec["every"]))
     if spec.name == "bfloat16":
-        return _encode_bfloat16(values)
+        return _compress_bfloat16(values)
     if spec.name in ("float16", "float32"):
         dtype = np.dtype(spec.name)
         largest = np.float32(np.finfo(dtype).max)
         return np.clip(values, -largest, largest).astype(dtype).view(np.uint8)
-    return _encode_table(spec, values)
+    return _compress_table(spec, values)
 
 
-def decode(spec: Compression, message: Bytes, count: int) -> Floats:
-    """The float32 numbers of a message, shape (count,)."""
+def decompress(spec: Compression, message: Bytes, count: int) -> Floats:
+    """Return the float32 elements of a message, shape (count,)."""
     if spec.name == "one-bit":
-        return _decode_signs(spec, message, count)
+        return _decompress_signs(spec, message, count)
     if spec.name == "threshold":
-        return _decode_threshold(message, np.float32(spec["threshold"]), count)
+        return _decompress_threshold(message, np.float32(spec["threshold"]), count)
     if spec.name == "bfloat16":
         return (message.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     if spec.name in ("float16", "float32"):
         return message.view(spec.name).astype(np.float32)
-    scales, codes = np.split(message, [spec.scales(count) * 4])
-    factors = np.repeat(scales.view(np.float32), _block(spec, codes))[:count] if spec["normalised"] else np.float32(1)
-    return values_of(spec).signed[codes] * factors
+    scales, indices = np.split(message, [spec.scales(count) * 4])
+    factors = np.repeat(scales.view(np.float32), _block(spec, indices))[:count] if spec["normalised"] else np.float32(1)
+    return values_of(spec).signed[indices] * factors
 
 
-def _block(spec: Compression, numbers: NDArray[np.generic]) -> int:
-    return int(spec["block"]) or max(len(numbers), 1)
+def _block(spec: Compression, elements: NDArray[np.generic]) -> int:
+    return int(spec["block"]) or max(len(elements), 1)
 
 
-def _encode_table(spec: Compression, values: Floats) -> Bytes:
+def _compress_table(spec: Compression, values: Floats) -> Bytes:
     table = values_of(spec)
     scales = np.ones(1, dtype=np.float32)
     block = _block(spec, values)
@@ -57,12 +55,12 @@ def _encode_table(spec: Compression, values: Floats) -> Bytes:
         scales = np.array([np.abs(part).max(initial=0) for part in blocks], dtype=np.float32)
     quotient = np.abs(values) / np.repeat(np.where(scales > 0, scales, np.float32(1)), block)[: len(values)]
     # a binary search, as in the source
-    codes = np.searchsorted(table.cutoffs, quotient, side="right") + POSITIVE * np.signbit(values)
+    indices = np.searchsorted(table.cutoffs, quotient, side="right") + POSITIVE * np.signbit(values)
     head = scales.view(np.uint8) if spec["normalised"] else np.zeros(0, dtype=np.uint8)
-    return np.concatenate([head, codes.astype(np.uint8)])
+    return np.concatenate([head, indices.astype(np.uint8)])
 
 
-def _encode_signs(values: Floats, block: int, blocks: int) -> Bytes:
+def _compress_signs(values: Floats, block: int, blocks: int) -> Bytes:
     means = []
     for i in range(blocks):
         part = values[i * block : (i + 1) * block].astype(np.float64)
@@ -81,25 +79,25 @@ def _halving_sum(values: NDArray[np.float64]) -> float:
     return float(values[0]) + 0.0  # no minus zero
 
 
-def _decode_signs(spec: Compression, message: Bytes, count: int) -> Floats:
+def _decompress_signs(spec: Compression, message: Bytes, count: int) -> Floats:
     head = spec.scales(count) * 8
     signs = np.unpackbits(message[head:], count=count, bitorder="little")
     means = message[:head].view(np.float32).reshape(-1, 2)
     return means[np.arange(count) // _block(spec, signs), signs]
 
 
-def _encode_threshold(values: Floats, threshold: np.float32, every: int) -> Bytes:
+def _compress_threshold(values: Floats, threshold: np.float32, every: int) -> Bytes:
     room = -(-len(values) // every)
-    places = np.flatnonzero(np.abs(values) >= threshold)
-    largest = np.argsort(-np.abs(values[places]), kind="stable")[:room]
-    places = np.sort(places[largest])
+    positions = np.flatnonzero(np.abs(values) >= threshold)
+    largest = np.argsort(-np.abs(values[positions]), kind="stable")[:room]
+    positions = np.sort(positions[largest])
     words = np.zeros(1 + room, dtype=np.uint32)
-    words[0] = len(places)
-    words[1 : 1 + len(places)] = places | np.where(values[places] < 0, _SIGN, 0)
+    words[0] = len(positions)
+    words[1 : 1 + len(positions)] = positions | np.where(values[positions] < 0, _SIGN, 0)
     return words.view(np.uint8)
 
 
-def _decode_threshold(message: Bytes, threshold: np.float32, count: int) -> Floats:
+def _decompress_threshold(message: Bytes, threshold: np.float32, count: int) -> Floats:
     words = message.view(np.uint32)
     values = np.zeros(count, dtype=np.float32)
     for word in words[1 : 1 + words[0]]:
@@ -107,8 +105,8 @@ def _decode_threshold(message: Bytes, threshold: np.float32, count: int) -> Floa
     return values
 
 
-def _encode_bfloat16(values: Floats) -> Bytes:
-    """Round half to even on the upper 16 bits; what is too large becomes the largest."""
+def _compress_bfloat16(values: Floats) -> Bytes:
+    """Round half to even on the upper 16 bits; elements that are too large become the largest."""
     largest = np.array(0x7F7F0000, dtype=np.uint32).view(np.float32)
     bits = np.clip(values, -largest, largest).view(np.uint32)
     rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16

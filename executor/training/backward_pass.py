@@ -1,0 +1,116 @@
+"""The backward pass of a rank: gradients of activations and of weights."""
+
+from torch import Tensor
+
+from executor.layers import NO_BUFFERS
+from executor.program import LayerUnit
+from executor.training.parameter_updates import ParameterUpdates
+from executor.training.rank_resources import RankLayers, RankResources
+from executor.training.rank_tensors import RankTensors
+from executor.training.statistics_sync import StatisticsSync
+from executor.training.task_timer import TaskTimer
+from planner.lowering import KINDS
+
+__all__ = ["BackwardPass"]
+
+_GRADIENT_KINDS = ("activation_gradient", "weight_gradient")
+
+
+class BackwardPass:
+    """Runs the gradient tasks of a rank.
+
+    A unit has up to two of them, in either order: the first of the two computes the gradient that both start from.
+
+    Args:
+        resources: Tasks and gradient synchronisation of the rank.
+        layers: Parts.
+        tensors: Gradients that have been received, and those that are kept or sent.
+        timer: Runs and records the arithmetic.
+        statistics: Sums batch-normalisation statistics.
+        updates: Takes the gradients of the weights.
+    """
+
+    def __init__(
+        self,
+        resources: RankResources,
+        layers: RankLayers,
+        tensors: RankTensors,
+        *,
+        timer: TaskTimer,
+        statistics: StatisticsSync,
+        updates: ParameterUpdates,
+    ) -> None:
+        self._view, self._gradient_sync = resources.view, resources.gradient_sync
+        self._layers, self._tensors = layers, tensors
+        self._timer, self._statistics, self._updates = timer, statistics, updates
+        program = resources.view.program
+        self._last_gradient: dict[LayerUnit, int] = {
+            resources.view.parts.unit_of(task): task
+            for task in resources.view.tasks
+            if KINDS[program.kind[task]] in _GRADIENT_KINDS
+        }
+        """The last gradient task of each unit, after which the unit's saved tensors are released."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin an iteration."""
+        self._begun: set[LayerUnit] = set()
+        self._accumulated: dict[int, tuple[int, dict[str, Tensor]]] = {}
+        """Gradients of the weights summed so far, with the number of their micro-batches, by layer."""
+
+    def activation_gradient(self, task: int, unit: LayerUnit) -> None:
+        """Compute the gradients of a unit's inputs."""
+        self._wait(unit)
+
+        def work() -> None:
+            self._begin(unit)
+            for slot, gradient in enumerate(self._layers.parts[unit].activation_gradient()):
+                self._tensors.gradients.add(unit, slot, gradient)
+
+        self._timer.arithmetic(task, work)
+        self._end(task, unit)
+
+    def weight_gradient(self, task: int, unit: LayerUnit) -> None:
+        """Compute the gradients of a unit's weights, and hand them on once those of all micro-batches are added up."""
+        self._wait(unit)
+        layer, micro_batching = unit[0], self._view.program.micro_batching
+        count, gradients = self._accumulated.pop(layer, (0, {}))
+        buffers = self._gradient_sync.buffers_of(layer)
+
+        def work() -> None:
+            self._begin(unit)
+            out = NO_BUFFERS if count else buffers
+            for name, gradient in self._layers.parts[unit].weight_gradient(out).items():
+                if count == 0:
+                    gradients[name] = gradient
+                elif count > 1 or gradients[name] is buffers.get(name):
+                    gradients[name] += gradient  # a tensor of this class or a buffer: nothing else refers to it
+                else:
+                    gradients[name] = gradients[name] + gradient
+
+        self._timer.arithmetic(task, work)
+        self._end(task, unit)
+        if not micro_batching.update_each and count + 1 < micro_batching.of(layer):
+            self._accumulated[layer] = count + 1, gradients
+        else:
+            self._updates.submit(layer, gradients)
+
+    def _wait(self, unit: LayerUnit) -> None:
+        """Wait for the regions of the output's gradient that other ranks send."""
+        if unit not in self._begun:
+            self._tensors.gradients.wait(unit)
+
+    def _begin(self, unit: LayerUnit) -> None:
+        """Sum up the gradient of a unit's output, and compute from it what both gradients of the unit start from."""
+        if unit in self._begun:
+            return
+        self._begun.add(unit)
+        part, graph = self._layers.parts[unit], self._view.program.graph
+        part.begin_backward(None if not graph.consumers[unit[0]] else self._tensors.gradients.take(unit))
+        if part.reduces:
+            self._statistics.sum(unit, part, backward=True)
+            part.finish_backward()
+
+    def _end(self, task: int, unit: LayerUnit) -> None:
+        if self._last_gradient[unit] == task:
+            self._layers.parts[unit].release()

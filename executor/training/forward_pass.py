@@ -1,0 +1,111 @@
+"""The forward pass of a rank: layers computed from received inputs, in the forward pass and when recomputed."""
+
+import torch
+from torch import Tensor
+
+from executor.layers import TrainingStep
+from executor.program import LayerUnit, RankProgram
+from executor.runtime import Box
+from executor.training.loss_check import LossCheck
+from executor.training.rank_resources import RankLayers, RankResources
+from executor.training.rank_tensors import RankTensors
+from executor.training.statistics_sync import StatisticsSync
+from executor.training.task_timer import TaskTimer
+from planner.operations import Loss
+
+__all__ = ["ForwardPass"]
+
+
+class ForwardPass:
+    """Runs the forward tasks of a rank.
+
+    Args:
+        resources: Tasks and device of the rank.
+        layers: Parts, parameters and data.
+        tensors: Inputs that have been received, and outputs that are kept or sent.
+        timer: Runs and records the arithmetic.
+        statistics: Sums batch-normalisation statistics.
+        loss_check: Checks losses as soon as they are computed.
+        seed: Seed of dropout's masks.
+    """
+
+    def __init__(
+        self,
+        resources: RankResources,
+        layers: RankLayers,
+        tensors: RankTensors,
+        *,
+        timer: TaskTimer,
+        statistics: StatisticsSync,
+        loss_check: LossCheck,
+        seed: int,
+    ) -> None:
+        self._view, self._device = resources.view, resources.device
+        self._layers, self._tensors = layers, tensors
+        self._timer, self._statistics, self._loss_check = timer, statistics, loss_check
+        self._data_boxes = _data_boxes(resources.view)
+        self._seed, self._step = seed, 0
+
+    def begin(self, step: int) -> None:
+        """Begin a training step."""
+        self._step = step
+
+    def run(self, task: int, unit: LayerUnit) -> None:
+        """Compute the output of a unit, for the first time or again."""
+        layer, part, program = unit[0], self._layers.parts[unit], self._view.program
+        activations, again = self._tensors.activations, bool(program.again[task])
+        recomputed_later = program.segments[layer] >= 0 and not again
+        activations.wait(unit, again=again)
+        outputs: list[Tensor] = []
+        step = TrainingStep(self._step, self._seed, self._targets(unit), again)
+        given = activations.take_held(unit) if again else self._samples(unit)
+
+        def work() -> None:
+            inputs = activations.inputs(unit, given, again=again)
+            if recomputed_later:
+                activations.hold(unit, inputs)
+            outputs.append(part.forward(inputs, self._layers.parameters.get(layer, {}), step))
+
+        self._timer.arithmetic(task, work)
+        if part.reduces and not again:
+            self._statistics.sum(unit, part, backward=False)
+            outputs[0] = part.finish_forward()
+        activations.have_read(unit, again=again)
+        activations.keep(unit, outputs[0], again=again)
+        self._loss_check.watch(layer, outputs[0])
+        if part.loss is not None and self._device.torch_device.type == "cpu":  # on a GPU the host would wait for it
+            self._loss_check.check(layer, part.loss)
+        if recomputed_later:
+            part.drop()
+
+    def _samples(self, unit: LayerUnit) -> dict[int, Tensor]:
+        """Return the regions of the training data that a unit reads, by slot."""
+        samples, boxes = self._layers.parts[unit].samples, self._data_boxes.get(unit[0], {})
+        return {
+            slot: _concatenated(
+                [self._layers.data.inputs(self._step, region) for region in samples.boxes(box) or [box]]
+            )
+            for slot, box in boxes.items()
+        }
+
+    def _targets(self, unit: LayerUnit) -> Tensor | None:
+        """Return the targets of the samples of a loss layer's part; None for other layers."""
+        if not isinstance(self._view.program.graph.layers[unit[0]].operation, Loss):
+            return None
+        box = self._view.parts.held(unit[0])
+        spans = self._layers.parts[unit].samples.spans(box.low[0], box.high[0])
+        return _concatenated([self._layers.data.targets(self._step, *span) for span in spans])
+
+
+def _data_boxes(view: RankProgram) -> dict[int, dict[int, Box]]:
+    """Return the region of the mini-batch, or of each micro-batch, that the rank's parts read, by layer and slot."""
+    boxes: dict[int, dict[int, Box]] = {}
+    for i, layer in enumerate(view.program.graph.layers):
+        for slot, source in enumerate(layer.inputs):
+            if source == "input" and view.parts.index[i] >= 0:
+                boxes.setdefault(i, {})[slot] = view.parts.needed(i, slot)
+    return boxes
+
+
+def _concatenated(regions: list[Tensor]) -> Tensor:
+    return torch.cat(regions) if len(regions) > 1 else regions[0]

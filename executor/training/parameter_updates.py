@@ -1,0 +1,56 @@
+"""Parameter updates: optimizer steps once the gradients of all replicas are summed."""
+
+from torch import Tensor
+
+from executor.processes import RankState
+from executor.program import LayerUnit
+from executor.training.rank_resources import RankLayers, RankResources
+from executor.training.task_timer import TaskTimer
+
+__all__ = ["ParameterUpdates"]
+
+
+class ParameterUpdates:
+    """Hands gradients to their synchronisation, and runs the update tasks of a rank.
+
+    Args:
+        resources: Gradient synchronisation of the rank.
+        layers: Parameters and optimizers.
+        timer: Runs and records the arithmetic.
+    """
+
+    def __init__(self, resources: RankResources, layers: RankLayers, timer: TaskTimer) -> None:
+        self._gradient_sync, self._status = resources.gradient_sync, resources.status
+        self._layers, self._timer = layers, timer
+        self._without_replicas: dict[int, dict[str, Tensor]] = {}
+        """Gradients of layers without replicas that wait for their updates."""
+        self._due: set[int] = set()
+        """Layers with gradients that wait for their updates."""
+
+    def submit(self, layer: int, gradients: dict[str, Tensor]) -> None:
+        """Begin to sum a layer's gradients over its replicas; a layer without replicas can be updated at once."""
+        self._due.add(layer)
+        if not self._gradient_sync.submit(layer, gradients):
+            self._without_replicas[layer] = gradients
+
+    def run(self, task: int, unit: LayerUnit) -> None:
+        """Update a layer's parameters, after a wait for its gradients; do nothing where it has none.
+
+        Where gradients are synchronised in a prescribed order, updates come with the next step's forward pass.  There
+        are then no gradients in the first step, nor after all updates were run at once.
+        """
+        layer = unit[0]
+        if layer not in self._due:
+            return
+        self._due.remove(layer)
+        gradients = self._without_replicas.pop(layer, None)
+        if gradients is None:
+            self._status.at(task, RankState.WAITING)
+            gradients = self._gradient_sync.wait(layer)
+        parameters = self._layers.parameters[layer]
+
+        def work() -> None:
+            if not self._timer.stand_in.arithmetic:
+                self._layers.optimizers[layer].step([gradients[name] for name in parameters])
+
+        self._timer.arithmetic(task, work)

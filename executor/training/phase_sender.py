@@ -1,0 +1,90 @@
+"""Sender of a rank's messages: phase by phase, as soon as all tasks that a phase waits for are done."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from executor.communication import ReceivedRegions, Transport
+from executor.program import Message, RankProgram
+from executor.runtime import Box
+from executor.training.activation_store import ActivationStore
+from executor.training.gradient_store import GradientStore
+
+if TYPE_CHECKING:
+    from executor.communication import CompressedMessages
+
+__all__ = ["PhaseSender"]
+
+
+class PhaseSender:
+    """Sends the messages of each phase, and begins to receive those that other ranks send in it.
+
+    Args:
+        view: Messages of the rank.
+        transport: Carries them.
+        activations, gradients: Stores of the tensors whose regions are sent.
+        received: Waits for messages, where none travels while the rank computes.
+        compressed: Compresses messages, if any are compressed.
+        compress: Runs and records a compress task.
+        overlap: Whether messages travel while the rank computes; may be changed between iterations.
+    """
+
+    def __init__(
+        self,
+        view: RankProgram,
+        transport: Transport,
+        *,
+        activations: ActivationStore,
+        gradients: GradientStore,
+        received: ReceivedRegions,
+        compressed: "CompressedMessages | None",
+        compress: Callable[[int, Callable[[], None]], None],
+        overlap: bool,
+    ) -> None:
+        self._messages, self._transport, self._received = view.messages, transport, received
+        self._activations, self._gradients = activations, gradients
+        self._compressed, self._compress, self.overlap = compressed, compress, overlap
+        self._backward = view.program.backward
+        self._phases = sorted(set(view.messages.outgoing) | set(view.messages.incoming))
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin an iteration."""
+        self._next = 0
+
+    def flush(self, group: int | None) -> None:
+        """Start all phases that come before a group of tasks; all that are left where ``group`` is None."""
+        while self._next < len(self._phases):
+            phase = self._phases[self._next]
+            if group is not None and phase >= group:
+                return
+            self._next += 1
+            self._start(self._messages.outgoing.get(phase, []), self._messages.incoming.get(phase, []))
+
+    def _start(self, outgoing: list[Message], incoming: list[Message]) -> None:
+        """Start one phase: compress its messages, send them, and release what only they needed."""
+        if self._compressed is not None:
+            for task, work in self._compressed.compress_tasks(outgoing, self._region):
+                self._compress(task, work)
+        self._transport.start_phase([(message, self._content(message)) for message in outgoing], incoming)
+        for message in outgoing:
+            self._store_of(message.tasks[0]).was_sent(message)
+        if not self.overlap:
+            for message in incoming:
+                self._received.wait(message)
+
+    def _store_of(self, transfer: int) -> ActivationStore | GradientStore:
+        return self._gradients if self._backward[transfer] else self._activations
+
+    def _region(self, transfer: int, box: Box) -> Tensor:
+        return self._store_of(transfer).region(transfer, box)
+
+    def _content(self, message: Message) -> Tensor:
+        """Return the regions of a message, compressed or not, one after another in a contiguous tensor."""
+        if message.kind is not None:
+            assert self._compressed is not None
+            return self._compressed.content(message)
+        regions = [self._region(task, box).reshape(-1) for task, box in zip(message.tasks, message.boxes, strict=True)]
+        return torch.cat(regions) if len(regions) > 1 else regions[0].contiguous()

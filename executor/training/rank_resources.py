@@ -1,0 +1,47 @@
+"""Objects that the passes of a training step share: a rank's layers, and the means by which it runs and sends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from executor.communication import GradientSync, Transport
+from executor.data import Dataset
+from executor.layers import PartLayer
+from executor.processes import RankStatus
+from executor.program import LayerUnit, RankProgram, Recorder
+from executor.runtime import DTYPES, ComputeDevice, Optimizer
+
+__all__ = ["RankLayers", "RankResources"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RankLayers:
+    """The parts of layers that a rank trains, and the data that it trains them with."""
+
+    parts: Mapping[LayerUnit, PartLayer]
+    """The part that the rank holds, by layer and micro-batch."""
+    parameters: Mapping[int, Mapping[str, Tensor]]
+    """The slices that the rank holds, by layer and name; updated in place."""
+    optimizers: Mapping[int, Optimizer]
+    """Optimizer of each layer; it takes gradients in the order of the layer's parameters."""
+    data: Dataset
+    """Inputs and targets."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RankResources:
+    """The device of a rank, its tasks and messages, and the objects that carry and record them."""
+
+    view: RankProgram
+    device: ComputeDevice
+    transport: Transport
+    gradient_sync: GradientSync
+    recorder: Recorder
+    status: RankStatus
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the elements of activations and gradients."""
+        return DTYPES[self.view.program.graph.element_bytes]

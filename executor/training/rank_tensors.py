@@ -1,0 +1,59 @@
+"""Tensors of one iteration on a rank: activations and gradients, and the messages that bring and send them."""
+
+from typing import TYPE_CHECKING
+
+from executor.communication import ReceivedRegions
+from executor.program import Consumers
+from executor.training.activation_store import ActivationStore
+from executor.training.gradient_store import GradientStore
+from executor.training.phase_sender import PhaseSender
+from executor.training.rank_resources import RankLayers, RankResources
+from executor.training.task_timer import TaskTimer
+
+if TYPE_CHECKING:
+    from executor.communication import CompressedMessages
+
+__all__ = ["RankTensors"]
+
+
+class RankTensors:
+    """The stores of activations and gradients, received regions, and the sender of a rank's messages.
+
+    Args:
+        resources: Tasks, messages and transport of the rank.
+        layers: Parts that read and make the tensors.
+        timer: Runs the compression of messages.
+        overlap: Whether messages travel while the rank computes.
+    """
+
+    def __init__(self, resources: RankResources, layers: RankLayers, timer: TaskTimer, *, overlap: bool) -> None:
+        view, dtype, device = resources.view, resources.dtype, resources.device.torch_device
+        self._view, self._timer = view, timer
+        compressed = _compressed_messages(resources, stand_in=timer.stand_in.compression)
+        consumers = Consumers(view)
+        self.received = ReceivedRegions(view, resources.transport, resources.status, compressed)
+        self.activations = ActivationStore(view, consumers, self.received, layers.parts, dtype=dtype, device=device)
+        self.gradients = GradientStore(view, consumers, self.received, dtype=dtype, device=device)
+        self.sender = PhaseSender(
+            view, resources.transport, activations=self.activations, gradients=self.gradients, received=self.received,
+            compressed=compressed, compress=timer.compression, overlap=overlap,
+        )  # fmt: skip
+
+    def clear(self) -> None:
+        """Begin an iteration."""
+        for store in (self.received, self.activations, self.gradients, self.sender):
+            store.clear()
+
+    def decompress(self, task: int) -> None:
+        """Run a task that decompresses received regions."""
+        transfers = self._view.before(task)
+        self.received.wait_for(transfers)
+        self._timer.compression(task, lambda: self.received.decompress(transfers))
+
+
+def _compressed_messages(resources: RankResources, *, stand_in: bool) -> "CompressedMessages | None":
+    if not resources.view.program.compressed.activations:
+        return None
+    from executor.communication import CompressedMessages
+
+    return CompressedMessages(resources.view, dtype=resources.dtype, stand_in=stand_in)
