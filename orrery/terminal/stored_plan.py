@@ -49,7 +49,7 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     priced_s = additive_s(model, plan.configurations, plan.micro_batching, plan.compressed, plan.recompute)
     inputs = {
         f"cluster {plan.cluster}": (plan.cluster_digest, cluster.digest),
-        f"compute profile {', '.join(p.name for p in model.profiles)}": (plan.costs_digest, model.digest),
+        f"compute profile {', '.join(p.name for p in model.profiles)}": (plan.costs_digest, model.compute_times.digest),
     }
     changed = " and ".join(name for name, (then, now) in inputs.items() if then != now)
     note = f"{changed} changed since the plan was made: {plan.additive_s:.6g} s then, {priced_s:.6g} s now"

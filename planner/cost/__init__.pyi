@@ -23,12 +23,15 @@ from .compressed_sync import (
     gradient_sync_choices as gradient_sync_choices,
     groups_of as groups_of,
 )
+from .compute_time import (
+    kernel_s as kernel_s,
+)
 from .cost_model import (
     CostModel as CostModel,
-    EdgeTable as EdgeTable,
-    kernel_s as kernel_s,
-    part_times as part_times,
 )
 from .link_loads import (
     LinkLoads as LinkLoads,
+)
+from .transfer_time import (
+    EdgeTable as EdgeTable,
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from hwprofiles import Floats
 from planner.cost.all_reduce import chosen, group_rounds, replica_groups
-from planner.cost.cost_model import CostModel, part_times
+from planner.cost.cost_model import CostModel
 from planner.graph import Edge
 from planner.parallel import ConfigSpace, transfer_regions
 
@@ -49,7 +49,7 @@ class LinkLoads:
         if key not in self._terms:
             term, asked = self.node(i, spaces[i]).copy(), set()
             for edge in edges:
-                layout = int(self.model.layouts(edge, spaces[edge.consumer])[0])
+                layout = int(self.model.transfer_times.layouts(edge, spaces[edge.consumer])[0])
                 if layout not in asked:
                     term += self._edge(edge, spaces[i], spaces[edge.consumer])
                 asked.add(layout)
@@ -62,7 +62,7 @@ class LinkLoads:
         if key not in self._terms:
             term = np.zeros(self.size + 1)
             term[: self.links] = self._exchanged_bytes(i, space) * self.model.network.seconds_per_byte
-            term[self.links + space.devices] = sum(part_times(self.model, i, space).values())
+            term[self.links + space.devices] = sum(self.model.compute_times.part_s(i, space).values())
             term[-1] = self.model.node_costs(i, space).total_s[0]
             self._terms[key] = term
         return self._terms[key]
@@ -71,7 +71,7 @@ class LinkLoads:
         model, network = self.model, self.model.network
         before, channel, after = space.shards[0].tolist()
         sent = np.zeros(self.links)
-        for size, split, count in model.summed(i):
+        for size, split, count in model.sync_times.buffers(i):
             groups = replica_groups(network.rank, before, channel, after, space.devices, split)
             if size and groups.shape[1] > 1:
                 scheme = chosen(network, model.gradient_sync, space, size, split=split).scheme
@@ -84,7 +84,7 @@ class LinkLoads:
 
     def _edge(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
         """A tensor brought to one consumer, and its gradient back."""
-        key = self.model.edge_key(edge, producer, consumer)
+        key = self.model.transfer_times.key(edge, producer, consumer)
         if key not in self._terms:
             model, network = self.model, self.model.network
             layer, tensor = model.graph.layers[edge.consumer], model.graph.layers[edge.producer].output

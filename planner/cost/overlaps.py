@@ -1,4 +1,15 @@
-"""Overlaps of what parts hold and what others need, dimension by dimension, for all pairs of configurations."""
+"""Overlaps of the parts that layers hold and the regions that their consumers need, for all pairs of configurations.
+
+An overlap is the product of the overlaps along the dimensions, and those depend on the degrees of one dimension only.
+So a few small tables hold the overlaps of all parts of all configurations of a producer with all regions of all
+configurations of a consumer.  Along a dimension of 8 elements, that a producer splits by 1 or 2, and a consumer with a
+halo of one element by 1 or 2, the table has a row for each interval held and a column for each interval needed:
+
+                 0-7   0-4   3-7
+    degree 1 0-7   8     5     5
+    degree 2 0-3   4     4     1
+             4-7   4     1     4
+"""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,61 +24,138 @@ __all__ = ["Overlaps", "overlaps_of"]
 
 
 class Overlaps(NamedTuple):
-    """How a tensor's parts (u: C_u configurations, P_u parts in all) meet the boxes of a consumer (v).
+    """Overlaps of a tensor's parts with the regions that a consumer needs.
 
-    Sums over boxes and overlaps of a part and a box are products over the D dimensions of one entry of a table
-    each: ``table[rows[p, d] + columns[q, d]]``.  A named tuple, because compiled code reads those.
+    The producer (u) has C_u configurations with P_u parts in all, the consumer (v) C_v configurations with P_v regions;
+    the tensor has D dimensions, the cluster n devices.  The overlap of part p and region q is the product over d of
+    ``table[rows[p, d] + columns[q, d]]``.  A named tuple, because compiled code reads its fields.
     """
 
     sizes: Ints
-    """Shape (D,): the tensor."""
+    """Shape (D,): elements along each dimension of the tensor."""
     degrees: Ints
     """Shape (C_u, D)."""
-    start: Ints
-    """Shape (C_u + 1,): offsets of the parts."""
-    devices: Ints
+    part_start: Ints
+    """Shape (C_u + 1,): first part of each configuration."""
+    part_devices: Ints
+    """Shape (P_u,)."""
     part_on: Ints
     """Shape (C_u, n): part of each configuration on each device, -1 for none."""
-    box_start: Ints
-    box_devices: Ints
-    box_on: Ints
-    """Shape (C_v, n): box of each configuration on each device, -1 for none."""
+    region_start: Ints
+    """Shape (C_v + 1,): first region of each configuration."""
+    region_devices: Ints
+    """Shape (P_v,)."""
+    region_on: Ints
+    """Shape (C_v, n): region of each configuration on each device, -1 for none."""
     low: Ints
+    """Shape (P_v, D): first element of each region."""
     high: Ints
-    """Shape (P_v, D)."""
+    """Shape (P_v, D): end of each region, exclusive."""
     volume: Floats
-    """Shape (P_v,): elements in each box."""
+    """Shape (P_v,): elements in each region."""
     table: Floats
+    """Elements of one dimension that a part and a region share."""
     rows: Ints
+    """Shape (P_u, D)."""
     columns: Ints
-    """Elements of a dimension that a part and a box share: shapes (P_u, D) and (P_v, D)."""
+    """Shape (P_v, D)."""
     sent: Floats
+    """The same overlaps, summed over all regions of a configuration of the consumer."""
     sent_rows: Ints
+    """Shape (P_u, D)."""
     sent_columns: Ints
-    """The same summed over all boxes of a configuration: shapes (P_u, D) and (C_v, D)."""
+    """Shape (C_v, D)."""
     copies: Floats
-    """Shape (C_v,): boxes that are alike because they differ in dimensions that the tensor does not have."""
+    """Shape (C_v,): number of equal regions, which differ only in dimensions that the tensor does not have."""
     most: Floats
+    """The largest overlap of any part and any region of two configurations."""
     most_rows: Ints
+    """Shape (C_u, D)."""
     most_columns: Ints
-    """The largest entry over all parts and boxes of two configurations: shapes (C_u, D) and (C_v, D)."""
+    """Shape (C_v, D)."""
+
+
+@lru_cache(maxsize=1024)
+def overlaps_of(
+    producer: ConfigSpace, consumer: ConfigSpace, needs: tuple[Need, ...], source: Shape, device_count: int
+) -> Overlaps:
+    """Compute the overlaps of a tensor's parts, under every configuration, with the regions that a consumer needs.
+
+    Args:
+        producer: Configurations of the layer that makes the tensor.
+        consumer: Configurations of the layer that reads it.
+        needs: For each dimension of the tensor, the interval of it that a part of the consumer reads.
+        source: Shape of the tensor.
+        device_count: Number of devices of the cluster.
+    """
+    regions = needed_regions(consumer, needs, source)
+    # for each dimension of the tensor the consumer's dimension that splits it; -1: every part reads all of it
+    reads = [consumer.output.dims.index(need.dim) if need.dim is not None else -1 for need in needs]
+    part_index, region_index = _indices(producer), _indices(consumer)
+    part_owner, region_owner = producer.part_owners, consumer.part_owners
+    tables, offsets, begin = [], [], [0, 0, 0]
+    for d in range(len(source.sizes)):
+        split = reads[d] >= 0
+        held_degrees, held_at = np.unique(producer.degrees[:, d], return_inverse=True)
+        degrees = consumer.degrees[:, reads[d]] if split else np.ones(consumer.size, dtype=np.int64)
+        read_degrees, read_at = np.unique(degrees, return_inverse=True)
+        size = consumer.output.sizes[reads[d]] if split else 1
+        made = _along(source.sizes[d], tuple(held_degrees.tolist()), needs[d], size, tuple(read_degrees.tolist()))
+        # a degree's intervals follow those of the smaller degrees, in rows as in columns
+        row = (np.cumsum(held_degrees) - held_degrees)[held_at][part_owner] + part_index[:, d]
+        column = (np.cumsum(read_degrees) - read_degrees)[read_at][region_owner]
+        column = column + (region_index[:, reads[d]] if split else 0)
+        offsets.append(
+            (
+                begin[0] + row * int(read_degrees.sum()),
+                column,
+                begin[1] + row * len(read_degrees),
+                read_at,
+                begin[2] + held_at * len(read_degrees),
+            )
+        )
+        tables.append(made)
+        begin = [before + table.size for before, table in zip(begin, made, strict=True)]
+    rows, columns, sent_rows, by_degree, most_rows = (
+        np.column_stack(list(each)) for each in zip(*offsets, strict=True)
+    )
+    shared, sent, most = (np.concatenate([table.ravel() for table in each]) for each in zip(*tables, strict=True))
+    unread = [c for c in range(len(consumer.output.dims)) if c not in reads]
+    return Overlaps(
+        sizes=np.array(source.sizes), degrees=producer.degrees,
+        part_start=producer.device_start, part_devices=producer.devices, part_on=_parts_on(producer, device_count),
+        region_start=consumer.device_start, region_devices=consumer.devices,
+        region_on=_parts_on(consumer, device_count),
+        low=regions.low, high=regions.high, volume=regions.volume.astype(np.float64),
+        table=shared, rows=rows, columns=columns, sent=sent, sent_rows=sent_rows, sent_columns=by_degree,
+        copies=consumer.degrees[:, unread].prod(axis=1).astype(np.float64),
+        most=most, most_rows=most_rows, most_columns=by_degree,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
 def _along(
     size: int, degrees: tuple[int, ...], need: Need, consumer_size: int, consumer_degrees: tuple[int, ...]
 ) -> tuple[Floats, Floats, Floats]:
-    """Overlaps of one dimension: rows are the intervals of each degree in turn, columns the intervals needed.
+    """Compute the overlaps along one dimension, as drawn at the top of this module.
+
+    Args:
+        size: Elements of the tensor along the dimension.
+        degrees: Different degrees of the producer.
+        need: Interval of the tensor that an interval of the consumer's output reads.
+        consumer_size: Elements of the consumer's output along the dimension that reads this one.
+        consumer_degrees: Different degrees of the consumer.
 
     Returns:
-        Overlaps, their sums over each consumer's degree, and the largest for each pair of degrees.
+        The overlaps (rows are the intervals of each degree of the producer in turn, columns those of the consumer),
+        their sums over each degree of the consumer, and the largest for each pair of degrees.
     """
     held = [part_bounds(size, degree) for degree in degrees]
     parts = [part_bounds(consumer_size, degree) for degree in consumer_degrees]
     low, high = need.interval(
         np.concatenate([row[:-1] for row in parts]), np.concatenate([row[1:] for row in parts]), size
     )
-    begin, end = (np.concatenate([row[cut] for row in held])[:, None] for cut in (slice(-1), slice(1, None)))
+    begin, end = (np.concatenate([row[ends] for row in held])[:, None] for ends in (slice(-1), slice(1, None)))
     shared = np.maximum(np.minimum(end, high) - np.maximum(begin, low), 0).astype(np.float64)
     across = np.cumsum((0, *consumer_degrees[:-1]))
     most = np.maximum.reduceat(np.maximum.reduceat(shared, across, axis=1), np.cumsum((0, *degrees[:-1])), axis=0)
@@ -76,7 +164,7 @@ def _along(
 
 @lru_cache(maxsize=1024)
 def _indices(space: ConfigSpace) -> Ints:
-    """Index of each part along each dimension, shape (parts in all, D); row-major."""
+    """Return the index of each part along each dimension, shape (parts in all, D); parts are in row-major order."""
     parts = space.parts
     rest = np.arange(len(space.devices)) - np.repeat(space.device_start[:-1], parts)
     degrees = np.repeat(space.degrees, parts, axis=0)
@@ -88,57 +176,7 @@ def _indices(space: ConfigSpace) -> Ints:
 
 @lru_cache(maxsize=1024)
 def _parts_on(space: ConfigSpace, device_count: int) -> Ints:
-    """Part of each configuration on each device, shape (C, n); -1 for none."""
-    found = np.full((space.size, device_count), -1)
-    parts = np.arange(len(space.devices))
-    found[space.part_owners, space.devices] = parts
-    return found
-
-
-@lru_cache(maxsize=1024)
-def overlaps_of(
-    producer: ConfigSpace, consumer: ConfigSpace, needs: tuple[Need, ...], source: Shape, device_count: int
-) -> Overlaps:
-    """Overlaps of a tensor's parts under every configuration with the boxes that every consumer's needs.
-
-    Args:
-        producer, consumer: Configurations of the layer that makes the tensor and of the one that reads it.
-        needs: What the consumer's operation needs of each dimension of the tensor.
-        source: Shape of the tensor.
-        device_count: Devices of the cluster.
-    """
-    boxes, dims = needed_regions(consumer, needs, source), range(len(source.sizes))
-    column = [consumer.output.dims.index(need.dim) if need.dim is not None else -1 for need in needs]
-    tables, offsets = [], []
-    at, from_ = _indices(producer), _indices(consumer)
-    owner, box_owner = (space.part_owners for space in (producer, consumer))
-    total = [0, 0, 0]
-    for d in dims:
-        own, cut = np.unique(producer.degrees[:, d], return_inverse=True)
-        theirs = consumer.degrees[:, column[d]] if column[d] >= 0 else np.ones(consumer.size, dtype=np.int64)
-        other, box_cut = np.unique(theirs, return_inverse=True)
-        size = consumer.output.sizes[column[d]] if column[d] >= 0 else 1
-        made = _along(source.sizes[d], tuple(own.tolist()), needs[d], size, tuple(other.tolist()))
-        row = (np.cumsum(own) - own)[cut][owner] + at[:, d]
-        index = from_[:, column[d]] if column[d] >= 0 else 0
-        offsets.append(
-            (
-                total[0] + row * int(other.sum()),
-                (np.cumsum(other) - other)[box_cut][box_owner] + index,
-                total[1] + row * len(other),
-                box_cut,
-                total[2] + cut * len(other),
-            )
-        )
-        tables.append(made)
-        total = [before + table.size for before, table in zip(total, made, strict=True)]
-    rows, columns, sent_rows, cuts, most_rows = (np.column_stack(list(each)) for each in zip(*offsets, strict=True))
-    shared, sent, most = (np.concatenate([table.ravel() for table in each]) for each in zip(*tables, strict=True))
-    split = [c for c in range(len(consumer.output.dims)) if c not in column]
-    return Overlaps(
-        np.array(source.sizes), producer.degrees, producer.device_start, producer.devices,
-        _parts_on(producer, device_count), consumer.device_start, consumer.devices,
-        _parts_on(consumer, device_count), boxes.low, boxes.high,
-        boxes.volume.astype(np.float64), shared, rows, columns, sent, sent_rows, cuts,
-        consumer.degrees[:, split].prod(axis=1).astype(np.float64), most, most_rows, cuts,
-    )  # fmt: skip
+    """Return the part of each configuration on each device, shape (C, n); -1 for none."""
+    part_on = np.full((space.size, device_count), -1)
+    part_on[space.part_owners, space.devices] = np.arange(len(space.devices))
+    return part_on

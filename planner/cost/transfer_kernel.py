@@ -1,79 +1,168 @@
 """Compiled pricing of transfers between configurations, in bulk.
 
-For one tensor: what it costs to move it from any configuration of its producer to the boxes that any
-configuration of a consumer needs.  All messages of one direction start together and meet nobody else; the
-busiest link and the longest latency decide.
+For one tensor: the time to move it from any configuration of its producer to the regions that any configuration of a
+consumer needs.  All messages of one direction start together and share the links with nothing else; the price is the
+time of the busiest link plus the longest latency of a message.
 
-A message is the overlap of a producer's part and a box.  Only messages inside one block of devices are visited;
-what crosses between blocks is the rest, device by device (``planner.topology.route_levels``), which is exact because
-elements are whole numbers.  For its latency a few messages suffice: the search stops at the longest possible.
+A message is the overlap of a producer's part and a consumer's region.  Two machines of two devices, a layer that is
+split in two over machine A, and a consumer that is split in four and reads a halo of one row:
 
-Each phase works through a batch of pairs: a call, or a field of a named tuple, counts references to arrays, which
-in the loops would cost more than the arithmetic.
+    device              A0        A1        B0        B1
+    holds part          rows 0-3  rows 4-7  -         -
+    needs region        rows 0-2  rows 1-4  rows 3-6  rows 5-7
+    visited inside A    A0 -> A1: 3 rows
+    enters its machine  0         0         4 rows    3 rows     its region, less what was visited
+    leaves its machine  1 row     6 rows    0         0          its overlap with all regions, less what was visited
+
+Only messages inside one block of devices are visited one by one.  What crosses between blocks is the rest, device by
+device (``planner.topology.route_levels``), which is exact because elements are whole numbers.  For the longest latency
+of what crosses a few messages suffice: the search stops at the longest possible.
+
+Each phase works through a batch of pairs and reads the arrays out of the records first: a call, or a field of a named
+tuple, counts references to arrays, which in the loops would cost more than the arithmetic.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-__all__ = ["price_pairs"]
+from hwprofiles import Bools, Floats, Ints
+
+__all__ = ["TransferPairs", "price_pairs"]
 
 _BATCH = 16
-"""Pairs a batch: their byte counts stay in the second-level cache."""
+"""Pairs of configurations in one batch: their byte counts stay in the second-level cache."""
 SAMPLED_MESSAGES = 8
-"""Messages between blocks that a bound looks at for their latency, for each sample."""
+"""Messages between blocks that a lower bound visits for their latency, for each sample."""
+
+
+class TransferPairs(NamedTuple):
+    """Pairs of configurations to price: K of them, of C_u configurations of a producer and C_v of a consumer."""
+
+    producer: Ints
+    """Shape (K,): configuration of the producer."""
+    consumer: Ints
+    """Shape (K,): configuration of the consumer."""
+    sent_classes: Ints
+    """Shape (C_u,): latency classes of the devices of each configuration of the producer, as bits
+    (``RouteLevels.out_classes``)."""
+    received_classes: Ints
+    """Shape (C_v,): latency classes of the devices of each configuration of the consumer, as bits."""
+    element_bytes: float
+    """Bytes of one element."""
+    samples: int
+    """Number of regions and parts to visit, for a lower bound; 0: all of them."""
+
+
+class _Batch(NamedTuple):
+    """Up to ``_BATCH`` pairs at work; arrays over B pairs, n devices, L links."""
+
+    producer: Ints
+    """Shape (B,), as are the next five."""
+    consumer: Ints
+    busy: Floats
+    """Time of the busiest link, seconds."""
+    wait: Floats
+    """Longest latency of a message that was visited, seconds."""
+    ceiling: Floats
+    """Seconds that no latency of a message between blocks exceeds."""
+    crosses: Bools
+    """Whether anything moves between blocks."""
+    block_count: Ints
+    """Shape (B,): number of blocks in ``blocks``."""
+    blocks: Ints
+    """Shape (B, blocks): blocks of devices that hold parts or regions."""
+    seen: Bools
+    """Shape (B, n): whether a block is among them."""
+    load: Floats
+    """Shape (B, L): elements on each link."""
+    largest: Floats
+    """Shape (B, latency classes): bytes of the largest message visited in each class."""
+    leaving: Floats
+    """Shape (B, levels, n): elements that leave a device's block of that level."""
+    entering: Floats
+    """Shape (B, levels, n): elements that enter it."""
 
 
 @njit(cache=True, nogil=True)
-def _latency(size: float, c: int, class_start: Any, class_size: Any, class_latency: Any) -> Any:
-    """Latency class ``c`` at a size: piecewise linear, constant outside its points."""
-    first, last = class_start[c], class_start[c + 1]
-    if size <= class_size[first]:
-        return class_latency[first]
-    for i in range(first + 1, last):
-        if size <= class_size[i]:
-            share = (size - class_size[i - 1]) / (class_size[i] - class_size[i - 1])
-            return class_latency[i - 1] + share * (class_latency[i] - class_latency[i - 1])
-    return class_latency[last - 1]
+def price_pairs(pairs: Any, overlaps: Any, routes: Any, cost_s: Any) -> None:
+    """Fill ``cost_s`` with the transfer time of every pair of configurations, in one direction.
+
+    With ``pairs.samples`` > 0 only so many regions, so many parts, and what else is on their blocks of devices are
+    visited: a lower bound.
+
+    Args:
+        pairs: K pairs, a ``TransferPairs``.
+        overlaps: The tensor's ``Overlaps``.
+        routes: ``RouteLevels`` of the direction in which bytes flow.
+        cost_s: Shape (K,), seconds; written.
+    """
+    count, levels, links = len(routes.block), routes.top + 1, len(routes.seconds_per_byte)
+    load, largest = np.zeros((_BATCH, links)), np.zeros((_BATCH, len(routes.class_start)))
+    leaving, entering = np.zeros((_BATCH, levels, count)), np.zeros((_BATCH, levels, count))
+    blocks, block_count = np.empty((_BATCH, len(routes.member_start)), np.int64), np.empty(_BATCH, np.int64)
+    seen, crosses = np.zeros((_BATCH, count), np.bool_), np.empty(_BATCH, np.bool_)
+    wait, ceiling = np.empty(_BATCH), np.empty(_BATCH)
+    for first in range(0, len(pairs.producer), _BATCH):
+        busy = cost_s[first : first + _BATCH]
+        size = len(busy)
+        batch = _Batch(
+            pairs.producer[first : first + size], pairs.consumer[first : first + size], busy, wait[:size],
+            ceiling[:size], crosses[:size], block_count[:size], blocks, seen, load, largest, leaving, entering,
+        )  # fmt: skip
+        largest[:], wait[:], busy[:], block_count[:], seen[:] = 0.0, 0.0, 0.0, 0, False
+        _add_blocks(batch, batch.consumer, overlaps.region_start, overlaps.region_devices, routes.block, pairs.samples)
+        _add_blocks(batch, batch.producer, overlaps.part_start, overlaps.part_devices, routes.block, pairs.samples)
+        _visit_inside(batch, overlaps, routes, pairs.element_bytes)
+        _sum_leaving(batch, overlaps, routes)
+        _bound_waits(batch, overlaps, routes, pairs)
+        _visit_crossing(batch, overlaps, routes, pairs)
+        _load_exits(batch, routes)
+        _find_busiest(batch, routes, pairs.element_bytes)
+        busy += batch.wait
 
 
 @njit(cache=True, nogil=True)
-def _choose(
-    pairs: Any, starts: Any, devices: Any, block: Any, samples: int, seen: Any, chosen: Any, blocks: Any
-) -> None:
-    """Add the blocks that hold parts, all or evenly picked ones, to what is ``chosen`` for every pair."""
-    for k in range(len(pairs)):
-        first = starts[pairs[k]]
-        parts = starts[pairs[k] + 1] - first
+def _add_blocks(batch: Any, configurations: Any, starts: Any, devices: Any, block: Any, samples: int) -> None:
+    """Add the blocks that hold parts or regions, all or evenly picked ones, to the blocks of every pair."""
+    seen, blocks, block_count = batch.seen, batch.blocks, batch.block_count
+    for k in range(len(configurations)):
+        first = starts[configurations[k]]
+        parts = starts[configurations[k] + 1] - first
         picks = min(parts, samples) if samples else parts
         for i in range(picks):
             at = i if picks == parts else parts * (2 * i + 1) // (2 * picks)
             b = block[devices[first + at]]
             if not seen[k, b]:
                 seen[k, b] = True
-                chosen[k, blocks[k]] = b
-                blocks[k] += 1
+                blocks[k, block_count[k]] = b
+                block_count[k] += 1
 
 
 @njit(cache=True, nogil=True)
-def _inside(
-    us: Any, vs: Any, chosen: Any, blocks: Any, top: int, element_bytes: float, count: int, rising: bool,
-    member_start: Any, members: Any, part_on: Any, box_on: Any, volume: Any, table: Any, rows: Any, columns: Any,
-    level_of: Any, latency_class: Any, class_start: Any, class_size: Any, class_latency: Any, largest: Any,
-    route_start: Any, route_links: Any, load: Any, leaving: Any, entering: Any, wait: Any,
-) -> None:  # fmt: skip
-    """Visit the messages inside the chosen blocks, and their longest latency.
+def _visit_inside(batch: Any, overlaps: Any, routes: Any, element_bytes: float) -> None:
+    """Visit the messages inside the blocks: load their links, and find their longest latency.
 
-    ``entering`` of the top level gets what boxes miss, ``leaving`` minus what parts have given away.
+    ``entering`` of the top level gets what regions still miss, ``leaving`` minus what parts have sent already.
     """
+    us, vs, blocks, block_count, wait = batch.producer, batch.consumer, batch.blocks, batch.block_count, batch.wait
+    load, largest, leaving, entering = batch.load, batch.largest, batch.leaving, batch.entering
+    part_on, region_on, volume = overlaps.part_on, overlaps.region_on, overlaps.volume
+    table, rows, columns = overlaps.table, overlaps.rows, overlaps.columns
+    member_start, members, level_of, latency_class = (
+        routes.member_start, routes.members, routes.level, routes.latency_class,
+    )  # fmt: skip
+    route_start, route_links, top, rising = routes.route_start, routes.route_links, routes.top, routes.rising
+    class_start, class_size, class_latency = routes.class_start, routes.class_size_bytes, routes.class_latency_s
+    count = len(routes.block)
     for k in range(len(us)):
         u, v = us[k], vs[k]
-        for i in range(blocks[k]):
-            first, last = member_start[chosen[k, i]], member_start[chosen[k, i] + 1]
+        for i in range(block_count[k]):
+            first, last = member_start[blocks[k, i]], member_start[blocks[k, i] + 1]
             for m in range(first, last):
                 here = members[m]
-                q = box_on[v, here]
+                q = region_on[v, here]
                 if q < 0:
                     continue
                 rest = volume[q]
@@ -82,6 +171,7 @@ def _inside(
                     p = part_on[u, there]
                     if p < 0:
                         continue
+                    # the overlap of a part and a region is the product of the overlaps along the dimensions
                     shared = table[rows[p, 0] + columns[q, 0]]
                     for d in range(1, rows.shape[1]):
                         shared *= table[rows[p, d] + columns[q, d]]
@@ -107,37 +197,42 @@ def _inside(
 
 
 @njit(cache=True, nogil=True)
-def _crossing(
-    us: Any, vs: Any, chosen: Any, blocks: Any, top: int, member_start: Any, members: Any, part_on: Any, copies: Any,
-    sent: Any, sent_rows: Any, cuts: Any, leaving: Any, entering: Any, crosses: Any,
-) -> None:  # fmt: skip
-    """Add what parts send in all to ``leaving`` of the top level, and find whether anything crosses between blocks."""
+def _sum_leaving(batch: Any, overlaps: Any, routes: Any) -> None:
+    """Add what parts send in all to ``leaving`` of the top level, and see whether anything crosses between blocks."""
+    us, vs, blocks, block_count, crosses = (
+        batch.producer, batch.consumer, batch.blocks, batch.block_count, batch.crosses,
+    )  # fmt: skip
+    leaving, entering, top = batch.leaving, batch.entering, routes.top
+    member_start, members = routes.member_start, routes.members
+    part_on, copies = overlaps.part_on, overlaps.copies
+    sent, sent_rows, sent_columns = overlaps.sent, overlaps.sent_rows, overlaps.sent_columns
     for k in range(len(us)):
         u, v, total = us[k], vs[k], 0.0
-        for i in range(blocks[k]):
-            for m in range(member_start[chosen[k, i]], member_start[chosen[k, i] + 1]):
+        for i in range(block_count[k]):
+            for m in range(member_start[blocks[k, i]], member_start[blocks[k, i] + 1]):
                 at = members[m]
                 p = part_on[u, at]
                 if p >= 0:
                     size = copies[v]
                     for d in range(sent_rows.shape[1]):
-                        size *= sent[sent_rows[p, d] + cuts[v, d]]
+                        size *= sent[sent_rows[p, d] + sent_columns[v, d]]
                     leaving[k, top, at] += size
                 total += leaving[k, top, at] + entering[k, top, at]
         crosses[k] = total > 0.0
 
 
 @njit(cache=True, nogil=True)
-def _ceilings(
-    us: Any, vs: Any, sent_classes: Any, taken_classes: Any, element_bytes: float, rising: bool, most: Any,
-    most_rows: Any, cuts: Any, class_start: Any, class_size: Any, class_latency: Any, ceiling: Any,
-) -> None:  # fmt: skip
-    """No message between blocks waits longer: the latency of the largest overlap on the classes both ends have."""
+def _bound_waits(batch: Any, overlaps: Any, routes: Any, pairs: Any) -> None:
+    """Bound the latency of messages between blocks: the largest overlap, on the latency classes that both ends have."""
+    us, vs, ceiling, element_bytes = batch.producer, batch.consumer, batch.ceiling, pairs.element_bytes
+    sent_classes, received_classes, rising = pairs.sent_classes, pairs.received_classes, routes.rising
+    most, most_rows, most_columns = overlaps.most, overlaps.most_rows, overlaps.most_columns
+    class_start, class_size, class_latency = routes.class_start, routes.class_size_bytes, routes.class_latency_s
     for k in range(len(us)):
         u, v = us[k], vs[k]
-        size, longest, classes = element_bytes, 0.0, sent_classes[u] & taken_classes[v]
+        size, longest, classes = element_bytes, 0.0, sent_classes[u] & received_classes[v]
         for d in range(most_rows.shape[1]):
-            size *= most[most_rows[u, d] + cuts[v, d]]
+            size *= most[most_rows[u, d] + most_columns[v, d]]
         for c in range(len(class_start) - 1):
             if classes >> (c % 63) & 1:
                 if class_start[c + 1] - class_start[c] == 1:
@@ -148,33 +243,45 @@ def _ceilings(
 
 
 @njit(cache=True, nogil=True)
-def _crossing_waits(
-    us: Any, vs: Any, crosses: Any, ceiling: Any, most_messages: int, element_bytes: float, rising: bool,
-    degrees: Any, sizes: Any, start: Any, devices: Any, box_start: Any, box_devices: Any, low: Any, high: Any,
-    volume: Any, table: Any, rows: Any, columns: Any, block: Any, latency_class: Any, class_start: Any,
-    class_size: Any, class_latency: Any, largest: Any, wait: Any,
-) -> None:  # fmt: skip
-    """Raise ``wait`` to the longest latency of messages between blocks; stop where it reaches ``ceiling``."""
-    dims, count = len(sizes), len(block)
+def _visit_crossing(batch: Any, overlaps: Any, routes: Any, pairs: Any) -> None:
+    """Raise ``wait`` to the longest latency of messages between blocks; stop where it reaches ``ceiling``.
+
+    The parts that a region overlaps are a range in every dimension; ``index`` runs through all of them, the last
+    dimension fastest, like the digits of an odometer:
+
+        degrees (2, 3), a region that overlaps rows 0-1 and columns 1-2 of the parts: first (0, 1), last (1, 2)
+        index   (0, 1) (0, 2) (1, 1) (1, 2)
+        part       1      2      4      5
+    """
+    us, vs, wait, ceiling, crosses = batch.producer, batch.consumer, batch.wait, batch.ceiling, batch.crosses
+    largest, element_bytes = batch.largest, pairs.element_bytes
+    degrees, sizes, part_start, devices = overlaps.degrees, overlaps.sizes, overlaps.part_start, overlaps.part_devices
+    region_start, region_devices, low, high, volume = (
+        overlaps.region_start, overlaps.region_devices, overlaps.low, overlaps.high, overlaps.volume,
+    )  # fmt: skip
+    table, rows, columns = overlaps.table, overlaps.rows, overlaps.columns
+    block, latency_class, rising = routes.block, routes.latency_class, routes.rising
+    class_start, class_size, class_latency = routes.class_start, routes.class_size_bytes, routes.class_latency_s
+    dims, count, most_messages = len(sizes), len(block), SAMPLED_MESSAGES * pairs.samples if pairs.samples else -1
     first, last, index = np.empty(dims, np.int64), np.empty(dims, np.int64), np.empty(dims, np.int64)
     for k in range(len(us)):
         u, v, budget = us[k], vs[k], most_messages
-        q = box_start[v + 1] if crosses[k] else 0
-        while q > box_start[v] and wait[k] < ceiling[k] and budget != 0:
+        q = region_start[v + 1] if crosses[k] else 0
+        while q > region_start[v] and wait[k] < ceiling[k] and budget != 0:
             q -= 1
             if volume[q] == 0.0:
                 continue
             for d in range(dims):
-                # the largest i with i * size // degree <= x, at both ends of the box
+                # the largest i with i * size // degree <= x, at both ends of the region
                 first[d] = ((low[q, d] + 1) * degrees[u, d] - 1) // sizes[d]
                 last[d] = (high[q, d] * degrees[u, d] - 1) // sizes[d]
                 index[d] = first[d]
-            here, step = box_devices[q], 0
+            here, step = region_devices[q], 0
             while step >= 0 and wait[k] < ceiling[k] and budget != 0:
                 p = 0
                 for d in range(dims):
                     p = p * degrees[u, d] + index[d]
-                p += start[u]
+                p += part_start[u]
                 there = devices[p]
                 if block[there] != block[here]:
                     size = element_bytes
@@ -194,15 +301,16 @@ def _crossing_waits(
 
 
 @njit(cache=True, nogil=True)
-def _spread(
-    chosen: Any, blocks: Any, top: int, member_start: Any, members: Any, out_start: Any, out_links: Any,
-    in_start: Any, in_links: Any, leaving: Any, entering: Any, load: Any,
-) -> None:  # fmt: skip
+def _load_exits(batch: Any, routes: Any) -> None:
     """Load exits and entries with what leaves and enters at each level, and empty both for the next batch."""
+    blocks, block_count, load = batch.blocks, batch.block_count, batch.load
+    leaving, entering = batch.leaving, batch.entering
+    member_start, members, top = routes.member_start, routes.members, routes.top
+    out_start, out_links, in_start, in_links = routes.out_start, routes.out_links, routes.in_start, routes.in_links
     count = leaving.shape[2]
-    for k in range(len(blocks)):
-        for i in range(blocks[k]):
-            for m in range(member_start[chosen[k, i]], member_start[chosen[k, i] + 1]):
+    for k in range(len(block_count)):
+        for i in range(block_count[k]):
+            for m in range(member_start[blocks[k, i]], member_start[blocks[k, i] + 1]):
                 at = members[m]
                 for level in range(2, top + 1):
                     row = level * count + at
@@ -219,14 +327,13 @@ def _spread(
 
 
 @njit(cache=True, nogil=True)
-def _busiest(
-    chosen: Any, blocks: Any, block_start: Any, block_links: Any, load: Any, element_bytes: float,
-    seconds_per_byte: Any, busy: Any,
-) -> None:  # fmt: skip
-    """Time of the busiest link of each pair; the loads are set to 0."""
-    for k in range(len(blocks)):
-        for i in range(blocks[k]):
-            for r in range(block_start[chosen[k, i]], block_start[chosen[k, i] + 1]):
+def _find_busiest(batch: Any, routes: Any, element_bytes: float) -> None:
+    """Write the time of the busiest link of each pair to ``busy``, and set the loads to 0 for the next batch."""
+    blocks, block_count, load, busy = batch.blocks, batch.block_count, batch.load, batch.busy
+    block_start, block_links, seconds_per_byte = routes.block_start, routes.block_links, routes.seconds_per_byte
+    for k in range(len(block_count)):
+        for i in range(block_count[k]):
+            for r in range(block_start[blocks[k, i]], block_start[blocks[k, i] + 1]):
                 link = block_links[r]
                 time = load[k, link] * element_bytes * seconds_per_byte[link]
                 busy[k] = time if time > busy[k] else busy[k]
@@ -234,65 +341,13 @@ def _busiest(
 
 
 @njit(cache=True, nogil=True)
-def price_pairs(
-    producer: Any, consumer: Any, cross: Any, routes: Any, sent_classes: Any, taken_classes: Any, element_bytes: float,
-    samples: int, cost_s: Any,
-) -> None:  # fmt: skip
-    """Fill ``cost_s`` (K,) with the time of pair k: configurations ``producer[k]`` and ``consumer[k]``.
-
-    ``cross`` are the tensor's ``Overlaps``, ``routes`` the ``RouteLevels`` of the direction in which bytes flow.
-    ``sent_classes`` (C_u,) and ``taken_classes`` (C_v,) are the latency classes that the devices of the producer's
-    and the consumer's configurations have, packed as in ``RouteLevels``.  With ``samples`` > 0 only so many boxes,
-    so many parts, and what else is on their blocks of devices are looked at: a lower bound.
-    """
-    block, top, member_start, members = routes.block, routes.top, routes.member_start, routes.members
-    level_of, latency_class, seconds_per_byte = routes.level, routes.latency_class, routes.seconds_per_byte
-    route_start, route_links = routes.route_start, routes.route_links
-    out_start, out_links, in_start, in_links = routes.out_start, routes.out_links, routes.in_start, routes.in_links
-    class_start, class_size, class_latency = routes.class_start, routes.class_size_bytes, routes.class_latency_s
-    degrees, sizes, start, devices, part_on = cross.degrees, cross.sizes, cross.start, cross.devices, cross.part_on
-    box_start, box_devices, box_on, volume = cross.box_start, cross.box_devices, cross.box_on, cross.volume
-    low, high, table, rows, columns = cross.low, cross.high, cross.table, cross.rows, cross.columns
-    sent, sent_rows, cuts, copies = cross.sent, cross.sent_rows, cross.sent_columns, cross.copies
-    most, most_rows = cross.most, cross.most_rows
-    block_start, block_links = routes.block_start, routes.block_links
-    count, rising = len(block), routes.rising
-    load, largest = np.zeros((_BATCH, len(seconds_per_byte))), np.zeros((_BATCH, len(class_start)))
-    leaving, entering = np.zeros((_BATCH, top + 1, count)), np.zeros((_BATCH, top + 1, count))
-    chosen, seen = np.empty((_BATCH, len(member_start)), dtype=np.int64), np.zeros((_BATCH, count), dtype=np.bool_)
-    every_wait, every_ceiling, every_blocks = np.empty(_BATCH), np.empty(_BATCH), np.empty(_BATCH, dtype=np.int64)
-    crosses = np.empty(_BATCH, dtype=np.bool_)
-    for first in range(0, len(producer), _BATCH):
-        us, vs, busy = (
-            producer[first : first + _BATCH],
-            consumer[first : first + _BATCH],
-            cost_s[first : first + _BATCH],
-        )
-        wait, ceiling, blocks = every_wait[: len(us)], every_ceiling[: len(us)], every_blocks[: len(us)]
-        largest[:], wait[:], busy[:], blocks[:], seen[:] = 0.0, 0.0, 0.0, 0, False
-        _choose(vs, box_start, box_devices, block, samples, seen, chosen, blocks)
-        _choose(us, start, devices, block, samples, seen, chosen, blocks)
-        _inside(
-            us, vs, chosen, blocks, top, element_bytes, count, rising, member_start, members, part_on, box_on, volume,
-            table, rows, columns, level_of, latency_class, class_start, class_size, class_latency, largest,
-            route_start, route_links, load, leaving, entering, wait,
-        )  # fmt: skip
-        _crossing(
-            us, vs, chosen, blocks, top, member_start, members, part_on, copies, sent, sent_rows, cuts, leaving,
-            entering, crosses,
-        )  # fmt: skip
-        _ceilings(
-            us, vs, sent_classes, taken_classes, element_bytes, rising, most, most_rows, cuts, class_start, class_size,
-            class_latency, ceiling,
-        )  # fmt: skip
-        _crossing_waits(
-            us, vs, crosses, ceiling, SAMPLED_MESSAGES * samples if samples else -1, element_bytes, rising, degrees,
-            sizes, start, devices, box_start, box_devices, low, high, volume, table, rows, columns, block,
-            latency_class, class_start, class_size, class_latency, largest, wait,
-        )  # fmt: skip
-        _spread(
-            chosen, blocks, top, member_start, members, out_start, out_links, in_start, in_links, leaving, entering,
-            load,
-        )  # fmt: skip
-        _busiest(chosen, blocks, block_start, block_links, load, element_bytes, seconds_per_byte, busy)
-        busy += wait
+def _latency(size: float, c: int, class_start: Any, class_size: Any, class_latency: Any) -> Any:
+    """Return the latency of class ``c`` for a message of ``size`` bytes: piecewise linear, constant at the ends."""
+    first, last = class_start[c], class_start[c + 1]
+    if size <= class_size[first]:
+        return class_latency[first]
+    for i in range(first + 1, last):
+        if size <= class_size[i]:
+            share = (size - class_size[i - 1]) / (class_size[i] - class_size[i - 1])
+            return class_latency[i - 1] + share * (class_latency[i] - class_latency[i - 1])
+    return class_latency[last - 1]

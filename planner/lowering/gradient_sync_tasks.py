@@ -66,7 +66,7 @@ class GradientSyncTasks:
     def statistics(self, layer: int, sub_batch: int, space: ConfigSpace, made: Pairs, *, backward: bool) -> Pairs:
         """Sum the statistics of a normalisation; as for ``gradients``, without the pairs given."""
         add = partial(self.tasks.add, layer=layer, sub_batch=sub_batch, backward=backward, statistics=True)
-        return self._sum(add, space, self.model.statistics_bytes(layer), True, made, None)
+        return self._sum(add, space, self.model.sync_times.statistics_bytes(layer), True, made, None)
 
     def _sum(
         self, add: _Add, space: ConfigSpace, size: float, split: bool, made: Pairs, kind: Compression | None
@@ -179,7 +179,7 @@ class GradientSyncTasks:
         order = np.argsort(place, axis=None)
         tasks = add(
             count=place.size, device=source.ravel()[order], peer=target.ravel()[order],
-            part=np.array([messages.first_piece for messages in expanded]).ravel()[order],
+            part=np.array([messages.first_chunk for messages in expanded]).ravel()[order],
             size_bytes=np.array([messages.share for messages in expanded]).ravel()[order] * buffer_bytes,
             group=self.tasks.group + 1 + np.tile(step, count)[order],
         )  # fmt: skip

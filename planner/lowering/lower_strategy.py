@@ -10,7 +10,7 @@ import numpy as np
 
 from hwprofiles import ConfigError, Ints
 from planner.compression import UNCOMPRESSED, Compressed
-from planner.cost import CostModel, part_times
+from planner.cost import CostModel
 from planner.graph import Edge
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
 from planner.lowering.program import Program
@@ -89,7 +89,7 @@ class _Lowering:
         self.input_layouts: dict[_Unit, dict[int, _Delivery]] = {}
         self.repeated: dict[_Unit, dict[int, _Delivery]] = {}
         self.delivered_by: dict[Edge, Edge] = {}
-        self.times = [part_times(self._model(i), i, self._space(i)) for i in range(len(spaces))]
+        self.times = [self._model(i).compute_times.part_s(i, self._space(i)) for i in range(len(spaces))]
 
     def _model(self, i: int) -> CostModel:
         """Prices of a layer for as many samples as it takes at once."""
@@ -187,7 +187,7 @@ class _Lowering:
         u, v = edge.producer, edge.consumer
         model = self._model(v)
         producer = self.cut_spaces[u] if self.micro_batching.of(v) > 1 else self.whole[u]
-        layout = int(model.layouts(edge, self._space(v))[0])
+        layout = int(model.transfer_times.layouts(edge, self._space(v))[0])
         key, unit = self._read(u, sub_batch, v)
         input_layouts = (self.repeated if again else self.input_layouts).setdefault(key, {})
         delivery = input_layouts.get(layout)
@@ -275,7 +275,7 @@ class _Lowering:
 
     def _normalised(self, unit: _Unit, part: Ints, after: Ints, *, backward: bool) -> tuple[Ints, Ints]:
         """Pairs (part, task), with those of the statistics that are summed once they are done, where there are any."""
-        if not self.model.statistics_bytes(unit[0]):
+        if not self.model.sync_times.statistics_bytes(unit[0]):
             return part, after
         space, made = self.whole[unit[0]], (part, after)
         summed = self.gradient_syncs.statistics(*unit, space, made, backward=backward)

@@ -24,10 +24,12 @@ from .pipeline_strategy import (
     Pipeline as Pipeline,
     has_stages as has_stages,
     micro_batch_parts as micro_batch_parts,
-    requested_pipeline as requested_pipeline,
     strategy_and_micro_batching as strategy_and_micro_batching,
 )
 from .refinement import (
     Refined as Refined,
     refine as refine,
+)
+from .search_tables import (
+    search_problem as search_problem,
 )

@@ -30,8 +30,9 @@ from planner.elimination import (
 )
 from planner.graph import Edge
 from planner.parallel import ConfigSpace, Configuration, Strategy
+from planner.search.search_tables import search_problem
 
-__all__ = ["BOUND_SAMPLES", "LayerwiseResult", "search_layerwise", "price_within"]
+__all__ = ["BOUND_SAMPLES", "LayerwiseResult", "price_within", "search_layerwise"]
 
 
 DIRECT_PAIRS = 60_000
@@ -61,7 +62,7 @@ class LayerwiseResult:
 
 
 def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> LayerwiseResult:
-    """Return the best of all strategies that ``model.offered()`` allows.
+    """Return the best of all strategies that ``model.all_configurations()`` allows.
 
     Args:
         model: Prices of a model on a cluster.
@@ -70,10 +71,10 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
     Raises:
         InfeasiblePlanError: The graph is too wide for exact elimination.
     """
-    began, spaces, searched = time.perf_counter(), model.offered(), 0.0
+    began, spaces, searched = time.perf_counter(), model.all_configurations(), 0.0
     pairs = sum(spaces[edge.producer].size * spaces[edge.consumer].size for edge in model.graph.edges)
     samples = 0 if pairs <= DIRECT_PAIRS else BOUND_SAMPLES
-    problem = model.problem(spaces, partial(model.transfer_table, samples=samples))
+    problem = search_problem(model, spaces, partial(model.transfer_times.table, samples=samples))
     solution, seconds = _eliminated(problem)
     choice, cost_s, searched = solution.choice, solution.cost_s, searched + seconds
     if samples and (price := _price(model, spaces, choice)) > cost_s:
@@ -90,7 +91,7 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
         search_s=searched,
         width=solution.width,
         configurations=sum(space.size for space in spaces),
-        pairs_priced=model.pairs_priced,
+        pairs_priced=model.transfer_times.pairs_priced,
     )
 
 
@@ -108,11 +109,11 @@ def _price(model: CostModel, spaces: Sequence[ConfigSpace], choice: Sequence[int
         for edge in edges:
             producer, consumer = spaces[i], spaces[edge.consumer]
             u, v = np.array([choice[i]]), np.array([choice[edge.consumer]])
-            key = (*model.edge_key(edge, producer, consumer), choice[i], choice[edge.consumer])
+            key = (*model.transfer_times.key(edge, producer, consumer), choice[i], choice[edge.consumer])
             if key not in priced:
-                priced[key] = model.transfer_s(edge, producer, consumer, u, v).reshape(1, 1)
+                priced[key] = model.transfer_times.seconds(edge, producer, consumer, u, v).reshape(1, 1)
             costs.append(priced[key])
-            layouts.append(model.layouts(edge, consumer)[v])
+            layouts.append(model.transfer_times.layouts(edge, consumer)[v])
         if edges:
             consumers = tuple(edge.consumer for edge in edges)
             tensors.append(TensorCost(producer=i, consumers=consumers, cost_s=tuple(costs), layout=tuple(layouts)))
@@ -153,11 +154,11 @@ def price_within(
     made: dict[int, Floats] = {}
 
     def exact(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
-        key = id(model.transfer_table(edge, producer, consumer, samples=BOUND_SAMPLES))
+        key = id(model.transfer_times.table(edge, producer, consumer, samples=BOUND_SAMPLES))
         if key not in made:
             u, v = np.nonzero(wanted[key])
             made[key] = np.full(wanted[key].shape, math.inf)
-            made[key][u, v] = model.transfer_s(edge, producer, consumer, u, v)
+            made[key][u, v] = model.transfer_times.seconds(edge, producer, consumer, u, v)
         return made[key]
 
     # Equal layers keep what any of them keeps, so that elimination still solves them once.
@@ -165,4 +166,4 @@ def price_within(
     for cost, mask in zip(bounds.node_cost_s, keep_within(relaxation.node_s, upper_s), strict=True):
         joined[id(cost)] = joined.get(id(cost), False) | mask
     keep = [joined[id(cost)] for cost in bounds.node_cost_s]
-    return restrict(model.problem(spaces, exact), keep), keep
+    return restrict(search_problem(model, spaces, exact), keep), keep

@@ -11,6 +11,7 @@ from planner.cost import CostModel
 from planner.elimination import Ranked, k_best
 from planner.parallel import ConfigSpace, Configuration
 from planner.search.layerwise import BOUND_SAMPLES, price_within
+from planner.search.search_tables import search_problem
 
 __all__ = ["near_best"]
 
@@ -19,7 +20,7 @@ MARGINS = (0.002, 0.02, 0.2, math.inf)
 
 
 def near_best(model: CostModel, least_s: float, count: int) -> list[dict[str, Configuration]]:
-    """Return the ``count`` strategies of least additive cost that ``model.offered()`` allows, cheapest first.
+    """Return the ``count`` strategies of least additive cost on ``model.all_configurations()``, cheapest first.
 
     Args:
         model: Prices of a model on a cluster.
@@ -29,8 +30,8 @@ def near_best(model: CostModel, least_s: float, count: int) -> list[dict[str, Co
     Raises:
         InfeasiblePlanError: The graph is too wide for exact elimination.
     """
-    spaces = model.offered()
-    bounds = model.problem(spaces, partial(model.transfer_table, samples=BOUND_SAMPLES))
+    spaces = model.all_configurations()
+    bounds = search_problem(model, spaces, partial(model.transfer_times.table, samples=BOUND_SAMPLES))
     for margin in MARGINS:
         upper_s = least_s * (1 + margin)
         problem, kept = price_within(model, spaces, bounds, upper_s)

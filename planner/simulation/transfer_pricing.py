@@ -89,5 +89,6 @@ def _messages(model: CostModel, spaces: Sequence[ConfigSpace], producer: int) ->
         boxes = needed_regions(space, layer.operation.needs(edge.slot, layer.input_shapes), tensor)
         touched = -(-boxes.high * degrees // sizes) - boxes.low * degrees // sizes  # parts that a box meets
         pairs = int(touched.prod(axis=1).sum())
-        found[int(model.transfer_times.layouts(edge, space)[0])] = max(pairs - len(space.devices), 0)  # a device may hold one itself
+        layout = int(model.transfer_times.layouts(edge, space)[0])
+        found[layout] = max(pairs - len(space.devices), 0)  # a device may hold one itself
     return sum(found.values()) * (1 + graph.has_gradient(producer))

@@ -16,7 +16,7 @@ from executor.probe.probed_profile import write_profile
 from executor.runtime.devices import CpuDevice
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
-from planner.cost.cost_model import CostModel, part_times
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
@@ -236,7 +236,7 @@ def test_planners_price_by_the_written_profile(tmp_path, monkeypatch):
     medians = {(name, row.phase): row.samples.median_s for row in probe.rows() for name in row.layers}
 
     for i, layer in enumerate(graph.layers):
-        for phase, times in part_times(model, i, spaces[i]).items():
+        for phase, times in model.compute_times.part_s(i, spaces[i]).items():
             assert times == pytest.approx(medians[layer.name, phase], rel=1e-9)
     assert "core, 1 thread" in profile.description
     assert profile.sources == ("Measured today with torch", "alone")

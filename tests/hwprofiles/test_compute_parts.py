@@ -11,7 +11,8 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.compute.compute_profile import MeasuredParts, MeasuredRow
 from hwprofiles.compute.profile_file import catalogue, load_profile
 from hwprofiles.errors import ConfigError
-from planner.cost.cost_model import CostModel, kernel_s, part_times
+from planner.cost.compute_time import kernel_s
+from planner.cost.cost_model import CostModel
 from planner.graph.computation_graph import LAYER_PHASES
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy, spaces_of
@@ -90,9 +91,9 @@ def test_tables_and_tasks_of_a_plan_take_measured_times(monkeypatch):
     model = CostModel(GRAPH, cluster)
     spaces = spaces_of(GRAPH, named_strategy("data", GRAPH, 4), 4)
 
-    assert part_times(model, index, spaces[index])["forward"].tolist() == [0.25] * 4
+    assert model.compute_times.part_s(index, spaces[index])["forward"].tolist() == [0.25] * 4
     assert model.node_costs(index, spaces[index]).phase_s["forward"].tolist() == [0.25]
-    assert model.digest != before.digest
+    assert model.compute_times.digest != before.digest
 
 
 def test_a_file_holds_parts_beside_rows(tmp_path):

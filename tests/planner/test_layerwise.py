@@ -4,6 +4,7 @@ import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.cost.cost_model import CostModel
+from planner.cost.transfer_time import TransferTimes
 from planner.elimination.eliminate_nodes import eliminate
 from planner.elimination.search_problem import strategy_cost
 from planner.models.registry import load_model
@@ -44,12 +45,12 @@ def price_s(model, strategy):
 
 def weaken_bounds(monkeypatch, quality):
     """Bounds that are worse than they are, on small problems too."""
-    exact = CostModel.transfer_s
+    exact = TransferTimes.seconds
 
     def worse(self, *arguments, samples=0):
         return exact(self, *arguments, samples=samples) * (quality if samples else 1.0)
 
-    monkeypatch.setattr(CostModel, "transfer_s", worse)
+    monkeypatch.setattr(TransferTimes, "seconds", worse)
     monkeypatch.setattr(layerwise, "DIRECT_PAIRS", 0)
 
 

@@ -1,0 +1,165 @@
+"""Time of a layer's arithmetic, from the compute profiles of the devices: t_c of Eq. 1.
+
+Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.1.
+"""
+
+import hashlib
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from hwprofiles import Bools, Floats
+from hwprofiles.compute import ComputeProfile, Kernels, MeasuredParts, load_profile
+from hwprofiles.devices import DeviceGraph
+from planner.compression import check_codec_times
+from planner.graph import LAYER_PHASES, ComputationGraph, Layer
+from planner.operations import ELEMENT_BYTES, undivided
+from planner.parallel import ConfigSpace, held_regions
+
+__all__ = ["ComputeTimes", "kernel_s"]
+
+_SHAPE_WEIGHT = 1e-6
+"""Weight of the distance between shapes beside that between amounts of work, both in logarithms: it breaks ties."""
+
+
+class ComputeTimes:
+    """Compute times of a network's layers on a cluster's devices.
+
+    Args:
+        graph: The network with its batch.
+        cluster: The devices.
+
+    Raises:
+        ConfigError: A profile has codec times of an unknown data type.
+    """
+
+    def __init__(self, graph: ComputationGraph, cluster: DeviceGraph) -> None:
+        self.graph = graph
+        kinds = [(device.profile, device.speed) for device in cluster.devices]
+        index_of = {kind: k for k, kind in enumerate(dict.fromkeys(kinds))}
+        self.profiles = tuple(load_profile(name).faster(speed) for name, speed in index_of)
+        """Different profiles of the cluster; devices of another speed have profiles of their own."""
+        self.profile_of = np.array([index_of[kind] for kind in kinds])
+        """Shape (devices,): index into ``profiles`` for every device."""
+        for profile in self.profiles:
+            check_codec_times(profile)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of what determines the times: the profiles with all their measured rows, without their descriptions."""
+        numbers = [replace(profile, description="", sources=()) for profile in self.profiles]
+        # repr of a profile leaves its rows out.  Without measured parts the text, and so the hash, is that of plans
+        # written before profiles could hold any.
+        text = repr([(profile, sorted(profile.rows.items())) for profile in numbers])
+        parts = [sorted(profile.parts.items()) for profile in numbers]
+        text += repr(parts) if any(parts) else ""
+        codecs = [sorted(profile.coding.items()) for profile in numbers]
+        text += repr(codecs) if any(codecs) else ""
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def slowest_part_s(self, index: int, space: ConfigSpace) -> dict[str, Floats]:
+        """Compute the time of a layer's slowest part, under every configuration of a space.
+
+        Returns:
+            For each of ``LAYER_PHASES``, seconds, shape (C,); zero for a phase that the layer does not have.
+        """
+        graph, layer, part = self.graph, self.graph.layers[index], space.largest_part()
+        used, phase_s = self._profiles_used(space), {}
+        for phase in LAYER_PHASES:
+            if graph.has_phase(index, phase):
+                rows = [kernel_s(p, graph.name, layer, phase, part, graph.element_bytes) for p in self.profiles]
+                phase_s[phase] = np.where(used, np.column_stack(rows), 0.0).max(axis=1)
+            else:
+                phase_s[phase] = np.zeros(space.size)
+        return phase_s
+
+    def part_s(self, index: int, space: ConfigSpace) -> dict[str, Floats]:
+        """Compute the time of every part of a layer on its own device, for a space of one configuration.
+
+        Returns:
+            For each of ``LAYER_PHASES`` that the layer has, seconds, shape (parts,).
+        """
+        graph, layer, regions = self.graph, self.graph.layers[index], held_regions(space)
+        sizes = (regions.high - regions.low).astype(np.float64)
+        part = {dim: sizes[:, d] for d, dim in enumerate(layer.output.dims)}
+        profile = self.profile_of[space.devices]
+        phase_s = {}
+        for phase in LAYER_PHASES:
+            if graph.has_phase(index, phase):
+                rows = [kernel_s(p, graph.name, layer, phase, part, graph.element_bytes) for p in self.profiles]
+                phase_s[phase] = np.column_stack(rows)[np.arange(len(profile)), profile]
+        return phase_s
+
+    def is_measured(self, layer: Layer) -> bool:
+        """Return whether a profile holds measured times of the layer."""
+        rows = (_measured(p, self.graph.name, layer, phase)[1] for p in self.profiles for phase in LAYER_PHASES)
+        return any(parts is not None for parts in rows)
+
+    def _profiles_used(self, space: ConfigSpace) -> Bools:
+        """Return whether a device of each profile holds a part, shape (C, profiles)."""
+        used = np.zeros((space.size, len(self.profiles)), dtype=bool)
+        used[space.part_owners, self.profile_of[space.devices]] = True
+        return used
+
+
+def kernel_s(
+    profile: ComputeProfile, model: str, layer: Layer, phase: str, part: dict[str, Floats], element_bytes: int = 4
+) -> Floats:
+    """Compute the time of parts of a layer in one phase.
+
+    A part that the profile holds takes its measured time.  Others of a measured layer are scaled from the measured
+    part of the same phase that is nearest, by the roofline's ratio between the two: the one closest in the logarithm
+    of FLOP (of bytes, for kernels without arithmetic), among equals the one of the closest shape.  Profiles are
+    measured with 4-byte elements.  Larger ones add memory traffic; profiles know no peak for them, so arithmetic takes
+    as long as with 4-byte ones.  Partial sums that were not measured themselves are scaled from the layer that sums
+    over all its input channels.
+
+    Args:
+        profile: The device's compute profile.
+        model: Name of the model with its parameters.
+        layer: The layer.
+        phase: One of ``LAYER_PHASES``.
+        part: Sizes of the parts by dimension, shape (C,) each.
+        element_bytes: Bytes of one element.
+
+    Returns:
+        Seconds, shape (C,).
+    """
+    winograd = layer.operation.winograd
+    work = layer.kernels(phase, part)
+    seconds = profile.time_s(_sized(work, element_bytes), phase=phase, winograd=winograd)
+    like, parts = _measured(profile, model, layer, phase)
+    if parts is None:
+        return seconds
+    dims, sizes = like.output.dims, np.array(parts.sizes, dtype=np.float64)
+    known = like.kernels(phase, dict(zip(dims, sizes.T, strict=True)))
+    distance = np.abs(np.subtract.outer(_log_amount(work), _log_amount(known)))
+    for dim, row in zip(dims, sizes.T, strict=True):
+        distance += _SHAPE_WEIGHT * np.abs(np.subtract.outer(np.log(part[dim]), np.log(row)))
+    nearest = distance.argmin(axis=1)
+    roofline = profile.time_s(known, phase=phase, winograd=winograd)[nearest]
+    ratio = np.divide(seconds, roofline, out=np.ones_like(seconds), where=roofline > 0)
+    return np.asarray(np.array(parts.time_s)[nearest] * ratio)
+
+
+def _measured(profile: ComputeProfile, model: str, layer: Layer, phase: str) -> tuple[Layer, MeasuredParts | None]:
+    """Return the measured layer and its rows: the layer itself or, for partial sums, else the undivided layer."""
+    parts = profile.measured_parts(model, layer.measured_name, phase, layer.output.sizes)
+    whole = undivided(layer)
+    if parts is not None or whole is None:
+        return layer, parts
+    return whole, profile.measured_parts(model, whole.name, phase, whole.output.sizes)
+
+
+def _log_amount(work: Kernels) -> Floats:
+    """Return the logarithm of the FLOP of kernels, or of their bytes where they have none."""
+    return np.asarray(np.log(np.maximum(np.where(work.flop > 0, work.flop, work.memory_bytes), 1.0)))
+
+
+def _sized(work: Kernels, element_bytes: int) -> Kernels:
+    """Scale the memory traffic of kernels to elements of another size."""
+    if element_bytes == ELEMENT_BYTES:
+        return work
+    ratio = element_bytes / ELEMENT_BYTES
+    return replace(work, memory_bytes=work.memory_bytes * ratio, streamed_bytes=work.streamed_bytes * ratio)

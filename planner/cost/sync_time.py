@@ -1,0 +1,77 @@
+"""Time of the all-reduces of a layer: of its parameters' gradients and of normalisation statistics, t_s of Eq. 1.
+
+Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.1.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hwprofiles import ConfigError, Floats
+from planner.cost.all_reduce import all_reduce_s
+from planner.graph import ComputationGraph
+from planner.parallel import ConfigSpace
+from planner.topology import ClusterRoutes
+
+__all__ = ["BATCH_NORMS", "SyncBuffer", "SyncTimes"]
+
+BATCH_NORMS = ("local", "reduced")
+"""Batch normalisation by the statistics of each part, or of the whole batch."""
+
+
+class SyncBuffer(NamedTuple):
+    """A buffer that the replicas of a layer sum in every iteration."""
+
+    size_bytes: float
+    """Bytes of all shards."""
+    split: bool
+    """Whether a split of the channel dimension splits the buffer."""
+    times: int
+    """All-reduces an iteration: 1 for gradients, 2 (forward and backward) for statistics."""
+
+
+class SyncTimes:
+    """Times of a network's all-reduces on a cluster's routes.
+
+    Args:
+        graph: The network with its batch.
+        network: Routes of the cluster.
+        gradient_sync: All-reduce algorithm, one of ``GRADIENT_SYNCS``.
+        batch_norm: One of ``BATCH_NORMS``; ``reduced`` sums the statistics over the replicas of each channel, as
+            gradients are summed, forward and backward.
+
+    Raises:
+        ConfigError: ``batch_norm`` is none of ``BATCH_NORMS``.
+    """
+
+    def __init__(self, graph: ComputationGraph, network: ClusterRoutes, gradient_sync: str, batch_norm: str) -> None:
+        if batch_norm not in BATCH_NORMS:
+            raise ConfigError(f"batch_norm must be {' or '.join(BATCH_NORMS)}, got {batch_norm!r}")
+        self.graph, self.network, self.gradient_sync, self.batch_norm = graph, network, gradient_sync, batch_norm
+
+    def buffers(self, index: int) -> list[SyncBuffer]:
+        """Return the buffers that the replicas of a layer sum: gradients of parameters, then reduced statistics."""
+        parameters, element_bytes = self.graph.layers[index].parameters, self.graph.element_bytes
+        counts = [(sum(p.elements for p in parameters if p.split is split), split) for split in (True, False)]
+        buffers = [SyncBuffer(float(count * element_bytes), split, 1) for count, split in counts]
+        statistics = self.statistics_bytes(index)
+        return [*buffers, SyncBuffer(statistics, split=True, times=2)] if statistics else buffers
+
+    def statistics_bytes(self, index: int) -> float:
+        """Return the bytes that a layer sums over the batch forward, and again backward; 0 if ``local``."""
+        layer = self.graph.layers[index]
+        count = layer.operation.statistics * layer.output.size("channel") if self.batch_norm == "reduced" else 0
+        return float(count * self.graph.element_bytes)
+
+    def seconds(self, index: int, space: ConfigSpace) -> tuple[Floats, Floats]:
+        """Compute the time of a layer's all-reduces under every configuration of a space.
+
+        Returns:
+            Seconds of all of them, and of those of statistics among them, shape (C,) each.
+        """
+        total, statistics = np.zeros(space.size), np.zeros(space.size)
+        for size, split, times in self.buffers(index):
+            seconds = times * all_reduce_s(self.network, self.gradient_sync, space, size, split=split)
+            total = total + seconds
+            statistics = statistics + (seconds if times > 1 else 0.0)
+        return total, statistics

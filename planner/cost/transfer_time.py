@@ -1,0 +1,139 @@
+"""Time to bring tensors from the layout of their producer to that of a consumer, and gradients back: t_x of Eq. 1.
+
+Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.1.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+
+from hwprofiles import Floats, Ints
+from planner.cost.overlaps import Overlaps, overlaps_of
+from planner.cost.transfer_kernel import TransferPairs, price_pairs
+from planner.graph import ComputationGraph, Edge, Need, Shape
+from planner.parallel import ConfigSpace, layout_keys
+from planner.topology import ClusterRoutes, RouteLevels
+
+__all__ = ["EdgeTable", "TransferTimes"]
+
+_JOBS = 8
+"""Chunks of a large table, which threads take as they get free."""
+_PAIRS_PER_JOB = 500
+"""Pairs of configurations that are worth a thread: about 0.5 ms of work."""
+EdgeTable = Callable[[Edge, ConfigSpace, ConfigSpace], Floats]
+"""Transfer times of an edge: (edge, producer's space, consumer's space) to seconds, shape (C_u, C_v)."""
+
+
+class TransferTimes:
+    """Transfer times of a network's edges on a cluster's routes; equal edges share one table.
+
+    Args:
+        graph: The network with its batch.
+        network: Routes of the cluster.
+    """
+
+    def __init__(self, graph: ComputationGraph, network: ClusterRoutes) -> None:
+        self.graph, self.network = graph, network
+        self.pairs_priced = 0
+        """Number of pairs of configurations priced exactly so far."""
+        self._tables: dict[tuple[object, ...], Floats] = {}
+
+    def table(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, *, samples: int = 0) -> Floats:
+        """Return the transfer times of all pairs of configurations, forward and back.
+
+        Args:
+            edge: The edge.
+            producer: Space of the layer that makes the tensor, C_u configurations.
+            consumer: Space of the layer that reads it, C_v configurations.
+            samples: Visit only so many regions and parts, for lower bounds; 0: exact times.
+
+        Returns:
+            Seconds, shape (C_u, C_v); the same object for equal edges.
+        """
+        key = (samples, *self.key(edge, producer, consumer))
+        if key not in self._tables:
+            # the time depends on the layout only: price one configuration of the consumer for each layout
+            _, first, layout_of = np.unique(self.layouts(edge, consumer), return_index=True, return_inverse=True)
+            u, v = (grid.ravel() for grid in np.meshgrid(np.arange(producer.size), first, indexing="ij"))
+            seconds = self.seconds(edge, producer, consumer, u, v, samples=samples).reshape(producer.size, -1)
+            self._tables[key] = np.ascontiguousarray(seconds[:, layout_of])
+        return self._tables[key]
+
+    def seconds(
+        self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace, u: Ints, v: Ints, *, samples: int = 0
+    ) -> Floats:
+        """Compute the transfer times of pairs of configurations ``u[k]``, ``v[k]``, forward and back.
+
+        Args:
+            edge: The edge.
+            producer: Space of the layer that makes the tensor.
+            consumer: Space of the layer that reads it.
+            u: Shape (K,): configurations of the producer.
+            v: Shape (K,): configurations of the consumer.
+            samples: As in ``table``.
+
+        Returns:
+            Seconds, shape (K,).
+        """
+        network = self.network
+        overlaps = overlaps_of(producer, consumer, self._needs(edge), self._source(edge), network.device_count)
+        self.pairs_priced += 0 if samples else len(u)
+
+        def one_way_s(routes: RouteLevels) -> Floats:
+            sent = _classes(routes.out_classes, producer)
+            received = _classes(routes.in_classes, consumer)
+            pairs = TransferPairs(u, v, sent, received, float(self.graph.element_bytes), samples)
+            return _priced(pairs, overlaps, routes)
+
+        forward_s = one_way_s(network.forward)
+        if not self.graph.has_gradient(edge.producer):
+            return forward_s
+        if network.backward is network.forward:
+            return 2 * forward_s
+        return forward_s + one_way_s(network.backward)
+
+    def layouts(self, edge: Edge, consumer: ConfigSpace) -> Ints:
+        """Return the layout of the tensor that each configuration of the consumer reads, shape (C_v,), as a key."""
+        return layout_keys(consumer, self._needs(edge), self._source(edge))
+
+    def key(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> tuple[object, ...]:
+        """Return what the transfer times of an edge depend on: edges with equal keys have equal tables."""
+        return (producer, consumer, self._needs(edge), self._source(edge), self.graph.has_gradient(edge.producer))
+
+    def _needs(self, edge: Edge) -> tuple[Need, ...]:
+        layer = self.graph.layers[edge.consumer]
+        return layer.operation.needs(edge.slot, layer.input_shapes)
+
+    def _source(self, edge: Edge) -> Shape:
+        return self.graph.layers[edge.producer].output
+
+
+def _classes(bits: Ints, space: ConfigSpace) -> Ints:
+    """Join the latency classes of the devices of each configuration; bits by device, shape (n,), to shape (C,)."""
+    return np.asarray(np.bitwise_or.reduceat(bits[space.devices], space.device_start[:-1]))
+
+
+def _priced(pairs: TransferPairs, overlaps: Overlaps, routes: RouteLevels) -> Floats:
+    """Price pairs of configurations in one direction, on all processor cores where there are many."""
+    count = len(pairs.producer)
+    seconds = np.empty(count)
+
+    def price(rows: slice) -> None:
+        chunk = pairs._replace(producer=pairs.producer[rows], consumer=pairs.consumer[rows])
+        price_pairs(chunk, overlaps, routes, seconds[rows])
+
+    if count <= _JOBS * _PAIRS_PER_JOB:
+        price(slice(None))
+    else:
+        bounds = [count * job // _JOBS for job in range(_JOBS + 1)]
+        list(_pool().map(price, [slice(*pair) for pair in pairwise(bounds)]))
+    return seconds
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="transfers")

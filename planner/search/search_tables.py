@@ -1,0 +1,31 @@
+"""The search problem of a network on a cluster: its costs as tables over configurations."""
+
+from collections.abc import Sequence
+
+from planner.cost import CostModel, EdgeTable
+from planner.elimination import SearchProblem, TensorCost
+from planner.parallel import ConfigSpace
+
+__all__ = ["search_problem"]
+
+
+def search_problem(model: CostModel, spaces: Sequence[ConfigSpace], table: EdgeTable) -> SearchProblem:
+    """Return the search problem over the given spaces.
+
+    Args:
+        model: Costs of the layers, and the layouts in which consumers read tensors.
+        spaces: For every layer the configurations to search.
+        table: Transfer times of an edge, such as ``model.transfer_times.table``.
+    """
+    tensors = [
+        TensorCost(
+            producer=i,
+            consumers=tuple(edge.consumer for edge in edges),
+            cost_s=tuple(table(edge, spaces[i], spaces[edge.consumer]) for edge in edges),
+            layout=tuple(model.transfer_times.layouts(edge, spaces[edge.consumer]) for edge in edges),
+        )
+        for i, edges in enumerate(model.graph.consumers)
+        if edges
+    ]
+    nodes = tuple(model.node_costs(i, space).total_s for i, space in enumerate(spaces))
+    return SearchProblem(node_cost_s=nodes, tensors=tuple(tensors))
