@@ -1,4 +1,4 @@
-"""How a network is split: configurations, regions, strategies, micro-batches, schedules, recomputation."""
+"""Divisions of a network over devices and time: configurations, regions, strategies, micro-batches, schedules."""
 
 import lazy_loader as lazy
 

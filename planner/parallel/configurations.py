@@ -1,4 +1,4 @@
-"""Configurations: how a layer's output is cut into equal parts and which devices hold them."""
+"""Configurations: the equal parts that a layer's output is split into, and the devices that hold them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ __all__ = [
 LETTERS = {
     "sample": "n", "channel": "c", IN_CHANNEL: "i", "length": "l", "depth": "d", "height": "h", "width": "w",
 }  # fmt: skip
-"""Dimensions in the order in which parts are numbered, and how they are printed."""
+"""Letters that stand for the dimensions in print, in the order in which parts are numbered."""
 PLACEMENTS = ("packed", "spread")
 """``packed``: the first devices; ``spread``: devices at equal distances over the whole cluster."""
 
@@ -41,9 +41,9 @@ class Configuration:
     """
 
     degrees: Mapping[str, int]
-    """Degree of each dimension that is split; the others have 1."""
+    """Degree of each dimension that may be split; all others have 1."""
     devices: tuple[int, ...]
-    """Device of every part, all different."""
+    """Device of every part; all are different."""
 
     @property
     def parts(self) -> int:
@@ -51,7 +51,7 @@ class Configuration:
         return len(self.devices)
 
     def describe(self) -> str:
-        """``n=4 c=1 h=2 w=2``, as the papers print it."""
+        """Return the degrees as the papers print them: ``n=4 c=1 h=2 w=2``."""
         return " ".join(f"{LETTERS[dim]}={degree}" for dim, degree in self.degrees.items())
 
 
@@ -60,27 +60,38 @@ Strategy = Mapping[str, Configuration]
 
 
 def part_bounds(size: int, degree: int) -> NDArray[np.int64]:
-    """Bounds of the parts of a dimension, shape (degree + 1,): part i is [bounds[i], bounds[i + 1])."""
+    """Return the bounds of a dimension's parts, shape (degree + 1,): part i is [bounds[i], bounds[i + 1])."""
     return np.arange(degree + 1, dtype=np.int64) * size // degree
 
 
 def placement_devices(placement: str, parts: int, device_count: int) -> NDArray[np.int64]:
-    """Devices of ``parts`` parts under a placement, shape (parts,)."""
+    """Return the devices of ``parts`` parts under a placement, one of ``PLACEMENTS``; shape (parts,)."""
     order = np.arange(parts, dtype=np.int64)
     return order if placement == "packed" else order * device_count // parts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConfigSpace:
-    """The configurations offered to a layer, as arrays over C configurations and D output dimensions."""
+    """Configurations of one layer, as arrays over C configurations and D output dimensions.
+
+    Two configurations of an output of 4 samples and 2 channels, split by samples over devices 0 and 1, and by both
+    dimensions over devices 0 to 3, are::
+
+        degrees       [[2, 1], [2, 2]]
+        device_start  [0, 2, 6]
+        devices       [0, 1, 0, 1, 2, 3]
+    """
 
     output: Shape
+    """Shape of the layer's output."""
     parallel_dims: tuple[str, ...]
+    """Dimensions that may be split."""
     degrees: NDArray[np.int64]
-    """Shape (C, D), 1 where a dimension is not split."""
+    """Degrees of all output dimensions, shape (C, D); 1 where a dimension is not split."""
     device_start: NDArray[np.int64]
-    """Shape (C + 1,): offsets into ``devices``."""
+    """Offsets into ``devices``, shape (C + 1,)."""
     devices: NDArray[np.int64]
+    """Device of each part of each configuration, shape (parts in all,)."""
 
     @property
     def size(self) -> int:
@@ -89,38 +100,38 @@ class ConfigSpace:
 
     @property
     def part_owners(self) -> NDArray[np.int64]:
-        """Configuration of each part, of all configurations one after another, shape (size * parts,)."""
+        """Configuration of each part, for the parts of all configurations one after another, shape (parts in all,)."""
         return row_owners(self.device_start)
 
     @property
     def parts(self) -> NDArray[np.int64]:
-        """Shape (C,)."""
+        """Number of parts of each configuration, shape (C,)."""
         return np.diff(self.device_start)
 
     @property
     def shards(self) -> NDArray[np.int64]:
-        """Shape (C, 3): parts before the dimensions that split parameters, along these, and behind them.
+        """Numbers of parts before, along and behind the dimensions that split parameters, shape (C, 3).
 
-        These are the channels and, of partial sums, the slices of the input channels: parts that differ in others
-        are replicas.
+        Channels split parameters and, for partial sums, so do the slices of the input channels.  Parts that differ in
+        other dimensions only hold the same shard of the parameters: they are replicas.
         """
         last = 3 if IN_CHANNEL in self.output.dims else 2
         columns = (self.degrees[:, :1], self.degrees[:, 1:last], self.degrees[:, last:])
         return np.column_stack([column.prod(axis=1) for column in columns])
 
     def configuration(self, index: int) -> Configuration:
-        """The configuration with this index."""
+        """Return the configuration with this index."""
         degrees = dict(zip(self.output.dims, self.degrees[index].tolist(), strict=True))
         devices = self.devices[self.device_start[index] : self.device_start[index + 1]]
         return Configuration({dim: degrees[dim] for dim in self.parallel_dims}, tuple(devices.tolist()))
 
     def largest_part(self) -> dict[str, NDArray[np.float64]]:
-        """Size of the largest part in each dimension, shape (C,) each."""
+        """Return the size of the largest part in each dimension, shape (C,) each."""
         sizes = -(-np.array(self.output.sizes) // self.degrees)
         return {dim: sizes[:, d].astype(np.float64) for d, dim in enumerate(self.output.dims)}
 
     def only(self, keep: NDArray[np.int64]) -> "ConfigSpace":
-        """The space with the configurations ``keep`` (indices), in that order."""
+        """Return the space with the configurations ``keep`` (indices), in that order."""
         return _space(
             self.output,
             self.parallel_dims,
@@ -132,6 +143,7 @@ class ConfigSpace:
 def _space(
     output: Shape, dims: tuple[str, ...], degrees: NDArray[np.int64], devices: Sequence[NDArray[np.int64]]
 ) -> ConfigSpace:
+    """Return a space from degrees, shape (C, D), and the devices of each configuration."""
     start = np.zeros(len(devices) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in devices], out=start[1:])
     return ConfigSpace(output, dims, degrees, start, np.concatenate(devices))
@@ -139,12 +151,16 @@ def _space(
 
 @lru_cache(maxsize=4096)
 def all_configurations(output: Shape, parallel_dims: tuple[str, ...], device_count: int) -> ConfigSpace:
-    """Every configuration with equal parts: degrees that divide, at most ``device_count`` parts, each placement.
+    """Return every configuration with equal parts: degrees that divide, at most ``device_count`` parts, each placement.
 
     Args:
         output: Shape of the layer's output, batch included.
         parallel_dims: Dimensions that may be split.
         device_count: Devices of the cluster.
+
+    Source:
+        Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Table 1,
+        for the dimensions.
     """
     degrees: list[tuple[int, ...]] = [()]
     for dim, size in zip(output.dims, output.sizes, strict=True):
@@ -165,7 +181,12 @@ def all_configurations(output: Shape, parallel_dims: tuple[str, ...], device_cou
 
 
 def space_of(layer: Layer, configuration: Configuration, device_count: int) -> ConfigSpace:
-    """The space that holds one given configuration.
+    """Return the space that holds one given configuration.
+
+    Args:
+        layer: Layer of the computation graph.
+        configuration: Degrees and devices of the layer.
+        device_count: Devices of the cluster.
 
     Raises:
         ConfigError: It splits a dimension that the layer cannot split, degrees do not divide, or the

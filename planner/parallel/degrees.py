@@ -1,20 +1,19 @@
-"""Hybrids: strategies given by degrees, such as ``data=4,filter=4``, over groups of devices that follow the topology.
+"""Hybrid strategies: degrees of parallelism, such as ``data=4,filter=4``, on device groups that follow the topology.
 
-Every word splits all layers alike: ``data`` the samples, ``spatial`` the positions, ``filter`` the output channels,
-``channel`` the input channels (those of layers that read the data or sum over none: their output channels), and
-``pipeline`` gives runs of layers to groups of devices.  The devices form nested groups, the words that exchange most
-innermost: filters gather whole tensors, positions only halos, replicas of the data meet once an iteration, and stages
-hand on one tensor.  A layer that cannot be split so far is split as far as it
-divides, by the first devices of each group, as under the named strategies; a layer without positions takes the
-degree of ``spatial`` in its channels.
+Each degree splits all layers alike: ``data`` splits samples, ``spatial`` positions, ``filter`` output channels, and
+``channel`` input channels (output channels of layers that read the data or do not sum over input channels);
+``pipeline`` assigns runs of consecutive layers to groups of devices.  Devices form nested groups, those that
+communicate most innermost: filter parallelism gathers whole tensors, spatial parallelism moves halos, data parallelism
+synchronises gradients once an iteration, and pipeline stages pass on one tensor.  A layer whose size a degree does not
+divide is split by the largest smaller degree that divides it, on the first devices of each group; a layer without
+positions is split by the degree of ``spatial`` in its channels.
 """
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, did_you_mean
 from hwprofiles.devices import DeviceGraph
 from planner.graph import IN_CHANNEL, ComputationGraph, Layer
 from planner.parallel.configurations import Configuration
@@ -37,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hybrid:
-    """Degrees of a strategy, the outermost first: the devices are that many groups of groups."""
+    """Degrees of a hybrid strategy, the outermost group of devices first."""
 
     pipeline: int = 1
     data: int = 1
@@ -47,84 +46,86 @@ class Hybrid:
 
     @property
     def parts(self) -> int:
-        """Devices that it takes."""
+        """Devices in use: the product of the degrees."""
         return math.prod(self.degrees.values())
 
     @property
     def degrees(self) -> dict[str, int]:
-        """All degrees by their words."""
+        """All degrees by name."""
         return {field.name: int(getattr(self, field.name)) for field in fields(self)}
 
     @property
     def text(self) -> str:
-        """As it is written, without degrees of 1: ``data=4,filter=4``; ``data=1`` if there are no others."""
+        """Written form without degrees of 1, such as ``data=4,filter=4``; ``data=1`` if all are 1."""
         return ",".join(f"{word}={degree}" for word, degree in self.degrees.items() if degree > 1) or "data=1"
 
 
-WORDS = tuple(field.name for field in fields(Hybrid))
+_NAMES = tuple(field.name for field in fields(Hybrid))
 
 
 def is_hybrid(text: str) -> bool:
-    """Whether a strategy is given by degrees, and not by its name or a file."""
+    """Return True if a strategy is given by degrees, and not by its name or a file."""
     return "=" in text
 
 
 def hybrid_of(text: str) -> Hybrid:
-    """Degrees from ``data=4,filter=4``; words that are left out have 1.
+    """Read degrees such as ``data=4,filter=4``; those that are left out are 1.
 
     Raises:
-        ConfigError: A word is unknown or given twice, or a degree is no whole number >= 1.
+        ConfigError: A name is unknown or given twice, or a degree is not a whole number >= 1.
     """
-    found: dict[str, int] = {}
+    degrees: dict[str, int] = {}
     for setting in text.split(","):
-        word, equals, degree = (piece.strip() for piece in setting.partition("="))
-        if word not in WORDS or not equals:
-            near = difflib.get_close_matches(word, WORDS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near and near[0] != word else ""
-            known = ", ".join(f"{name}=N" for name in WORDS)
-            raise ConfigError(f"strategy {text!r} must be made of {known}, got {setting!r}{hint}")
-        if word in found:
-            raise ConfigError(f"strategy {text!r} must give {word} once, got it again")
+        name, equals, degree = (token.strip() for token in setting.partition("="))
+        if name not in _NAMES or not equals:
+            known = ", ".join(f"{word}=N" for word in _NAMES)
+            raise ConfigError(f"strategy {text!r} must be made of {known}, got {setting!r}{did_you_mean(name, _NAMES)}")
+        if name in degrees:
+            raise ConfigError(f"strategy {text!r} must give {name} once, got it again")
         if not (degree.isascii() and degree.isdigit() and int(degree) > 0):
-            raise ConfigError(f"strategy {text!r}: {word} must be a whole number >= 1, got {degree!r}")
-        found[word] = int(degree)
-    return Hybrid(**found)
+            raise ConfigError(f"strategy {text!r}: {name} must be a whole number >= 1, got {degree!r}")
+        degrees[name] = int(degree)
+    return Hybrid(**degrees)
 
 
 def split_list(text: str) -> list[str]:
-    """Strategies of a list, each once, separated by commas or semicolons.
+    """Return the strategies of a list separated by commas or semicolons, each once.
 
-    After a comma a degree goes with the one before it, unless the strategy has that word already:
-    ``data,data=4,filter=4,data=2,spatial=8`` is three, and so is ``data;data=4,filter=4;spatial=8``.
+    After a comma a degree belongs to the strategy before it, unless that strategy has a degree of that name already:
+    ``data,data=4,filter=4,data=2,spatial=8`` are three, and so are ``data;data=4,filter=4;spatial=8``.
     """
-    rows: list[list[str]] = []
-    for piece in text.split(";"):
+    strategies: list[list[str]] = []
+    for section in text.split(";"):
         last: list[str] = []
-        for word in (word.strip() for word in piece.split(",")):
-            name = word.partition("=")[0]
-            if last and all(is_hybrid(w) and w.partition("=")[0] != name for w in last) and is_hybrid(word):
-                last.append(word)
+        for item in (item.strip() for item in section.split(",")):
+            name = item.partition("=")[0]
+            if last and all(is_hybrid(w) and w.partition("=")[0] != name for w in last) and is_hybrid(item):
+                last.append(item)
             else:
-                last = [word]
-                rows.append(last)
-    return list(dict.fromkeys(",".join(row) for row in rows))
+                last = [item]
+                strategies.append(last)
+    return list(dict.fromkeys(",".join(items) for items in strategies))
 
 
 def hybrid_strategy(
     hybrid: Hybrid, graph: ComputationGraph, device_count: int, cluster: DeviceGraph | None = None
 ) -> Mapping[str, Configuration]:
-    """A configuration for every layer.
+    """Return a configuration for every layer.
 
     Args:
         hybrid: The degrees.
         graph: The network with its batch.
-        device_count: Devices there are.
-        cluster: Where they are; None: alike, in their order.
+        device_count: Devices of the cluster.
+        cluster: The cluster, whose topology the groups follow; None: devices are alike and taken in their order.
 
     Raises:
-        ConfigError: There are fewer devices, the data degree does not divide the batch, there is a degree into
-            which no layer can be split, or it has stages, which need a cut too
-            (``planner.search.pipeline_strategy.strategy_and_cut``).
+        ConfigError: There are fewer devices, the data degree does not divide the batch, no layer can be split into so
+            many parts, or there are stages, which need micro-batches too
+            (``planner.search.strategy_and_micro_batching``).
+
+    Source:
+        Kahira et al., "An Oracle for Guiding Large-Scale Model/Hybrid Parallel Training of Convolutional Neural
+        Networks" (ParaDL), HPDC 2021, Table 1, for the kinds of parallelism.
     """
     if hybrid.pipeline > 1:
         raise ConfigError(f"strategy must be one without micro-batches here, got {hybrid.text}")
@@ -135,7 +136,17 @@ def hybrid_strategy(
 def stage_groups(
     hybrid: Hybrid, graph: ComputationGraph, device_count: int, cluster: DeviceGraph | None = None
 ) -> list[list[int]]:
-    """Devices of every stage, in the order of their nested groups; arguments and errors as for ``hybrid_strategy``."""
+    """Return the devices of every stage, in the order of their nested groups.
+
+    Args:
+        hybrid: The degrees.
+        graph: The network with its batch.
+        device_count: Devices of the cluster.
+        cluster: The cluster, whose topology the groups follow; None: devices are alike and taken in their order.
+
+    Raises:
+        ConfigError: The network on so many devices cannot have these degrees.
+    """
     check_hybrid(hybrid, graph, device_count)
     width = hybrid.filter * hybrid.channel
     sizes = [width, width * hybrid.spatial, hybrid.parts // hybrid.pipeline]
@@ -144,7 +155,12 @@ def stage_groups(
 
 
 def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> None:
-    """Refuse degrees that a network on so many devices cannot have; errors as of ``hybrid_strategy``."""
+    """Refuse degrees that a network on so many devices cannot have.
+
+    Raises:
+        ConfigError: There are fewer devices, the data degree does not divide the batch, no layer can be split into so
+            many parts, or a pipeline splits input channels.
+    """
     where = f"strategy {hybrid.text}"
     if hybrid.parts > device_count:
         raise ConfigError(f"{where} must have at most the cluster's {device_count} devices, it takes {hybrid.parts}")
@@ -155,25 +171,27 @@ def check_hybrid(hybrid: Hybrid, graph: ComputationGraph, device_count: int) -> 
             f"the nearest is {nearest}"
         )
     if hybrid.pipeline > 1 and hybrid.channel > 1:
-        raise ConfigError(f"{where}: channel must be 1 in a pipeline, whose stages are not cut with partial sums")
-    for word, sizes in (("filter", _channels(graph)), ("channel", _input_channels(graph)), ("spatial", {})):
-        degree = hybrid.degrees[word]
+        raise ConfigError(f"{where}: channel must be 1 in a pipeline, whose stages cannot have partial sums")
+    for kind, sizes in (("filter", _channels(graph)), ("channel", _input_channels(graph)), ("spatial", {})):
+        degree = hybrid.degrees[kind]
         reached = {name: largest_divisor(size, degree) for name, size in sizes.items()}
-        if word == "spatial":
+        if kind == "spatial":
             reached = {layer.name: math.prod(grid_of(layer, degree).values()) for layer in graph.layers}
         name, most = max(reached.items(), key=lambda row: row[1], default=("no layer", 1))
         if degree > most:
             raise ConfigError(
-                f"{where}: {word} must be a number of equal parts that some layer has, got {degree}; "
+                f"{where}: {kind} must be a number of equal parts that some layer has, got {degree}; "
                 f"the most below it are {most}, of {name}"
             )
 
 
 def _channels(graph: ComputationGraph) -> dict[str, int]:
+    """Return the output channels of the layers that can be split by them."""
     return {layer.name: layer.output.size("channel") for layer in graph.layers if "channel" in layer.parallel_dims}
 
 
 def _input_channels(graph: ComputationGraph) -> dict[str, int]:
+    """Return the input channels of the layers that can be split by them."""
     return {
         layer.name: layer.input_shapes[0].size("channel")
         for layer in graph.layers
@@ -182,16 +200,20 @@ def _input_channels(graph: ComputationGraph) -> dict[str, int]:
 
 
 def _position_dims(layer: Layer) -> list[str]:
+    """Return the names of a layer's position dimensions."""
     return [dim for dim in layer.parallel_dims if dim not in ("sample", "channel")]
 
 
 def largest_divisor(size: int, most: int) -> int:
-    """The largest number up to ``most`` that divides ``size``."""
+    """Return the largest number up to ``most`` that divides ``size``."""
     return next(degree for degree in range(min(size, most), 0, -1) if size % degree == 0)
 
 
 def grid_of(layer: Layer, parts: int) -> dict[str, int]:
-    """Degrees of a layer's positions: as many parts as divide, as near to a cube as goes; none without positions."""
+    """Return degrees of a layer's positions with the most parts up to ``parts``, as near to cubes as they can be.
+
+    A layer without positions has none.
+    """
     dims = _position_dims(layer)
     if math.prod(layer.output.size(dim) for dim in dims) == 1:
         return {}
@@ -206,7 +228,13 @@ def grid_of(layer: Layer, parts: int) -> dict[str, int]:
 
 
 def split_layer(layer: Layer, hybrid: Hybrid, devices: Sequence[int]) -> Configuration:
-    """Configuration of a layer on the devices of its stage, which are in the order of their nested groups."""
+    """Return the configuration of a layer on the devices of its stage.
+
+    Args:
+        layer: The layer.
+        hybrid: The degrees.
+        devices: Devices of the stage in the order of their nested groups.
+    """
     degrees = dict.fromkeys(layer.parallel_dims, 1) | {"sample": hybrid.data}
     grid = grid_of(layer, hybrid.spatial)
     filters, slices = hybrid.filter * (1 if grid else hybrid.spatial), 1
@@ -217,7 +245,8 @@ def split_layer(layer: Layer, hybrid: Hybrid, devices: Sequence[int]) -> Configu
             shared = math.gcd(layer.input_shapes[0].size("channel"), size // degrees["channel"])
             slices = largest_divisor(shared, hybrid.channel)
     width, places = hybrid.filter * hybrid.channel, math.prod(grid.values())
-    # of a layer without positions the channels go over the group; else over the filters' part of it
+    # devices of the stage lie in a grid [sample, position, channel]; parts are numbered (sample, channel, position).
+    # The channels of a layer without positions take the whole group of a sample: places = 1, channel up to its end.
     chosen = [
         devices[sample * width * hybrid.spatial + place * width + channel]
         for sample in range(hybrid.data)

@@ -1,4 +1,4 @@
-"""Groups of devices that follow the topology: a group lies in as few nodes, then racks, as the cluster allows."""
+"""Groups of devices that follow the topology: each group lies in as few nodes, then racks, as the cluster allows."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ from planner.topology import ClusterRoutes, routes_of_cluster
 __all__ = ["grouped_devices"]
 
 _MESSAGE_BYTES = 2.0**20
-"""Message by which devices of a node are near to each other or far."""
+"""Size of the message whose time is the distance between two devices of a node."""
 
 
 def grouped_devices(cluster: DeviceGraph, parts: int, group_sizes: Sequence[int]) -> list[int]:
-    """Devices of nested groups, in order: each run of ``group_sizes[k]`` of them is a group.
+    """Return the devices of nested groups in order: each run of ``group_sizes[k]`` devices is a group.
 
-    Devices come rack by rack and node by node, near ones of a node side by side.  Where there are more devices than
-    needed, some are left out so that no group that fits in a node (or a rack) is spread over two.
+    Devices come rack by rack and node by node, and near devices of a node follow each other.  If the cluster has more
+    devices than needed, some are left out so that no group that fits in a node (or a rack) is spread over two.
 
     Args:
         cluster: Device graph.
@@ -41,40 +41,50 @@ def grouped_devices(cluster: DeviceGraph, parts: int, group_sizes: Sequence[int]
 
 
 def _whole(devices: Ints, group_sizes: Sequence[int]) -> Ints:
-    """As many devices as make whole groups of the largest size that fits here."""
+    """Return the first devices, as many as make whole groups of the largest size that fits among them."""
     size = max((size for size in group_sizes if size <= len(devices)), default=1)
     return devices[: len(devices) // size * size]
 
 
 def _nodes(network: ClusterRoutes) -> list[Ints]:
-    """Devices of every node in order of nearness, nodes by rack; those of one size are taken to be wired alike."""
+    """Return the devices of every node, near ones side by side, nodes ordered by rack.
+
+    Nodes with equally many devices are assumed to be wired alike, so that nearness is computed once for them.
+    """
     order = np.lexsort((network.node, network.rack))
     starts = np.flatnonzero(np.diff(network.node[order], prepend=-1))
     members = np.split(order, starts[1:])
-    places: dict[int, Ints] = {}
+    orders: dict[int, Ints] = {}
     for devices in members:
-        if len(devices) not in places:
-            places[len(devices)] = _near_first(_distances(network, devices))
-    return [devices[places[len(devices)]] for devices in members]
+        if len(devices) not in orders:
+            orders[len(devices)] = _near_first(_distances(network, devices))
+    return [devices[orders[len(devices)]] for devices in members]
 
 
 def _distances(network: ClusterRoutes, devices: Ints) -> Floats:
-    """Time of a message between every two devices, shape (n, n): its latency, and its bytes over the slowest link."""
+    """Return the time of a message between every two devices: latency, and bytes over the slowest link; shape (n, n).
+
+    The time is made symmetric by the slower of both directions.
+    """
     count = len(devices)
     source, target = np.nonzero(~np.eye(count, dtype=bool))
-    found = np.zeros((count, count))
+    seconds = np.zeros((count, count))
     if count == 1:
-        return found
+        return seconds
     counts, links = network.routes(devices[source], devices[target])
     busiest = np.maximum.reduceat(network.seconds_per_byte[links], np.cumsum(counts) - counts)
     size = np.full(len(source), _MESSAGE_BYTES)
-    found[source, target] = network.latencies_s(devices[source], devices[target], size) + size * busiest
-    return np.maximum(found, found.T)
+    seconds[source, target] = network.latencies_s(devices[source], devices[target], size) + size * busiest
+    return np.maximum(seconds, seconds.T)
 
 
 def _near_first(distance: Floats) -> Ints:
-    """Order by complete linkage: the two sets that are nearest in their farthest members join, small ones first."""
-    sets = [[place] for place in range(len(distance))]
+    """Return an order of devices by hierarchical clustering with complete linkage.
+
+    The distance of two clusters is that of their farthest members; the two nearest merge, the smaller ones first among
+    equals, until one is left.  Merged clusters stand side by side.
+    """
+    sets = [[index] for index in range(len(distance))]
     while len(sets) > 1:
         rows = (
             (round(float(distance[np.ix_(a, b)].max()), 15), len(a) + len(b), i, j)

@@ -1,12 +1,17 @@
-"""The reduction dimension: strategies that split the input channels of a layer, as graphs without such splits.
+"""Splits of a layer's input channels (the reduction dimension), expressed as graphs without such splits.
 
-A layer of C input and F output channels, split ``in_channel`` r ways and ``channel`` c ways, is replaced by two.  The
-first, a ``PartialProduct`` that keeps its name and its weights, holds for each of r slices of C / r input channels a
-sum of its own; part (q, j) computes the q-th of c pieces of F from slice j, so it reads that slice and holds those
-weights only.  The second, a ``PartialSum``, adds the r sums and does what follows the product; its channels are split
-c r ways on the same devices, part (q, j) on that of part (q, j) of the first, so that each receives r - 1 of the r
-pieces that it adds (a reduce-scatter of each piece q) and, backward, sends its gradient to the r - 1 others (an
-all-gather).  So transfers, prices, replay and runs need to know no more than graphs.
+A layer of C input and F output channels, split ``in_channel`` r ways and ``channel`` c ways, is replaced by two
+layers.  The first, a ``PartialProduct`` with the layer's name and weights, has one partial sum for each of r slices of
+C / r input channels: part (q, j) computes the q-th of c shards of the F output channels from slice j, so it reads that
+slice and holds those weights only.  The second, a ``PartialSum``, adds the r partial sums and computes what follows
+the product.  Its channels are split c r ways on the same devices, part (q, j) beside part (q, j) of the first, so that
+each part receives r - 1 of the r regions that it adds (a reduce-scatter of each shard q) and, backward, sends its
+gradient to the r - 1 others (an all-gather).  An example with r = 2 slices and c = 1, of F = 4 channels::
+
+    device 0:  partial sums of slice 0, channels 0-3  ->  sum of channels 0-1  (receives 0-1 of slice 1)
+    device 1:  partial sums of slice 1, channels 0-3  ->  sum of channels 2-3  (receives 2-3 of slice 0)
+
+Costs, lowering, replay and execution therefore handle such strategies as ordinary graphs.
 """
 
 from collections.abc import Mapping
@@ -27,19 +32,22 @@ __all__ = [
 
 
 def slices_of(strategy: Mapping[str, Configuration]) -> dict[str, int]:
-    """Layers whose input channels a strategy splits, and into how many slices."""
+    """Return the layers whose input channels a strategy splits, with the number of slices of each."""
     degrees = {name: configuration.degrees.get(IN_CHANNEL, 1) for name, configuration in strategy.items()}
     return {name: degree for name, degree in degrees.items() if degree != 1}
 
 
 def ordered_degrees(degrees: Mapping[str, int]) -> dict[str, int]:
-    """Degrees in the order in which parts are numbered, without an ``in_channel`` of 1."""
+    """Return degrees in the order in which parts are numbered, without an ``in_channel`` of 1."""
     ordered = {dim: degrees[dim] for dim in LETTERS if dim in degrees and (dim, degrees[dim]) != (IN_CHANNEL, 1)}
     return ordered | {dim: degree for dim, degree in degrees.items() if dim not in LETTERS}
 
 
 def reducing_operation(layer: Layer) -> Reducing | None:
-    """The operation of a layer whose input channels can be split: a product of one group; None for other layers."""
+    """Return the operation of a layer whose input channels can be split, or None.
+
+    These are fully connected layers and convolutions of one group.
+    """
     operation = layer.operation
     if isinstance(operation, Linear) or (isinstance(operation, Convolution) and operation.groups == 1):
         return operation
@@ -49,42 +57,52 @@ def reducing_operation(layer: Layer) -> Reducing | None:
 def check_configuration(layer: Layer, configuration: Configuration, device_count: int) -> None:
     """Refuse a configuration that does not fit a layer of a model.
 
+    Args:
+        layer: Layer of the model's own graph.
+        configuration: Degrees, perhaps with ``in_channel``, and devices.
+        device_count: Devices of the cluster.
+
     Raises:
         ConfigError: It splits a dimension that the layer cannot split, degrees do not divide, or the
             devices are not as many as the parts, not all different or not in the cluster.
     """
     degree = configuration.degrees.get(IN_CHANNEL, 1)
-    for piece in (layer,) if degree == 1 else _pieces(layer, configuration, degree):
-        space_in(piece, {layer.name: configuration}, device_count, layer.name)
+    for divided in (layer,) if degree == 1 else _product_and_sum(layer, configuration, degree):
+        space_in(divided, {layer.name: configuration}, device_count, layer.name)
 
 
 def split_input_channels(graph: ComputationGraph, slices: Mapping[str, int]) -> ComputationGraph:
-    """The graph of a model with the layers named in ``slices`` as partial products and their sums.
+    """Return the graph of a model in which some layers are replaced by their partial products and the sums of these.
+
+    Args:
+        graph: The model's own graph.
+        slices: Names of the layers to replace, with the number of slices of their input channels.
 
     Raises:
-        ConfigError: A layer cannot be so, its input channels do not divide, or the name of the sum is taken.
+        ConfigError: A layer does not sum over its input channels, their number is not divisible, or the name of the
+            sum is taken.
     """
     layers: list[Layer] = []
     origin: list[int] = []
     for i, layer in enumerate(graph.layers):
         inputs = tuple(_sum_name(name) if name in slices else name for name in layer.inputs)
         read = Layer(layer.name, layer.operation, inputs, layer.input_shapes, layer.output)
-        pieces = _sliced(read, slices[layer.name]) if layer.name in slices else (read,)
-        layers += pieces
-        origin += [i] * len(pieces)
+        divided = _divided(read, slices[layer.name]) if layer.name in slices else (read,)
+        layers += divided
+        origin += [i] * len(divided)
     return ComputationGraph(
         graph.name, graph.batch, layers, element_bytes=graph.element_bytes, undivided=graph, origin=origin
     )
 
 
 def space_in(layer: Layer, strategy: Mapping[str, Configuration], device_count: int, name: str) -> ConfigSpace:
-    """The space that holds the one configuration of a layer of an expanded graph.
+    """Return the space that holds the one configuration of a layer of a graph with partial sums.
 
     Args:
         layer: A layer, perhaps a partial product or the sum of one.
         strategy: Configurations of the model's layers.
         device_count: Devices of the cluster.
-        name: Of the model's layer that it is, or is a piece of.
+        name: Name of the model's layer that the layer is or replaces.
 
     Raises:
         ConfigError: As for ``space_of``.
@@ -98,28 +116,31 @@ def space_in(layer: Layer, strategy: Mapping[str, Configuration], device_count: 
 
 
 def _without_one(configuration: Configuration) -> Configuration:
+    """Return a configuration without a degree 1 of ``in_channel``."""
     if configuration.degrees.get(IN_CHANNEL) != 1:
         return configuration
     return Configuration(ordered_degrees(configuration.degrees), configuration.devices)
 
 
 def _sum_name(name: str) -> str:
+    """Return the name of the layer that adds a layer's partial sums."""
     return f"{name} sum"
 
 
-def _pieces(layer: Layer, configuration: Configuration, degree: int) -> tuple[Layer, Layer]:
-    pieces, channel = _sliced(layer, degree), configuration.degrees.get("channel", 1)
+def _product_and_sum(layer: Layer, configuration: Configuration, degree: int) -> tuple[Layer, Layer]:
+    """Return both layers that replace a layer, after checking that their degrees divide its output channels."""
+    divided, channel = _divided(layer, degree), configuration.degrees.get("channel", 1)
     size = layer.output.size("channel")
     if channel >= 1 and size % (channel * degree):
         raise ConfigError(
             f"configuration of {layer.name}: in_channel x channel must divide its {size} channels, which are summed "
-            f"in as many pieces, got {degree} x {channel}"
+            f"in as many parts, got {degree} x {channel}"
         )
-    return pieces
+    return divided
 
 
-def _sliced(layer: Layer, degree: int) -> tuple[Layer, Layer]:
-    """A layer as its partial product and the sum of that."""
+def _divided(layer: Layer, degree: int) -> tuple[Layer, Layer]:
+    """Return a layer's partial product over ``degree`` slices of its input channels, and the sum over the slices."""
     where, operation = f"configuration of {layer.name}", reducing_operation(layer)
     if operation is None:
         kind = layer.operation.kind

@@ -1,8 +1,8 @@
-"""Schedules of a pipeline: the order in which every group of devices works on its stages and micro-batches.
+"""Pipeline schedules: the order in which every group of devices computes its stages and micro-batches.
 
-A stage is a run of layers; stages that share devices belong to one group.  A kind of schedule gives each group the
-published order of its work; ``events`` merges these into one order in which nothing comes before what it needs, which
-lowering follows.  A new kind is a function in ``PIPELINE_SCHEDULES``.
+A stage is a run of consecutive layers; stages that share devices belong to one group.  A schedule gives each group the
+published order of its work; ``events`` merges these orders into one in which every event comes after those that it
+depends on, and lowering follows it.  A new schedule is a function in ``PIPELINE_SCHEDULES``.
 
 Source:
     ``gpipe``: Huang et al., "GPipe", NeurIPS 2019, Fig. 2c.  ``1f1b``: PipeDream-flush, Narayanan et al.,
@@ -21,21 +21,23 @@ from hwprofiles import ConfigError
 __all__ = ["BACKWARD", "FORWARD", "PIPELINE_SCHEDULES", "PipelineSchedule", "ScheduleEvent"]
 
 FORWARD = ("forward",)
+"""Phases of a forward pass."""
 BACKWARD = ("activation_gradient", "weight_gradient")
+"""Phases of a backward pass that computes both gradients layer by layer."""
 
 
 class ScheduleEvent(NamedTuple):
-    """A stage's work on a micro-batch, in one go."""
+    """A stage's work on a micro-batch that no other work of its group interrupts."""
 
     phases: tuple[str, ...]
-    """Kinds of tasks done: ``FORWARD``; ``BACKWARD``, both gradients layer by layer; or one gradient alone."""
+    """Phases computed: ``FORWARD``, ``BACKWARD``, or one gradient alone."""
     stage: int
     micro_batch: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSchedule:
-    """Stages on groups of devices, and in which order they take the micro-batches.
+    """Stages on groups of devices, and the order in which they compute the micro-batches.
 
     Raises:
         ConfigError: The kind is unknown, or its rule for stages, groups and micro-batches is broken.
@@ -45,7 +47,7 @@ class PipelineSchedule:
     """One of ``PIPELINE_SCHEDULES``."""
     micro_batches: int
     groups: tuple[int, ...] = (0,)
-    """By stage, the group of devices that it runs on: 0, 1, ... in the order in which stages first use them."""
+    """Group of devices that each stage runs on: 0, 1, ... in the order in which stages first use them."""
 
     def __post_init__(self) -> None:
         if self.kind not in PIPELINE_SCHEDULES:
@@ -68,23 +70,23 @@ class PipelineSchedule:
 
     @property
     def group_count(self) -> int:
-        """Groups of devices."""
+        """Number of groups of devices."""
         return max(self.groups) + 1
 
     @cached_property
     def streams(self) -> tuple[tuple[ScheduleEvent, ...], ...]:
-        """By group, its work in the published order."""
+        """Work of each group in the published order."""
         return tuple(tuple(PIPELINE_SCHEDULES[self.kind](self, group)) for group in range(self.group_count))
 
     @cached_property
     def events(self) -> tuple[ScheduleEvent, ...]:
-        """All work, each event after those it needs and after its group's earlier ones.
+        """All work in one order: each event after those it depends on and after earlier ones of its group.
 
-        As if every event took one tick: what starts earlier comes first.
+        Events are ordered by their start if each took one tick.
         """
-        heads, found, last = [0] * self.group_count, list[ScheduleEvent](), len(self.groups) - 1
+        heads, order, last = [0] * self.group_count, list[ScheduleEvent](), len(self.groups) - 1
         done: set[tuple[str, int, int]] = set()
-        while len(found) < sum(map(len, self.streams)):
+        while len(order) < sum(map(len, self.streams)):
             ready = [
                 stream[head]
                 for stream, head in zip(self.streams, heads, strict=True)
@@ -94,39 +96,39 @@ class PipelineSchedule:
             for event in ready:
                 heads[self.groups[event.stage]] += 1
                 done |= {(phase, event.stage, event.micro_batch) for phase in event.phases}
-            found += ready
-        return tuple(found)
+            order += ready
+        return tuple(order)
 
     @cached_property
     def in_flight_at_backward(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """By stage, all that its group may have in flight while it goes back.
+        """Micro-batches in flight on a stage's group during the backward work of that stage, for each stage.
 
-        Each is a row: micro-batches of each stage of the group that have begun their forward and not ended their
-        backward work.
+        A micro-batch is in flight on a stage from the start of its forward to the end of its backward work.  Each row
+        is one combination that occurs: the micro-batches in flight of each stage of the group.
         """
-        alive = [0] * len(self.groups)
-        found: list[set[tuple[int, ...]]] = [set() for _ in self.groups]
+        in_flight = [0] * len(self.groups)
+        combinations: list[set[tuple[int, ...]]] = [set() for _ in self.groups]
         for phases, stage, _ in self.events:
-            alive[stage] += phases == FORWARD
+            in_flight[stage] += phases == FORWARD
             if phases != FORWARD:
-                found[stage].add(tuple(alive[s] for s in self.stages_of(self.groups[stage])))
-            alive[stage] -= phases[-1] == "weight_gradient"
-        return tuple(tuple(sorted(rows)) for rows in found)
+                combinations[stage].add(tuple(in_flight[s] for s in self.stages_of(self.groups[stage])))
+            in_flight[stage] -= phases[-1] == "weight_gradient"
+        return tuple(tuple(sorted(rows)) for rows in combinations)
 
     @cached_property
     def in_flight(self) -> tuple[int, ...]:
-        """By stage, most micro-batches that it has in flight at once."""
-        places = (self.stages_of(group).index(stage) for stage, group in enumerate(self.groups))
-        rows = zip(places, self.in_flight_at_backward, strict=True)
-        return tuple(max(counts[place] for counts in found) for place, found in rows)
+        """Most micro-batches that each stage has in flight at once."""
+        columns = (self.stages_of(group).index(stage) for stage, group in enumerate(self.groups))
+        stages = zip(columns, self.in_flight_at_backward, strict=True)
+        return tuple(max(counts[column] for counts in rows) for column, rows in stages)
 
     def stages_of(self, group: int) -> list[int]:
-        """Stages that run on a group."""
+        """Return the stages that run on a group."""
         return [stage for stage, other in enumerate(self.groups) if other == group]
 
 
 def _needs(event: ScheduleEvent, last: int) -> list[tuple[str, int, int]]:
-    """Phases, with their stage and micro-batch, that come before an event; those of its group's order aside."""
+    """Return the phases, with their stage and micro-batch, whose results an event depends on."""
     phases, stage, batch = event
     if phases == FORWARD:
         return [("forward", stage - 1, batch)] if stage else []
@@ -136,7 +138,7 @@ def _needs(event: ScheduleEvent, last: int) -> list[tuple[str, int, int]]:
 
 
 def _gpipe(schedule: PipelineSchedule, stage: int) -> list[ScheduleEvent]:
-    """All go forward; then all go back, the last one first."""
+    """Order all forward passes before all backward passes, whose order is reversed."""
     batches = range(schedule.micro_batches)
     return [ScheduleEvent(FORWARD, stage, m) for m in batches] + [
         ScheduleEvent(BACKWARD, stage, m) for m in reversed(batches)
@@ -144,28 +146,36 @@ def _gpipe(schedule: PipelineSchedule, stage: int) -> list[ScheduleEvent]:
 
 
 def _one_forward_one_backward(schedule: PipelineSchedule, stage: int) -> list[ScheduleEvent]:
-    """As many go forward as there are stages behind; then one forward, one back."""
+    """Order as many forward passes first as there are stages behind, then alternate forward and backward passes."""
     batches = range(schedule.micro_batches)
     forward, backward = ([ScheduleEvent(phases, stage, m) for m in batches] for phases in (FORWARD, BACKWARD))
     return _alternating(forward, backward, len(schedule.groups) - 1 - stage)
 
 
 def _interleaved(schedule: PipelineSchedule, group: int) -> list[ScheduleEvent]:
-    """As 1F1B, with micro-batches in bundles of as many as there are groups, through one stage after another."""
+    """Order as 1F1B, with bundles of as many micro-batches as groups going through the group's stages (chunks) in turn.
+
+    The forward order of a group with two chunks, in a pipeline of two groups, is, as (chunk, micro-batch)::
+
+        (0, 0) (0, 1)  (1, 0) (1, 1)  (0, 2) (0, 3)  (1, 2) (1, 3)
+    """
     groups = schedule.group_count
-    shares = len(schedule.groups) // groups
-    work = [divmod(k, groups * shares) for k in range(schedule.micro_batches * shares)]
-    units = [(place // groups, bundle * groups + place % groups) for bundle, place in work]
-    forward = [ScheduleEvent(FORWARD, share * groups + group, m) for share, m in units]
-    backward = [ScheduleEvent(BACKWARD, (shares - 1 - share) * groups + group, m) for share, m in units]
-    return _alternating(forward, backward, 2 * (groups - 1 - group) + (shares - 1) * groups)
+    chunks = len(schedule.groups) // groups
+    bundles = [divmod(k, groups * chunks) for k in range(schedule.micro_batches * chunks)]
+    units = [(position // groups, bundle * groups + position % groups) for bundle, position in bundles]
+    forward = [ScheduleEvent(FORWARD, chunk * groups + group, m) for chunk, m in units]
+    backward = [ScheduleEvent(BACKWARD, (chunks - 1 - chunk) * groups + group, m) for chunk, m in units]
+    return _alternating(forward, backward, 2 * (groups - 1 - group) + (chunks - 1) * groups)
 
 
 def _zero_bubble(schedule: PipelineSchedule, stage: int) -> list[ScheduleEvent]:
-    """ZB-H1: as 1F1B, with the gradients of parameters apart, put off by as many micro-batches as stages come before.
+    """Order as 1F1B with weight gradients as events of their own, delayed by as many micro-batches as stages before.
 
-    So no stage waits for another's gradients of parameters, and they fill its own end; no stage keeps more
-    micro-batches than the first.
+    No stage then waits for another's weight gradients, which fill the idle time at its end, and no stage has more
+    micro-batches in flight than the first.
+
+    Source:
+        ZB-H1 of Qi et al., "Zero Bubble Pipeline Parallelism", 2023, Sec. 2.
     """
     batches = range(schedule.micro_batches)
     forward, back, weights = (
@@ -173,16 +183,16 @@ def _zero_bubble(schedule: PipelineSchedule, stage: int) -> list[ScheduleEvent]:
         for phase in ("forward", "activation_gradient", "weight_gradient")
     )
     order = _alternating(forward, back, len(schedule.groups) - 1 - stage)
-    found: list[ScheduleEvent] = []
+    events: list[ScheduleEvent] = []
     for event in order:
-        found.append(event)
+        events.append(event)
         if event.phases != FORWARD and event.micro_batch >= stage:
-            found.append(weights[event.micro_batch - stage])
-    return found + weights[max(schedule.micro_batches - stage, 0) :]
+            events.append(weights[event.micro_batch - stage])
+    return events + weights[max(schedule.micro_batches - stage, 0) :]
 
 
 def _alternating(forward: list[ScheduleEvent], backward: list[ScheduleEvent], warm_up: int) -> list[ScheduleEvent]:
-    """Some forward, then one forward and one back in turn, then the rest back."""
+    """Return ``warm_up`` forward events, then forward and backward events in turn, then the rest of the backward."""
     warm_up = min(warm_up, len(forward))
     pairs = zip(forward[warm_up:], backward, strict=False)
     return [*forward[:warm_up], *(event for pair in pairs for event in pair), *backward[len(forward) - warm_up :]]
@@ -194,4 +204,4 @@ PIPELINE_SCHEDULES: Mapping[str, Callable[[PipelineSchedule, int], list[Schedule
     "interleaved": _interleaved,
     "zero-bubble": _zero_bubble,
 }
-"""By name, what gives a group of devices its work in order.  All but ``interleaved`` have one stage a group."""
+"""Functions that return the work of a group in order, by name.  All but ``interleaved`` have one stage a group."""

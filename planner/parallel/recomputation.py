@@ -1,9 +1,9 @@
-"""Recomputation: activations inside segments of layers are dropped after their forward pass, and computed again just
-before the segment goes back.
+"""Recomputation (activation checkpointing): activations inside segments are dropped, and computed again for backward.
 
-A segment keeps nothing but what it reads from other layers, in the layout in which its devices read it: only transfers
-between its own layers are repeated.  What other layers read of its tensors they keep themselves.  The layers behind
-the last segment keep everything.
+The layers of a segment drop their activations after the forward pass, and their forward pass is repeated just before
+the segment's backward pass.  A segment keeps only the tensors that it reads from other layers, in the layout in which
+its devices read them, so only transfers between its own layers are repeated.  Other layers that read its tensors keep
+their own copies.  The layers behind the last segment keep all their activations.
 
 Source:
     Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174, 2016, Sec. 4: about sqrt(n)
@@ -24,11 +24,12 @@ from planner.parallel.micro_batches import MicroBatching
 __all__ = ["KEEP_ACTIVATIONS", "SEGMENTS", "Recompute", "frontiers", "recompute_of", "segments_of"]
 
 SEGMENTS = "segments"
+"""Request for segments of about equal size; see ``recompute_of``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """Which activations are computed again."""
+    """Segments of layers whose activations are computed again for the backward pass."""
 
     ends: tuple[str, ...] = ()
     """Last layer of every segment, in order; each segment begins behind the one before."""
@@ -38,20 +39,23 @@ class Recompute:
 
 
 KEEP_ACTIVATIONS = Recompute()
-"""Everything is kept."""
+"""No recomputation: all activations are kept."""
 
 
 def recompute_of(graph: ComputationGraph, spec: str, micro_batching: MicroBatching) -> Recompute:
-    """What ``--recompute`` says.
+    """Return the segments that the option ``--recompute`` requests.
 
     Args:
         graph: The network.
-        spec: ``none``; ``segments``: cut at single tensors into about sqrt(n) segments that keep alike; or the last
-            layers of the segments, with commas between.
-        cut: Stages begin segments of their own.
+        spec: ``none``; ``segments`` for about sqrt(n) segments that keep equally much and end at single tensors; or the
+            last layers of the segments, separated by commas.
+        micro_batching: Micro-batches, whose stages begin segments of their own.
 
     Raises:
         ConfigError: No such layer, or layers out of order.
+
+    Source:
+        Chen et al., "Training deep nets with sublinear memory cost", 2016, Sec. 4, for ``segments``.
     """
     if spec in ("", "none"):
         return KEEP_ACTIVATIONS
@@ -63,7 +67,12 @@ def recompute_of(graph: ComputationGraph, spec: str, micro_batching: MicroBatchi
 
 
 def segments_of(graph: ComputationGraph, recompute: Recompute, micro_batching: MicroBatching) -> tuple[int, ...]:
-    """By layer, the segment that computes it again; -1 for layers that keep what they need.
+    """Return the segment of every layer; -1 for layers that keep their activations.
+
+    Args:
+        graph: The network.
+        recompute: Last layers of the segments.
+        micro_batching: Micro-batches, whose stages begin segments of their own.
 
     Raises:
         ConfigError: No such layer, or layers out of order.
@@ -74,28 +83,31 @@ def segments_of(graph: ComputationGraph, recompute: Recompute, micro_batching: M
     ends = [graph.index[name] for name in recompute.ends]
     if any(b <= a for a, b in pairwise(ends)):
         raise ConfigError(f"recompute must name layers in order, each once, got {','.join(recompute.ends)}")
-    found, segment, begins = list[int](), 0, {*micro_batching.starts} if micro_batching.parts > 1 else set[int]()
+    segments, segment, begins = list[int](), 0, {*micro_batching.starts} if micro_batching.parts > 1 else set[int]()
     for i in range(len(graph.layers)):
         if i in begins:
             segment += 1
-        found.append(segment if ends and i <= ends[-1] and graph.has_gradient(i) else -1)
+        segments.append(segment if ends and i <= ends[-1] and graph.has_gradient(i) else -1)
         if i in ends:
             segment += 1
-    return tuple(found)
+    return tuple(segments)
 
 
 def frontiers(graph: ComputationGraph) -> list[int]:
-    """Layers whose output is all that layers behind them read of those up to them; the last one left out."""
-    found, reach = [], 0
+    """Return the layers whose output is the only tensor that crosses from the layers up to them to those behind.
+
+    The last layer is left out.
+    """
+    crossings, reach = [], 0
     for i in range(len(graph.layers) - 1):
         if reach <= i:  # nothing before i is read behind it
-            found.append(i)
+            crossings.append(i)
         reach = max([reach, *(edge.consumer for edge in graph.consumers[i])])
-    return found
+    return crossings
 
 
 def _default(graph: ComputationGraph, micro_batching: MicroBatching) -> Recompute:
-    """About sqrt(n) segments of equal bytes, the last of which keeps what it has."""
+    """Return about sqrt(n) segments that keep equally many bytes; the layers behind the last keep their activations."""
     kept = [_kept_bytes(graph, i) for i in range(len(graph.layers))]
     count = max(round(math.sqrt(len(kept))), 2)
     names, total, begun, done = list[str](), sum(kept), 0.0, 0.0
@@ -109,9 +121,9 @@ def _default(graph: ComputationGraph, micro_batching: MicroBatching) -> Recomput
 
 
 def _kept_bytes(graph: ComputationGraph, i: int) -> float:
-    """What a whole layer makes and keeps."""
+    """Return the bytes of a whole layer's output and of the further tensors that it keeps for the backward pass."""
     layer = graph.layers[i]
     sizes = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
     kept = layer.operation.kept(Part(layer.input_shapes, layer.output, sizes))
-    numbers = layer.output.elements + np.asarray(kept.elements).sum()
-    return float(numbers * graph.element_bytes + np.asarray(kept.index_bytes).sum())
+    elements = layer.output.elements + np.asarray(kept.elements).sum()
+    return float(elements * graph.element_bytes + np.asarray(kept.index_bytes).sum())

@@ -1,4 +1,4 @@
-"""Regions: the boxes of a tensor that parts hold and that parts of its consumers need."""
+"""Regions of a tensor: those that the parts of its producer hold, and those that parts of its consumers need."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,37 +15,51 @@ __all__ = ["Regions", "TransferRegions", "held_regions", "layout_keys", "needed_
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regions:
-    """Half-open boxes, one a part of every configuration of a space: arrays of shape (parts in all, D).
+    """Regions of a tensor with D dimensions, one for each part of every configuration of a space.
 
-    Empty boxes have [0, 0) in every dimension.
+    Element x of the tensor is in region p if ``low[p] <= x < high[p]`` in all dimensions.  Empty regions have [0, 0)
+    in every dimension.
     """
 
     low: Ints
+    """First indices, shape (parts in all, D)."""
     high: Ints
+    """Indices behind the last, shape (parts in all, D)."""
 
     @property
     def volume(self) -> Ints:
-        """Elements in each box."""
+        """Elements in each region, shape (parts in all,)."""
         return np.asarray((self.high - self.low).prod(axis=1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransferRegions:
-    """K regions of a tensor, each held by one part of the producer and needed by one device."""
+    """K regions of a tensor, each held by one part of the producer and needed by one device of the consumer."""
 
     part: Ints
+    """Part of the producer that holds each region, shape (K,)."""
     device: Ints
+    """Device that needs it, shape (K,)."""
     low: Ints
+    """First indices, shape (K, D)."""
     high: Ints
+    """Indices behind the last, shape (K, D)."""
 
     def take(self, keep: Ints | NDArray[np.bool_]) -> "TransferRegions":
-        """Some of them, in the given order."""
+        """Return a selection of the regions, in the given order."""
         return TransferRegions(self.part[keep], self.device[keep], self.low[keep], self.high[keep])
 
 
 @lru_cache(maxsize=2048)
 def held_regions(space: ConfigSpace) -> Regions:
-    """The box of the layer's output that each part holds."""
+    """Return the region of the layer's output that each part holds.
+
+    The parts of an output of 4 x 6 elements under the degrees (2, 3) are, in row-major order::
+
+        part  0          1          2          3          4          5
+        low   [0, 0]     [0, 2]     [0, 4]     [2, 0]     [2, 2]     [2, 4]
+        high  [2, 2]     [2, 4]     [2, 6]     [4, 2]     [4, 4]     [4, 6]
+    """
     parts = space.parts
     rest = np.arange(len(space.devices), dtype=np.int64) - np.repeat(space.device_start[:-1], parts)
     degrees = np.repeat(space.degrees, parts, axis=0)
@@ -59,11 +73,11 @@ def held_regions(space: ConfigSpace) -> Regions:
 
 @lru_cache(maxsize=4096)
 def needed_regions(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> Regions:
-    """The box of an input that each part of a consumer needs.
+    """Return the region of an input that each part of a consumer needs.
 
     Args:
         space: Configurations of the consumer.
-        needs: What the consumer's operation needs of each dimension of the input.
+        needs: Interval of each dimension of the input that the consumer's operation needs.
         source: Shape of the input tensor.
     """
     parts, dims = held_regions(space), space.output.dims
@@ -79,56 +93,73 @@ def needed_regions(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -
 
 @lru_cache(maxsize=4096)
 def layout_keys(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> Ints:
-    """Which device needs which box of an input: equal numbers for equal layouts, shape (C,).
+    """Return a key of the layout in which each configuration reads an input; equal layouts have equal keys.
 
-    The number is a 64-bit hash of the set of (device, box) pairs, empty boxes left out.
+    The layout is the set of (device, region) pairs, empty regions left out; its key is a 64-bit hash.
+
+    Args:
+        space: Configurations of the consumer.
+        needs: Interval of each dimension of the input that the consumer's operation needs.
+        source: Shape of the input tensor.
+
+    Returns:
+        Keys, shape (C,).
     """
-    boxes = needed_regions(space, needs, source)
-    words = np.column_stack([space.devices, boxes.low, boxes.high]).astype(np.uint64)
+    regions = needed_regions(space, needs, source)
+    words = np.column_stack([space.devices, regions.low, regions.high]).astype(np.uint64)
     mixed = np.zeros(len(words), dtype=np.uint64)
-    for column in words.T:  # the finaliser of SplitMix64, chained over the columns
+    # one hash a pair: the finaliser of SplitMix64, chained over the columns; their sum does not depend on the order
+    for column in words.T:
         mixed = (mixed ^ column) + np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed ^= mixed >> np.uint64(31)
-    mixed[boxes.volume == 0] = 0
+    mixed[regions.volume == 0] = 0
     return np.add.reduceat(mixed, space.device_start[:-1]).view(np.int64)
 
 
 def transfer_regions(
     producer: ConfigSpace, consumer: ConfigSpace, needs: tuple[Need, ...], source: Shape, device_count: int
 ) -> TransferRegions:
-    """What each part of a consumer needs, cut along the parts of the producer; each space has one configuration.
+    """Return the regions that a consumer's parts need, divided along the parts of the producer that hold them.
+
+    A consumer that splits 8 rows in 2 parts with a halo of 1 row needs [0, 5) and [3, 8); a producer with 4 parts of 2
+    rows holds these as::
+
+        needed [0, 5):  [0, 2) of part 0   [2, 4) of part 1   [4, 5) of part 2
+        needed [3, 8):  [3, 4) of part 1   [4, 6) of part 2   [6, 8) of part 3
 
     Args:
-        producer: Configuration of the layer that makes the tensor.
-        consumer: Configuration of the layer that reads it.
-        needs: What the consumer's operation needs of each dimension of the tensor.
+        producer: Space of the layer that makes the tensor, with one configuration.
+        consumer: Space of the layer that reads it, with one configuration.
+        needs: Interval of each dimension of the tensor that the consumer's operation needs.
         source: Shape of the tensor.
         device_count: Devices of the cluster.
 
     Returns:
-        The pieces in turns, as an all-to-all is sent: first everyone to its next, then to the one after; so that
-        whoever shares a port or a link does not queue behind all messages to one receiver.
+        Regions in the order of an all-to-all: first every device to its next one, then to the one after that, so that
+        senders that share a port or a link do not queue behind all messages to one receiver.
     """
-    boxes = needed_regions(consumer, needs, source)
-    rows = np.flatnonzero(boxes.volume > 0)
-    low, high = boxes.low[rows], boxes.high[rows]
+    needed = needed_regions(consumer, needs, source)
+    rows = np.flatnonzero(needed.volume > 0)
+    low, high = needed.low[rows], needed.high[rows]
     bounds = [part_bounds(*pair) for pair in zip(source.sizes, producer.degrees[0].tolist(), strict=True)]
+    # first part and the one behind the last that a needed region meets, in each dimension
     first = np.column_stack([np.searchsorted(b, low[:, d], side="right") - 1 for d, b in enumerate(bounds)])
     stop = np.column_stack([np.searchsorted(b, high[:, d], side="left") for d, b in enumerate(bounds)])
     counts = stop - first
     total = counts.prod(axis=1)
+    # one entry for each pair of a needed region (row) and a part that it meets, numbered by ``rest`` within the region
     row = np.repeat(np.arange(len(rows)), total)
     rest = np.arange(len(row)) - np.repeat(np.cumsum(total) - total, total)
     part, stride = np.zeros(len(row), dtype=np.int64), 1
-    cut_low, cut_high = low[row], high[row]
-    for d in range(len(bounds) - 1, -1, -1):
+    part_low, part_high = low[row], high[row]
+    for d in range(len(bounds) - 1, -1, -1):  # row-major: the last dimension varies fastest
         rest, index = np.divmod(rest, counts[row, d])
         index += first[row, d]
         part, stride = part + index * stride, stride * (len(bounds[d]) - 1)
-        np.maximum(cut_low[:, d], bounds[d][index], out=cut_low[:, d])
-        np.minimum(cut_high[:, d], bounds[d][index + 1], out=cut_high[:, d])
-    pieces = TransferRegions(part, consumer.devices[rows][row], cut_low, cut_high)
-    turn = (pieces.device - producer.devices[part]) % device_count
-    return pieces.take(np.lexsort((pieces.device, turn)))
+        np.maximum(part_low[:, d], bounds[d][index], out=part_low[:, d])
+        np.minimum(part_high[:, d], bounds[d][index + 1], out=part_high[:, d])
+    regions = TransferRegions(part, consumer.devices[rows][row], part_low, part_high)
+    turn = (regions.device - producer.devices[part]) % device_count
+    return regions.take(np.lexsort((regions.device, turn)))

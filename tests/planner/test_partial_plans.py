@@ -15,8 +15,9 @@ from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import micro_batching_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.compare_strategies import compare
-from planner.plan.plan import lower_plan, lowered, make_plan
+from planner.plan.lowered_plan import lower_plan, lowered
 from planner.plan.plan_file import load_plan, save_plan
+from planner.plan.planning import make_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 
@@ -65,7 +66,7 @@ def test_codes_pay_by_the_models_layers():
     graph = residual_block()
     cluster = cluster_of("fdr-32x3", 2)
     coded = Compressed(activations="dynamic-tree")
-    plan = make_plan(graph, cluster, strategy="channel", compressed=coded, where_it_pays=True)
+    plan = make_plan(graph, cluster, strategy="channel", compress_activations=coded.activations, compress_where="pays")
     assert set(plan.compressed.activation_layers) <= {layer.name for layer in graph.layers}
     assert lower_plan(plan, graph, cluster).compressed == plan.compressed
 
@@ -91,7 +92,7 @@ MISTAKES = {
     "groups": ("conv3", {"in_channel": 2}, "this is a convolution of 2 groups"),
     "input": ("conv2", {"in_channel": 3}, "degree of in_channel must divide its 8 input channels, got 3"),
     "output": ("conv2", {"in_channel": 2, "channel": 2}, r"conv2: in_channel x channel must divide its 6 channels, "
-               "which are summed in as many pieces, got 2 x 2"),
+               "which are summed in as many parts, got 2 x 2"),
     "other": ("conv2", {"in_channel": 2, "sample": 3}, "degree of sample must divide 8, got 3"),
     "devices": ("conv2", {"in_channel": 2, "sample": 8}, "multiply to 16 parts, the cluster has 4 devices"),
     "zero": ("conv2", {"in_channel": 0}, "degree of in_channel must divide its 8 input channels, got 0"),
