@@ -96,7 +96,8 @@ def output_block(output: dict[str, Any]) -> str:
         return f"```text\n{''.join(output['text']).rstrip()}\n```"
     data = output["data"]
     if "image/png" in data:
-        return f'<p class="figure"><img alt="The figure that the code draws" src="data:image/png;base64,{data["image/png"].strip()}"></p>'
+        source = f"data:image/png;base64,{data['image/png'].strip()}"
+        return f'<p class="figure"><img alt="The figure that the code draws" src="{source}"></p>'
     if "text/html" in data:
         table = re.sub(r"<style.*?</style>", "", "".join(data["text/html"]), flags=re.DOTALL)
         return re.sub(r"\s*\n\s*", "", table)
