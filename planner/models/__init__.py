@@ -1,4 +1,4 @@
-"""The built-in models.  A new file in this folder that registers its models is found by itself."""
+"""Built-in models.  A new file in this folder that registers its models needs no entry elsewhere."""
 
 import lazy_loader as lazy
 

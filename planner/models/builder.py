@@ -1,7 +1,8 @@
-"""Writing a model in few lines: shapes inferred, layers named, windows given by one number."""
+"""Builder of models in few lines: it infers shapes, names layers, and takes one number for windows of any rank."""
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypedDict, Unpack
 
 from hwprofiles import ConfigError
 from planner.graph import ComputationGraph, Layer, Operation, Shape
@@ -34,20 +35,32 @@ PREFIXES = {
     "batch_norm": "norm",
     "local_response_norm": "norm",
 }
-"""Automatic names: prefix and a count from 1; other kinds are named after themselves."""
+"""Prefixes of automatic names, which a count from 1 follows; other kinds are their own prefix."""
+
+
+class ConvolutionOptions(TypedDict, total=False):
+    """Options of a convolution that few models set."""
+
+    dilation: _Sizes
+    """Distance of the window's elements; 1 if left out."""
+    groups: int
+    """Groups of channels that are convolved separately; 1 if left out."""
+    bias: bool
+    """True for a bias; if left out, there is one unless batch normalisation follows, which would cancel it."""
 
 
 class ModelBuilder:
-    """Layers added one after another; each method returns the new layer's name.
+    """Builder of a graph, layer by layer; each method returns the name of the layer that it adds.
 
     A layer reads ``source``: the name of a layer, ``"input"`` for the data, or None for the layer added last.
-    Window sizes are one number for all position dimensions, or one for each.
+    Window sizes are one number for all position dimensions, or one for each.  Layers without ``name`` are named after
+    their kind and numbered.
 
     Args:
         name: Name of the graph.
         batch: Samples in a mini-batch, >= 1.
         image: Channels and positions of one sample, such as ``(3, 224, 224)``.
-        element_bytes: Size of a number: one of ``ELEMENT_SIZES``.
+        element_bytes: Bytes of an element of a tensor: one of ``ELEMENT_SIZES``.
 
     Raises:
         ConfigError: A value breaks its rule.
@@ -70,7 +83,15 @@ class ModelBuilder:
         self._counts: Counter[str] = Counter()
 
     def add(self, operation: Operation, *sources: str, name: str | None = None) -> str:
-        """Add a layer of any kind; without ``sources`` it reads the last one.
+        """Add a layer of any kind.
+
+        Args:
+            operation: Kind of the layer, with its fields.
+            sources: Layers that it reads; none: the layer added last.
+            name: Name of the layer; None: an automatic one.
+
+        Returns:
+            The layer's name.
 
         Raises:
             ConfigError: A source is unknown, the name is taken, or the inputs do not fit the operation.
@@ -93,11 +114,11 @@ class ModelBuilder:
         return name
 
     def channels(self, source: str | None = None) -> int:
-        """Channels of a layer's output."""
+        """Return the channels of a layer's output."""
         return self._shapes[source or self.last].size("channel")
 
     def positions(self, source: str | None = None) -> tuple[int, ...]:
-        """Position sizes of a layer's output."""
+        """Return the position sizes of a layer's output."""
         return self._shapes[source or self.last].positions
 
     def conv(
@@ -108,22 +129,35 @@ class ModelBuilder:
         *,
         stride: _Sizes = 1,
         pad: _Sizes = 0,
-        dilation: _Sizes = 1,
-        groups: int = 1,
-        bias: bool | None = None,
         batch_norm: bool = False,
         activation: str | None = "relu",
         name: str | None = None,
+        **options: Unpack[ConvolutionOptions],
     ) -> str:
-        """Convolution; it has a bias unless batch normalisation, which would cancel it, follows."""
+        """Add a convolution.
+
+        Args:
+            channels: Output channels.
+            kernel: Window size.
+            source: Layer that it reads.
+            stride: Distance of windows.
+            pad: Padding on both sides.
+            batch_norm: True for batch normalisation behind the product.
+            activation: Name of the activation at the end, or None.
+            name: Name of the layer; None: an automatic one.
+            **options: As in ``ConvolutionOptions``.
+        """
+        unknown = options.keys() - ConvolutionOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"conv() has no option {min(unknown)!r}")
         operation = Convolution(
             channels=channels,
             kernel=self._sizes(kernel),
             stride=self._sizes(stride),
             pad=self._sizes(pad),
-            dilation=self._sizes(dilation),
-            groups=groups,
-            bias=not batch_norm if bias is None else bias,
+            dilation=self._sizes(options.get("dilation", 1)),
+            groups=options.get("groups", 1),
+            bias=options.get("bias", not batch_norm),
             batch_norm=batch_norm,
             activation=activation,
         )
@@ -140,7 +174,17 @@ class ModelBuilder:
         ceil_mode: bool = False,
         name: str | None = None,
     ) -> str:
-        """Pooling; windows touch without overlap unless a stride is given."""
+        """Add pooling; without ``stride`` windows touch and do not overlap.
+
+        Args:
+            mode: ``max`` or ``average``.
+            kernel: Window size.
+            source: Layer that it reads.
+            stride: Distance of windows; None: their size.
+            pad: Padding on both sides.
+            ceil_mode: True if the last window may end behind the padded input.
+            name: Name of the layer; None: an automatic one.
+        """
         operation = Pooling(
             mode=mode,
             kernel=self._sizes(kernel),
@@ -151,7 +195,7 @@ class ModelBuilder:
         return self.add(operation, *_given(source), name=name)
 
     def global_pool(self, source: str | None = None, *, name: str | None = None) -> str:
-        """Mean over all positions."""
+        """Add a mean over all positions."""
         return self.add(GlobalPooling(), *_given(source), name=name)
 
     def linear(
@@ -163,45 +207,48 @@ class ModelBuilder:
         dropout: float = 0.0,
         name: str | None = None,
     ) -> str:
-        """Fully connected layer on all of a sample."""
+        """Add a fully connected layer, which reads all channels and positions of a sample."""
         return self.add(Linear(channels=channels, activation=activation, dropout=dropout), *_given(source), name=name)
 
     def sum(self, sources: Sequence[str], *, activation: str | None = None, name: str | None = None) -> str:
-        """Sum of layers."""
+        """Add a sum of layers."""
         return self.add(Add(activation=activation), *sources, name=name)
 
     def concat(self, sources: Sequence[str], *, name: str | None = None) -> str:
-        """Concatenation of layers along the channels."""
+        """Add a concatenation of layers along the channels."""
         return self.add(Concat(), *sources, name=name)
 
     def batch_norm(self, source: str | None = None, *, activation: str | None = "relu", name: str | None = None) -> str:
-        """Batch normalisation as a layer of its own."""
+        """Add batch normalisation as a layer of its own."""
         return self.add(BatchNorm(activation=activation), *_given(source), name=name)
 
     def local_response_norm(self, source: str | None = None, *, size: int = 5, name: str | None = None) -> str:
-        """Normalisation over ``size`` neighbouring channels."""
+        """Add local response normalisation over ``size`` neighbouring channels."""
         return self.add(LocalResponseNorm(size=size), *_given(source), name=name)
 
     def dropout(self, share: float, source: str | None = None, *, name: str | None = None) -> str:
-        """Dropout of the data, or of a layer that has none of its own."""
+        """Add dropout of the data, or of a layer without dropout of its own."""
         return self.add(Dropout(dropout=share), *_given(source), name=name)
 
     def loss(self, function: str = "softmax", source: str | None = None, *, name: str | None = None) -> str:
-        """Loss of each sample, the last layer."""
+        """Add the loss of each sample, the last layer; its name is that of the function unless ``name`` is given."""
         return self.add(Loss(function=function), *_given(source), name=name or function)
 
     def build(self) -> ComputationGraph:
-        """The graph of all layers added so far."""
+        """Return the graph of all layers added so far."""
         return ComputationGraph(self.name, self.batch, self._layers, element_bytes=self.element_bytes)
 
     def _sizes(self, sizes: _Sizes) -> tuple[int, ...]:
+        """Return one size for each position dimension."""
         return (sizes,) * self._rank if isinstance(sizes, int) else sizes
 
     def _next_name(self, kind: str) -> str:
+        """Return the next automatic name of a kind."""
         prefix = PREFIXES.get(kind, kind)
         self._counts[prefix] += 1
         return f"{prefix}{self._counts[prefix]}"
 
 
 def _given(source: str | None) -> tuple[str, ...]:
+    """Return the source as arguments of ``add``: none for the layer added last."""
     return () if source is None else (source,)

@@ -2,9 +2,9 @@
 
 Source:
     ``alexnet-cifar``: the channels of Krizhevsky, "One weird trick for parallelizing convolutional neural networks",
-    2014, with windows and linear layers for small images; all sizes are powers of two, so that they divide.
-    ``vgg11-cifar``: the convolutions of Simonyan & Zisserman, ICLR 2015, Table 1, column A; 512 numbers are left of
-    an image, so one hidden linear layer of that width replaces two of 4096.
+    2014, with windows and linear layers for small images.
+    ``vgg11-cifar``: the convolutions of Simonyan & Zisserman, ICLR 2015, Table 1, column A; they reduce an image to
+    512 elements, so one hidden linear layer of that width replaces two of 4096.
     ``resnet-cifar``: He et al., "Deep residual learning for image recognition", CVPR 2016, Sec. 4.2: 6n + 2 layers.
     Its shortcuts pad channels with zeros; here the two that change the shape are 1x1 convolutions, as in its option B.
 """

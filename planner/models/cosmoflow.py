@@ -1,9 +1,9 @@
-"""CosmoFlow: a 3-D network that reads four cosmological parameters off a volume of dark matter.
+"""CosmoFlow: a 3-D network that predicts four cosmological parameters from a volume of dark matter.
 
 Seven convolutions of 3x3x3 with 16, 32, 64, 128, 256, 256 and 256 channels, the fourth with stride 2, and
 average pooling (3x3x3, stride 2) after each of them while the edge is above 2; then linear layers of 2048, 256
-and 4 outputs, leaky ReLU in between, and the mean squared error.  Four channels of input: one a redshift.
-Every size ends at 256 channels of 2x2x2, so that all have the same 9.44 million parameters.
+and 4 outputs, leaky ReLU in between, and the mean squared error.  The four channels of the input are redshifts.
+Volumes of every size are reduced to 256 channels of 2x2x2, so that all have the same 9.44 million parameters.
 
 Source:
     After Mathuriya et al., "CosmoFlow: using deep learning to learn the universe at scale", SC 2018 (seven
@@ -18,8 +18,9 @@ __all__: list[str] = []
 
 _CHANNELS = (16, 32, 64, 128, 256, 256, 256)
 STRIDED = 4
-"""The convolution with stride 2, counted from 1."""
+"""Number of the convolution with stride 2, counted from 1."""
 FINAL_EDGE = 2
+"""Edge of the volume down to which pooling goes on."""
 
 
 def _cosmoflow(net: ModelBuilder, *, size: int) -> None:

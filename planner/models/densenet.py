@@ -1,10 +1,10 @@
 """DenseNet-121.
 
-Every layer of a dense block reads the outputs of all layers before it.  Here each joins its new features to
-one running tensor, two tensors at a time, instead of reading them all from where they were made: the same
-values (and the same copies: an implementation that concatenates anew before every layer copies as much), but
-a graph that node and edge elimination reduce to a point.  Read directly, the block of 24 layers would be a
-complete graph of 24 nodes, which no elimination order makes narrow.
+Every layer of a dense block reads the outputs of all layers before it.  In this graph each layer concatenates its new
+features with one running tensor and the next reads the result, instead of reading all outputs separately.  Values are
+the same, and so are copies, because implementations concatenate before every layer too; but node and edge elimination
+reduce this graph to a point, while a block of 24 layers that read all outputs would be a complete graph of 24 nodes,
+which no order of elimination makes narrow.
 
 Source:
     Huang et al., "Densely connected convolutional networks", CVPR 2017, Table 1 (growth rate 32).

@@ -2,7 +2,7 @@
 
 Source:
     Szegedy et al., "Going deeper with convolutions", CVPR 2015, Table 1, with batch normalisation instead of
-    response normalisation, and with 3x3 windows in the branch that the paper gives 5x5: the network that
+    response normalisation, and with 3x3 windows in the branch where the paper has 5x5: the network that
     torchvision trains (6,624,904 parameters).
 """
 
@@ -22,7 +22,7 @@ BLOCKS = {
     "5a": (256, 160, 320, 32, 128, 128),
     "5b": (384, 192, 384, 48, 128, 128),
 }
-"""Channels of each block: 1x1; reduction and 3x3; reduction and second 3x3; after the pooling."""
+"""Channels of each block: 1x1; reduction and 3x3; reduction and second 3x3; 1x1 behind the pooling."""
 POOL_AFTER = {"3b": (3, 2), "4e": (2, 2)}
 """Kernel and stride of the pooling that follows a block."""
 

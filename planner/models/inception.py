@@ -39,7 +39,7 @@ def _stem(net: ModelBuilder) -> None:
 
 
 def _chain(net: ModelBuilder, name: str, source: str, *layers: tuple[int, Kernel]) -> str:
-    """Convolutions one after another that keep the positions; returns the last."""
+    """Add convolutions one after another that keep the positions, and return the name of the last."""
     for i, (channels, kernel) in enumerate(layers, 1):
         pad = kernel // 2 if isinstance(kernel, int) else (kernel[0] // 2, kernel[1] // 2)
         source = net.conv(channels, kernel, source, pad=pad, batch_norm=True, name=f"{name}_{i}")
@@ -47,6 +47,7 @@ def _chain(net: ModelBuilder, name: str, source: str, *layers: tuple[int, Kernel
 
 
 def _pooled(net: ModelBuilder, name: str, source: str, channels: int) -> str:
+    """Add average pooling and a 1x1 convolution, and return the name of the latter."""
     pooled = net.pool("average", 3, source, stride=1, pad=1, name=f"{name}.branch_pool_0")
     return _chain(net, f"{name}.branch_pool", pooled, (channels, 1))
 
@@ -96,7 +97,7 @@ def _block_e(net: ModelBuilder, name: str) -> None:
     source = net.last
     branches = [_chain(net, f"{name}.branch1x1", source, (320, 1))]
     for branch, layers in (("branch3x3", ((384, 1),)), ("branch3x3dbl", ((448, 1), (384, 3)))):
-        # The last layer of the branch has two consumers, whose outputs are joined side by side.
+        # The last layer of the branch has two consumers, whose outputs are concatenated side by side.
         forked = _chain(net, f"{name}.{branch}", source, *layers)
         branches.append(_chain(net, f"{name}.{branch}_a", forked, (384, (1, 3))))
         branches.append(_chain(net, f"{name}.{branch}_b", forked, (384, (3, 1))))

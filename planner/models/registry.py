@@ -1,15 +1,14 @@
 """Models by name, with parameters after a colon: ``vgg16:classes=21841``."""
 
-import difflib
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, did_you_mean
 from planner.graph import ComputationGraph
 from planner.models.builder import ModelBuilder
 from planner.operations import check_int
@@ -19,24 +18,32 @@ __all__ = ["Field", "classes", "load_model", "model_names", "register"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """An integer parameter of a model."""
+    """Integer parameter of a model."""
 
     default: int
     low: int
+    """Least value."""
     high: int
+    """Greatest value."""
     power_of_two: bool = False
+    """True if only powers of two are allowed."""
     step: int = 1
+    """Distance of allowed values, counted from ``low``."""
 
     @property
     def rule(self) -> str:
-        """What values must be."""
+        """Rule of the values in words, for messages."""
         if self.step > 1:
             return f"one of {self.low}, {self.low + self.step}, ... up to {self.high}"
         kind = "a power of two" if self.power_of_two else "an integer"
         return f"{kind} from {self.low} to {self.high}"
 
     def read(self, name: str, text: str) -> int:
-        """Value of ``text``; raises ``ConfigError`` where it breaks the rule."""
+        """Return the value of ``text``.
+
+        Raises:
+            ConfigError: The value breaks the rule; the message names it ``name``.
+        """
         value = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
         steps = range(self.low, self.high + 1, self.step)
         if value not in steps or (self.power_of_two and value & (value - 1)):
@@ -46,17 +53,18 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredModel:
-    """How a named model is built."""
+    """Model that can be built by name."""
 
     write: Callable[..., None]
-    """Adds the layers: called with the builder, then the fields by name."""
+    """Function that adds the layers: called with the builder, then the fields by name."""
     image: Callable[..., tuple[int, ...]]
-    """Channels and positions of a sample, from the fields."""
+    """Function from the fields to the channels and positions of a sample."""
     fields: dict[str, Field]
+    """Parameters that a user may set."""
 
 
 _MODELS: dict[str, RegisteredModel] = {}
-"""Those of the files that have been loaded; ``known_models`` loads all."""
+"""Models of the files that have been loaded so far; ``known_models`` loads all."""
 
 
 @cache
@@ -68,7 +76,7 @@ def known_models() -> dict[str, RegisteredModel]:
 
 
 def classes(default: int = 1000) -> Field:
-    """The number of classes that a classifier tells apart."""
+    """Return the parameter for the number of classes of a classifier."""
     return Field(default=default, low=2, high=10_000_000)
 
 
@@ -79,25 +87,25 @@ def register(
     image: tuple[int, ...] | Callable[..., tuple[int, ...]],
     **fields: Field,
 ) -> None:
-    """Make a model known.
+    """Register a model under a name.
 
     Args:
-        name: As on the command line.
-        write: Adds the layers to a ``ModelBuilder``; called as ``write(net, **values)``.
-        image: Channels and positions of a sample, or a function of the fields' values that gives them.
-        fields: The parameters that a user may set.
+        name: Name on the command line.
+        write: Function that adds the layers to a ``ModelBuilder``; called as ``write(net, **values)``.
+        image: Channels and positions of a sample, or a function from the fields' values to them.
+        **fields: Parameters that a user may set.
     """
     shape = image if callable(image) else lambda **_: image
     _MODELS[name] = RegisteredModel(write=write, image=shape, fields=fields)
 
 
 def model_names() -> list[str]:
-    """Names of all models, numbers in them in order of size."""
+    """Return the names of all models in alphabetical order, with numbers in them ordered by size."""
     return sorted(known_models(), key=lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(9), name))
 
 
 MOST_SAMPLES = 10**8
-"""Of a mini-batch: the bytes of the largest tensors still fit 64-bit integers."""
+"""Most samples of a mini-batch, with which the bytes of the largest tensors still fit 64-bit integers."""
 
 
 def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationGraph:
@@ -106,7 +114,7 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
     Args:
         spec: Name and parameters: ``vgg16``, ``vgg16:classes=21841``; several are joined by commas.
         batch: Samples in a mini-batch, >= 1.
-        element_bytes: Size of a number: 4 or 8.
+        element_bytes: Bytes of an element of a tensor: 4 or 8.
 
     Returns:
         The computation graph, named ``spec``.
@@ -122,7 +130,7 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
     model = known_models().get(name)
     if model is None:
         raise ConfigError(
-            f"model must be one of {', '.join(model_names())}, got {name!r}{_nearest(name, known_models())}"
+            f"model must be one of {', '.join(model_names())}, got {name!r}{_suggestion(name, known_models())}"
         )
     values = _values(name, model.fields, text.split(",") if colon else [])
     net = ModelBuilder(spec, batch=batch, image=model.image(**values), element_bytes=element_bytes)
@@ -131,18 +139,20 @@ def load_model(spec: str, *, batch: int, element_bytes: int = 4) -> ComputationG
 
 
 def _values(name: str, fields: dict[str, Field], settings: list[str]) -> dict[str, int]:
+    """Return the values of a model's fields: those of the settings ``key=value``, and defaults."""
     given: dict[str, int] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if key not in fields or not equals:
             allowed = ", ".join(f"{field}=N" for field in fields)
-            raise ConfigError(f"parameters of {name} must be {allowed}, got {setting!r}{_nearest(key, fields)}")
+            raise ConfigError(f"parameters of {name} must be {allowed}, got {setting!r}{_suggestion(key, fields)}")
         if key in given:
             raise ConfigError(f"{name}:{key} must be given once, got {setting!r} again")
         given[key] = fields[key].read(f"{name}:{key}", text)
     return {key: field.default for key, field in fields.items()} | given
 
 
-def _nearest(name: str, names: dict[str, RegisteredModel] | dict[str, Field]) -> str:
-    close = difflib.get_close_matches(name.lower(), names, n=1)
-    return f"; did you mean {close[0]!r}?" if close and close[0] != name else ""
+def _suggestion(name: str, known: Collection[str]) -> str:
+    """Return a suggestion of the nearest known name, whatever the case of ``name``."""
+    lower = name.lower()
+    return f"; did you mean {lower!r}?" if lower in known and lower != name else did_you_mean(lower, known)

@@ -21,6 +21,7 @@ _DEPTHS = {
 }
 """Blocks of each stage."""
 BASIC = ("resnet18", "resnet34")
+"""Models of basic blocks; the others have bottlenecks."""
 EXPANSION = 4
 """Output channels of a bottleneck over its inner ones."""
 
@@ -39,7 +40,7 @@ def _resnet(net: ModelBuilder, *, depths: tuple[int, ...], bottleneck: bool, cla
 
 
 def basic_block(net: ModelBuilder, name: str, channels: int, stride: int) -> None:
-    """Two 3x3 convolutions and a shortcut, a 1x1 convolution where the shape changes."""
+    """Add two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
     source = net.last
     net.conv(channels, 3, stride=stride, pad=1, batch_norm=True, name=f"{name}.conv1")
     net.conv(channels, 3, pad=1, batch_norm=True, activation=None, name=f"{name}.conv2")
@@ -47,6 +48,7 @@ def basic_block(net: ModelBuilder, name: str, channels: int, stride: int) -> Non
 
 
 def _bottleneck_block(net: ModelBuilder, name: str, inner: int, stride: int) -> None:
+    """Add convolutions of 1x1, 3x3 and 1x1 and a shortcut, which is a 1x1 convolution if the shape changes."""
     source = net.last
     net.conv(inner, 1, batch_norm=True, name=f"{name}.conv1")
     net.conv(inner, 3, stride=stride, pad=1, batch_norm=True, name=f"{name}.conv2")
@@ -55,6 +57,7 @@ def _bottleneck_block(net: ModelBuilder, name: str, inner: int, stride: int) -> 
 
 
 def _join(net: ModelBuilder, name: str, source: str, stride: int) -> None:
+    """Add the sum of the layer added last and the shortcut from ``source``."""
     main, channels = net.last, net.channels()
     if stride > 1 or net.channels(source) != channels:
         name_down = f"{name}.downsample"

@@ -17,7 +17,11 @@ VGG_DEPTHS = {"vgg11": (1, 1, 2, 2, 2), "vgg13": (2, 2, 2, 2, 2), "vgg16": (2, 2
 
 
 def convolutions(net: ModelBuilder, depths: tuple[int, ...]) -> None:
-    """The five blocks, each halving the positions at its end."""
+    """Add the five blocks of convolutions, each of which ends with pooling that halves the positions.
+
+    Source:
+        Simonyan & Zisserman, ICLR 2015, Table 1.
+    """
     for block, (depth, channels) in enumerate(zip(depths, _CHANNELS, strict=True), 1):
         for i in range(1, depth + 1):
             net.conv(channels, 3, pad=1, name=f"conv{block}_{i}")

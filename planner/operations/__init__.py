@@ -1,4 +1,4 @@
-"""The kinds of layers: shapes, needs, parameters and work of each."""
+"""Kinds of layers, with the shapes, input regions, parameters and work of each."""
 
 import lazy_loader as lazy
 

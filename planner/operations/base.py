@@ -1,4 +1,4 @@
-"""What all kinds of layers share: phases, parts of an output, and the work that a part is."""
+"""Base of all kinds of layers: parts of an output, and the work that a part takes in each phase."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,26 +14,30 @@ __all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "INDEX_BYTES", "OperationBase", 
 
 
 ELEMENT_BYTES = 4
-"""Of the numbers whose traffic kernels count."""
+"""Size of the elements whose traffic kernels count."""
 BATCH_STATISTICS = 2
-"""Numbers a channel that batch normalisation sums: x and x^2 forward, dy and dy x backward."""
+"""Elements a channel that batch normalisation sums over the batch: x and x^2 forward, dy and dy x backward."""
 ACTIVATION_ACCESSES, ACTIVATION_BACKWARD_ACCESSES = 2, 3
-"""Forward reads and writes; backward reads outputs and gradients and writes."""
+"""Accesses of each element by an activation: forward reads and writes; backward reads outputs and gradients and writes.
+"""
 INDEX_BYTES = 8
-"""Of the place of a maximum."""
+"""Size of the index of a maximum."""
 UPDATE_ACCESSES = 5
-"""Momentum SGD reads weight, gradient and velocity, and writes weight and velocity."""
+"""Accesses of each parameter by SGD with momentum: reads weight, gradient and velocity, writes weight and velocity."""
 UPDATE_FLOP = 4
-"""v = m v + g and w = w - r v: two multiply-adds."""
+"""Operations of SGD with momentum on each parameter: v = m v + g and w = w - r v, two multiply-adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Parts of a layer's output, all sizes as arrays of one shape (C,)."""
+    """C parts of a layer's output, such as the largest part of each of C configurations."""
 
     inputs: tuple[Shape, ...]
+    """Whole shapes of the inputs."""
     output: Shape
+    """Whole shape of the output."""
     sizes: dict[str, Floats]
+    """Size of each part in each dimension of the output, shape (C,) each."""
 
     @property
     def samples(self) -> Floats:
@@ -47,7 +51,7 @@ class Part:
 
     @property
     def columns(self) -> Floats:
-        """Samples x positions of each part."""
+        """Samples times positions of each part: columns of the matrix product of a convolution."""
         columns = self.samples
         for dim in self.output.dims[2:]:
             columns = columns * self.sizes[dim]
@@ -67,8 +71,18 @@ class Part:
         elements: Floats,
         streamed: Floats | float = 0.0,
     ) -> Kernels:
-        """Kernels of a matrix product; ``elements`` are the numbers read and written, each operand once, and
-        ``streamed`` those of the passes after it."""
+        """Return the kernels of a matrix product.
+
+        Args:
+            rows: Rows of the result.
+            columns: Columns of the result.
+            depth: Length of the sums.
+            elements: Elements that the product reads and writes, each operand once.
+            streamed: Elements that the passes after the product read and write.
+
+        Returns:
+            Kernels of shape (C,).
+        """
         zero = np.zeros_like(self.samples)
         return Kernels(
             flop=2.0 * rows * columns * depth + zero,
@@ -81,7 +95,15 @@ class Part:
         )
 
     def streaming(self, *, flop: Floats | float, elements: Floats | float) -> Kernels:
-        """Kernels that no matrix product describes; ``elements`` are the numbers read and written."""
+        """Return kernels without a matrix product.
+
+        Args:
+            flop: Floating-point operations.
+            elements: Elements read and written.
+
+        Returns:
+            Kernels of shape (C,).
+        """
         zero = np.zeros_like(self.samples)
         return Kernels(
             flop=flop + zero,
@@ -95,44 +117,58 @@ class Part:
 
 
 class OperationBase(ABC):
-    """The parts of ``planner.graph.computation_graph.Operation`` that most kinds have in common.
+    """Behaviour of ``planner.graph.Operation`` that most kinds have in common.
 
-    A kind says its forward and gradient work in ``_forward``, ``_activation_gradient`` and
-    ``_weight_gradient``.  Memory traffic counts 4-byte elements, each operand once: what a kernel reads,
-    and what it writes.  The activation of a convolution or a sum is a pass of its own, as in the frameworks
-    whose published rates the profiles are checked with; the few flops of an epilogue are left out.
+    A kind defines its work in ``_forward``, ``_activation_gradient`` and ``_weight_gradient``.  Memory traffic counts
+    elements of 4 bytes, each operand once: those that a kernel reads and those that it writes.  The activation of a
+    convolution or a sum is a pass of its own, as in the frameworks with whose published rates the profiles are checked;
+    the few operations of an epilogue are left out.
     """
 
     __slots__ = ()
 
     @property
     def winograd(self) -> bool:
-        """Not a 3 x 3 convolution, unless the kind says otherwise."""
+        """True if libraries compute the layer with Winograd's algorithm; False unless a kind overrides it."""
         return False
 
     @property
     def statistics(self) -> int:
-        """It does not normalise over the batch, unless the kind says otherwise."""
+        """Elements a channel that are summed over the batch; 0 unless a kind overrides it."""
         return 0
 
     def parallel_dims(self, output: Shape) -> tuple[str, ...]:
-        """All dimensions of the output (Table 1 of the layer-wise paper)."""
+        """Return all dimensions of the output.
+
+        Source:
+            Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018,
+            Table 1.
+        """
         return output.dims
 
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """Each part needs the same part of its inputs."""
+        """Return the same interval of the input as of the output, in every dimension."""
         return identity_needs(inputs[slot])
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
-        """None, unless the kind says otherwise."""
+        """Return no parameters, unless a kind overrides it."""
         return ()
 
     def kept(self, part: Part) -> Kept:
-        """Nothing, unless the kind says otherwise."""
+        """Return no tensors, unless a kind overrides it."""
         return Kept()
 
     def kernels(self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats]) -> Kernels:
-        """Work of parts of the given sizes, shape (C,), in one of ``LAYER_PHASES``.
+        """Return the work of parts of the output in one phase.
+
+        Args:
+            phase: One of ``LAYER_PHASES``.
+            inputs: Whole shapes of the inputs.
+            output: Whole shape of the output.
+            part: For every dimension of the output, the sizes of the parts, shape (C,) each.
+
+        Returns:
+            Kernels of shape (C,).
 
         Raises:
             ConfigError: ``phase`` is none of ``LAYER_PHASES``.
@@ -150,17 +186,18 @@ class OperationBase(ABC):
 
     @abstractmethod
     def _forward(self, part: Part) -> Kernels:
-        """Work of the forward pass."""
+        """Return the work of the forward pass."""
 
     @abstractmethod
     def _activation_gradient(self, part: Part) -> Kernels:
-        """Work of the gradient of the inputs."""
+        """Return the work of the gradient of the inputs."""
 
     def _weight_gradient(self, part: Part) -> Kernels:
+        """Return the work of the gradients of the parameters: none, unless a kind overrides it."""
         return part.streaming(flop=0.0, elements=0.0)
 
     def _update(self, part: Part) -> Kernels:
-        """SGD with momentum on the parameters that the part holds."""
+        """Return the work of SGD with momentum on the parameters that each part holds."""
         share = part.channels / part.output.size("channel")
         held: Floats | float = 0.0
         for parameter in self.parameters(part.inputs):
@@ -168,7 +205,7 @@ class OperationBase(ABC):
         return part.streaming(flop=UPDATE_FLOP * held, elements=UPDATE_ACCESSES * held)
 
     def _read(self, part: Part, slot: int = 0) -> Floats:
-        """Elements of input ``slot`` that a part needs; at the borders padding counts too."""
+        """Return the elements of input ``slot`` that each part needs; padding at the borders counts too."""
         elements = np.ones_like(part.samples)
         shape = part.inputs[slot]
         for need, size in zip(self.needs(slot, part.inputs), shape.sizes, strict=True):
@@ -177,12 +214,12 @@ class OperationBase(ABC):
 
 
 def identity_needs(shape: Shape) -> tuple[Need, ...]:
-    """Each part needs the same part of the input."""
+    """Return the needs of parts that read the same interval of the input as they compute of the output."""
     return tuple(Need(dim=dim) for dim in shape.dims)
 
 
 def _extent(need: Need, size: Floats, input_size: int) -> Floats:
-    """Indices from the first to the last that ``size`` output indices need, away from the borders."""
+    """Return the length of the input interval that ``size`` output indices need, away from the borders."""
     if need.kernel == need.stride == need.group_out == need.group_in == 1:
         return size
     steps = size if need.group_out == need.group_in == 1 else np.ceil(size / need.group_out) * need.group_in

@@ -1,4 +1,4 @@
-"""Rules that the fields and inputs of operations keep."""
+"""Checks of the fields and inputs of operations."""
 
 import math
 from collections.abc import Sequence
@@ -14,13 +14,21 @@ MAX_RANK = len(POSITIONS) - 1
 
 
 def check_int(field: str, value: int, low: int) -> None:
-    """Refuse ``value`` unless it is an integer of at least ``low``."""
+    """Refuse ``value`` unless it is an integer of at least ``low``.
+
+    Raises:
+        ConfigError: It is not; the message names ``field``.
+    """
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise ConfigError(f"{field} must be an integer >= {low}, got {value!r}")
 
 
 def check_activation(field: str, value: str | None) -> None:
-    """Refuse names of unknown activations."""
+    """Refuse names of unknown activations; None is allowed.
+
+    Raises:
+        ConfigError: The name is unknown; the message names ``field``.
+    """
     if value is not None and value not in ACTIVATIONS:
         raise ConfigError(f"{field} must be None or one of {', '.join(ACTIVATIONS)}, got {value!r}")
 
@@ -28,7 +36,11 @@ def check_activation(field: str, value: str | None) -> None:
 def check_window(
     kind: str, kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int], dilation: Sequence[int]
 ) -> None:
-    """Refuse sliding windows of other than 1 to 3 dimensions, or with sizes out of range."""
+    """Refuse sliding windows of other than 1 to 3 dimensions, or with sizes out of range.
+
+    Raises:
+        ConfigError: A rule is broken; the message names ``kind`` and the field.
+    """
     if not 1 <= len(kernel) <= MAX_RANK:
         raise ConfigError(f"{kind}.kernel must have 1 to {MAX_RANK} sizes, got {kernel!r}")
     fields = {"kernel": kernel, "stride": stride, "pad": pad, "dilation": dilation}
@@ -40,7 +52,16 @@ def check_window(
 
 
 def single(kind: str, inputs: Sequence[Shape], rank: int | None = None) -> Shape:
-    """The only input; ``rank`` is the number of position dimensions that it must have."""
+    """Return the only input of a layer.
+
+    Args:
+        kind: Kind of the layer, for messages.
+        inputs: Shapes of its inputs.
+        rank: Number of position dimensions that the input must have; None: any.
+
+    Raises:
+        ConfigError: There are more inputs or none, or the input has other position dimensions.
+    """
     if len(inputs) != 1:
         raise ConfigError(f"{kind} needs 1 input, got {len(inputs)}")
     if rank is not None and len(inputs[0].positions) != rank:
@@ -53,10 +74,17 @@ def single(kind: str, inputs: Sequence[Shape], rank: int | None = None) -> Shape
 def window_size(
     kind: str, size: int, *, kernel: int, stride: int, pad: int, dilation: int = 1, ceil_mode: bool = False
 ) -> int:
-    """Number of window positions along one dimension.
+    """Return the number of window positions along one dimension.
 
-    With ``ceil_mode`` the last window may stick out on the right, but must start inside the input or its
-    left padding: what PyTorch and Caffe do.
+    Args:
+        kind: Kind of the layer, for messages.
+        size: Elements of the input.
+        kernel: Elements of the window.
+        stride: Elements from one window to the next.
+        pad: Padding on both sides.
+        dilation: Distance of the window's elements.
+        ceil_mode: Allow a last window that ends behind the padded input, if it begins inside the input or its left
+            padding, as PyTorch and Caffe do.
 
     Raises:
         ConfigError: The window is larger than the padded input.
@@ -70,12 +98,12 @@ def window_size(
 
 
 def position_dims(rank: int) -> tuple[str, ...]:
-    """Names of ``rank`` position dimensions."""
+    """Return the names of ``rank`` position dimensions."""
     if not 0 <= rank <= MAX_RANK:
         raise ConfigError(f"an image has 0 to {MAX_RANK} position dimensions, got {rank}")
     return POSITIONS[rank]
 
 
 def shape_text(shape: Shape) -> str:
-    """Print a shape as ``512 x 64 x 224 x 224``."""
+    """Return a shape as text: ``512 x 64 x 224 x 224``."""
     return " x ".join(map(str, shape.sizes))

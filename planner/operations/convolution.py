@@ -22,28 +22,34 @@ __all__ = ["Convolution"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution(OperationBase):
-    """A convolution, then batch normalisation and an activation where it has them.
+    """A convolution with an optional epilogue of batch normalisation and an activation.
 
     Work: an implicit matrix product, flop = 2 x output channels x (samples x output positions) x (input
     channels / groups x kernel volume), the same for each of the two gradients.
 
-    Traffic: inputs, weights and outputs once.  What follows streams: batch normalisation passes over the
-    outputs twice, forward once for the statistics and once reading and writing (3 accesses), backward once
-    through outputs and gradients for the sums and once reading both and writing (5 accesses); an activation
-    passes once (2 accesses forward, 3 backward).  The backward passes are counted with the weight gradient,
-    which every convolution computes, also the first.
+    Traffic: the product reads inputs and weights and writes outputs once.  The epilogue streams: batch normalisation
+    passes over the outputs twice, forward once for the statistics and once reading and writing (3 accesses), backward
+    once through outputs and gradients for the sums and once reading both and writing (5 accesses); an activation
+    passes once (2 accesses forward, 3 backward).  The backward passes are counted with the weight gradient, because
+    every convolution computes that, even the first layer.
     """
 
     kind: ClassVar[str] = "convolution"
     channels: int
+    """Output channels."""
     kernel: tuple[int, ...]
+    """Size of the window in each position dimension, as for the next three."""
     stride: tuple[int, ...]
     pad: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int = 1
+    """Groups of channels that are convolved separately."""
     bias: bool = True
+    """True for a bias of each output channel."""
     batch_norm: bool = False
+    """True for batch normalisation behind the product."""
     activation: str | None = None
+    """Name of the activation at the end, or None."""
 
     def __post_init__(self) -> None:
         check_int("convolution.channels", self.channels, 1)
@@ -55,23 +61,23 @@ class Convolution(OperationBase):
 
     @property
     def winograd(self) -> bool:
-        """3 x 3, stride 1, not dilated, one group: what Winograd's algorithm is used for."""
+        """True for 3 x 3 windows of stride 1, not dilated, in one group, which Winograd's algorithm computes."""
         return self.kernel == (3, 3) and self.stride == self.dilation == (1, 1) and self.groups == 1
 
     @property
     def statistics(self) -> int:
-        """Sums over the batch where it normalises."""
+        """Elements a channel that batch normalisation sums over the batch; 0 without it."""
         return BATCH_STATISTICS if self.batch_norm else 0
 
     @property
     def passes(self) -> tuple[int, int]:
-        """Accesses of each output by what follows the product, forward and backward."""
+        """Accesses of each output element by the epilogue, forward and backward."""
         forward = (3 if self.batch_norm else 0) + (ACTIVATION_ACCESSES if self.activation else 0)
         backward = (5 if self.batch_norm else 0) + (ACTIVATION_BACKWARD_ACCESSES if self.activation else 0)
         return forward, backward
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """Shape of the output: sample, channel, positions."""
+        """Return the shape of the output: sample, channel, positions."""
         shape = single("convolution", inputs, len(self.kernel))
         if shape.size("channel") % self.groups:
             raise ConfigError(f"convolution.groups must divide the channels of {shape_text(shape)}, got {self.groups}")
@@ -82,7 +88,7 @@ class Convolution(OperationBase):
         return Shape(shape.dims, (shape.sizes[0], self.channels, *positions))
 
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """All input channels (of the groups that the part meets), and the windows of its positions."""
+        """Return all input channels, or those of the groups that a part computes, and the windows of its positions."""
         dims = inputs[0].dims
         if self.groups == 1:
             channel = Need(dim=None)
@@ -100,14 +106,14 @@ class Convolution(OperationBase):
         )
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
-        """Weights, bias, and scale and shift of the batch normalisation; all split with the channels."""
+        """Return weights, bias, and scale and shift of the batch normalisation; all are split with the channels."""
         weight = Parameter("weight", (self.channels, inputs[0].size("channel") // self.groups, *self.kernel))
         bias = (Parameter("bias", (self.channels,)),) if self.bias else ()
         norm = tuple(Parameter(f"norm_{name}", (self.channels,)) for name in ("weight", "bias") if self.batch_norm)
         return (weight, *bias, *norm)
 
     def kept(self, part: Part) -> Kept:
-        """The input; what the normalisation reads; the output, which says where the activation cut."""
+        """Return the input, the input of the normalisation, and the output, from which an activation's mask follows."""
         return Kept(
             inputs=True, output=self.activation is not None, elements=part.outputs if self.batch_norm else 0.0,
             before_output=self.batch_norm, transforms=self.batch_norm or self.activation is not None,
@@ -123,8 +129,8 @@ class Convolution(OperationBase):
         )
 
     def _activation_gradient(self, part: Part) -> Kernels:
-        # With stride > 1 a pixel of the input meets only some taps of the kernel; output positions as columns and
-        # all taps in the depth count exactly those multiply-adds.
+        # With stride > 1 an input position meets only some positions of the kernel; output positions as columns and
+        # all kernel positions in the depth count exactly those multiply-adds.
         volume = math.prod(self.kernel)
         return part.matrix(
             rows=self._depth(part) // volume,
@@ -143,7 +149,9 @@ class Convolution(OperationBase):
         )
 
     def _depth(self, part: Part) -> int:
+        """Return the length of the sums of the forward product: input channels of a group times kernel positions."""
         return part.inputs[0].size("channel") // self.groups * math.prod(self.kernel)
 
     def _operands(self, part: Part) -> Floats:
+        """Return the elements of inputs, weights and outputs of each part."""
         return self._read(part) + part.channels * self._depth(part) + part.outputs

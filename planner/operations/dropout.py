@@ -1,4 +1,4 @@
-"""Dropout as a layer of its own: of the data, or after a layer that has none."""
+"""Dropout as a layer of its own: of the data, or behind a layer without dropout of its own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from planner.operations.checks import single
 __all__ = ["Dropout"]
 
 _ACCESSES, _BACKWARD_ACCESSES = 2, 3
-"""Forward reads and writes; backward reads mask and gradient and writes."""
+"""Accesses of each element: forward reads and writes; backward reads mask and gradient and writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropout(OperationBase):
-    """A share of the elements becomes zero in training, the others grow so that the mean stays.
+    """Dropout: training sets a share of the elements to zero and scales the others so that the mean stays.
 
     Traffic: forward inputs and outputs once; backward gradients, mask and result once.
 
@@ -35,7 +35,7 @@ class Dropout(OperationBase):
             raise ConfigError(f"dropout.dropout must be >= 0 and < 1, got {self.dropout!r}")
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """Shape of the input."""
+        """Return the shape of the input."""
         return single(self.kind, inputs)
 
     def _forward(self, part: Part) -> Kernels:

@@ -21,7 +21,7 @@ __all__ = ["Add", "Concat"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Add(OperationBase):
-    """The sum of tensors of one shape, then an activation.
+    """A sum of tensors of one shape, with an optional activation.
 
     Traffic: forward all inputs and the output once, then the activation's pass.  The gradient of every input is
     the output's, which an activation masks (3 accesses) and which nothing touches without one.
@@ -29,20 +29,21 @@ class Add(OperationBase):
 
     kind: ClassVar[str] = "add"
     activation: str | None = None
+    """Name of the activation of the sum, or None."""
 
     def __post_init__(self) -> None:
         check_activation("add.activation", self.activation)
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """Shape of each input."""
+        """Return the shape of each input."""
         if len(inputs) < 2 or len(set(inputs)) > 1:
             raise ConfigError(f"add needs 2 or more inputs of one shape, got {_list(inputs)}")
         return inputs[0]
 
     def kept(self, part: Part) -> Kept:
-        """The output where an activation cut it."""
-        cuts = self.activation is not None
-        return Kept(output=cuts, transforms=cuts, passes_on=True)
+        """Return the output if there is an activation, whose mask follows from it."""
+        masks = self.activation is not None
+        return Kept(output=masks, transforms=masks, passes_on=True)
 
     def _forward(self, part: Part) -> Kernels:
         count = len(part.inputs)
@@ -56,12 +57,12 @@ class Add(OperationBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concat(OperationBase):
-    """Tensors one after another along the channels; each element is copied, forward and backward."""
+    """A concatenation of tensors along the channels; each element is copied, forward and backward."""
 
     kind: ClassVar[str] = "concat"
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """The inputs' shape with the sum of their channels."""
+        """Return the inputs' shape with the sum of their channels."""
         rest = {(shape.dims, shape.sizes[0], shape.positions) for shape in inputs}
         if len(inputs) < 2 or len(rest) > 1:
             raise ConfigError(f"concat needs 2 or more inputs that differ in channels only, got {_list(inputs)}")
@@ -69,13 +70,13 @@ class Concat(OperationBase):
         return Shape(inputs[0].dims, (inputs[0].sizes[0], channels, *inputs[0].positions))
 
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """The same part, shifted in the channels by the inputs before it."""
+        """Return the same interval, shifted in the channels by the inputs before."""
         sample, _, *positions = identity_needs(inputs[slot])
         offset = sum(shape.size("channel") for shape in inputs[:slot])
         return (sample, Need(dim="channel", offset=offset), *positions)
 
     def kept(self, part: Part) -> Kept:
-        """Nothing."""
+        """Return no tensors; the gradients of the inputs are views of the output's."""
         return Kept(passes_on=True)
 
     def _forward(self, part: Part) -> Kernels:
@@ -86,4 +87,5 @@ class Concat(OperationBase):
 
 
 def _list(inputs: Sequence[Shape]) -> str:
+    """Return shapes as text, separated by commas."""
     return ", ".join(map(shape_text, inputs)) or "none"

@@ -16,7 +16,7 @@ __all__ = ["Linear"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear(OperationBase):
-    """A matrix product of each sample, flattened, then an activation and dropout of the outputs.
+    """A matrix product of each flattened sample, with an optional activation and dropout of the outputs.
 
     Work: flop = 2 x output channels x samples x inputs of a sample, the same for each of the two gradients.
     Traffic: inputs, weights and outputs once; activation and dropout run in place.
@@ -24,8 +24,11 @@ class Linear(OperationBase):
 
     kind: ClassVar[str] = "linear"
     channels: int
+    """Output channels."""
     bias: bool = True
+    """True for a bias of each output channel."""
     activation: str | None = None
+    """Name of the activation, or None."""
     dropout: float = 0.0
     """Share of the outputs that training drops."""
 
@@ -37,24 +40,24 @@ class Linear(OperationBase):
 
     @property
     def passes(self) -> tuple[int, int]:
-        """None: what follows the product runs in place."""
+        """Accesses of each output element by the epilogue, forward and backward: none, it runs in place."""
         return 0, 0
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """Shape of the output: sample, channel; the input may have positions."""
+        """Return the shape of the output: sample, channel; the input may have positions."""
         return Shape(("sample", "channel"), (single("linear", inputs).sizes[0], self.channels))
 
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """Everything of the part's samples."""
+        """Return all channels and positions of a part's samples."""
         return tuple(Need(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
-        """Weights and bias, both split with the channels."""
+        """Return weights and bias, both split with the channels."""
         weight = Parameter("weight", (self.channels, self._features(inputs)))
         return (weight, Parameter("bias", (self.channels,))) if self.bias else (weight,)
 
     def kept(self, part: Part) -> Kept:
-        """The input and the output; under dropout instead what was there before it, and its factors."""
+        """Return the input and the output; with dropout, instead of the output, its values before and the factors."""
         drops, activates = self.dropout > 0, self.activation is not None
         return Kept(
             inputs=True, output=activates and not drops, elements=(1 + activates) * part.outputs if drops else 0.0,
@@ -71,10 +74,12 @@ class Linear(OperationBase):
         return self._product(part, rows=part.channels, columns=self._features(part.inputs), depth=part.samples)
 
     def _product(self, part: Part, *, rows: Floats | float, columns: Floats | float, depth: Floats | float) -> Kernels:
+        """Return the kernels of a product of these sizes that reads or writes inputs, weights and outputs once."""
         features = self._features(part.inputs)
         elements = part.samples * features + part.channels * features + part.outputs
         return part.matrix(rows=rows, columns=columns, depth=depth, elements=elements)
 
     @staticmethod
     def _features(inputs: Sequence[Shape]) -> int:
+        """Return the elements of one sample of the input."""
         return math.prod(inputs[0].sizes[1:])

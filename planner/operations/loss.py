@@ -1,4 +1,4 @@
-"""The last layer of a network: the loss of each sample."""
+"""Last layer of a network: the loss of each sample."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +12,18 @@ from planner.operations.checks import single
 __all__ = ["Loss"]
 
 FLOP_PER_ELEMENT = {"softmax": 5, "mean_squared_error": 3}
-"""Maximum, difference, exponential, sum, quotient; difference, square, sum."""
+"""Operations on each element: maximum, difference, exponential, sum, quotient; difference, square, sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss(OperationBase):
-    """Softmax with cross-entropy, or the mean squared error; split by samples only (Table 1).
+    """Softmax with cross-entropy, or the mean squared error; it is split by samples only.
 
-    Its output stands for the probabilities or errors that the gradient starts from.
-    Traffic: inputs and outputs once, either way; the labels are small.
+    Its output represents the probabilities or errors that the gradient starts from.
+    Traffic: inputs and outputs once, forward and backward; the labels are small.
+
+    Source:
+        Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Table 1.
     """
 
     function: str = "softmax"
@@ -32,23 +35,23 @@ class Loss(OperationBase):
 
     @property
     def kind(self) -> str:
-        """Name of the function."""
+        """Name of the kind: that of the function."""
         return self.function
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """Shape of the input."""
+        """Return the shape of the input."""
         return single(self.function, inputs)
 
     def parallel_dims(self, output: Shape) -> tuple[str, ...]:
-        """Samples only: every sample's sum runs over all the rest."""
+        """Return the samples only: the sum of a sample runs over all its other dimensions."""
         return ("sample",)
 
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """Everything of the part's samples."""
+        """Return all channels and positions of a part's samples."""
         return tuple(Need(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
 
     def kept(self, part: Part) -> Kept:
-        """What the gradient starts from: the output."""
+        """Return the output, from which the gradient starts."""
         return Kept(output=True)
 
     def _forward(self, part: Part) -> Kernels:

@@ -1,4 +1,4 @@
-"""Normalisation as a layer of its own: over the batch, and over neighbouring channels."""
+"""Normalisation layers: over the batch, and over neighbouring channels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from planner.operations.checks import check_activation, check_int, single
 __all__ = ["BatchNorm", "LocalResponseNorm"]
 
 BATCH_NORM_FLOP = 5
-"""An element: two for the sums, one each for the difference, the scale and the shift."""
+"""Operations on each element: two for the sums, one each for the difference, the scale and the shift."""
 POWER_FLOP = 4
-"""An element of local response normalisation: scale, shift, power, product."""
+"""Operations on each element of local response normalisation: scale, shift, power, product."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchNorm(OperationBase):
-    """Batch normalisation and an activation, where no convolution precedes it.
+    """Batch normalisation with an optional activation, as a layer of its own.
 
     Traffic: forward, one pass reads the inputs for the statistics and one normalises them (3 accesses);
     backward, the weight gradient's pass reads inputs and gradients for the sums (2) and the activation
@@ -29,26 +29,27 @@ class BatchNorm(OperationBase):
 
     kind: ClassVar[str] = "batch_norm"
     activation: str | None = None
+    """Name of the activation, or None."""
 
     def __post_init__(self) -> None:
         check_activation("batch_norm.activation", self.activation)
 
     @property
     def statistics(self) -> int:
-        """Sums over the batch."""
+        """Elements a channel that are summed over the batch."""
         return BATCH_STATISTICS
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """Shape of the input."""
+        """Return the shape of the input."""
         return single(self.kind, inputs)
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
-        """Scale and shift; the running statistics are not trained."""
+        """Return scale and shift; the running statistics are not trained."""
         channels = inputs[0].size("channel")
         return Parameter("weight", (channels,)), Parameter("bias", (channels,))
 
     def kept(self, part: Part) -> Kept:
-        """The input, and the output where an activation cut it."""
+        """Return the input, and the output if there is an activation, whose mask follows from it."""
         return Kept(inputs=True, output=self.activation is not None, transforms=True)
 
     def _forward(self, part: Part) -> Kernels:
@@ -63,9 +64,9 @@ class BatchNorm(OperationBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalResponseNorm(OperationBase):
-    """Each element divided by a power of the squares of its neighbours in the channels.
+    """Local response normalisation: each element is divided by a power of the squares of its neighbours in channels.
 
-    A part of the channels needs (size - 1) / 2 channels more on both sides: a halo.
+    A part of the channels needs a halo of (size - 1) / 2 channels on both sides.
     Traffic: forward inputs and outputs once; backward inputs, outputs and both gradients once.
 
     Source:
@@ -74,6 +75,7 @@ class LocalResponseNorm(OperationBase):
 
     kind: ClassVar[str] = "local_response_norm"
     size: int = 5
+    """Channels of a neighbourhood, odd."""
     alpha: float = 1e-4
     beta: float = 0.75
     k: float = 1.0
@@ -84,16 +86,16 @@ class LocalResponseNorm(OperationBase):
             raise ConfigError(f"local_response_norm.size must be odd, got {self.size}")
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """Shape of the input."""
+        """Return the shape of the input."""
         return single(self.kind, inputs)
 
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """The same part, and its neighbours in the channels."""
+        """Return the same interval, with a halo in the channels."""
         sample, _, *positions = identity_needs(inputs[0])
         return (sample, Need(dim="channel", kernel=self.size, pad=self.size // 2), *positions)
 
     def kept(self, part: Part) -> Kept:
-        """The input, what it was divided by, and the output."""
+        """Return the input, its divisors, and the output."""
         return Kept(inputs=True, output=True, elements=part.outputs)
 
     def _forward(self, part: Part) -> Kernels:

@@ -1,4 +1,4 @@
-"""A layer whose input channels are split: partial sums over slices of them, and the layer that adds those up."""
+"""Layers that replace one whose input channels are split: partial sums over slices of them, and the total."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,69 +19,80 @@ Reducing = Convolution | Linear
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialProduct:
-    """The product of a convolution or a fully connected layer, with a sum of its own for each slice of the channels.
+    """Product of a convolution or a fully connected layer, with a separate sum for each slice of the input channels.
 
     The output has the dimension ``in_channel``: index j holds the sums over the j-th of ``slices`` equal slices of
     the input channels.  A part for index j reads that slice alone, and holds that slice of the weights.
 
-    Work: that of the layer on one slice, for each slice, without what follows the product.
+    Work: that of the layer on one slice, for each slice, without the epilogue.
     """
 
     operation: Reducing
-    """The undivided layer's."""
+    """Operation of the undivided layer."""
     slices: int
+    """Equal slices of the input channels."""
 
     @property
     def kind(self) -> str:
-        """The undivided layer's, partial."""
+        """Name of the kind: ``partial`` and the kind of the undivided layer."""
         return f"partial {self.operation.kind}"
 
     @property
     def product(self) -> Reducing:
-        """The layer's product alone."""
+        """Operation of the undivided layer without bias and epilogue."""
         if isinstance(self.operation, Convolution):
             return replace(self.operation, bias=False, batch_norm=False, activation=None)
         return replace(self.operation, bias=False, activation=None, dropout=0.0)
 
     @property
     def winograd(self) -> bool:
-        """As the undivided layer."""
+        """True if libraries compute the undivided layer with Winograd's algorithm."""
         return self.operation.winograd
 
     @property
     def statistics(self) -> int:
-        """The sum normalises."""
+        """Elements a channel that are summed over the batch: none, the ``PartialSum`` normalises."""
         return 0
 
     def sliced(self, inputs: Sequence[Shape]) -> tuple[Shape, ...]:
-        """Shape of the input with one slice of its channels."""
+        """Return the shape of the input with one slice of its channels."""
         (shape,) = inputs
         return (Shape(shape.dims, (shape.sizes[0], shape.size("channel") // self.slices, *shape.positions)),)
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """The undivided layer's, with the slices behind the channels."""
+        """Return the output of the undivided layer, with the slices as a dimension behind the channels."""
         whole = self.operation.output(inputs)
         return Shape((*whole.dims[:2], IN_CHANNEL, *whole.dims[2:]), (*whole.sizes[:2], self.slices, *whole.positions))
 
     def parallel_dims(self, output: Shape) -> tuple[str, ...]:
-        """All dimensions of the output."""
+        """Return all dimensions of the output."""
         return output.dims
 
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """What the undivided layer needs, of a slice of the channels."""
+        """Return the intervals that the undivided layer needs, but one slice of the channels."""
         sample, _, *positions = self.operation.needs(slot, inputs)
         return (sample, Need(dim=IN_CHANNEL, group_in=self.sliced(inputs)[0].size("channel")), *positions)
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
-        """The undivided layer's weights, split with its channels and with the slices."""
+        """Return the weights of the undivided layer, split with its channels and with the slices."""
         return self.product.parameters(inputs)
 
     def kept(self, part: Part) -> Kept:
-        """The slice of the input."""
+        """Return the slice of the input."""
         return Kept(inputs=True)
 
     def kernels(self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats]) -> Kernels:
-        """Work of parts of the given sizes, shape (C,), in one of ``LAYER_PHASES``."""
+        """Return the work of parts of the output in one phase.
+
+        Args:
+            phase: One of ``LAYER_PHASES``.
+            inputs: Whole shapes of the inputs.
+            output: Whole shape of the output.
+            part: For every dimension of the output, the sizes of the parts, shape (C,) each.
+
+        Returns:
+            Kernels of shape (C,).
+        """
         slices, sliced = part[IN_CHANNEL], self.sliced(inputs)
         rest = {dim: size for dim, size in part.items() if dim != IN_CHANNEL}
         work = self.product.kernels(phase, sliced, self.product.output(sliced), rest)
@@ -95,36 +106,36 @@ class PartialProduct:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialSum(OperationBase):
-    """The sum of a layer's partial sums, then all that follows the product in the undivided layer.
+    """Sum of a layer's partial sums, with the epilogue of the undivided layer.
 
-    Traffic: forward the partial sums and the output once, then the passes of what follows.  Each partial sum has the
-    gradient of the output, which only what follows touches.
+    Traffic: forward the partial sums and the output once, then the passes of the epilogue.  The gradient of each
+    partial sum is that of the output, behind which only the epilogue computes.
     """
 
     kind: ClassVar[str] = "partial sum"
     operation: Reducing
-    """The undivided layer's."""
+    """Operation of the undivided layer."""
 
     @property
     def statistics(self) -> int:
-        """Sums over the batch where the layer normalises."""
+        """Elements a channel that the epilogue sums over the batch."""
         return self.operation.statistics
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """The undivided layer's: without the slices."""
+        """Return the output of the undivided layer: without the slices."""
         (shape,) = inputs
         return Shape((*shape.dims[:2], *shape.dims[3:]), (*shape.sizes[:2], *shape.positions))
 
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """The same part of all partial sums."""
+        """Return the same interval of the partial sums over all slices."""
         return tuple(Need(dim=None if dim == IN_CHANNEL else dim) for dim in inputs[slot].dims)
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
-        """Those of the undivided layer but its weights: bias, and scale and shift of a normalisation."""
+        """Return the parameters of the undivided layer but its weights: bias, scale and shift of a normalisation."""
         return tuple(p for p in self.operation.parameters(inputs) if p.name != "weight")
 
     def kept(self, part: Part) -> Kept:
-        """What the undivided layer keeps, without its input."""
+        """Return the tensors that the undivided layer keeps, without its input."""
         return replace(self.operation.kept(part), inputs=False, passes_on=True)
 
     def _forward(self, part: Part) -> Kernels:
@@ -138,7 +149,7 @@ class PartialSum(OperationBase):
 
 
 def undivided(layer: Layer) -> Layer | None:
-    """The layer whose partial sums a layer makes; None for other layers."""
+    """Return the layer whose partial sums a layer computes; None for other layers."""
     if not isinstance(layer.operation, PartialProduct):
         return None
     whole = layer.operation.operation

@@ -18,20 +18,21 @@ _MODES = ("max", "average")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooling(OperationBase):
-    """The maximum or the mean of each window; a mean counts the padding's zeros.
+    """Maximum or mean of each window; a mean counts the zeros of the padding.
 
     Traffic: forward inputs and outputs once; backward both gradients once, and for the maximum also the
-    inputs and outputs, to find where it was.  flop: one an input of a window.
+    inputs and outputs, to locate it.  Operations: one for each input of a window.
     """
 
     kind: ClassVar[str] = "pooling"
     mode: str
     """``max`` or ``average``."""
     kernel: tuple[int, ...]
+    """Size of the window in each position dimension, as for the next two."""
     stride: tuple[int, ...]
     pad: tuple[int, ...]
     ceil_mode: bool = False
-    """Whether a last window may stick out of the input."""
+    """True if the last window may end behind the padded input."""
 
     def __post_init__(self) -> None:
         _check_mode("pooling", self.mode)
@@ -41,7 +42,7 @@ class Pooling(OperationBase):
                 raise ConfigError(f"pooling.pad must be at most half the kernel {kernel}, got {pad}")
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """Shape of the output: sample, channel, positions."""
+        """Return the shape of the output: sample, channel, positions."""
         shape = single("pooling", inputs, len(self.kernel))
         windows = zip(shape.positions, self.kernel, self.stride, self.pad, strict=True)
         ceil_mode = self.ceil_mode
@@ -51,7 +52,7 @@ class Pooling(OperationBase):
         return Shape(shape.dims, (*shape.sizes[:2], *positions))
 
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """The same samples and channels, and the windows of the part's positions."""
+        """Return the same samples and channels, and the windows of a part's positions."""
         windows = zip(inputs[0].dims[2:], self.kernel, self.stride, self.pad, strict=True)
         return (
             Need(dim="sample"),
@@ -60,7 +61,7 @@ class Pooling(OperationBase):
         )
 
     def kept(self, part: Part) -> Kept:
-        """The input, for its shape, and where the maxima were."""
+        """Return the input, which frameworks keep for its shape, and the indices of the maxima."""
         return Kept(inputs=True, index_bytes=INDEX_BYTES * part.outputs if self.mode == "max" else 0.0)
 
     def _forward(self, part: Part) -> Kernels:
@@ -75,30 +76,31 @@ class Pooling(OperationBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalPooling(OperationBase):
-    """The maximum or the mean over all positions, which stay as dimensions of size 1.
+    """Maximum or mean over all positions, which stay as dimensions of size 1.
 
-    Traffic: as for ``Pooling``.  flop: one an input.
+    Traffic: as for ``Pooling``.  Operations: one for each input.
     """
 
     kind: ClassVar[str] = "global_pooling"
     mode: str = "average"
+    """``max`` or ``average``."""
 
     def __post_init__(self) -> None:
         _check_mode("global_pooling", self.mode)
 
     def output(self, inputs: Sequence[Shape]) -> Shape:
-        """Shape of the output: sample, channel, positions of size 1."""
+        """Return the shape of the output: sample, channel, positions of size 1."""
         shape = single("global_pooling", inputs)
         if not shape.positions:
             raise ConfigError(f"global_pooling needs positions to pool over, got {shape_text(shape)}")
         return Shape(shape.dims, (*shape.sizes[:2], *(1 for _ in shape.positions)))
 
     def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """All positions of the part's samples and channels."""
+        """Return all positions of a part's samples and channels."""
         return tuple(Need(dim=dim if dim in ("sample", "channel") else None) for dim in inputs[0].dims)
 
     def kept(self, part: Part) -> Kept:
-        """Where the maxima were; a mean needs nothing."""
+        """Return the indices of the maxima; a mean keeps nothing."""
         return Kept(index_bytes=INDEX_BYTES * part.outputs if self.mode == "max" else 0.0)
 
     def _forward(self, part: Part) -> Kernels:
@@ -112,5 +114,6 @@ class GlobalPooling(OperationBase):
 
 
 def _check_mode(kind: str, mode: str) -> None:
+    """Refuse a mode that is neither the maximum nor the mean."""
     if mode not in _MODES:
         raise ConfigError(f"{kind}.mode must be one of {', '.join(_MODES)}, got {mode!r}")
