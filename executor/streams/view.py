@@ -8,7 +8,7 @@ from executor.streams.measure import MeasuredSchedule, MeasuredStreams
 from hwprofiles import Floats
 from planner.simulation import iteration_rows
 from simulator.timelines import lower_bound
-from studies.streams import BINS, ScheduleResult, StreamComparison, paths_of, read_streams
+from studies.streams import BINS, ScheduleResult, StreamComparison, paths_of, streamed_graph
 
 __all__ = ["as_comparison", "measured_values"]
 
@@ -18,7 +18,7 @@ def as_comparison(found: MeasuredStreams) -> StreamComparison:
     paths = paths_of(found.results[-1].work.program)
     errors = ", ".join(f"{row.name} {row.error:+.0%}" for row in found.results)
     return StreamComparison(
-        model=found.model, batch=found.batch, device=f"{found.cores} cores", reading="measurement",
+        model=found.model, batch=found.batch, device=f"{found.cores} cores", occupancy_model="measurement",
         layer_paths=paths.layer_paths, blocks=len(paths.blocks), results=tuple(map(_result, found.results)),
         notes=(
             f"Measured: median of {found.rounds} steps of each schedule, in turns; timelines are those of the median.",
@@ -44,7 +44,7 @@ def _result(row: MeasuredSchedule) -> ScheduleResult:
         occupancy=float(use.mean()),
         gradient_end_s=float(times.end_s[back.to_numpy()].max(initial=0.0)),
         held_bytes=row.held_bytes,
-        bound_s=lower_bound(read_streams(row.work, plan, iterations=1).graph).seconds,
+        bound_s=lower_bound(streamed_graph(row.work, plan, iterations=1).graph).seconds,
         timeline=timeline,
         edges_s=edges_s,
         use=use.clip(0.0, 1.0),

@@ -52,7 +52,7 @@ def streams_table(found: StreamComparison) -> Table:
     """Lay out one row a schedule for the terminal, the fastest marked."""
     titles, rows = stream_rows(found)
     best = min(range(len(rows)), key=lambda i: found.results[i].iteration_s)
-    table = Table(title=f"{found.model} on {found.device}, batch {found.batch:,}, occupancy by {found.reading}")
+    table = Table(title=f"{found.model} on {found.device}, batch {found.batch:,}, occupancy by {found.occupancy_model}")
     for i, title in enumerate(titles):
         table.add_column(Text(title), justify="left" if i < 2 else "right")
     for i, (name, *cells) in enumerate(rows):

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from hwprofiles import ConfigError, InfeasiblePlanError
 from hwprofiles.devices import DeviceGraph
@@ -115,7 +116,7 @@ class SimulatedPoints:
         return min((point.iteration_s for point in points if not point.reason), default=math.inf)
 
 
-def _compressed_types(kind: str, compress: str) -> dict[str, str]:
+def _compressed_types(kind: str, compress: str) -> dict[str, Any]:
     """Return the options of a plan that compress messages with a type.
 
     A type that keeps a residual compresses gradients alone, because activations have none to keep.

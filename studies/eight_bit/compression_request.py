@@ -6,11 +6,13 @@ The module imports nothing heavy, so that the command line can read the fields.
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hwprofiles import ConfigError, check_choices, option
-from hwprofiles.devices import DeviceGraph
 from studies.eight_bit.lists import factors, type_list, whole_numbers
+
+if TYPE_CHECKING:
+    from hwprofiles.devices import DeviceGraph
 
 __all__ = ["UNCOMPRESSED_TYPE", "CompressionRequest"]
 
@@ -86,7 +88,7 @@ class CompressionRequest:
         """Number of points of the sweep."""
         return len(self.sub_batches) * len(self.types) * len(self.devices) * len(self.link_speeds)
 
-    def on(self, cluster: DeviceGraph) -> "CompressionRequest":
+    def on(self, cluster: "DeviceGraph") -> "CompressionRequest":
         """Return the request with its device counts, which are 2, 4, ... of the cluster where none are given.
 
         Raises:

@@ -1,13 +1,17 @@
-"""A printed value beside ours, and the printed values, which are kept as data."""
+"""Rows that compare a printed value with ours, and the printed values, which are kept as data."""
 
 import csv
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
-__all__ = ["PaperRow", "Value", "range_text", "row", "stored"]
+__all__ = ["ClaimResult", "PaperRow", "Value", "claim_row", "range_text", "row", "stored"]
 
 Value = float | str
 """A number; or a range ``low-high``, a bound ``>number`` or a configuration as text."""
+ClaimResult = tuple[Value, str]
+"""Our value for a claim, and a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,38 +19,55 @@ class PaperRow:
     """One printed value beside ours."""
 
     source: str
-    """Table, figure or section, and what is claimed."""
+    """Table, figure or section, and the claim."""
     printed: Value
     ours: Value
-    """Computed now, by the models of this project."""
+    """Value computed now, by the models of this project."""
     unit: str
     note: str
-    """Difference; where it is large the assumption behind it; where the source contradicts itself, that."""
+    """Difference; where it is large, the assumption behind it; where the source contradicts itself, the contradiction."""
 
 
 def stored(name: str) -> list[dict[str, str]]:
-    """Rows of a file of printed values, columns by name."""
+    """Return the rows of a file of printed values, columns by name."""
     text = (files("studies") / "data" / f"{name}.csv").read_text()
     return list(csv.DictReader(text.splitlines()))
 
 
-def row(source: str, printed: str, ours: Value, unit: str, why: str = "") -> PaperRow:
-    """A row whose note starts with the difference.
+def claim_row(
+    paper: str, claim: Mapping[str, str], functions: Mapping[str, Callable[..., ClaimResult]], *shared: Any
+) -> PaperRow:
+    """Recompute one claim of a file of printed values.
 
     Args:
-        source: What is claimed, and where.
-        printed: As the paper prints it: a number, a range, a bound or a configuration.
+        paper: Short name of the paper.
+        claim: Row of the file; its key names a function and the words that it takes.
+        functions: Functions by name; each takes ``shared``, then the words.
+        shared: Arguments that all functions take first.
+    """
+    name, *words = claim["key"].split()
+    ours, note = functions[name](*shared, *words)
+    return row(f"{paper}, {claim['source']}: {claim['claim']}", claim["value"], ours, claim["unit"], note)
+
+
+def row(source: str, printed: str, ours: Value, unit: str, note: str = "") -> PaperRow:
+    """Return a row whose note starts with the difference.
+
+    Args:
+        source: Claim, and where the paper makes it.
+        printed: Value as the paper prints it: a number, a range, a bound or a configuration.
         ours: Our value: a number, or text where the printed value is a range or a configuration.
         unit: Unit of both.
-        why: What else there is to say.
+        note: Note that follows the difference.
     """
     value = _number(printed)
-    note = _difference(printed if value is None else value, ours)
-    return PaperRow(source, printed if value is None else value, ours, unit, f"{note}; {why}" if why else note)
+    difference = _difference(printed if value is None else value, ours)
+    text = f"{difference}; {note}" if note else difference
+    return PaperRow(source, printed if value is None else value, ours, unit, text)
 
 
 def range_text(values: list[float]) -> str:
-    """The range of some values as text, low to high; three digits."""
+    """Return the range of some values as text, low to high, with three digits."""
     return f"{min(values):.3g}-{max(values):.3g}"
 
 
@@ -58,6 +79,7 @@ def _number(text: str) -> float | None:
 
 
 def _difference(printed: Value, ours: Value) -> str:
+    """Return the difference in words: of two numbers in percent, of two ranges at their ends."""
     if isinstance(printed, float) and isinstance(ours, float):
         if printed == 0:
             return "equal" if ours == 0 else f"{ours:+.3g}"

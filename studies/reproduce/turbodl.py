@@ -1,35 +1,35 @@
 """TurboDL's gains on a P100, beside those of the same schedules of ours, simulated.
 
-Each gain is computed under both readings of occupancy.  By ``geometry`` a kernel takes the room of its blocks: what a
-full grid leaves to others is the unfilled last wave.  By ``throughput`` it takes only the arithmetic and memory that
-its speed asks for: what is left includes every stall.  A device is between the two; the paper's gains, which need idle
+Each gain is computed under both models of occupancy.  By ``geometry`` a kernel takes the room of its blocks, so that a
+full grid leaves only its unfilled last wave to others.  By ``throughput`` it takes only the arithmetic and memory that
+its speed needs, so that every stall is left to others.  A device is between the two; the paper's gains, which need idle
 room beside kernels that fill the device with blocks, are near the second.
 
-Left out is Fig. 10, which prints no numbers.
+Fig. 10 is left out, because it prints no numbers.
 
 Source: "TurboDL", Secs. 4.2 and 4.3.
 """
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import get_args
 
 import numpy as np
 
 from hwprofiles import Progress
-from hwprofiles.compute import READINGS
 from planner.lowering import KINDS
 from planner.models import load_model
-from studies.reproduce.rows import PaperRow, Value, row, stored
-from studies.streams import StreamComparison, StreamRequest, compare_schedules, work_of
+from studies.reproduce.rows import ClaimResult, PaperRow, row, stored
+from studies.streams import OccupancyModel, StreamComparison, StreamRequest, compare_schedules, work_of
 
 __all__ = ["TURBODL_CLAIMS", "claim_rows", "turbodl_rows"]
 
 DEVICE = "p100"
-_Answer = tuple[Value, str]
+OCCUPANCY_MODELS: tuple[OccupancyModel, ...] = get_args(OccupancyModel)
 
 
 def turbodl_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
-    """Every row, in the paper's order: of a gain, one a reading of occupancy."""
+    """Yield every row in the paper's order; a gain has one for each model of occupancy."""
     claims = stored("turbodl_claims")
     for done, claim in enumerate(claims):
         if progress:
@@ -42,55 +42,57 @@ def claim_rows(claim: dict[str, str]) -> Iterator[PaperRow]:
     name, *words = claim["key"].split()
     source = f"TurboDL, {claim['source']}: {claim['claim']}"
     if name in ("streams", "baseline_streams"):
-        ours, why = TURBODL_CLAIMS[name](words[0], 1, READINGS[0])
-        yield row(source, claim["value"], ours, claim["unit"], why)
+        ours, note = TURBODL_CLAIMS[name](words[0], 1, OCCUPANCY_MODELS[0])
+        yield row(source, claim["value"], ours, claim["unit"], note)
         return
-    for reading in READINGS:
-        ours, why = TURBODL_CLAIMS[name](words[0], int(words[1]), reading)
-        yield row(f"{source}, occupancy by {reading}", claim["value"], ours, claim["unit"], why)
+    for model in OCCUPANCY_MODELS:
+        ours, note = TURBODL_CLAIMS[name](words[0], int(words[1]), model)
+        yield row(f"{source}, occupancy by {model}", claim["value"], ours, claim["unit"], note)
 
 
 @cache
-def _compared(model: str, batch: int, reading: str) -> StreamComparison:
-    return compare_schedules(StreamRequest(graph=load_model(model, batch=batch), device=DEVICE, reading=reading))
+def _compared(model: str, batch: int, occupancy_model: OccupancyModel) -> StreamComparison:
+    """Return the schedules of a network on the paper's device."""
+    request = StreamRequest(device=DEVICE, occupancy_model=occupancy_model)
+    return compare_schedules(load_model(model, batch=batch), request)
 
 
-def _answer(model: str, batch: int, reading: str, name: str) -> tuple[float, str]:
-    """Gain of a schedule over one stream, and what stands beside it."""
-    found = _compared(model, batch, reading)
-    plain, barriers, mine = found.results[0], found.result("layers"), found.result(name)
-    best = min(found.results, key=lambda each: each.iteration_s)
-    why = f"{barriers.iteration_s / mine.iteration_s:.2f} over streams with barriers between layers"
-    if best is not mine:
-        why += (
-            f"; {best.name} gains {found.gain(best):.2f}, for weight gradients delayed to the end fill the device less"
+def _gain_of(model: str, batch: int, occupancy_model: OccupancyModel, name: str) -> tuple[float, str]:
+    """Return the gain of a schedule over one stream, and a note on the gains of other schedules."""
+    compared = _compared(model, batch, occupancy_model)
+    plain, barriers, chosen = compared.results[0], compared.result("layers"), compared.result(name)
+    best = min(compared.results, key=lambda each: each.iteration_s)
+    note = f"{barriers.iteration_s / chosen.iteration_s:.2f} over streams with barriers between layers"
+    if best is not chosen:
+        note += (
+            f"; {best.name} gains {compared.gain(best):.2f}, because weight gradients that are delayed to the end fill "
+            "the device less"
         )
-    if reading == "geometry":
-        why += "; blocks that fill the device leave others no room"
-    return found.gain(mine), f"{why}; filling every gap would gain {1 / plain.occupancy:.2f}"
+    if occupancy_model == "geometry":
+        note += "; blocks that fill the device leave no room to others"
+    return compared.gain(chosen), f"{note}; filling every gap would gain {1 / plain.occupancy:.2f}"
 
 
-def _gain(model: str, batch: int, reading: str) -> _Answer:
-    return _answer(model, batch, reading, "critical-path")
+def _gain(model: str, batch: int, occupancy_model: OccupancyModel) -> ClaimResult:
+    return _gain_of(model, batch, occupancy_model, "critical-path")
 
 
-def _asynchronous(model: str, batch: int, reading: str) -> _Answer:
-    return _answer(model, batch, reading, "asynchronous")
+def _asynchronous(model: str, batch: int, occupancy_model: OccupancyModel) -> ClaimResult:
+    return _gain_of(model, batch, occupancy_model, "asynchronous")
 
 
-def _percent(model: str, batch: int, reading: str) -> _Answer:
-    gain, why = _gain(model, batch, reading)
-    assert isinstance(gain, float)
-    return 100 * (gain - 1), why
+def _percent(model: str, batch: int, occupancy_model: OccupancyModel) -> ClaimResult:
+    gain, note = _gain_of(model, batch, occupancy_model, "critical-path")
+    return 100 * (gain - 1), note
 
 
-def _streams(model: str, batch: int, reading: str) -> _Answer:
-    found = _compared(model, batch, reading).result("critical-path")
-    return float(found.streams), ", ".join(found.labels)
+def _streams(model: str, batch: int, occupancy_model: OccupancyModel) -> ClaimResult:
+    result = _compared(model, batch, occupancy_model).result("critical-path")
+    return float(result.streams), ", ".join(result.labels)
 
 
-def _baseline_streams(model: str, batch: int, reading: str) -> _Answer:
-    """Caffe gives every sub-task of a convolution a stream of its own."""
+def _baseline_streams(model: str, batch: int, occupancy_model: OccupancyModel) -> ClaimResult:
+    """Count the streams of Caffe, which gives every sub-task of a convolution a stream of its own."""
     program = work_of(load_model(model, batch=batch), DEVICE).program
     convolution = np.array([layer.operation.kind == "convolution" for layer in program.graph.layers])
     kinds = [KINDS.index(f"{name}_gradient") for name in ("activation", "weight", "bias")]
@@ -98,11 +100,11 @@ def _baseline_streams(model: str, batch: int, reading: str) -> _Answer:
     return float(np.count_nonzero(own)), "a stream for every gradient of every convolution; the first has two"
 
 
-TURBODL_CLAIMS: dict[str, Callable[[str, int, str], _Answer]] = {
+TURBODL_CLAIMS: dict[str, Callable[[str, int, OccupancyModel], ClaimResult]] = {
     "gain": _gain,
     "percent": _percent,
     "asynchronous": _asynchronous,
     "streams": _streams,
     "baseline_streams": _baseline_streams,
 }
-"""How a claim is recomputed, by the first word of its key."""
+"""Function that recomputes a claim, by the first word of its key."""

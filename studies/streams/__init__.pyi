@@ -1,3 +1,6 @@
+from .critical_paths import (
+    paths_of as paths_of,
+)
 from .decomposition import (
     Decomposed as Decomposed,
     with_measured as with_measured,
@@ -14,18 +17,20 @@ from .schedule_comparison import (
     BINS as BINS,
     ScheduleResult as ScheduleResult,
     StreamComparison as StreamComparison,
-    StreamRequest as StreamRequest,
     compare_schedules as compare_schedules,
     whole_program as whole_program,
     work_of as work_of,
 )
 from .stream_plan import (
     StreamPlan as StreamPlan,
-    read_streams as read_streams,
     replay_streams as replay_streams,
+    streamed_graph as streamed_graph,
+)
+from .stream_request import (
+    OccupancyModel as OccupancyModel,
+    PathOptions as PathOptions,
+    StreamRequest as StreamRequest,
 )
 from .stream_schedules import (
-    PathOptions as PathOptions,
-    paths_of as paths_of,
     schedule as schedule,
 )

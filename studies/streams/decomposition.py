@@ -1,8 +1,8 @@
 """Decomposition: the backward pass of a layer as sub-tasks, each with its own time and its own share of the device.
 
-A lowered program has two backward tasks a part of a layer.  Here they become up to four: the gradient of the epilogue
-(activation, batch normalisation), from which the others start; the gradients of the input, of the weights and of the
-bias, which wait for it only.  What waited for the weight gradient waits for the bias gradient too.
+A lowered program has two backward tasks for each part of a layer.  Here they become up to four: the gradient of the
+epilogue (activation, batch normalisation), from which the others start; and the gradients of the input, of the weights
+and of the bias, which wait for it only.  Tasks that waited for the weight gradient wait for the bias gradient too.
 
 Source: "TurboDL", Sec. 2.2, Eqs. 2 to 4.  There an activation or a normalisation is a layer of its own.
 """
@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Bools, Floats, Ints
 from hwprofiles.compute import ComputeProfile, Kernels, occupancy
 from planner.cost import CostModel
-from planner.graph import Layer
+from planner.graph import ComputationGraph, Layer
 from planner.lowering import KINDS, Program
 from planner.operations import ELEMENT_BYTES
 from planner.parallel import held_regions
@@ -25,7 +24,7 @@ from studies.streams.program_extension import with_sub_tasks
 __all__ = ["Decomposed", "decompose", "sub_kernels", "with_measured"]
 
 _Measured = Mapping[tuple[str, str], float]
-"""Seconds of whole sub-tasks by (layer, kind), launches included."""
+"""Seconds of whole sub-tasks, launch included, by (layer, kind)."""
 _EPILOGUE, _WEIGHT, _BIAS = (KINDS.index(f"{name}_gradient") for name in ("epilogue", "weight", "bias"))
 
 
@@ -35,56 +34,68 @@ class Decomposed:
 
     program: Program
     launch_s: Floats
-    """Of ``program.work_s``, the part in which the device does nothing: the launch."""
+    """Launch, the part of ``program.work_s`` in which the device does nothing."""
     occupancy: Floats
     """Share of the device that a task keeps busy for the rest of its time."""
 
+    @property
+    def kernels(self) -> Bools:
+        """Tasks that run kernels of the network: computation, without compression and decompression."""
+        return np.asarray(self.program.is_compute & ~self.program.is_codec)
 
-def decompose(program: Program, model: CostModel, *, reading: str = "geometry") -> Decomposed:
+
+def decompose(program: Program, model: CostModel, *, occupancy_model: str = "geometry") -> Decomposed:
     """Decompose the backward pass of a lowered program.
 
     Args:
-        program: Of one iteration.
-        model: What it was lowered from.
-        reading: How occupancies are had where the profile has no measured ones: ``geometry`` or ``throughput``.
+        program: One iteration, lowered.
+        model: Prices from which it was lowered.
+        occupancy_model: ``geometry`` or ``throughput``, for kernels without a measured occupancy in the profile.
 
     Raises:
-        ConfigError: A profile has no ``launch`` section, or ``reading`` is unknown.
+        ConfigError: A profile has no ``launch`` section, or ``occupancy_model`` is unknown.
+
+    Source: "TurboDL", Sec. 2.2, Eqs. 2 to 4.
     """
-    pieces = _Pieces(program, model)
-    extended = with_sub_tasks(program, pieces.kinds)
+    sub_tasks = _SubTasks(program, model)
+    extended = with_sub_tasks(program, sub_tasks.kinds)
     launch_s, share = np.zeros(extended.size), np.zeros(extended.size)
     work_s = extended.work_s.copy()
     for (layer, sub_batch, kind), tasks in _units(extended).items():
-        kernels = pieces.kernels(layer, sub_batch, kind)[extended.part[tasks]]
+        kernels = sub_tasks.kernels(layer, kind)[extended.part[tasks]]
         if kind in (_EPILOGUE, _WEIGHT, _BIAS):
-            work_s[tasks] = pieces.seconds(layer, sub_batch, kind)[extended.part[tasks]]
-        which = model.profile_of[extended.device[tasks]]
-        for number in np.unique(which).tolist():
-            mine, profile = tasks[which == number], model.profiles[number]
-            rows = kernels[which == number]
+            work_s[tasks] = sub_tasks.seconds(layer, sub_batch, kind)[extended.part[tasks]]
+        profile_of = model.profile_of[extended.device[tasks]]
+        for number in np.unique(profile_of).tolist():
+            mine, profile = tasks[profile_of == number], model.profiles[number]
+            rows = kernels[profile_of == number]
             launch_s[mine] = np.minimum(profile.launch_overhead_s, work_s[mine])
-            share[mine] = _share(profile, model.graph.family, model.graph.layers[layer], kind, rows, reading)
+            share[mine] = _share(profile, model.graph, layer, kind, rows, occupancy_model)
     return Decomposed(program=replace(extended, work_s=work_s), launch_s=launch_s, occupancy=share)
 
 
-def _share(profile: ComputeProfile, family: str, layer: Layer, kind: int, rows: "_Rows", reading: str) -> Floats:
+def _share(
+    profile: ComputeProfile, graph: ComputationGraph, layer: int, kind: int, rows: "_Rows", occupancy_model: str
+) -> Floats:
+    """Return the occupancy of some parts of a layer: the measured one, or that of the model."""
+    row = graph.layers[layer]
     phase = "weight_gradient" if kind == _EPILOGUE else KINDS[kind]
-    known = profile.occupancies.get((family, layer.name, phase))
+    known = profile.occupancies.get((graph.family, row.name, phase))
     if known is not None and kind != _EPILOGUE:
         return np.full(len(rows), known)
-    return occupancy(profile, rows.all, phase=phase, winograd=layer.operation.winograd, reading=reading)
+    return occupancy(profile, rows.all, phase=phase, winograd=row.operation.winograd, reading=occupancy_model)
 
 
 def with_measured(program: Program, measured: _Measured, share: Mapping[str, float] | None = None) -> Decomposed:
-    """A lowered program whose parts are whole layers, with sub-tasks that were measured rather than modelled.
+    """Return a lowered program of whole layers with sub-tasks that were measured rather than modelled.
 
-    Bias gradients are in those of the weights; every trained layer has an epilogue, which may take no time.
+    Bias gradients are measured together with weight gradients; every trained layer has an epilogue, which may take no
+    time.
 
     Args:
-        program: Lowered for one device.
-        measured: Seconds; 0 for what is not in it.
-        share: Of the device, by kind; 1 for what is not in it.
+        program: One iteration, lowered for one device.
+        measured: Seconds by layer and kind; sub-tasks that are missing take 0.
+        share: Share of the device by kind; kinds that are missing take all of it.
     """
     made = with_sub_tasks(program, lambda layer: (_EPILOGUE, _WEIGHT))
     names, kinds = [layer.name for layer in program.graph.layers], [KINDS[kind] for kind in made.kind.tolist()]
@@ -96,21 +107,21 @@ def with_measured(program: Program, measured: _Measured, share: Mapping[str, flo
 
 
 def _units(program: Program) -> dict[tuple[int, int, int], Ints]:
-    """Compute tasks by layer, sub-batch and kind; coding is none."""
+    """Return the kernels' tasks by layer, sub-batch and kind."""
     units: dict[tuple[int, int, int], list[int]] = {}
     for task in np.flatnonzero(program.is_compute & ~program.is_codec).tolist():
-        key = int(program.layer[task]), int(program.sub_batch[task]), int(program.kind[task])
+        key = int(program.layer[task]), int(program.micro_batch[task]), int(program.kind[task])
         units.setdefault(key, []).append(task)
     return {key: np.array(tasks) for key, tasks in units.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Kernels of some parts, which may be indexed."""
+    """Kernels of the parts of a layer, which can be indexed by part."""
 
     all: Kernels
 
-    def __getitem__(self, rows: Ints | NDArray[np.bool_]) -> "_Rows":
+    def __getitem__(self, rows: Ints | Bools) -> "_Rows":
         fields = {name: np.asarray(getattr(self.all, name))[rows] for name in self.all.__slots__}
         return _Rows(Kernels(**fields))
 
@@ -119,10 +130,10 @@ class _Rows:
 
 
 def sub_kernels(layer: Layer, kind: str, part: dict[str, Floats]) -> Kernels:
-    """Kernels of one sub-task of parts of a layer.
+    """Return the kernels of one sub-task for parts of a layer.
 
-    The weight gradient of a lowered program includes the passes of the epilogue; here they are apart.  A bias's
-    gradient reads the output's gradient once and writes a number a channel.
+    The weight gradient of a lowered program includes the passes of the epilogue; here they are separate.  The gradient
+    of a bias reads the output's gradient once and writes one element for each channel.
 
     Args:
         layer: The layer.
@@ -151,49 +162,58 @@ def sub_kernels(layer: Layer, kind: str, part: dict[str, Floats]) -> Kernels:
     )
 
 
-class _Pieces:
-    """Kernels and times of the sub-tasks of every unit, by part."""
+class _SubTasks:
+    """Kernels and times of the sub-tasks of every layer, by part.
+
+    Args:
+        program: One iteration, lowered.
+        model: Prices from which it was lowered.
+    """
 
     def __init__(self, program: Program, model: CostModel) -> None:
         self._program, self._model = program, model
-        self._cut = (
+        self._micro_model = (
             model.for_batch(model.graph.batch // program.micro_batching.parts)
             if program.micro_batching.parts > 1
             else model
         )
 
     def kinds(self, layer: int) -> tuple[int, ...]:
-        """Sub-tasks that a weight gradient turns into."""
+        """Return the kinds of sub-tasks that a layer's weight gradient turns into."""
         row = self._model.graph.layers[layer]
         whole = {d: np.array([float(s)]) for d, s in zip(row.output.dims, row.output.sizes, strict=True)}
         streamed = float(np.max(row.kernels("weight_gradient", whole).streamed_bytes))
         bias = (_BIAS,) if getattr(row.operation, "bias", False) else ()
         return ((_EPILOGUE,) if streamed > 0 else ()) + (_WEIGHT, *bias)
 
-    def kernels(self, layer: int, sub_batch: int, kind: int) -> _Rows:
-        """Of all parts of a layer."""
+    def kernels(self, layer: int, kind: int) -> _Rows:
+        """Return the kernels of one kind of sub-task for all parts of a layer."""
         return _Rows(sub_kernels(self._layer(layer), KINDS[kind], self._sizes(layer)))
 
     def seconds(self, layer: int, sub_batch: int, kind: int) -> Floats:
-        """Time of each part: the roofline's, or its share of the measured time of the whole weight gradient."""
+        """Return the time of one kind of sub-task for each part of a layer.
+
+        It is the roofline's, or its share of the measured time of the whole weight gradient.
+        """
         program, model, row = self._program, self._model, self._layer(layer)
         devices = program.spaces[layer].devices
         times = {each: np.empty(len(devices)) for each in self.kinds(layer)}
-        which, sizes = model.profile_of[devices], self._sizes(layer)
-        for number in np.unique(which).tolist():
-            profile, mine = model.profiles[number], which == number
+        profile_of, sizes = model.profile_of[devices], self._sizes(layer)
+        for number in np.unique(profile_of).tolist():
+            profile, mine = model.profiles[number], profile_of == number
             for each in times:
                 phase = "bias_gradient" if each in (_BIAS, _EPILOGUE) else "weight_gradient"
                 work = sub_kernels(row, KINDS[each], sizes)
                 times[each][mine] = profile.time_s(work, phase=phase, winograd=row.operation.winograd)[mine]
         if not self._measured(layer):
             return times[kind]
-        lowered = (program.kind == _WEIGHT) & (program.layer == layer) & (program.sub_batch == sub_batch)
+        lowered = (program.kind == _WEIGHT) & (program.layer == layer) & (program.micro_batch == sub_batch)
         whole = np.empty(len(devices))
         whole[program.part[lowered]] = program.work_s[lowered]
         return np.asarray(times[kind] * whole / np.sum(list(times.values()), axis=0))
 
     def _measured(self, layer: int) -> bool:
+        """Return whether some profile has measured the layer's weight gradient."""
         graph, row = self._model.graph, self._layer(layer)
         known = (
             p.measured_parts(graph.name, row.name, "weight_gradient", row.output.sizes) for p in self._model.profiles
@@ -201,11 +221,13 @@ class _Pieces:
         return any(parts is not None for parts in known)
 
     def _layer(self, layer: int) -> Layer:
-        model = self._cut if self._program.micro_batching.of(layer) > 1 else self._model
+        """Return a layer with the batch that it computes at once."""
+        model = self._micro_model if self._program.micro_batching.of(layer) > 1 else self._model
         return model.graph.layers[layer]
 
     def _sizes(self, layer: int) -> dict[str, Floats]:
-        spaces = self._program.sub_spaces if self._program.micro_batching.of(layer) > 1 else self._program.spaces
+        """Return the sizes of a layer's parts by dimension of its output, shape (parts,) each."""
+        spaces = self._program.spaces_at(layer)
         boxes = held_regions(spaces[layer])
         sizes = (boxes.high - boxes.low).astype(np.float64)
         return {dim: sizes[:, d] for d, dim in enumerate(self._layer(layer).output.dims)}

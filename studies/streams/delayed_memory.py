@@ -1,26 +1,31 @@
 """Memory that delayed weight gradients hold, and a bound on it.
 
-A weight gradient needs its layer's input and the gradient of its output.  Where it runs behind the activation gradient
-of its layer, these two stay until it ends.
+A weight gradient needs its layer's input and the gradient of its output.  Where it runs after the activation gradient
+of its layer, these two stay in memory until it ends.
 """
 
-import heapq
 from dataclasses import replace
 
 import numpy as np
 
 from hwprofiles import ConfigError, Floats
 from planner.lowering import KINDS, Program
-from studies.streams.stream_plan import StreamPlan, pairs_of
+from studies.streams.stream_plan import StreamPlan, pairs_of, run_order
 
 __all__ = ["bounded", "held_bytes", "needed_bytes"]
 
 _WEIGHT = KINDS.index("weight_gradient")
 _BACK = [KINDS.index(kind) for kind in ("epilogue_gradient", "activation_gradient")]
+_Unit = tuple[int, int, int]
+"""Layer, sub-batch and part."""
 
 
 def needed_bytes(program: Program) -> Floats:
-    """What each weight gradient needs: its part's share of input and output gradient; 0 for other tasks, shape (T,)."""
+    """Return the bytes that each weight gradient reads: its part's share of input and output gradient.
+
+    Returns:
+        Bytes of each task, 0 for tasks of other kinds, shape (T,).
+    """
     sizes = np.zeros(program.size)
     for task in np.flatnonzero(program.kind == _WEIGHT).tolist():
         layer = int(program.layer[task])
@@ -31,37 +36,45 @@ def needed_bytes(program: Program) -> Floats:
 
 
 def held_bytes(program: Program, end_s: Floats) -> float:
-    """Most bytes that weight gradients of one device hold at once, behind the end of their layers' own way back.
+    """Return the most bytes that the weight gradients of one device hold at once.
+
+    A weight gradient holds what it needs from the end of its layer's activation gradient to its own end.
 
     Args:
-        program: Decomposed.
-        end_s: End of each task of one iteration, shape (T,).
+        program: One iteration, decomposed.
+        end_s: End of each task, shape (T,).
     """
     size = needed_bytes(program)
-    since, tasks = _gradients(program), np.flatnonzero(size > 0)
+    since, tasks = _last_gradients(program), np.flatnonzero(size > 0)
     peak = 0.0
     for device in range(len(program.cluster.devices)):
         mine = [t for t in tasks.tolist() if program.device[t] == device]
         spans = [(end_s[since[_unit(program, t)]], end_s[t], size[t]) for t in mine if _unit(program, t) in since]
+        # releases sort before allocations at the same time, because they are negative
         events = sorted([(end, -held) for begin, end, held in spans if end > begin]
                         + [(begin, held) for begin, end, held in spans if end > begin])  # fmt: skip
         peak = max(peak, float(np.cumsum([held for _, held in events]).max(initial=0.0)))
     return peak
 
 
-def _unit(program: Program, task: int) -> tuple[int, int, int]:
-    return int(program.layer[task]), int(program.sub_batch[task]), int(program.part[task])
+def _unit(program: Program, task: int) -> _Unit:
+    return int(program.layer[task]), int(program.micro_batch[task]), int(program.part[task])
 
 
-def _gradients(program: Program) -> dict[tuple[int, int, int], int]:
-    """By layer, sub-batch and part, the last task of the way back."""
+def _last_gradients(program: Program) -> dict[_Unit, int]:
+    """Return the last task of the activation gradient of each layer, sub-batch and part."""
     return {_unit(program, task): task for task in np.flatnonzero(np.isin(program.kind, _BACK)).tolist()}
 
 
 def bounded(program: Program, plan: StreamPlan, limit_bytes: float) -> StreamPlan:
-    """A plan in which weight gradients of a device hold at most so many bytes while later layers go back.
+    """Return a plan in which the delayed weight gradients of a device hold at most ``limit_bytes``.
 
-    Before a layer goes back, the oldest weight gradients must have ended until the rest fit.
+    Before a layer starts its backward pass, the oldest weight gradients must have ended until the rest fit.
+
+    Args:
+        program: One iteration, decomposed.
+        plan: Plan for its tasks.
+        limit_bytes: Bytes that weight gradients may hold while later layers compute.
 
     Raises:
         ConfigError: ``limit_bytes`` is negative or not a number.
@@ -70,11 +83,14 @@ def bounded(program: Program, plan: StreamPlan, limit_bytes: float) -> StreamPla
         raise ConfigError(f"hold_bytes must be >= 0, got {limit_bytes!r}")
     sizes, order = needed_bytes(program), list(map(tuple, plan.order.tolist()))
     weight_of = {_unit(program, t): t for t in np.flatnonzero(program.kind == _WEIGHT).tolist()}
+    late = np.concatenate([program.waiting, plan.order[:, 0]])
+    early = np.concatenate([program.after, plan.order[:, 1]])
+    tasks = run_order(late, early, np.zeros(program.size, dtype=np.int64))
     for device in range(len(program.cluster.devices)):
         waiting: list[int] = []
-        begun: set[tuple[int, int, int]] = set()
+        begun: set[_Unit] = set()
         back = np.isin(program.kind, [*_BACK, _WEIGHT]) & (program.device == device)
-        for task in [task for task in _sorted(program, plan) if back[task]]:
+        for task in [task for task in tasks if back[task]]:
             unit = _unit(program, task)
             if unit in begun:
                 continue
@@ -84,21 +100,3 @@ def bounded(program: Program, plan: StreamPlan, limit_bytes: float) -> StreamPla
             if unit in weight_of:
                 waiting.append(weight_of[unit])
     return replace(plan, order=pairs_of(order))
-
-
-def _sorted(program: Program, plan: StreamPlan) -> list[int]:
-    """Tasks in program order as far as their dependencies and those of the plan allow."""
-    late = program.waiting
-    pairs = np.concatenate([np.column_stack([late, program.after]), plan.order])
-    waits, readers = np.bincount(pairs[:, 0], minlength=program.size), [[] for _ in range(program.size)]  # type: ignore[var-annotated]
-    for task, early in pairs.tolist():
-        readers[early].append(task)
-    ready, found = np.flatnonzero(waits == 0).tolist(), []
-    while ready:
-        task = heapq.heappop(ready)
-        found.append(task)
-        for reader in readers[task]:
-            waits[reader] -= 1
-            if waits[reader] == 0:
-                heapq.heappush(ready, reader)
-    return found

@@ -1,21 +1,20 @@
-"""Streams on many devices: which weight gradients are put off, which hurried, and whose exchange goes first.
+"""Streams on many devices: the order of weight gradients among activation gradients, and of gradient synchronisation.
 
-The next iteration's forward pass needs the first layers' parameters first, whose gradients come last.  So an exchange
-has the priority of its reuse distance, and the gradients of a layer's weights stand in one of three places: delayed
-behind activation gradients, even with them, or hurried, so that the layer before waits for them.  What is best depends
-on whether arithmetic or the exchange is the bottleneck; simulation decides.
+The next iteration's forward pass needs the first layers' parameters first, whose gradients come last.  So the
+synchronisation of a layer's gradients has the priority of their reuse distance, and the gradients of a layer's weights
+stand in one of three places: delayed behind activation gradients, even with them, or hurried, so that the layer before
+waits for them.  The best place depends on whether computation or communication is the bottleneck, so all are simulated.
 
 Source: "TurboDL", Sec. 3.3, Extension to Multiple GPUs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, Ints
+from hwprofiles import Bools, ConfigError, Ints, Progress
 from hwprofiles.compute import Launch, launch_of
 from hwprofiles.devices import DeviceGraph
 from planner.cost import CostModel
@@ -30,23 +29,24 @@ from studies.streams.stream_schedules import check_streams, schedule
 __all__ = ["PLACES", "SHARING_ORDERS", "Arrangement", "ManyDevices", "arrange", "arranged"]
 
 PLACES = ("delayed", "even", "hurried")
-"""Of a layer's weight gradient beside the activation gradients."""
+"""Places of a layer's weight gradient beside the activation gradients."""
 SHARING_ORDERS = ("ready", "reuse")
-"""Exchanges share links as they become ready, or go by their reuse distance, the first layers first."""
+"""Orders of gradient synchronisation: all that are ready share the links, or the shortest reuse distance goes first,
+which is that of the first layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
-    """One way to order gradients and their exchange, simulated."""
+    """One way to order gradients and their synchronisation, simulated."""
 
     name: str
     gradient_sync: str
     """One of ``SHARING_ORDERS``."""
     places: Mapping[str, str]
-    """By trained layer, one of ``PLACES``; empty where all gradients are on one stream."""
+    """One of ``PLACES`` for each layer with parameters; empty where all gradients are on one stream."""
     iteration_s: float
     exposed_s: float
-    """Communication that no arithmetic of the busiest device covers, an iteration."""
+    """Communication of an iteration that no computation of the busiest device covers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +60,11 @@ class ManyDevices:
 
     @property
     def chosen(self) -> Arrangement:
-        """What the planner takes."""
+        """Arrangement that the planner chooses."""
         return self.results[-1]
 
     def gain(self, row: Arrangement) -> float:
-        """Speedup over one stream with exchanges as they become ready."""
+        """Return the speedup over one stream with gradients synchronised as they become ready."""
         return self.results[0].iteration_s / row.iteration_s
 
 
@@ -73,109 +73,114 @@ def arrange(
     cluster: DeviceGraph,
     *,
     gradient_sync: str = "ring",
-    reading: str = "geometry",
+    occupancy_model: str = "geometry",
     tries: int = 16,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ManyDevices:
     """Simulate the arrangements of a data-parallel plan, and refine the best of them layer by layer.
 
     Args:
-        graph: With the batch of all devices.
-        cluster: Its profiles have ``launch`` sections.
-        exchange: Scheme of the gradient exchange.
-        reading: How occupancies are had.
-        tries: Layers, those with the most parameters first, for which the other places are tried too.
+        graph: The network, with the batch of all devices.
+        cluster: Device graph; its profiles have ``launch`` sections.
+        gradient_sync: Algorithm of gradient synchronisation.
+        occupancy_model: ``geometry`` or ``throughput``.
+        tries: Number of layers, those with the most parameters first, for which the other places are tried too.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
-        ConfigError: A profile says nothing of launches, ``tries`` is negative, or an unknown scheme or reading.
+        ConfigError: A profile has no ``launch`` section, ``tries`` is negative, or the algorithm or the model of
+            occupancy is unknown.
+
+    Source: "TurboDL", Sec. 3.3, Extension to Multiple GPUs.
     """
     if tries < 0:
         raise ConfigError(f"tries must be >= 0, got {tries}")
     model = CostModel(graph, cluster, gradient_sync)
     count = len(cluster.devices)
     program = lower(model, spaces_of(graph, named_strategy("data", graph, count, cluster), count))
-    work = decompose(program, model, reading=reading)
     trained = [layer.name for layer in graph.layers if layer.parameter_count > 0]
-    streams = schedule(work, "asynchronous", launch_of(model.profiles[0]))
-    for profile in model.profiles:
-        check_streams(streams, launch_of(profile))
     total = 2 + len(PLACES) * len(SHARING_ORDERS) + 2 * min(tries, len(trained))
-    seen = _Counted(progress, total)
-    found = [_one_stream(work, order, seen) for order in SHARING_ORDERS]
+    simulations = _Simulations(decompose(program, model, occupancy_model=occupancy_model), model, total, progress)
+    results = [simulations.one_stream(order) for order in SHARING_ORDERS]
     for place, order in product(PLACES, SHARING_ORDERS):
-        found.append(_simulated(work, streams, dict.fromkeys(trained, place), order, f"all {place}", seen))
-    best = min(found, key=lambda row: row.iteration_s)
+        results.append(simulations.arrangement(dict.fromkeys(trained, place), order, f"all {place}"))
+    best = min(results, key=lambda row: row.iteration_s)
     if best.places:
-        best = _refined(work, streams, best, tries, seen)
+        best = _refined(simulations, best, tries)
     return ManyDevices(
-        model=graph.name, cluster=cluster.spec, batch=graph.batch, results=(*found, replace(best, name="chosen"))
+        model=graph.name, cluster=cluster.spec, batch=graph.batch, results=(*results, replace(best, name="chosen"))
     )
 
 
-class _Counted:
-    """Tells how many simulations are done."""
+class _Simulations:
+    """Simulated arrangements of one program.
 
-    def __init__(self, progress: Callable[[str, int, int], None] | None, total: int) -> None:
+    Args:
+        work: One iteration.
+        model: Prices of the network on the cluster.
+        total: Simulations in all, for progress.
+        progress: Called as ``progress(label, done, total)``.
+    """
+
+    def __init__(self, work: Decomposed, model: CostModel, total: int, progress: Progress | None) -> None:
+        self.work = work
+        self._streams = schedule(work, "asynchronous", launch_of(model.profiles[0]))
+        for profile in model.profiles:
+            check_streams(self._streams, launch_of(profile))
         self._progress, self._total, self._done = progress, total, 0
 
-    def next(self, label: str) -> None:
-        """One more begins."""
+    def one_stream(self, order: str) -> Arrangement:
+        """Return the arrangement with all gradients on one stream."""
+        self._begin(f"one stream, {order}")
+        every_device = Launch(tile_rows=1, tile_columns=1, blocks_per_multiprocessor=1, priorities=1, streams=1)
+        plan = schedule(self.work, "one-stream", every_device)
+        return self._result(replace(plan, priority=_sync_priority(self.work.program, order)), "one stream", order, {})
+
+    def arrangement(self, places: Mapping[str, str], order: str, name: str) -> Arrangement:
+        """Return the arrangement with some places of the weight gradients."""
+        self._begin(f"{name}, {order}")
+        return self._result(arranged(self.work.program, self._streams, places, order), name, order, places)
+
+    def _begin(self, label: str) -> None:
         if self._progress:
             self._progress(label, self._done, self._total)
         self._done = min(self._done + 1, self._total - 1)
 
-
-def _one_stream(work: Decomposed, order: str, seen: _Counted) -> Arrangement:
-    seen.next(f"one stream, {order}")
-    plan = schedule(work, "one-stream", _any_launch())
-    plan = replace(plan, priority=_exchange_priority(work.program, order))
-    return _outcome(work, plan, "one stream", order, {})
-
-
-def _any_launch() -> Launch:
-    """One stream is what every device has."""
-    return Launch(tile_rows=1, tile_columns=1, blocks_per_multiprocessor=1, priorities=1, streams=1)
+    def _result(self, plan: StreamPlan, name: str, order: str, places: Mapping[str, str]) -> Arrangement:
+        replayed = replay_streams(self.work, plan, iterations=ITERATIONS)
+        return Arrangement(
+            name=name,
+            gradient_sync=order,
+            places=places,
+            iteration_s=replayed.iteration_s,
+            exposed_s=replayed.shares().exposed_communication_s,
+        )
 
 
-def _simulated(
-    work: Decomposed, streams: StreamPlan, places: Mapping[str, str], order: str, name: str, seen: _Counted
-) -> Arrangement:
-    seen.next(f"{name}, {order}")
-    return _outcome(work, arranged(work.program, streams, places, order), name, order, places)
-
-
-def _outcome(work: Decomposed, plan: StreamPlan, name: str, order: str, places: Mapping[str, str]) -> Arrangement:
-    replayed = replay_streams(work, plan, iterations=ITERATIONS)
-    return Arrangement(
-        name=name, gradient_sync=order, places=places, iteration_s=replayed.iteration_s,
-        exposed_s=replayed.shares().exposed_communication_s,
-    )  # fmt: skip
-
-
-def _refined(work: Decomposed, streams: StreamPlan, best: Arrangement, tries: int, seen: _Counted) -> Arrangement:
-    """Try the other places of one layer after the other, those that exchange most first; keep what is faster."""
-    sizes = {layer.name: layer.parameter_count for layer in work.program.graph.layers if layer.parameter_count > 0}
+def _refined(simulations: _Simulations, best: Arrangement, tries: int) -> Arrangement:
+    """Return the best arrangement after trying the other places of one layer after the other, the largest first."""
+    layers = simulations.work.program.graph.layers
+    sizes = {layer.name: layer.parameter_count for layer in layers if layer.parameter_count > 0}
     for name in sorted(sizes, key=lambda layer: -sizes[layer])[:tries]:
         for place in PLACES:
             if place == best.places[name]:
                 continue
-            other = _simulated(work, streams, {**best.places, name: place}, best.gradient_sync, name, seen)
+            other = simulations.arrangement({**best.places, name: place}, best.gradient_sync, name)
             best = min(best, other, key=lambda row: row.iteration_s)
     return best
 
 
 def arranged(program: Program, streams: StreamPlan, places: Mapping[str, str], order: str) -> StreamPlan:
-    """A plan with two priorities: activation gradients above what is delayed; hurried ones are waited for.
+    """Return a plan with two priorities: activation gradients run before delayed gradients, and wait for hurried ones.
 
     Args:
-        program: Decomposed.
-        streams: The streams of its tasks.
-        places: By layer with parameters, one of ``PLACES``.
+        program: One iteration, decomposed.
+        streams: Plan with the streams of its tasks.
+        places: One of ``PLACES`` for each layer with parameters.
         order: One of ``SHARING_ORDERS``.
 
     Raises:
-        ConfigError: An unknown place or order.
+        ConfigError: A place or the order is unknown.
     """
     for place in places.values():
         if place not in PLACES:
@@ -184,23 +189,28 @@ def arranged(program: Program, streams: StreamPlan, places: Mapping[str, str], o
     place_of = np.array([PLACES.index(places[name]) if name in places else 1 for name in names])[program.layer]
     parameters = np.isin(program.kind, [KINDS.index(kind) for kind in ("weight_gradient", "bias_gradient", "update")])
     priority = np.where(parameters & (place_of == 0), 0, 1)
-    priority[~program.is_compute] = _exchange_priority(program, order)[~program.is_compute]
-    pairs = np.concatenate([streams.order, pairs_of(_waits(program, place_of == 2))])
+    priority[~program.is_compute] = _sync_priority(program, order)[~program.is_compute]
+    pairs = np.concatenate([streams.order, pairs_of(_waits_for_hurried(program, place_of == 2))])
     return replace(streams, priority=priority, order=pairs)
 
 
-def _exchange_priority(program: Program, order: str) -> Ints:
-    """Of collectives, higher the sooner their parameters are used again."""
+def _sync_priority(program: Program, order: str) -> Ints:
+    """Return the priority of gradient synchronisation, higher the sooner the parameters are used again, shape (T,)."""
     if order not in SHARING_ORDERS:
-        raise ConfigError(f"order of exchanges must be one of {', '.join(SHARING_ORDERS)}, got {order!r}")
+        raise ConfigError(
+            f"order of gradient synchronisation must be one of {', '.join(SHARING_ORDERS)}, got {order!r}"
+        )
     if order == "ready":
         return np.zeros(program.size, dtype=np.int64)
     distance = np.array(dependency_distances(program.graph))
     return np.where(program.is_compute, 0, -distance[program.layer])
 
 
-def _waits(program: Program, hurried: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """The layers before a hurried one go back after its weight gradient, each device by itself."""
+def _waits_for_hurried(program: Program, hurried: Bools) -> list[tuple[int, int]]:
+    """Return pairs of a task and a hurried weight gradient that it waits for.
+
+    The layers before a hurried one start their backward pass after its weight gradient, each device by itself.
+    """
     back = np.isin(program.kind, [KINDS.index(f"{kind}_gradient") for kind in ("epilogue", "activation")])
     tasks = {(int(program.layer[t]), int(program.device[t])): t for t in np.flatnonzero(back)[::-1].tolist()}
     pairs = []

@@ -1,7 +1,8 @@
-"""New tasks in a lowered program: sub-tasks of the backward pass, with everything that waits for them."""
+"""Sub-tasks of the backward pass as new tasks of a lowered program, with the dependencies through them."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,59 +16,77 @@ _EPILOGUE, _ACTIVATION, _WEIGHT, _BIAS = (
 )
 
 
+class _NewTask(NamedTuple):
+    """A sub-task that is added."""
+
+    owner: int
+    """Weight gradient that it was a part of."""
+    kind: int
+    neighbour: int
+    """Task whose group it stands before or after."""
+
+
 def with_sub_tasks(program: Program, kinds_of: Callable[[int], Collection[int]]) -> Program:
-    """The program with the tasks of epilogues and biases beside the gradients that they belong to.
+    """Return the program with tasks for the gradients of epilogues and biases.
+
+    Of one part of a layer, the epilogue's gradient comes before the others and the bias's gradient after them:
+
+        before:  activation gradient, weight gradient
+        after:   epilogue gradient, activation gradient, weight gradient, bias gradient
 
     Args:
-        program: Lowered.
-        kinds_of: For a layer, the kinds of sub-tasks that its weight gradient turns into.
+        program: One iteration, lowered.
+        kinds_of: Returns, for a layer, the kinds of sub-tasks that its weight gradient turns into.
 
     Returns:
-        The same work; new tasks have the times of the weight gradients that they were part of, to be set.
+        The same work; a new task has the time of the weight gradient that it was part of, for the caller to set.
     """
     first: dict[tuple[int, int, int], int] = {}
-    found: list[tuple[float, int, int]] = []  # place in program order, task that it belongs to, kind
+    new: list[_NewTask] = []
     for task in np.flatnonzero(np.isin(program.kind, [_ACTIVATION, _WEIGHT])).tolist():
-        unit = int(program.layer[task]), int(program.sub_batch[task]), int(program.part[task])
+        unit = int(program.layer[task]), int(program.micro_batch[task]), int(program.part[task])
         first.setdefault(unit, task)
         if program.kind[task] == _WEIGHT:
             kinds = kinds_of(unit[0])
-            found += [(first[unit] - 0.5, task, _EPILOGUE)] if _EPILOGUE in kinds else []
-            found += [(task + 0.5, task, _BIAS)] if _BIAS in kinds else []
-    # all parts of a layer before, or behind, the whole row of tasks that they belong to
-    place = np.array([row[0] for row in found])
-    if len(found):
-        place = np.where(place % 1 > 0, _row_edges(program, found), place)
-    order = np.argsort(np.concatenate([np.arange(program.size, dtype=np.float64), place]), kind="stable")
-    return _renumbered(program, found, order)
+            new += [_NewTask(task, _EPILOGUE, first[unit])] if _EPILOGUE in kinds else []
+            new += [_NewTask(task, _BIAS, task)] if _BIAS in kinds else []
+    # a stable sort puts the new tasks between old ones, whose positions are whole numbers
+    positions = np.concatenate([np.arange(program.size, dtype=np.float64), _positions(program, new)])
+    return _renumbered(program, new, np.argsort(positions, kind="stable"))
 
 
-def _row_edges(program: Program, found: list[tuple[float, int, int]]) -> Floats:
-    """Half a place before the first, or behind the last, task of the group that each new task belongs to."""
+def _positions(program: Program, new: Sequence[_NewTask]) -> Floats:
+    """Return the position of each new task in program order.
+
+    An epilogue's gradient is half a position before the group of tasks that its neighbour belongs to, a bias's
+    gradient half a position after it, so that all parts of a layer stay together.
+    """
     start = np.searchsorted(program.group, program.group, side="left")
     stop = np.searchsorted(program.group, program.group, side="right")
-    edges = []
-    for place, task, kind in found:
-        anchor = int(place + 0.5) if kind == _EPILOGUE else task
-        edges.append(start[anchor] - 0.5 if kind == _EPILOGUE else stop[anchor] - 0.5)
-    return np.array(edges)
+    return np.array([(start if row.kind == _EPILOGUE else stop)[row.neighbour] - 0.5 for row in new])
 
 
-def _renumbered(program: Program, found: list[tuple[float, int, int]], order: Ints) -> Program:
-    """Rows of the new tasks, everything by its new number."""
-    size, owner = program.size + len(found), np.array([row[1] for row in found], dtype=np.int64)
+def _renumbered(program: Program, new: Sequence[_NewTask], order: Ints) -> Program:
+    """Return the program with the new tasks, and all tasks by their new numbers.
+
+    Args:
+        program: The program without the new tasks.
+        new: New tasks, which count on from the last old one.
+        order: All tasks, old and new, in program order.
+    """
+    size, owner = program.size + len(new), np.array([row.owner for row in new], dtype=np.int64)
     number = np.empty(size, dtype=np.int64)
     number[order] = np.arange(size)
-    kind = np.concatenate([program.kind, np.array([row[2] for row in found], dtype=np.int64)])[order]
+    kind = np.concatenate([program.kind, np.array([row.kind for row in new], dtype=np.int64)])[order]
     source = np.concatenate([np.arange(program.size), owner])[order]
     columns = {
         name: getattr(program, name)[source]
         for name in (
-            "layer", "consumer", "slot", "sub_batch", "backward", "statistics", "again", "device", "peer", "part",
-            "size_bytes", "work_s", "made_bytes", "taken_bytes", "group", "box_low", "box_high",
+            "layer", "consumer", "slot", "micro_batch", "backward", "statistics", "recomputed", "device", "peer", "part",
+            "size_bytes", "work_s", "compressed_bytes", "decompressed_bytes", "group", "region_low", "region_high",
         )
     }  # fmt: skip
-    late, early = _dependencies(program, found)
+    late, early = _dependencies(program, new)
     pairs = np.unique(number[late] * size + number[early])
     late, early = np.divmod(pairs, size)
     return replace(
@@ -81,22 +100,25 @@ def _renumbered(program: Program, found: list[tuple[float, int, int]], order: In
     )
 
 
-def _dependencies(program: Program, found: list[tuple[float, int, int]]) -> tuple[Ints, Ints]:
-    """Pairs (task, what it waits for), in old numbers; new tasks count on from the last."""
-    unit = np.column_stack([program.layer, program.sub_batch, program.part])
+def _dependencies(program: Program, new: Sequence[_NewTask]) -> tuple[Ints, Ints]:
+    """Return the tasks that wait and the tasks that they wait for, shape (N,) each; new tasks count on from the last.
+
+    With e, a, w, b for the four gradients of a part and x for the tasks around it:
+
+        before:  a -> x, w -> x            (each waits for x)
+        after:   e -> x, a -> e, w -> e, b -> e; tasks that waited for w wait for b too
+    """
+    unit = np.column_stack([program.layer, program.micro_batch, program.part])
     epilogue_of, bias_of = np.full(program.size, -1), np.full(program.size, -1)
     gradients = np.flatnonzero(np.isin(program.kind, [_ACTIVATION, _WEIGHT]))
-    rows = {
-        tuple(unit[task].tolist()): program.size + i for i, (_, task, kind) in enumerate(found) if kind == _EPILOGUE
-    }
+    rows = {tuple(unit[row.owner].tolist()): program.size + i for i, row in enumerate(new) if row.kind == _EPILOGUE}
     for task in gradients.tolist():
         epilogue_of[task] = rows.get(tuple(unit[task].tolist()), -1)
-    for i, (_, task, kind) in enumerate(found):
-        if kind == _BIAS:
-            bias_of[task] = program.size + i
-    late = program.waiting
-    early = program.after
-    moved = epilogue_of[late] >= 0  # the epilogue waits for what its gradients waited for
+    for i, row in enumerate(new):
+        if row.kind == _BIAS:
+            bias_of[row.owner] = program.size + i
+    late, early = program.waiting, program.after
+    moved = epilogue_of[late] >= 0  # the epilogue waits in place of the gradients that start from it
     starts, waits = [np.where(moved, epilogue_of[late], late)], [early]
     has = np.flatnonzero(epilogue_of >= 0)
     biased = np.flatnonzero(bias_of >= 0)

@@ -1,59 +1,89 @@
-"""A stream plan: the stream and the priority of each task of a decomposed program, and what else it waits for."""
+"""A stream plan: stream, priority and further dependencies of each task of a decomposed program, and its replay."""
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Floats, Ints, row_owners
 from planner.simulation import ITERATIONS, ProgramGraph, Replay, build_program_graph, message_overheads_of
 from simulator.engines import simulate
 from studies.streams.decomposition import Decomposed
 
-__all__ = ["StreamPlan", "pairs_of", "read_streams", "replay_streams"]
+__all__ = ["StreamPlan", "pairs_of", "replay_streams", "run_order", "streamed_graph"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StreamPlan:
-    """Arrays have shape (T,) over the tasks of a decomposed program."""
+    """Streams and priorities of a decomposed program; arrays have shape (T,) over its tasks."""
 
     name: str
     stream: Ints
-    """Of the task's device; -1: it runs when it is ready (transfers, and updates called back by their gradients)."""
+    """Stream of the task's device; -1: the task runs as soon as it is ready (transfers, and updates that are called
+    back by their gradients)."""
     labels: tuple[str, ...]
-    """What each stream holds."""
+    """Contents of each stream, in words."""
     shown: Ints
-    """Index into ``labels``: where pictures show a task; -1 for none."""
+    """Index into ``labels`` of the stream that a drawing shows for a task; -1 for none."""
     priority: Ints
-    """Higher is served first."""
+    """Priority; the highest runs first."""
     wait_s: Floats
-    """Synchronisation before a task, beside its launch."""
+    """Synchronisation before a task, in addition to its launch."""
     order: Ints
-    """Shape (N, 2): task, and one that it waits for beside its own dependencies."""
+    """Pairs of a task and one that it waits for in addition to its own dependencies, shape (N, 2)."""
     carried: Ints
-    """Shape (M, 2): the same, of the iteration before."""
+    """Pairs of a task and one of the previous iteration that it waits for, shape (M, 2)."""
+
+    @classmethod
+    def of(
+        cls, name: str, stream: Ints, labels: tuple[str, ...], *, priority: Ints | None = None,
+        wait_s: Floats | None = None, order: Ints | None = None,
+    ) -> "StreamPlan":  # fmt: skip
+        """Return a plan without dependencies between iterations; no array given means all zeros, or no pairs.
+
+        Args:
+            name: Name of the schedule.
+            stream: Stream of each task, shape (T,).
+            labels: Contents of each stream.
+            priority: Priority of each task, shape (T,).
+            wait_s: Synchronisation before each task, seconds, shape (T,).
+            order: Pairs of a task and one that it waits for, shape (N, 2).
+        """
+        return cls(
+            name=name,
+            stream=stream,
+            labels=labels,
+            shown=stream,
+            priority=np.zeros(len(stream), dtype=np.int64) if priority is None else priority,
+            wait_s=np.zeros(len(stream)) if wait_s is None else wait_s,
+            order=pairs_of([]) if order is None else order,
+            carried=pairs_of([]),
+        )
 
     @property
     def streams(self) -> int:
-        """Streams of a device."""
+        """Number of streams of a device."""
         return len(self.labels)
 
 
-def read_streams(work: Decomposed, plan: StreamPlan, *, iterations: int) -> ProgramGraph:
-    """The task graph of a decomposed program under a stream plan: launches wait, kernels share by their occupancy.
+def streamed_graph(work: Decomposed, plan: StreamPlan, *, iterations: int) -> ProgramGraph:
+    """Return the task graph of a decomposed program under a stream plan.
+
+    A launch makes its stream wait and takes nothing of the device; a kernel takes its occupancy of the device.
 
     Args:
         work: One iteration.
-        plan: For its tasks.
+        plan: Plan for its tasks.
         iterations: Iterations in a row, >= 1.
     """
-    program = work.program
+    program, kernels = work.program, work.kernels
     plain = build_program_graph(program, iterations=iterations)
-    graph, compute = plain.graph, program.is_compute & ~program.is_codec
-    occupancy = np.where(compute & (work.occupancy > 0), work.occupancy, 1.0)
-    everywhere = np.tile(compute, iterations)
-    weights = np.repeat(np.tile(occupancy, iterations), np.diff(graph.use_start)) * graph.use_weight
-    latency_s = np.where(compute, work.launch_s + plan.wait_s, graph.latency_s[: program.size])
+    graph = plain.graph
+    occupancy = np.where(kernels & (work.occupancy > 0), work.occupancy, 1.0)
+    everywhere = np.tile(kernels, iterations)
+    weights = np.tile(occupancy, iterations)[row_owners(graph.use_start)] * graph.use_weight
+    latency_s = np.where(kernels, work.launch_s + plan.wait_s, graph.latency_s[: program.size])
     stream = np.where(plan.stream >= 0, plan.stream + plan.streams * program.device, -1)
     priority = message_overheads_of(program.cluster).priority(plan.priority, program.is_compute)
     start, after = _with_order(graph.after_start, graph.after, program.size, plan, iterations)
@@ -72,9 +102,13 @@ def read_streams(work: Decomposed, plan: StreamPlan, *, iterations: int) -> Prog
 
 
 def _with_order(start: Ints, after: Ints, size: int, plan: StreamPlan, iterations: int) -> tuple[Ints, Ints]:
-    """Dependencies with those of the plan, in every iteration."""
+    """Return dependencies with those of the plan in every iteration, as sparse rows.
+
+    A pair (late, early) is coded as one number, late * total + early, so that ``np.unique`` sorts pairs by task and
+    drops those that are there twice.
+    """
     total = size * iterations
-    late = [np.repeat(np.arange(total), np.diff(start))]
+    late = [row_owners(start)]
     early = [after]
     for k in range(iterations):
         late.append(plan.order[:, 0] + k * size)
@@ -88,16 +122,47 @@ def _with_order(start: Ints, after: Ints, size: int, plan: StreamPlan, iteration
 
 
 def replay_streams(work: Decomposed, plan: StreamPlan, *, iterations: int = ITERATIONS, engine: str = "auto") -> Replay:
-    """Replay several iterations; times are read off as of any replay.
+    """Replay several iterations of a decomposed program under a stream plan.
+
+    Args:
+        work: One iteration.
+        plan: Plan for its tasks.
+        iterations: Iterations in a row, >= 1.
+        engine: Simulation engine.
 
     Raises:
-        ConfigError: Unknown engine, or a plan whose order makes tasks wait for each other.
+        ConfigError: The engine is unknown, or the plan's order makes tasks wait for each other.
     """
-    reading = read_streams(work, plan, iterations=iterations)
-    schedule = simulate(reading.graph, engine=engine)
-    return Replay(program=work.program, program_graph=reading, schedule=schedule, engine_s=0.0)
+    program_graph = streamed_graph(work, plan, iterations=iterations)
+    schedule = simulate(program_graph.graph, engine=engine)
+    return Replay(program=work.program, program_graph=program_graph, schedule=schedule, engine_s=0.0)
 
 
 def pairs_of(rows: Sequence[tuple[int, int]]) -> Ints:
-    """Pairs as an array, shape (N, 2)."""
+    """Return pairs as an array, shape (N, 2)."""
     return np.array(rows, dtype=np.int64).reshape(-1, 2)
+
+
+def run_order(late: Ints, early: Ints, priority: Ints) -> list[int]:
+    """Return the order in which one worker runs tasks: of those that are ready the highest priority, then the first.
+
+    Args:
+        late: Task of each dependency.
+        early: Task that it waits for, same shape.
+        priority: Priority of each task, shape (T,).
+    """
+    waits = np.bincount(late, minlength=len(priority))
+    readers: list[list[int]] = [[] for _ in priority]
+    for task, before in zip(late.tolist(), early.tolist(), strict=True):
+        readers[before].append(task)
+    ready = [(-int(priority[task]), task) for task in np.flatnonzero(waits == 0).tolist()]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, task = heapq.heappop(ready)
+        order.append(task)
+        for reader in readers[task]:
+            waits[reader] -= 1
+            if waits[reader] == 0:
+                heapq.heappush(ready, (-int(priority[reader]), reader))
+    return order

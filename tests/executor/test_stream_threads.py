@@ -13,6 +13,7 @@ from executor.data.load import load_data
 from executor.runtime.boxes import whole_box
 from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.streams.measure import UNLIMITED, measure_streams
+from executor.streams.measure_request import CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew
 from hwprofiles.errors import ConfigError
@@ -21,7 +22,8 @@ from planner.models.registry import load_model
 from studies.streams.decomposition import with_measured
 from studies.streams.delayed_memory import bounded, held_bytes, needed_bytes
 from studies.streams.schedule_comparison import whole_program
-from studies.streams.stream_schedules import METHODS, SCHEDULES, PathOptions, schedule
+from studies.streams.stream_request import METHODS, SCHEDULES, PathOptions
+from studies.streams.stream_schedules import schedule
 
 pytestmark = pytest.mark.timeout(120)
 TWO = replace(UNLIMITED, priorities=2)
@@ -146,7 +148,7 @@ def test_a_failure_ends_the_step_and_the_next_one_runs():
 
 
 def test_measured_schedules_come_with_predictions():
-    found = measure_streams(load_model("lenet5", batch=8), cores=2, rounds=1)
+    found = measure_streams(load_model("lenet5", batch=8), CoreStreamsRequest(cores=2, rounds=1))
     assert [row.name for row in found.results] == list(SCHEDULES)
     assert found.results[0].gain == 1.0
     assert all(row.predicted_s > 0 and row.step_s > 0 for row in found.results)
@@ -165,8 +167,11 @@ def test_measured_schedules_come_with_predictions():
     ],
 )
 def test_bad_input_is_refused(given, message):
+    graph = load_model("lenet5", batch=2)
+    of_cores = {name: value for name, value in given.items() if name in ("cores", "critical_cores", "rounds")}
+    others = {name: value for name, value in given.items() if name not in of_cores}
     with pytest.raises(ConfigError, match=message):
-        measure_streams(load_model("lenet5", batch=2), **given)
+        measure_streams(graph, CoreStreamsRequest(**of_cores), **others)
 
 
 def test_tasks_that_no_core_can_run_are_refused():

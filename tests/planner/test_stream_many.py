@@ -98,5 +98,5 @@ def test_bad_input_is_refused():
     plan = schedule(work, "asynchronous", model.profiles[0].launch)
     with pytest.raises(ConfigError, match="place of a weight gradient must be one of delayed, even, hurried, got 'x'"):
         arranged(work.program, plan, {"fc1": "x"}, "ready")
-    with pytest.raises(ConfigError, match="order of exchanges must be one of ready, reuse, got 'x'"):
+    with pytest.raises(ConfigError, match="order of gradient synchronisation must be one of ready, reuse, got 'x'"):
         arranged(work.program, plan, {}, "x")

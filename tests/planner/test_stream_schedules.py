@@ -20,11 +20,13 @@ from planner.parallel.strategies import named_strategy, spaces_of
 from planner.simulation.execution_models import build_program_graph
 from simulator.engines.engine import simulate
 from simulator.timelines.timeline import lower_bound
+from studies.streams.critical_paths import paths_of
 from studies.streams.decomposition import decompose, with_measured
 from studies.streams.delayed_memory import bounded, held_bytes, needed_bytes
-from studies.streams.schedule_comparison import StreamRequest, compare_schedules, one_device, whole_program, work_of
-from studies.streams.stream_plan import read_streams, replay_streams
-from studies.streams.stream_schedules import METHODS, SCHEDULES, PathOptions, paths_of, schedule
+from studies.streams.schedule_comparison import compare_schedules, one_device, whole_program, work_of
+from studies.streams.stream_plan import replay_streams, streamed_graph
+from studies.streams.stream_request import METHODS, SCHEDULES, PathOptions, StreamRequest
+from studies.streams.stream_schedules import schedule
 
 MODELS = {"lenet5": 64, "vgg16": 16, "googlenet": 8, "resnet18": 8, "alexnet": 32}
 P100 = load_profile("p100").launch
@@ -33,7 +35,7 @@ MANY = replace(P100, priorities=99)
 
 @cache
 def work(model, reading="geometry"):
-    return work_of(load_model(model, batch=MODELS[model]), "p100", reading=reading)
+    return work_of(load_model(model, batch=MODELS[model]), "p100", occupancy_model=reading)
 
 
 def plan(model, name, method="auto", launch=MANY, reading="geometry"):
@@ -82,7 +84,7 @@ def test_work_is_conserved_and_no_schedule_beats_its_bound(model, reading):
 @pytest.mark.parametrize("model", ["lenet5", "googlenet"])
 def test_both_engines_replay_every_schedule_alike(model):
     for one in every_plan(model):
-        graph = read_streams(work(model), one, iterations=2).graph
+        graph = streamed_graph(work(model), one, iterations=2).graph
         fast, clear = (simulate(graph, engine=engine) for engine in ("compiled", "simpy"))
         assert np.allclose(fast.end_s, clear.end_s, rtol=1e-9, atol=0)
 
@@ -152,9 +154,9 @@ def test_what_the_device_cannot_do_is_refused():
         plan("googlenet", "best")
     graph = load_model("lenet5", batch=4)
     with pytest.raises(ConfigError, match="'v100-16gb' must have a section 'launch'"):
-        compare_schedules(StreamRequest(graph=graph, device="v100-16gb"))
+        compare_schedules(graph, StreamRequest(device="v100-16gb"))
     with pytest.raises(ConfigError, match="schedules must be different names of"):
-        compare_schedules(StreamRequest(graph=graph, device="p100", schedules=("layers", "layers")))
+        compare_schedules(graph, StreamRequest(device="p100", schedules=("layers", "layers")))
 
 
 @pytest.mark.parametrize("limit_mb", [0, 10, 40])
@@ -205,7 +207,9 @@ def test_decomposition_keeps_every_dependency_and_the_time(model):
 
 
 def test_the_ladder_of_a_device_and_its_page_numbers():
-    found = compare_schedules(StreamRequest(graph=load_model("resnet18", batch=8), device="p100", reading="throughput"))
+    found = compare_schedules(
+        load_model("resnet18", batch=8), StreamRequest(device="p100", occupancy_model="throughput")
+    )
     assert [row.name for row in found.results] == list(SCHEDULES)
     assert found.gain(found.results[0]) == 1.0
     assert all(found.gain(row) > 1.05 for row in found.results[1:])
@@ -219,10 +223,10 @@ def test_the_ladder_of_a_device_and_its_page_numbers():
 def test_gains_fall_with_the_batch_and_grow_with_the_device():
     """Small kernels leave more of a device free, large devices are harder to fill."""
     graphs = [load_model("googlenet", batch=batch) for batch in (8, 32, 128)]
-    gains = [compare_schedules(StreamRequest(graph=g, device="p100")) for g in graphs]
+    gains = [compare_schedules(g, StreamRequest(device="p100")) for g in graphs]
     best = [max(row.iteration_s**-1 for row in c.results) * c.results[0].iteration_s for c in gains]
     assert best[0] > best[1] > best[2] > 1
-    small = compare_schedules(StreamRequest(graph=graphs[1], device="k80"))
+    small = compare_schedules(graphs[1], StreamRequest(device="k80"))
     assert max(small.gain(row) for row in small.results) < best[1]
 
 
@@ -237,7 +241,7 @@ def test_a_machine_of_one_device():
 def test_priorities_lose_only_to_the_order_within_streams(model, reading):
     """The streams' own order holds weight gradients up; on no stream, and with levels enough, priorities gain."""
     batch = {"vgg16": 100, "alexnet": 128, "resnet50": 32}[model]
-    task = work_of(load_model(model, batch=batch), "p100", reading=reading)
+    task = work_of(load_model(model, batch=batch), "p100", occupancy_model=reading)
     names = ("weight_gradient", "bias_gradient", "update")
     free = np.isin(task.program.kind, [KINDS.index(name) for name in names])
     seconds = {}

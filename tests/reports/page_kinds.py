@@ -94,9 +94,10 @@ def _oracle(folder):
 
 def _streams(folder):
     from reports.pages.streams_page import streams_html
-    from studies.streams.schedule_comparison import AccuracyRequest, compare_schedules
+    from studies.streams.schedule_comparison import compare_schedules
+    from studies.streams.stream_request import StreamRequest
 
-    return streams_html(compare_schedules(AccuracyRequest(graph=load_model("lenet5", batch=4), device="p100")))
+    return streams_html(compare_schedules(load_model("lenet5", batch=4), StreamRequest(device="p100")))
 
 
 def _eight_bit(folder):
@@ -138,11 +139,11 @@ def _eight_bit_paper(folder):
 
 
 def _accuracy(folder):
-    from executor.accuracy.accuracy_request import AccuracyRequest
+    from executor.accuracy.accuracy_request import StreamRequest
     from executor.accuracy.accuracy_result import AccuracyResult, Training
     from reports.pages.accuracy_page import accuracy_html
 
-    question = AccuracyRequest(types=("dynamic-tree",), seeds=3, epochs=2)
+    question = StreamRequest(types=("dynamic-tree",), seeds=3, epochs=2)
     trainings = [
         Training(
             mode=case.mode, type=case.type, seed=seed, losses=[2.0, 1.0 + seed], accuracies=[0.5, 0.9 + 0.01 * seed]
@@ -150,7 +151,7 @@ def _accuracy(folder):
         for case in question.cases()
         for seed in range(3)
     ]
-    return accuracy_html(AccuracyResult(question=question, trainings=trainings, trained=1000, tested=200))
+    return accuracy_html(AccuracyResult(request=question, trainings=trainings, trained=1000, tested=200))
 
 
 KINDS = SimpleNamespace(

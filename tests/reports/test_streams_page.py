@@ -8,12 +8,13 @@ from browsing import needs_chromium, on_a_phone
 from planner.models.registry import load_model
 from reports.figures.streams import ladder_of_streams, occupancy_figure, timelines_figure
 from reports.pages.streams_page import stream_rows, streams_headline, streams_html, write_streams_page
-from studies.streams.schedule_comparison import StreamRequest, compare_schedules
+from studies.streams.schedule_comparison import compare_schedules
+from studies.streams.stream_request import StreamRequest
 
 
 @pytest.fixture(scope="module")
 def found():
-    return compare_schedules(StreamRequest(graph=load_model("resnet18", batch=4), device="p100"))
+    return compare_schedules(load_model("resnet18", batch=4), StreamRequest(device="p100"))
 
 
 def test_every_schedule_is_on_the_page_with_its_numbers(found):
