@@ -1,4 +1,4 @@
-"""Exact searches for the strategy of least cost, on abstract cost tables that know no layers."""
+"""Exact searches for the strategy of least cost, on abstract cost tables that know nothing of layers."""
 
 import lazy_loader as lazy
 

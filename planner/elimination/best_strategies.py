@@ -1,10 +1,17 @@
 """The k best strategies of Eq. 1, exactly and in order.
 
-The strategies that are left after the first few are split by where they first differ from one of them; each of
-these sets is a problem of its own, and only sets whose lower bound comes next are solved.
+The strategies that remain after the best one are divided into sets by the first node where they differ from it; each
+of these sets is a problem of its own, and only sets whose lower bound comes next are solved.  With best strategy
+(2, 0, 1)::
 
-Source: Lawler, "A procedure for computing the K best solutions to discrete optimization problems", Management
-Science 18, 1972; the bounds are the min-marginals of ``planner.elimination.bounds``.
+    set 1    node 0: not 2
+    set 2    node 0: 2, node 1: not 0
+    set 3    node 0: 2, node 1: 0, node 2: not 1
+
+Source:
+    Lawler, "A procedure for computing the K best solutions to discrete optimization problems and its application to
+    the shortest path problem", Management Science 18, 1972; the bounds are the min-marginals of
+    ``planner.elimination.bounds``.
 """
 
 import heapq
@@ -24,7 +31,7 @@ __all__ = ["Ranked", "k_best"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Ranked:
-    """A strategy and its place: by cost, then by choice."""
+    """A strategy with its cost, ordered by cost, then by choice."""
 
     cost_s: float
     choice: tuple[int, ...]
@@ -33,15 +40,16 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Set:
-    """Strategies between which nothing is decided yet, in the order in which sets are looked at."""
+    """A set of strategies that are not ranked yet; sets are ordered as they are processed."""
 
     bound_s: float
-    """No strategy of the set costs less; its exact least cost where ``best`` is known."""
+    """Lower bound of the cost of its strategies; the exact least cost where ``best`` is known."""
     best: tuple[int, ...]
-    """The set's best strategy; () sorts first, so that no set is passed over before it is solved."""
+    """Best strategy of the set; () where it is not known, which sorts first, so that unsolved sets come before ties."""
     keep: tuple[Bools, ...] = field(compare=False)
+    """Masks of the configurations of the set, shapes (C_i,)."""
     decided: int = field(compare=False)
-    """The first nodes, which have one configuration left."""
+    """Number of the first nodes that have one configuration left."""
 
 
 def k_best(problem: SearchProblem, count: int, *, limit_bytes: float = DEFAULT_LIMIT_BYTES) -> tuple[Ranked, ...]:
@@ -50,12 +58,15 @@ def k_best(problem: SearchProblem, count: int, *, limit_bytes: float = DEFAULT_L
     Args:
         problem: Cost tables of N nodes.  About N eliminations a strategy at worst, few where one configuration of
             most nodes is much better than the others.
-        count: Strategies wanted, >= 1.
+        count: Number of strategies to return, >= 1.
         limit_bytes: See ``eliminate``.
 
     Raises:
         ConfigError: ``count`` < 1.
-        InfeasiblePlanError: See ``eliminate``; where every strategy costs ``inf``, too.
+        InfeasiblePlanError: See ``eliminate``; also where every strategy costs ``inf``.
+
+    Source:
+        Lawler, 1972.
     """
     if count < 1:
         raise ConfigError(f"count must be >= 1, got {count}")
@@ -75,7 +86,7 @@ def k_best(problem: SearchProblem, count: int, *, limit_bytes: float = DEFAULT_L
 
 
 def _split(problem: SearchProblem, parent: _Set) -> Iterator[_Set]:
-    """All strategies of a set but its best, by the first node where they differ from it."""
+    """Yield sets of all strategies of a set but its best, by the first node where they differ from it."""
     bounds = relax(restrict(problem, parent.keep)).node_s
     decided = [_one_of(mask, choice) for mask, choice in zip(parent.keep, parent.best, strict=True)]
     for node in range(parent.decided, len(parent.best)):
@@ -84,21 +95,22 @@ def _split(problem: SearchProblem, parent: _Set) -> Iterator[_Set]:
             bound = float(bounds[node][others[parent.keep[node]]].min())
             if bound < math.inf:
                 keep = (*decided[:node], others, *parent.keep[node + 1 :])
-                # Rounding may lift a bound above the price that it bounds, and change the order of equal prices.
+                # Rounding may lift a bound above the cost that it bounds, and change the order of equal costs.
                 yield _Set(max(parent.bound_s, bound * (1 - SLACK)), (), keep, node)
 
 
 def _one_of(mask: Bools, choice: int) -> Bools:
+    """Return a mask of one configuration."""
     one = np.zeros_like(mask)
     one[choice] = True
     return one
 
 
 def _solved(problem: SearchProblem, strategies: _Set, limit_bytes: float) -> _Set | None:
-    """The set with its best strategy; None where all of them are forbidden."""
+    """Return the set with its best strategy; None where all its strategies are forbidden."""
     try:
-        found = eliminate(restrict(problem, strategies.keep), limit_bytes=limit_bytes)
+        solution = eliminate(restrict(problem, strategies.keep), limit_bytes=limit_bytes)
     except InfeasiblePlanError:
         return None  # the whole problem was not too wide, so this part of it is not
-    choice = tuple(int(np.flatnonzero(mask)[c]) for mask, c in zip(strategies.keep, found.choice, strict=True))
+    choice = tuple(int(np.flatnonzero(mask)[c]) for mask, c in zip(strategies.keep, solution.choice, strict=True))
     return _Set(strategy_cost(problem, choice), choice, strategies.keep, strategies.decided)

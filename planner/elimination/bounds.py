@@ -1,8 +1,17 @@
-"""Lower bounds of what any strategy costs that uses a given configuration.
+"""Lower bounds of the cost of every strategy that uses a given configuration.
 
-Every producer keeps one of its consumers, the one on the path with the largest sum of least node costs, and pays for
-no other: transfers are >= 0, and a shared one is paid once at least, so this never costs more.  What is left is a
-forest whose edges point to the last layers.  Two sweeps of messages give its exact min-marginals in C^2 per edge.
+Every producer keeps the edge to one of its consumers, the one on the path with the largest sum of least node costs,
+and pays for no other: transfers are >= 0, and a shared one is paid once at least, so this never costs more.  The
+rest is a forest whose edges point to the last layers::
+
+    layers           a -> b -> d        kept        a -> b -> d
+                     a -> c -> d                         c -> d
+
+Two sweeps of messages, to the last layers and back, give the exact least cost of every strategy of the forest that
+uses a configuration (its min-marginal), in C^2 operations an edge.
+
+Source:
+    Two sweeps on a tree: Pearl, "Probabilistic Reasoning in Intelligent Systems", 1988, Ch. 4, in (min,+) algebra.
 """
 
 import math
@@ -14,34 +23,34 @@ from hwprofiles import Bools, Floats
 from planner.elimination.minplus import fold_columns, fold_rows
 from planner.elimination.search_problem import SearchProblem
 
-__all__ = ["Relaxation", "edge_bounds", "keep_within", "prune", "relax", "tree_bounds"]
+__all__ = ["Relaxation", "edge_bounds", "keep_within", "relax"]
 
 SLACK = 1e-9
-"""Relative room for rounding: what a bound is to rule out, it must be above by more than this."""
+"""Relative tolerance for rounding: a bound rules out only costs that it exceeds by more than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relaxation:
-    """The forest and its messages."""
+    """The forest that bounds a problem, and its messages."""
 
     kept: tuple[tuple[int, int] | None, ...]
-    """For every node the (tensor, place among its consumers) of the edge that it keeps; None for the last nodes."""
+    """Edge that every node keeps, as (tensor, position among its consumers); None for the last nodes."""
     below_s: tuple[Floats, ...]
-    """Shapes (C_i,): least cost of a node and everything that flows into it, alone."""
+    """Least cost of each node and of the trees that lead to it, without the rest, shapes (C_i,)."""
     beyond_s: tuple[Floats, ...]
-    """Shapes (C_i,): least cost of everything else, by the configuration of the node that ``kept`` leads to;
-    for the last nodes the cost of the other trees, by their own configuration."""
+    """Least cost of everything else, by the configuration of the node that ``kept`` leads to; for the last nodes the
+    cost of the other trees, by their own configuration."""
     node_s: tuple[Floats, ...]
-    """Shapes (C_i,): lower bound of every strategy that uses the configuration; ``inf`` where there is none."""
+    """Lower bound of every strategy that uses the configuration, shapes (C_i,); ``inf`` where there is none."""
 
 
 def relax(problem: SearchProblem) -> Relaxation:
-    """Cut the graph to a forest and bound every configuration."""
+    """Reduce the graph to a forest and bound every configuration."""
     kept = _kept_edges(problem)
     below = [np.array(cost, dtype=np.float64) for cost in problem.node_cost_s]
     messages: dict[int, Floats] = {}
     for node, (edge, cost) in enumerate(zip(kept, below, strict=True)):
-        if edge is not None:  # consumers come later, so this node has heard from all of its own producers
+        if edge is not None:  # consumers come later, so the messages of all producers of this node are in its cost
             target, table = _edge(problem, edge)
             messages[node] = fold_rows(cost, table)
             below[target] += messages[node]
@@ -62,69 +71,59 @@ def relax(problem: SearchProblem) -> Relaxation:
 
 
 def _kept_edges(problem: SearchProblem) -> tuple[tuple[int, int] | None, ...]:
-    """The consuming edge of every node that starts the longest path to the end."""
+    """Return the consuming edge of every node that starts its longest path to the end."""
     heavy = [float(cost.min()) for cost in problem.node_cost_s]
     ahead: list[float] = [0.0] * len(heavy)
     kept: list[tuple[int, int] | None] = [None] * len(heavy)
     for index, tensor in sorted(enumerate(problem.tensors), key=lambda pair: -pair[1].producer):
         u = tensor.producer
-        for place, consumer in enumerate(tensor.consumers):
+        for position, consumer in enumerate(tensor.consumers):
             path = heavy[consumer] + ahead[consumer]
             if kept[u] is None or path > ahead[u]:
-                kept[u], ahead[u] = (index, place), path
+                kept[u], ahead[u] = (index, position), path
     return tuple(kept)
 
 
 def _edge(problem: SearchProblem, edge: tuple[int, int]) -> tuple[int, Floats]:
+    """Return the consumer of an edge and its cost table, C-contiguous."""
     tensor = problem.tensors[edge[0]]
     return tensor.consumers[edge[1]], np.ascontiguousarray(tensor.cost_s[edge[1]])
 
 
 def _without(bound: Floats, message: Floats) -> Floats:
-    """Take a message out of a sum; where it is ``inf``, no finite cost is left to bound."""
+    """Return a sum without one of its terms; ``inf`` where the sum is ``inf``, for then no strategy has that bound."""
     rest: Floats = np.subtract(bound, message, out=np.full(len(bound), np.inf), where=bound < np.inf)
     return rest
 
 
-def tree_bounds(problem: SearchProblem) -> tuple[Floats, ...]:
-    """Return for every node, shape (C_i,), a lower bound of the cost of any strategy that uses the configuration."""
-    return relax(problem).node_s
-
-
 def edge_bounds(problem: SearchProblem, relaxation: Relaxation) -> tuple[tuple[Floats, ...], ...]:
-    """Return for every tensor and consuming edge, shape (C_producer, C_consumer), a lower bound of any strategy
-    that uses the pair.
+    """Return a lower bound of the cost of every strategy that uses a pair of configurations.
 
-    Edges of the forest get their min-marginal.  Of the others both ends bound the pair, and the transfer comes on
-    top where the consumer never asks for a layout of the one that the forest keeps.
+    Edges of the forest get their min-marginal.  The pairs of other edges are bounded by both ends, plus the transfer
+    where the consumer has no layout in common with the consumer that the forest keeps, which may pay for it.
+
+    Returns:
+        For every tensor and consuming edge an array of shape (C_producer, C_consumer).
     """
     return tuple(
-        tuple(_edge_bound(problem, relaxation, index, place) for place in range(len(tensor.consumers)))
+        tuple(_edge_bound(problem, relaxation, index, position) for position in range(len(tensor.consumers)))
         for index, tensor in enumerate(problem.tensors)
     )
 
 
-def _edge_bound(problem: SearchProblem, relaxation: Relaxation, index: int, place: int) -> Floats:
+def _edge_bound(problem: SearchProblem, relaxation: Relaxation, index: int, position: int) -> Floats:
+    """Return the lower bounds of the pairs of one edge; see ``edge_bounds``."""
     tensor = problem.tensors[index]
-    u, v, cost = tensor.producer, tensor.consumers[place], tensor.cost_s[place]
+    u, v, cost = tensor.producer, tensor.consumers[position], tensor.cost_s[position]
     kept = relaxation.kept[u]
-    if kept == (index, place):
+    if kept == (index, position):
         total: Floats = relaxation.below_s[u][:, None] + cost + relaxation.beyond_s[u]
         return total
     ends: Floats = np.maximum(relaxation.node_s[u][:, None], relaxation.node_s[v])
-    apart = kept is None or kept[0] != index or not np.isin(tensor.layout[place], tensor.layout[kept[1]]).any()
+    apart = kept is None or kept[0] != index or not np.isin(tensor.layout[position], tensor.layout[kept[1]]).any()
     return ends + cost if apart else np.where(cost < np.inf, ends, np.inf)
 
 
-def prune(problem: SearchProblem, upper_bound_s: float) -> tuple[Bools, ...]:
-    """Return for every node, shape (C_i,), which configurations a strategy of at most ``upper_bound_s`` may use.
-
-    ``restrict(problem, masks)`` keeps every such strategy, hence the best one where ``upper_bound_s`` is the cost of
-    a known strategy.  A bound that no strategy meets may leave a node without configurations.
-    """
-    return keep_within(tree_bounds(problem), upper_bound_s)
-
-
 def keep_within(bounds_s: tuple[Floats, ...], upper_bound_s: float) -> tuple[Bools, ...]:
-    """Return where the bounds of the nodes do not exceed a cost, with room for rounding."""
+    """Return where the bounds of the nodes do not exceed a cost, with tolerance for rounding."""
     return tuple(bound <= upper_bound_s * (1 + SLACK) for bound in bounds_s)

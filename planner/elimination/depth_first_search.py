@@ -1,9 +1,10 @@
 """The depth-first search that the layer-wise paper compares with (Table 3; Jia et al., ICML 2018, Sec. 5.2)."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import boolean, float64, int64, njit, types
 
 from hwprofiles import Floats, InfeasiblePlanError, Ints
 from planner.elimination.search_problem import SearchProblem, Solution, strategy_cost
@@ -12,31 +13,50 @@ from simulator.graph import pack_rows
 __all__ = ["depth_first"]
 
 
-@njit(
-    "int64(float64[::1], int64[::1], float64[::1], int64[::1], int64[:,::1], int64[::1], int64[::1], int64[::1],"
-    " boolean, int64, int64[::1])",
-    cache=True,
-    nogil=True,
-)
-def _search(
-    node_cost: Floats,
-    node_start: Ints,
-    table: Floats,
-    layout: Ints,
-    slots: Ints,
-    slot_start: Ints,
-    rival_start: Ints,
-    rivals: Ints,
-    prune: bool,
-    most: int,
-    best: Ints,
-) -> int:
-    """Fill ``best`` with the cheapest choice and return the partial strategies priced; stop above ``most``.
+class _Tables(NamedTuple):
+    """The cost tables of a search problem, one after another, with a slot for every consuming edge.
 
-    ``slots`` has a row for every consuming edge, in the order of the consumers: producer, offset in ``table``,
-    offset in ``layout``.  ``rivals`` lists for every slot the earlier ones of the same tensor, as rows of slots,
-    then their consumers: who asked for a layout before pays for it.
+    Slots are in the order of their consumers.  Two consumers b and c of one tensor a, whose transfers may be shared::
+
+        slot    consumer    rivals
+        0       b           none
+        1       c           [0]: c pays nothing for a layout that b needs too
     """
+
+    node_cost: Floats
+    """Costs of the configurations, node after node."""
+    node_start: Ints
+    """First entry of each node in ``node_cost``, shape (N + 1,)."""
+    table: Floats
+    """Transfer times of the slots, rows of the producer, slot after slot."""
+    layout: Ints
+    """Layouts of the consumer's configurations, slot after slot."""
+    slots: Ints
+    """Producer, offset in ``table``, offset in ``layout``, and consumer of each slot, shape (slots, 4)."""
+    slot_start: Ints
+    """First slot of each node, shape (N + 1,)."""
+    rival_start: Ints
+    """First entry of each slot in ``rivals``, shape (slots + 1,)."""
+    rivals: Ints
+    """Earlier slots of the same tensor, which pay for the layouts that they need first."""
+
+
+_TABLES = types.NamedTuple(  # type: ignore[no-untyped-call]
+    (float64[::1], int64[::1], float64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64[::1]), _Tables
+)
+
+
+@njit(int64(_TABLES, boolean, int64, int64[::1]), cache=True, nogil=True)
+def _search(tables: _Tables, prune: bool, most: int, best: Ints) -> int:
+    """Fill ``best`` with the cheapest choice and return the number of partial strategies priced.
+
+    Args:
+        tables: Cost tables.
+        prune: Turn back where the cost so far reaches the best complete one.
+        most: Number of partial strategies after which the search stops.
+        best: Result: the configuration of each node.
+    """
+    node_cost, node_start, table, layout, slots, slot_start, rival_start, rivals = tables
     nodes = len(node_start) - 1
     choice, partial = np.full(nodes, -1), np.zeros(nodes + 1)
     least, visits, node = np.inf, 0, 0
@@ -54,10 +74,10 @@ def _search(
         for slot in range(slot_start[node], slot_start[node + 1]):
             price = table[slots[slot, 1] + choice[slots[slot, 0]] * width + choice[node]]
             if price < np.inf:
-                asked = layout[slots[slot, 2] + choice[node]]
+                needed = layout[slots[slot, 2] + choice[node]]
                 for i in range(rival_start[slot], rival_start[slot + 1]):
                     rival = rivals[i]
-                    if layout[slots[rival, 2] + choice[slots[rival, 3]]] == asked:
+                    if layout[slots[rival, 2] + choice[slots[rival, 3]]] == needed:
                         price = 0.0
                         break
             total += price
@@ -73,12 +93,12 @@ def _search(
     return visits
 
 
-def _rows(problem: SearchProblem) -> tuple[Floats, Ints, Ints, list[int], list[list[int]]]:
-    """Tables laid out for ``_search``: prices, layouts, slots, slots per node, rivals per slot."""
+def _tables(problem: SearchProblem) -> _Tables:
+    """Lay the tables of a problem out for ``_search``."""
     listed = sorted(
-        (consumer, index, place)
+        (consumer, index, position)
         for index, tensor in enumerate(problem.tensors)
-        for place, consumer in enumerate(tensor.consumers)
+        for position, consumer in enumerate(tensor.consumers)
     )
     tables: list[Floats] = []
     layouts: list[Ints] = []
@@ -86,53 +106,49 @@ def _rows(problem: SearchProblem) -> tuple[Floats, Ints, Ints, list[int], list[l
     rivals: list[list[int]] = []
     seen: dict[int, list[int]] = {}
     table_offset = layout_offset = 0
-    for slot, (consumer, index, place) in enumerate(listed):
+    for slot, (consumer, index, position) in enumerate(listed):
         tensor = problem.tensors[index]
-        tables.append(tensor.cost_s[place].ravel())
-        layouts.append(tensor.layout[place])
+        tables.append(tensor.cost_s[position].ravel())
+        layouts.append(tensor.layout[position])
         slots.append((tensor.producer, table_offset, layout_offset, consumer))
         rivals.append(list(seen.setdefault(index, [])))
         seen[index].append(slot)
         table_offset += tables[-1].size
         layout_offset += layouts[-1].size
     per_node = np.bincount([consumer for consumer, _, _ in listed], minlength=len(problem.counts)).tolist()
-    return (
-        np.concatenate([*tables, np.zeros(0)]),
-        np.concatenate([*layouts, np.zeros(0, dtype=np.int64)]),
-        np.array(slots, dtype=np.int64).reshape(-1, 4),
-        per_node,
-        rivals,
+    rival_start, rival_slots = pack_rows(rivals)
+    return _Tables(
+        node_cost=np.concatenate([*problem.node_cost_s, np.zeros(0)]),
+        node_start=np.cumsum([0, *problem.counts]),
+        table=np.concatenate([*tables, np.zeros(0)]),
+        layout=np.concatenate([*layouts, np.zeros(0, dtype=np.int64)]),
+        slots=np.array(slots, dtype=np.int64).reshape(-1, 4),
+        slot_start=np.cumsum([0, *per_node]),
+        rival_start=rival_start,
+        rivals=rival_slots,
     )
 
 
 def depth_first(problem: SearchProblem, *, prune: bool = False, max_visits: int = 10**12) -> Solution:
-    """Return a strategy of least cost by trying them all, layer after layer.
+    """Return a strategy of least cost by trying all strategies, layer after layer.
 
-    Of several with the same cost, the first in lexicographic order.
+    Of several with the same cost, it is the first in lexicographic order.
 
     Args:
         problem: Cost tables.
-        prune: Turn back where the cost so far reaches the best found.
-        max_visits: Give up after so many partial strategies; about 10^8 a second are visited.
+        prune: Turn back where the cost so far reaches the best complete one.
+        max_visits: Give up after this number of partial strategies; about 10^8 a second are visited.
 
     Raises:
         InfeasiblePlanError: There are more than ``max_visits``, or every strategy costs ``inf``.
+
+    Source:
+        Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018,
+        Sec. 5.2: the baseline of its search.
     """
-    table, layout, slots, per_node, rivals = _rows(problem)
     counts = problem.counts
     best = np.full(len(counts), -1, dtype=np.int64)
-    visits = _search(
-        np.concatenate([*problem.node_cost_s, np.zeros(0)]),
-        np.cumsum([0, *counts]),
-        table,
-        layout,
-        slots,
-        np.cumsum([0, *per_node]),
-        *pack_rows(rivals),
-        prune,
-        max_visits,
-        best,
-    )
+    visits = _search(_tables(problem), prune, max_visits, best)
     if visits > max_visits:
         raise InfeasiblePlanError(
             f"depth-first search gives up after {max_visits} partial strategies; there are {math.prod(counts):.1e} "

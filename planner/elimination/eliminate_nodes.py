@@ -1,8 +1,12 @@
 """Exact search by elimination, on every graph.
 
-The two rules of Algorithm 1 of the layer-wise paper (Jia et al., ICML 2018, Sec. 5.2; DeePa, Sec. 4), a rule for
-nodes with one neighbour, the fork rule for shared transfers, and, where none applies, elimination by width:
-the node whose joined table is smallest goes first (bucket elimination; Dechter, Artificial Intelligence 113, 1999).
+Four rules eliminate nodes as long as they apply: the two of Algorithm 1 of the layer-wise paper (nodes with two
+neighbours, parallel edges), a rule for nodes with one neighbour, and the fork rule for shared transfers.  Where none
+applies, elimination by width follows: the node whose joined table is smallest goes first.
+
+Source:
+    Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.2;
+    DeePa, Sec. 4; bucket elimination: Dechter, Artificial Intelligence 113, 1999.
 """
 
 import math
@@ -18,20 +22,24 @@ from planner.elimination.search_problem import SearchProblem, Solution, strategy
 __all__ = ["DEFAULT_LIMIT_BYTES", "eliminate"]
 
 DEFAULT_LIMIT_BYTES = 2e9
+"""Largest table that elimination makes unless the caller sets another limit."""
 
 
 def eliminate(problem: SearchProblem, *, limit_bytes: float = DEFAULT_LIMIT_BYTES) -> Solution:
     """Return a strategy of least cost.
 
-    Where several strategies cost the same, the answer is always the same one of them.
+    Where several strategies cost the same, the result is always the same one of them.
 
     Args:
-        problem: Cost tables of N nodes with at most C configurations; C^3 per node or edge for series-parallel
-            graphs, where a layer's tables that are the objects of an equal layer cost nothing.
+        problem: Cost tables of N nodes with at most C configurations.  The time is C^3 for each node or edge of
+            series-parallel graphs; a layer whose tables are the objects of an equal layer costs nothing.
         limit_bytes: Largest table that elimination by width may make.
 
     Raises:
         InfeasiblePlanError: The graph is too wide for the limit, or every strategy costs ``inf``.
+
+    Source:
+        Jia et al., ICML 2018, Algorithm 1, with the rules above in addition.
     """
     network = EliminationState(problem, limit_bytes=limit_bytes)
     spine = _spine(problem)
@@ -40,7 +48,7 @@ def eliminate(problem: SearchProblem, *, limit_bytes: float = DEFAULT_LIMIT_BYTE
         if _fold_leaves(network) or _reduce_forks(network) or _eliminate_nodes(network, spine):
             continue
         if spine:
-            spine = set()  # nothing else is left to do: now the nodes that were put off
+            spine = set()  # nothing else applies: now the nodes that were deferred
             continue
         core_nodes = max(core_nodes, len(network.cost))
         _eliminate_by_width(network)
@@ -56,9 +64,12 @@ def eliminate(problem: SearchProblem, *, limit_bytes: float = DEFAULT_LIMIT_BYTE
 
 
 def _spine(problem: SearchProblem) -> set[int]:
-    """Nodes beside a cut that one edge crosses.
+    """Return the nodes next to a cut of the node order that a single edge crosses.
 
-    They become leaves when one side of the cut is folded, which costs C^2 instead of C^3: worth the wait.
+    They become leaves when one side of the cut is folded, which costs C^2 instead of C^3, so they are deferred::
+
+        a - b - c - d - e        cuts crossed by one edge: a|b and d|e
+            └───────┘            deferred: a, b, d, e
     """
     crossing = np.zeros(len(problem.node_cost_s) + 1, dtype=np.int64)
     for tensor in problem.tensors:
@@ -70,7 +81,7 @@ def _spine(problem: SearchProblem) -> set[int]:
 
 
 def _fold_leaves(network: EliminationState) -> bool:
-    """Eliminate nodes with one neighbour or none, until there are none."""
+    """Eliminate nodes with one neighbour or none until there are none; return whether there were any."""
     waiting = [node for node in network.cost if len(network.near[node]) < 2 and not network.factors[node]]
     progress = bool(waiting)
     while waiting:
@@ -85,6 +96,7 @@ def _fold_leaves(network: EliminationState) -> bool:
 
 
 def _fold_leaf(network: EliminationState, node: int, other: int | None) -> None:
+    """Add the least cost of a leaf, under each configuration of its neighbour, to the neighbour."""
     own = network.cost[node]
     if other is None:
         network.undo.append(lambda choice: choice.__setitem__(node, int(own.argmin())))
@@ -95,6 +107,7 @@ def _fold_leaf(network: EliminationState, node: int, other: int | None) -> None:
     network.cost[other] = network.memo(np.add, network.cost[other], message)
 
     def undo(choice: list[int]) -> None:
+        """Choose the configuration of the leaf, given that of its neighbour."""
         at = choice[other]
         choice[node] = int((own + (table[:, at] if node < other else table[at])).argmin())
 
@@ -103,7 +116,11 @@ def _fold_leaf(network: EliminationState, node: int, other: int | None) -> None:
 
 
 def _reduce_forks(network: EliminationState) -> bool:
-    """Apply the fork rule wherever it applies, but not onto an end that node elimination can take first."""
+    """Apply the fork rule wherever it applies, except onto an end that node elimination can eliminate first.
+
+    Returns:
+        Whether it applied.
+    """
     progress = False
     forks = {factor: None for factors in network.factors.values() for factor in factors if isinstance(factor, Fork)}
     for fork in forks:
@@ -116,9 +133,15 @@ def _reduce_forks(network: EliminationState) -> bool:
 
 
 def _eliminate_nodes(network: EliminationState, spine: set[int]) -> bool:
-    """One round of node elimination (Eq. 2): no two neighbours, smallest products first.
+    """Run one round of node elimination: smallest products first, no two neighbours.
 
     Equal blocks of layers go through equal rounds, so all but the first find their products in the memo.
+
+    Returns:
+        Whether the rule applied.
+
+    Source:
+        Jia et al., ICML 2018, Eq. 2.
     """
     ready = []
     for node, near in network.near.items():
@@ -134,11 +157,13 @@ def _eliminate_nodes(network: EliminationState, spine: set[int]) -> bool:
 
 
 def _eliminate_node(network: EliminationState, node: int) -> None:
+    """Replace a node and its two edges by an edge between its neighbours."""
     first, second = sorted(network.near[node])
     left, own, right = network.between(first, node), network.cost[node], network.between(node, second)
     table = network.through(left, own, right)
 
     def undo(choice: list[int]) -> None:
+        """Choose the configuration of the node, given those of its two neighbours."""
         choice[node] = int((left[choice[first]] + own + right[:, choice[second]]).argmin())
 
     network.undo.append(undo)
@@ -151,6 +176,9 @@ def _eliminate_by_width(network: EliminationState) -> None:
 
     Raises:
         InfeasiblePlanError: The smallest such table is above the limit.
+
+    Source:
+        Dechter, 1999, Sec. 3: bucket elimination.
     """
     scopes = {node: _scope(network, node) for node in network.cost}
     sizes = {node: math.prod(len(network.cost[other]) for other in scope) for node, scope in scopes.items()}
@@ -164,6 +192,7 @@ def _eliminate_by_width(network: EliminationState) -> None:
     own = network.cost[node]
     least = np.full([len(network.cost[other]) for other in scope], np.inf)
     axes = sorted((node, *scope))
+    # One configuration of the node at a time: the table over the node and its scope is never made whole.
     for at in range(len(own)):
         window = {node: slice(at, at + 1)}
         total = sum((broadcast_over(factor.window(window), factor.scope, axes) for factor in factors), own[at])
@@ -171,6 +200,7 @@ def _eliminate_by_width(network: EliminationState) -> None:
     network.candidates += least.size * len(own)
 
     def undo(choice: list[int]) -> None:
+        """Choose the configuration of the node, given those of its scope."""
         window = {other: slice(choice[other], choice[other] + 1) for other in scope}
         choice[node] = int((own + sum(factor.window(window).ravel() for factor in factors)).argmin())
 
@@ -182,12 +212,13 @@ def _eliminate_by_width(network: EliminationState) -> None:
 
 
 def _scope(network: EliminationState, node: int) -> tuple[int, ...]:
-    """All other nodes that share a table with a node, ascending."""
+    """Return all other nodes that share a table with a node, ascending."""
     joined = set(network.near[node]).union(*(factor.scope for factor in network.factors[node]))
     return tuple(sorted(joined - {node}))
 
 
 def _add_table(network: EliminationState, scope: tuple[int, ...], table: Floats) -> None:
+    """Add a table as a vector, a pair table or a factor, by the number of its nodes."""
     if len(scope) > 2:
         network.add_factor(Dense(scope, table))
     elif len(scope) == 2:

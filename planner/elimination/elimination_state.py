@@ -1,4 +1,4 @@
-"""The state of an elimination: live nodes, the tables between them, and what was computed before.
+"""The state of an elimination: live nodes, the tables between them, and the results of earlier products.
 
 Tables come in three kinds: vectors of nodes, tables of pairs, and factors (``Fork``, ``Dense``) that join three
 nodes or more.
@@ -20,11 +20,12 @@ from planner.elimination.search_problem import SearchProblem, TensorCost
 __all__ = ["Dense", "EliminationState", "Factor", "Fork", "Slot", "Undo", "broadcast_over"]
 
 Undo = Callable[[list[int]], None]
-"""Writes the configuration of an eliminated node into the choice; its neighbours are there already."""
+"""Function that writes the configuration of an eliminated node into a choice that has those of its neighbours."""
 Slot = tuple[int, Floats, Ints]
 """One consuming edge of a tensor: node, cost table, layout."""
 _ALL = slice(None)
 ENTRY_BYTES = 8
+"""Size of an entry of a table."""
 
 
 class Factor(Protocol):
@@ -32,16 +33,16 @@ class Factor(Protocol):
 
     @property
     def scope(self) -> tuple[int, ...]:
-        """Nodes that it joins, each once."""
+        """Nodes that the table joins, each once."""
         ...
 
     def window(self, at: Mapping[int, slice]) -> Floats:
-        """Part of the table with some nodes restricted to a slice; one axis a node of ``scope``."""
+        """Return the part of the table with some nodes restricted to a slice; one axis for each node of ``scope``."""
         ...
 
 
 def broadcast_over(array: NDArray[Any], nodes: Sequence[int], axes: Sequence[int]) -> NDArray[Any]:
-    """Lay the axes of ``array``, which are ``nodes``, along the sorted nodes ``axes``, ready to broadcast."""
+    """Return an array, whose axes belong to ``nodes``, with its axes along the sorted nodes ``axes``, to broadcast."""
     order = sorted(range(len(nodes)), key=nodes.__getitem__)
     sizes = dict(zip(nodes, array.shape, strict=True))
     return array.transpose(order).reshape([sizes.get(node, 1) for node in axes])
@@ -55,13 +56,13 @@ class Dense:
     table: Floats
 
     def window(self, at: Mapping[int, slice]) -> Floats:
-        """See ``Factor.window``."""
+        """Return a part of the table; see ``Factor.window``."""
         return self.table[tuple(at.get(node, _ALL) for node in self.scope)]
 
 
 @dataclass(frozen=True, eq=False)
 class Fork:
-    """Consumers of one tensor that may share transfers: each distinct layout is paid once."""
+    """The consumers of one tensor that may share transfers: each distinct layout is paid once."""
 
     producer: int
     slots: tuple[Slot, ...]
@@ -73,25 +74,28 @@ class Fork:
 
     @property
     def scope(self) -> tuple[int, ...]:
-        """See ``Factor.scope``: sorted, as the producer comes before its consumers."""
+        """Nodes that the fork joins, ascending, for the producer comes before its consumers."""
         return (self.producer, *self.clients)
 
     def window(self, at: Mapping[int, slice]) -> Floats:
-        """See ``Factor.window``."""
+        """Return a part of the table, which is computed; see ``Factor.window``."""
         total: Floats = np.zeros(())
         before: list[NDArray[Any]] = []
         for node, cost, layout in self.slots:
             pair = (self.producer, node)
             price = broadcast_over(cost[at.get(self.producer, _ALL), at.get(node, _ALL)], pair, self.scope)
-            asks = broadcast_over(layout[at.get(node, _ALL)], (node,), self.scope)
-            paid = np.logical_or.reduce(np.broadcast_arrays(*(asks == other for other in before))) if before else False
+            needed = broadcast_over(layout[at.get(node, _ALL)], (node,), self.scope)
+            # A layout that an earlier consumer needs too is paid there.
+            paid = (
+                np.logical_or.reduce(np.broadcast_arrays(*(needed == other for other in before))) if before else False
+            )
             total = total + np.where(paid & (price < np.inf), 0.0, price)
-            before.append(asks)
+            before.append(needed)
         return total
 
 
 class EliminationState:
-    """Live nodes with their vectors, pair tables and factors; changed by the eliminations.
+    """The live nodes with their vectors, pair tables and factors, which the eliminations change.
 
     Args:
         problem: The cost tables; never written to.
@@ -103,24 +107,27 @@ class EliminationState:
         self._memo: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
         self._equal: dict[bytes, NDArray[Any]] = {}
         self.cost = {node: self._unique(cost) for node, cost in enumerate(problem.node_cost_s)}
-        """Live nodes, ascending, and their vectors."""
+        """Vectors of the live nodes, ascending."""
         self.near: dict[int, dict[int, Floats]] = {node: {} for node in self.cost}
         """Pair tables by both ends; their rows belong to the smaller node."""
         self.factors: dict[int, list[Factor]] = {node: [] for node in self.cost}
+        """Factors that each node takes part in."""
         self.undo: list[Undo] = []
-        """In order of elimination; run backwards, they complete a choice."""
+        """Functions in order of elimination that choose for eliminated nodes; run backwards, they complete a choice."""
         self.width = 0
+        """See ``Solution.width``."""
         self.candidates = 0
+        """See ``Solution.candidates``."""
         for tensor in problem.tensors:
             for group in self._sharing_groups(tensor):
                 self.add_fork(tensor.producer, group)
 
     def _unique(self, vector: NDArray[Any]) -> NDArray[Any]:
-        """One object for equal vectors, so that equal layers are recognised even if built one by one."""
+        """Return one object for equal vectors, so that equal layers are recognised even if built one by one."""
         return self._equal.setdefault(vector.tobytes() + vector.dtype.char.encode(), np.ascontiguousarray(vector))
 
     def _sharing_groups(self, tensor: TensorCost) -> list[list[Slot]]:
-        """Cut the slots of a tensor into groups between which no layout is common."""
+        """Divide the slots of a tensor into groups that have no layout in common."""
         groups: list[tuple[set[int], list[Slot]]] = []
         for node, cost, layout in zip(tensor.consumers, tensor.cost_s, tensor.layout, strict=True):
             layout = self._unique(layout)
@@ -132,14 +139,14 @@ class EliminationState:
         return [slots for _, slots in groups]
 
     def memo(self, function: Callable[..., Any], *operands: Any) -> Any:
-        """Call a pure function, or return what it gave for the very same operand objects."""
+        """Call a pure function, or return its earlier result for the very same operand objects."""
         key = (function, *map(id, operands))
         if key not in self._memo:
             self._memo[key] = function(*operands), operands  # operands stay alive, so that no id is used again
         return self._memo[key][0]
 
     def add_fork(self, producer: int, slots: list[Slot]) -> None:
-        """Add consumers that may share; a single consumer makes an ordinary pair."""
+        """Add consumers that may share transfers; a single consumer makes an ordinary pair table."""
         fork = Fork(producer, tuple(slots))
         if len(slots) == 1:
             self.add_pair(producer, slots[0][0], np.ascontiguousarray(slots[0][1]))
@@ -149,7 +156,11 @@ class EliminationState:
             self.add_factor(fork)
 
     def add_pair(self, first: int, second: int, table: Floats) -> None:
-        """Add a table with rows of ``first``; parallel tables add up (edge elimination, Eq. 3)."""
+        """Add a pair table with rows of ``first``; parallel tables add up (edge elimination).
+
+        Source:
+            Jia et al., ICML 2018, Eq. 3.
+        """
         if first > second:
             first, second, table = second, first, self.memo(_flip, table)
         known = self.near[first].get(second)
@@ -168,13 +179,13 @@ class EliminationState:
             self.factors[node].remove(factor)
 
     def between(self, rows: int, columns: int) -> Floats:
-        """Pair table with the rows of one node, C-contiguous."""
+        """Return the pair table of two nodes with the rows of the first one, C-contiguous."""
         table = self.near[rows][columns]
         oriented: Floats = table if rows < columns else self.memo(_flip, table)
         return oriented
 
     def through(self, left: Floats, middle: Floats, right: Floats) -> Floats:
-        """(min,+) product, remembered."""
+        """Return the (min,+) product of three tables, from the memo where it was computed before."""
         known = len(self._memo)
         table: Floats = self.memo(product, left, middle, right)
         if len(self._memo) > known:
@@ -194,7 +205,7 @@ class EliminationState:
             )
 
     def remove(self, node: int, *, joined: int) -> None:
-        """Take a node with its pair tables out; ``joined`` counts the others that its tables met."""
+        """Remove a node with its pair tables; ``joined`` is the number of other nodes that its tables joined."""
         for other in self.near.pop(node):
             del self.near[other][node]
         del self.cost[node], self.factors[node]
@@ -202,8 +213,10 @@ class EliminationState:
 
 
 def _flip(table: Floats) -> Floats:
+    """Return the transposed table, C-contiguous."""
     return np.ascontiguousarray(table.T)
 
 
 def _names(layout: Ints) -> set[int]:
+    """Return the distinct layouts of a consumer."""
     return set(layout.tolist())

@@ -1,14 +1,20 @@
 """The fork rule: consumers of one tensor that may share transfers, eliminated together and exactly.
 
-Producer ``u`` feeds clients ``v_1 .. v_k``; beside ``u``, each is joined with one common node ``e`` at most (the
-end of an Inception module or of a residual block), or is ``e`` itself.  Whoever asks for the same layout as another
-pays nothing more, so the clients fall into blocks of one layout each, and
+Producer ``u`` feeds clients ``v_1 .. v_k``; except for ``u``, each is joined with at most one common node ``e`` (the
+end of an Inception module or of a residual block), or is ``e`` itself::
+
+          ┌ v_1 ┐
+        u ┼ v_2 ┼ e
+          └ v_3 ┘
+
+A client that needs the same layout as another pays nothing more, so the clients form blocks of one layout each, and
 
     R(cu, ce) = min over partitions of the clients of the sum over blocks B of
                 min over layouts L of  x(cu, L) + sum over i in B of H_i(L, ce)
 
-with ``H_i(L, ce)`` the least cost of client ``i`` under layout ``L`` given ``ce``.  A partition that puts one layout
-into two blocks pays it twice, which never wins, so R is exact.  A block costs one (min,+) product.
+with ``x`` the time of the transfer and ``H_i(L, ce)`` the least cost of client ``i`` under layout ``L`` given ``ce``.
+A partition with one layout in two blocks pays it twice, which is never cheaper, so R is exact.  A block costs one
+(min,+) product.
 """
 
 from typing import Any
@@ -20,11 +26,11 @@ from planner.elimination.fork_tables import Client, fork_choice, fork_table
 __all__ = ["MOST_CLIENTS", "common_end", "reduce_fork"]
 
 MOST_CLIENTS = 8
-"""Clients that are eliminated together: 2^8 products are the most that a fork may take."""
+"""Most clients that are eliminated together: a fork may take 2^8 products."""
 
 
 def common_end(network: EliminationState, fork: Fork) -> tuple[bool, int | None]:
-    """Say whether the rule applies, and which node ``e`` ends the fork (None: the clients lead nowhere else)."""
+    """Return whether the rule applies, and the end ``e`` of the fork; None where the clients lead nowhere else."""
     clients = fork.clients
     if len(fork.slots) != len(clients) or len(clients) > MOST_CLIENTS:
         return False, None
@@ -41,6 +47,11 @@ def common_end(network: EliminationState, fork: Fork) -> tuple[bool, int | None]
 
 def reduce_fork(network: EliminationState, fork: Fork, end: int | None) -> None:
     """Eliminate all clients but ``end``; their costs go to the producer and ``end``.
+
+    Args:
+        network: State of the elimination.
+        fork: Fork to which the rule applies.
+        end: Node ``e`` as ``common_end`` returns it.
 
     Raises:
         InfeasiblePlanError: The ways to share one layout are too many for the memory limit.
@@ -59,6 +70,7 @@ def reduce_fork(network: EliminationState, fork: Fork, end: int | None) -> None:
     table = network.memo(_fork_table, network, fixed, *(field for client in clients.values() for field in client))
 
     def undo(choice: list[int]) -> None:
+        """Choose the configurations of the clients, given those of the producer and the end."""
         at_end = 0 if end is None else choice[end]
         free = None if fixed is None else int(fixed[at_end])
         picks = fork_choice(list(clients.values()), at_producer=choice[u], at_end=at_end, free=free)
@@ -72,12 +84,12 @@ def reduce_fork(network: EliminationState, fork: Fork, end: int | None) -> None:
         network.cost[u] = network.cost[u] + table[:, 0]
         return
     network.add_pair(u, end, table)
-    if own_transfer is not None:  # e pays its own transfer; whoever joined its layout paid nothing
+    if own_transfer is not None:  # e pays its own transfer; clients with the layout of e pay nothing
         network.add_pair(u, end, own_transfer)
 
 
 def _fork_table(network: EliminationState, fixed: Ints | None, *fields: Any) -> Floats:
-    """``fork_table`` on the fields of the clients one after the other, as the memo wants them."""
+    """Return ``fork_table`` of clients whose fields are given one after the other, as the memo compares objects."""
     width = len(Client._fields)
     clients = [Client(*fields[i : i + width]) for i in range(0, len(fields), width)]
     table, candidates = fork_table(fixed, clients, network.check_room)

@@ -1,4 +1,4 @@
-"""Compiled (min,+) products: all the arithmetic of the elimination.
+"""Compiled (min,+) products, which are all the arithmetic of the elimination.
 
 ``inf`` stands for a forbidden pair and needs no special case, because nothing here subtracts.
 """
@@ -17,9 +17,9 @@ __all__ = ["fold_columns", "fold_rows", "product"]
 
 
 PER_THREAD = 2_000_000
-"""Sums that are worth a thread: about 0.4 ms of work against 0.05 ms to hand it over."""
+"""Least number of sums for each thread: about 0.4 ms of work, against 0.05 ms to hand it over."""
 DEPTH_BLOCK = 64
-"""Rows of the right table worked on together: 64 rows of 700 numbers stay in the second-level cache."""
+"""Rows of the right table that are processed together: 64 rows of 700 entries stay in the second-level cache."""
 
 
 @njit(
@@ -29,7 +29,7 @@ DEPTH_BLOCK = 64
     error_model="numpy",
 )
 def _product(left: Floats, middle: Floats, right: Floats, floor: Floats, out: Floats) -> None:
-    """Fill ``out``; ``floor[k]`` is the least of ``right[k]``."""
+    """Write ``product`` of the first three arrays to ``out``; ``floor[k]`` is the least entry of ``right[k]``."""
     rows, depth = left.shape
     columns = right.shape[1]
     useful = np.empty(DEPTH_BLOCK, dtype=np.int64)
@@ -67,6 +67,7 @@ def _product(left: Floats, middle: Floats, right: Floats, floor: Floats, out: Fl
 
 @njit("void(float64[::1], float64[:,::1], float64[::1])", cache=True, nogil=True)
 def _fold_rows(vector: Floats, table: Floats, out: Floats) -> None:
+    """Write ``fold_rows`` of the first two arrays to ``out``."""
     out[:] = np.inf
     for i in range(len(vector)):
         row, add = table[i], vector[i]
@@ -77,10 +78,11 @@ def _fold_rows(vector: Floats, table: Floats, out: Floats) -> None:
 
 @njit("void(float64[:,::1], float64[::1], float64[::1])", cache=True, nogil=True)
 def _fold_columns(table: Floats, vector: Floats, out: Floats) -> None:
+    """Write ``fold_columns`` of the first two arrays to ``out``."""
     fours = len(vector) // 4 * 4
     for i in range(len(out)):
         row = table[i]
-        # Four running minima: one alone waits for itself at every step.
+        # Four running minima, because a single one would depend on itself at every step.
         a = b = c = d = np.inf
         for j in range(0, fours, 4):
             u, v = vector[j] + row[j], vector[j + 1] + row[j + 1]
@@ -97,16 +99,18 @@ def _fold_columns(table: Floats, vector: Floats, out: Floats) -> None:
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
+    """Return the threads that share large products."""
     return ThreadPoolExecutor(max_workers=_workers(), thread_name_prefix="minplus")
 
 
 @functools.cache
 def _workers() -> int:
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def product(left: Floats, middle: Floats, right: Floats) -> Floats:
-    """Return ``out[i, j] = min over k of left[i, k] + middle[k] + right[k, j]``: Eq. 2 of the layer-wise paper.
+    """Return the (min,+) product ``out[i, j] = min over k of left[i, k] + middle[k] + right[k, j]``.
 
     Args:
         left: Shape (I, K), C-contiguous, without NaN and -inf, as the others.
@@ -115,6 +119,9 @@ def product(left: Floats, middle: Floats, right: Floats) -> Floats:
 
     Returns:
         Shape (I, J); ``inf`` where every term is (also when K is 0).
+
+    Source:
+        Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 2.
     """
     rows, columns = left.shape[0], right.shape[1]
     out, floor = np.empty((rows, columns)), np.zeros(len(middle))
@@ -128,10 +135,10 @@ def product(left: Floats, middle: Floats, right: Floats) -> Floats:
     if workers <= 1:
         _product(left, middle, right, floor, out)
         return out
-    cuts = [rows * part // workers for part in range(workers + 1)]
+    bounds = [rows * part // workers for part in range(workers + 1)]
     jobs = [
         _pool().submit(_product, left[low:high], middle, right, floor, out[low:high])
-        for low, high in itertools.pairwise(cuts)
+        for low, high in itertools.pairwise(bounds)
     ]
     for job in jobs:
         job.result()

@@ -1,8 +1,8 @@
-"""The search on abstract cost tables: what is asked, what is answered, and the price of one strategy.
+"""The search problem as abstract cost tables, its solution, and the cost of one strategy.
 
 A node is a layer, numbered in topological order; a configuration is an index into its tables.  The objective
 is Eq. 1 of the layer-wise paper (Jia et al., ICML 2018, Sec. 5.1) with one refinement: consumers of one tensor
-that ask for the same layout pay one transfer between them.
+that need the same layout share one transfer.
 """
 
 from collections.abc import Sequence
@@ -19,40 +19,41 @@ __all__ = ["SearchProblem", "Solution", "TensorCost", "restrict", "strategy_cost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorCost:
-    """The tensor that ``producer`` makes; one entry per consuming edge in the three other fields."""
+    """The transfers of the tensor that ``producer`` makes; the other fields have one entry for each consuming edge."""
 
     producer: int
     consumers: tuple[int, ...]
-    """Nodes that read it; a node that reads it in two slots stands twice."""
+    """Nodes that read the tensor; a node that reads it as two inputs is listed twice."""
     cost_s: tuple[Floats, ...]
-    """Shapes (C_producer, C_consumer), seconds, >= 0: the time to move it for that consumer; ``inf`` where the
+    """Time of the transfer to each consumer, seconds, >= 0, shapes (C_producer, C_consumer); ``inf`` where the
     pair is forbidden or pruned.  It depends on the producer's configuration and the layout alone, so columns
     with equal layouts are equal, across the consumers too, except for the ``inf`` entries."""
     layout: tuple[Ints, ...]
-    """Shapes (C_consumer,): which layout (which device needs which region) each configuration of that consumer
-    asks for.  Numbers are compared within this tensor only."""
+    """Layout (the region that each device needs) of each configuration of each consumer, as a number that is
+    compared within this tensor only, shapes (C_consumer,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchProblem:
-    """Cost tables of a computation graph.
+    """The cost tables of a computation graph.
 
     Sharing array objects between equal layers costs nothing and lets ``eliminate`` solve them once.
     """
 
     node_cost_s: tuple[Floats, ...]
-    """Shapes (C_i,), seconds, >= 0: compute plus parameter exchange; ``inf`` where it is forbidden."""
+    """Time of compute plus gradient synchronisation, seconds, >= 0, shapes (C_i,); ``inf`` where it is forbidden."""
     tensors: tuple[TensorCost, ...]
 
     def __post_init__(self) -> None:
         for node, cost in enumerate(self.node_cost_s):
             if cost.ndim != 1 or cost.size == 0 or not cost.min() >= 0:
                 raise ConfigError(f"node_cost_s[{node}] must be 1-D, not empty, >= 0 s and not NaN, got {cost!r}")
-        checked: set[int] = set()  # equal layers share tables: look at each object once
+        checked: set[int] = set()  # equal layers share tables: each object is checked once
         for index, tensor in enumerate(self.tensors):
             self._check_tensor(index, tensor, checked)
 
     def _check_tensor(self, index: int, tensor: TensorCost, checked: set[int]) -> None:
+        """Raise where the tables of a tensor have wrong shapes or values; tables in ``checked`` are skipped."""
         counts = self.counts
         for consumer, cost, layout in zip(tensor.consumers, tensor.cost_s, tensor.layout, strict=True):
             where = f"tensor {index} from node {tensor.producer} to node {consumer}"
@@ -75,59 +76,69 @@ class SearchProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """A strategy of least cost, and what it took to find it."""
+    """A strategy of least cost, with statistics of the search."""
 
     choice: tuple[int, ...]
     """Configuration of every node."""
     cost_s: float
-    """Its price, as ``strategy_cost`` gives it."""
+    """Its cost, as ``strategy_cost`` returns it."""
     width: int
-    """Most other nodes that a node was joined with when it was eliminated: 1 for chains, 2 for series-parallel
-    graphs.  The depth-first search eliminates nothing and says the number of nodes less one."""
+    """Largest number of other nodes that a node was joined with when it was eliminated: 1 for chains, 2 for
+    series-parallel graphs.  For the depth-first search, which eliminates nothing, the number of nodes less one."""
     core_nodes: int
-    """Nodes left when the rules for leaves, nodes, edges and forks no longer applied (the K of Table 2 of the
-    layer-wise paper, whose rules stop at 2); 1 when they sufficed."""
+    """Number of nodes left when the rules for leaves, nodes, edges and forks no longer applied (the K of Table 2 of
+    the layer-wise paper, whose rules stop at 2); 1 when they sufficed."""
     candidates: int
-    """Sums to compare: those of all products of tables (elimination; bounds on whole rows spare many of them), or
-    partial strategies (depth-first)."""
+    """Number of sums to compare: those of all products of tables (elimination; bounds on whole rows skip many of
+    them), or partial strategies (depth-first)."""
 
 
 def strategy_cost(problem: SearchProblem, choice: Sequence[int]) -> float:
-    """Return the cost in seconds of one strategy: nodes, plus each distinct layout asked of each tensor."""
+    """Return the cost in seconds of one strategy: its nodes, plus a transfer for each distinct layout of each tensor.
+
+    Source:
+        Jia et al., ICML 2018, Eq. 1, with transfers shared by the consumers that need one layout.
+    """
     total = sum(float(cost[c]) for cost, c in zip(problem.node_cost_s, choice, strict=True))
     for tensor in problem.tensors:
-        asked: dict[int, float] = {}
+        needed: dict[int, float] = {}
         for consumer, cost, layout in zip(tensor.consumers, tensor.cost_s, tensor.layout, strict=True):
             c = choice[consumer]
             price = float(cost[choice[tensor.producer], c])
             # A layout has one price; where a pair is forbidden, sharing does not allow it.
-            asked[int(layout[c])] = max(price, asked.get(int(layout[c]), 0.0))
-        total += sum(asked.values())
+            needed[int(layout[c])] = max(price, needed.get(int(layout[c]), 0.0))
+        total += sum(needed.values())
     return total
 
 
 def restrict(problem: SearchProblem, keep: Sequence[Bools]) -> SearchProblem:
-    """Keep some configurations only; configuration ``c`` of the result is ``np.flatnonzero(keep[node])[c]``.
+    """Return the problem with some of the configurations only.
 
-    Tables that were one object, cut by equal masks, stay one object.
+    Configuration ``c`` of the result is ``np.flatnonzero(keep[node])[c]``.  Tables that were one object, reduced by
+    equal masks, stay one object.
+
+    Args:
+        problem: Cost tables.
+        keep: Masks of the configurations to keep, shapes (C_i,).
     """
     made: dict[tuple[object, ...], NDArray[Any]] = {}
     masks = [mask.tobytes() for mask in keep]
 
-    def cut(array: NDArray[Any], *nodes: int) -> NDArray[Any]:
+    def reduced(array: NDArray[Any], *nodes: int) -> NDArray[Any]:
+        """Return a table whose axes belong to ``nodes``, with the configurations that they keep."""
         key = (id(array), *(masks[node] for node in nodes))
         if key not in made:
             made[key] = array[np.ix_(*(keep[node] for node in nodes))]
         return made[key]
 
     return SearchProblem(
-        node_cost_s=tuple(cut(cost, node) for node, cost in enumerate(problem.node_cost_s)),
+        node_cost_s=tuple(reduced(cost, node) for node, cost in enumerate(problem.node_cost_s)),
         tensors=tuple(
             TensorCost(
                 producer=t.producer,
                 consumers=t.consumers,
-                cost_s=tuple(cut(cost, t.producer, c) for cost, c in zip(t.cost_s, t.consumers, strict=True)),
-                layout=tuple(cut(layout, c) for layout, c in zip(t.layout, t.consumers, strict=True)),
+                cost_s=tuple(reduced(cost, t.producer, c) for cost, c in zip(t.cost_s, t.consumers, strict=True)),
+                layout=tuple(reduced(layout, c) for layout, c in zip(t.layout, t.consumers, strict=True)),
             )
             for t in problem.tensors
         ),

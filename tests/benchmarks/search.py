@@ -6,15 +6,19 @@ its own, which is the hard case.
 
 import argparse
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import numpy as np
 
-from planner.elimination.bounds import tree_bounds
+sys.path.insert(0, str(Path(__file__).parents[1] / "planner"))
+
+from pruned_elimination import eliminate_pruned, tree_bounds
+
 from planner.elimination.depth_first_search import depth_first
 from planner.elimination.eliminate_nodes import eliminate
-from planner.elimination.pruned import eliminate_pruned
 from planner.elimination.search_problem import SearchProblem, TensorCost
 
 RESNET_152 = (3, 8, 36, 3)
