@@ -1,4 +1,4 @@
-"""What the ranks of a study are told."""
+"""Instructions for the ranks of a study: every case planned and lowered."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,64 +7,67 @@ from executor.accuracy.accuracy_request import FLOAT32, AccuracyCase, AccuracyRe
 from executor.runtime import check_program
 from hwprofiles import ConfigError
 from hwprofiles.catalogue import load_cluster
-from planner.compression import compressed_of
 from planner.graph import ComputationGraph
 from planner.lowering import Program
 from planner.models import load_model
 from planner.operations import BatchNorm
 from planner.plan import lower_plan, make_plan
 
-__all__ = ["Job", "job_of"]
+__all__ = ["AccuracyJob", "job_of"]
 
-EXCHANGE = "ps-spread"
-"""Of gradients: as in A.2.2 of the 8-bit paper, sub-gradients go to who sums them, the sums to all."""
+GRADIENT_SYNC = "ps-spread"
+"""Gradient synchronisation of the 8-bit paper: every rank reduces one part of the gradients, and sends it to all.
+
+Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, A.2.2.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A study as its ranks need it."""
+class AccuracyJob:
+    """Study in the form in which its ranks need it."""
 
-    question: AccuracyRequest
+    request: AccuracyRequest
     programs: dict[AccuracyCase, Program]
     held_out: ComputationGraph
-    """The network with all samples that are tested on as its batch."""
+    """Network with all samples that it is tested on as its batch."""
     training_file: str
     testing_file: str
     steps_per_epoch: int
 
 
-def job_of(question: AccuracyRequest, folder: Path, *, training: int, testing: int) -> Job:
+def job_of(request: AccuracyRequest, folder: Path, *, training: int, testing: int) -> AccuracyJob:
     """Plan and lower every case.
 
     Args:
-        question: What is trained.
-        folder: Holds ``training.npz`` and ``testing.npz``.
-        training, testing: Samples in them.
+        request: Network, data types and seeds.
+        folder: Folder that holds ``training.npz`` and ``testing.npz``.
+        training: Number of samples that the network is trained on.
+        testing: Number of samples that it is tested on.
 
     Raises:
-        ConfigError: The plan cannot be had, the batch is more than there are samples, or the network normalises by
-            the batch: testing it would need statistics that training here does not keep.
+        ConfigError: A plan cannot be made, the batch is larger than the number of samples, or the network normalises
+            by the batch: testing it would need statistics that training here does not keep.
         InfeasiblePlanError: A plan does not fit in memory.
     """
-    if question.batch > training:
-        raise ConfigError(f"batch must be at most the {training} samples that are trained on, got {question.batch}")
-    cluster = load_cluster(f"lab-4:nodes={question.processes}")
-    graph = load_model(question.model, batch=question.batch)
+    if request.batch > training:
+        raise ConfigError(f"batch must be at most the {training} samples that are trained on, got {request.batch}")
+    cluster = load_cluster(f"lab-4:nodes={request.processes}")
+    graph = load_model(request.model, batch=request.batch)
     for layer in graph.layers:
         if isinstance(layer.operation, BatchNorm) or getattr(layer.operation, "batch_norm", False):
             raise ConfigError(f"model must not normalise by the batch to be tested, {layer.name} of {graph.name} does")
     programs = {}
-    for case in question.cases():
+    for case in request.cases():
         kind = "" if case.type == FLOAT32 else case.type
-        compressed = compressed_of(graph, EXCHANGE, **{"gradients" if case.mode == "data" else "activations": kind})
-        plan = make_plan(graph, cluster, strategy=case.mode, gradient_sync=EXCHANGE, compressed=compressed)
+        compressed = {"compress_gradients" if case.mode == "data" else "compress_activations": kind}
+        plan = make_plan(graph, cluster, strategy=case.mode, gradient_sync=GRADIENT_SYNC, **compressed)
         programs[case] = lower_plan(plan, graph, cluster)
-        check_program(programs[case], question.processes)
-    return Job(
-        question=question,
+        check_program(programs[case], request.processes)
+    return AccuracyJob(
+        request=request,
         programs=programs,
-        held_out=load_model(question.model, batch=testing),
+        held_out=load_model(request.model, batch=testing),
         training_file=str(folder / "training.npz"),
         testing_file=str(folder / "testing.npz"),
-        steps_per_epoch=training // question.batch,
+        steps_per_epoch=training // request.batch,
     )

@@ -1,58 +1,77 @@
-"""What is trained: a network, data types of messages, ways to parallelise, seeds."""
+"""Request for a study of accuracy: a network, data types of messages, kinds of parallelism, and seeds."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal
 
-from executor.runtime import OptimizerSpec
-from hwprofiles import ConfigError
-from planner.compression import compression
+from executor.runtime import OptimizerSpec, typed_data_types, typed_words
+from hwprofiles import ConfigError, option
 
 __all__ = ["FLOAT32", "AccuracyCase", "AccuracyRequest"]
 
 FLOAT32 = "float32"
 _MODES = ("data", "model")
-"""``data``: samples are split, gradients compressed; ``model``: channels are, with tensors between layers and the
-gradients of these compressed."""
+"""``data``: samples are split, gradients compressed; ``model``: channels are split, tensors between layers and their
+gradients compressed."""
 GRADIENT_TYPES = (
     "dynamic-tree", "static-tree", "linear", "mantissa", "one-bit", "threshold:threshold=0.01,every=4", "float16",
     "bfloat16",
 )  # fmt: skip
+"""Data types of gradients that are compared if none are named."""
 ACTIVATION_TYPES = (
     "dynamic-tree", "static-tree:offset=2", "linear", "mantissa:offset=2", "float16", "bfloat16",
 )  # fmt: skip
-"""Activations are larger than gradients: Sec. 3.1 of the 8-bit paper gives them an offset of the exponent."""
+"""Data types of activations that are compared if none are named.
+
+Activations are larger than gradients, so the exponent has an offset.  Source: Dettmers, "8-Bit Approximations for
+Parallelism in Deep Learning", ICLR 2016, Sec. 3.1.
+"""
 MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyCase:
-    """One way to train."""
+    """One kind of parallelism with one data type of messages."""
 
     mode: str
-    """One of ``_MODES``."""
+    """Kind of parallelism, one of ``_MODES``."""
     type: str
-    """Of the messages; ``float32`` leaves them as they are."""
+    """Data type of the messages; ``float32`` leaves them as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyRequest:
-    """What is to be trained and compared."""
+    """Network to train, and the data types and kinds of parallelism to compare."""
 
     model: str = "digits"
-    data: str = ""
-    """Folder of the MNIST files; empty: the digits of scikit-learn."""
-    modes: Sequence[str] = _MODES
-    types: Sequence[str] = ()
-    """Beside float32; empty: every type, in the model mode those without a residual, static ones with an offset."""
-    seeds: int = 5
-    """Trainings of each case, with seeds 0, 1, ...: first values, order of the samples and dropout."""
-    epochs: int = 25
-    batch: int = 240
-    """Samples in a mini-batch, all ranks."""
-    processes: int = 2
-    optimizer: OptimizerSpec = field(default_factory=lambda: OptimizerSpec(learning_rate=0.2, momentum=0.0))
+    data: str = option(
+        "", metavar="DIR", help="Folder of the MNIST files; the digits that scikit-learn brings if not given."
+    )
+    modes: tuple[str, ...] = option(
+        _MODES,
+        parser=typed_words,
+        typed="data,model",
+        metavar="M,M",
+        help="Kinds of parallelism: data compresses gradients, model compresses activations and their gradients.",
+    )
+    types: tuple[str, ...] = option(
+        (),
+        parser=typed_data_types,
+        metavar="T,T,...",
+        help="Data types to compare with float32, such as dynamic-tree:block=64; every type if none are named.",
+    )
+    """If empty: every type, in the model mode those without a residual, static ones with an offset."""
+    seeds: int = option(5, metavar="N", help="Trainings of each type and mode, with seeds 0, 1, and so on.")
+    """The seed determines the initial parameters, the order of the samples and dropout."""
+    epochs: int = option(25, metavar="N", help="Epochs of each training.")
+    batch: int = option(240, metavar="N", help="Samples in a mini-batch over all ranks.")
+    processes: int = option(2, metavar="N", help="Ranks; started once for all trainings.")
+    optimizer: Literal["sgd", "adam"] = option("sgd", help="Optimizer of all trainings.")
+    learning_rate: float = option(0.2, metavar="R", help="Learning rate of the optimizer.")
+    momentum: float = option(0.0, metavar="M", help="Momentum of sgd, in [0, 1); adam does not use it.")
 
     def __post_init__(self) -> None:
+        from planner.compression import compression  # numpy behind it takes long to load
+
         for name, low in (("seeds", 2), ("epochs", 1), ("batch", 1), ("processes", 2)):
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} must be >= {low}, got {getattr(self, name)}")
@@ -62,26 +81,38 @@ class AccuracyRequest:
             raise ConfigError(f"modes must be of {', '.join(_MODES)}, got {', '.join(self.modes) or 'none'}")
         for text in self.types:
             compression(text)
+        _ = self.optimizer_spec  # refuses rates that are out of range
+
+    @property
+    def optimizer_spec(self) -> OptimizerSpec:
+        """Optimizer with its settings."""
+        return OptimizerSpec(name=self.optimizer, learning_rate=self.learning_rate, momentum=self.momentum)
 
     def cases(self) -> list[AccuracyCase]:
-        """Every way to train, float32 first in each mode.
+        """Return every mode with every type that it can use, float32 first in each mode.
 
         Raises:
             ConfigError: In the model mode alone, none of the types can compress activations.
         """
-        found = []
+        cases = []
         for mode in dict.fromkeys(self.modes):
             types = self.types or (GRADIENT_TYPES if mode == "data" else ACTIVATION_TYPES)
-            kept = [text for text in types if mode == "data" or not compression(text).feedback]
-            found += [AccuracyCase(mode=mode, type=text) for text in dict.fromkeys([FLOAT32, *kept])]
-        if all(case.type == FLOAT32 for case in found):
+            usable = [text for text in types if mode == "data" or not _has_residual(text)]
+            cases += [AccuracyCase(mode=mode, type=text) for text in dict.fromkeys([FLOAT32, *usable])]
+        if all(case.type == FLOAT32 for case in cases):
             raise ConfigError(
                 "types must name one beside float32 that the modes can use: those with a residual compress gradients "
                 f"alone, got {', '.join(self.types)} for {', '.join(self.modes)}"
             )
-        return found
+        return cases
 
     def left_out(self) -> list[str]:
-        """Types that the model mode cannot use."""
-        types = self.types or GRADIENT_TYPES
-        return [text for text in types if compression(text).feedback] if "model" in self.modes else []
+        """Return the types that the model mode cannot use."""
+        return [text for text in self.types or GRADIENT_TYPES if _has_residual(text)] if "model" in self.modes else []
+
+
+def _has_residual(text: str) -> bool:
+    """Return whether a data type keeps what a message leaves out for the next message."""
+    from planner.compression import compression
+
+    return compression(text).feedback

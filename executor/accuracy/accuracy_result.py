@@ -1,4 +1,4 @@
-"""What came of a study: losses and accuracies of every training, and which types can be told apart from float32."""
+"""Result of a study: losses and accuracies of every training, and data types that differ significantly from float32."""
 
 import math
 from collections.abc import Sequence
@@ -17,35 +17,35 @@ __all__ = ["AccuracyResult", "Compared", "Interval", "Training", "mean_interval"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """One network, trained once."""
+    """Losses and accuracies of one network that was trained once."""
 
     mode: str
     type: str
     seed: int
     losses: Sequence[float]
-    """Mean over each epoch's samples, as they were trained on."""
+    """Mean loss over the samples of each epoch, as they were trained on."""
     accuracies: Sequence[float]
-    """On the samples that were not trained on, after each epoch: a share."""
+    """Share of the samples held out that are classified right, after each epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean, and the interval that holds what it estimates in 95 of 100 studies."""
+    """Mean, and the interval that holds the estimated value in 95 of 100 studies."""
 
     mean: float
     low: float
     high: float
 
     def within(self, low: float, high: float) -> "Interval":
-        """The part of it where the mean can lie at all."""
+        """Return the interval bounded to the values that the mean can have at all."""
         return Interval(self.mean, max(self.low, low), min(self.high, high))
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Student's t interval of the mean of independent, about normal values.
+    """Return Student's t interval of the mean of independent values that are about normal.
 
     Args:
-        values: Two or more.
+        values: Two or more values.
 
     Raises:
         ConfigError: SciPy is missing.
@@ -62,48 +62,49 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The last accuracies of a type in a mode."""
+    """Accuracies of a type in a mode after the last epoch, beside those of float32."""
 
     mode: str
     type: str
     accuracy: Interval
-    """A share: the interval ends at 0 and 1."""
+    """Mean share of samples classified right; the interval ends at 0 and 1."""
     difference: Interval
-    """From float32 with the same seeds, seed by seed; zeros for float32 itself."""
+    """Difference from float32 with the same seeds, seed by seed; zeros for float32 itself."""
     within: bool
-    """Whether the mean accuracy lies in float32's interval."""
+    """True where the mean accuracy lies in the interval of float32."""
 
     @property
-    def verdict(self) -> str:
-        """In words what the differences say."""
+    def conclusion(self) -> str:
+        """Conclusion from the differences, in words."""
         if self.type == FLOAT32:
             return ""
         if self.difference.low > 0:
             return "better than float32"
         if self.difference.high < 0:
             return "worse than float32"
-        return "not told apart from float32"
+        return "no significant difference from float32"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AccuracyResult:
-    """A study that was run."""
+    """Trainings of a study, and their comparison."""
 
-    question: AccuracyRequest
+    request: AccuracyRequest
     trainings: Sequence[Training]
     trained: int
+    """Number of samples that the networks were trained on."""
     tested: int
-    """Samples."""
+    """Number of samples held out."""
 
     @cached_property
     def rows(self) -> list[Compared]:
-        """Every case, in order."""
-        found = []
-        for case in self.question.cases():
+        """Comparison of every case with float32, in the order of the cases."""
+        rows = []
+        for case in self.request.cases():
             plain = self.accuracies(case.mode, FLOAT32)
             own = self.accuracies(case.mode, case.type)
             of_plain, mean = mean_interval(plain), float(np.mean(own))
-            found.append(
+            rows.append(
                 Compared(
                     mode=case.mode,
                     type=case.type,
@@ -112,26 +113,26 @@ class AccuracyResult:
                     within=of_plain.low <= mean <= of_plain.high,
                 )
             )
-        return found
+        return rows
 
     def accuracies(self, mode: str, kind: str) -> list[float]:
-        """After the last epoch, by seed."""
+        """Return the accuracies of a case after the last epoch, by seed."""
         return [row.accuracies[-1] for row in self.trainings if (row.mode, row.type) == (mode, kind)]
 
     def values(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return the whole result, for JSON."""
         return {
-            "model": self.question.model,
-            "data": self.question.data or "digits",
+            "model": self.request.model,
+            "data": self.request.data or "digits",
             "trained": self.trained,
             "tested": self.tested,
-            "seeds": self.question.seeds,
-            "epochs": self.question.epochs,
-            "batch": self.question.batch,
-            "processes": self.question.processes,
-            "optimizer": self.question.optimizer,
+            "seeds": self.request.seeds,
+            "epochs": self.request.epochs,
+            "batch": self.request.batch,
+            "processes": self.request.processes,
+            "optimizer": self.request.optimizer_spec,
             "confidence": CONFIDENCE,
-            "left_out": self.question.left_out(),
-            "compared": [asdict(row) | {"verdict": row.verdict} for row in self.rows],
+            "left_out": self.request.left_out(),
+            "compared": [asdict(row) | {"verdict": row.conclusion} for row in self.rows],
             "trainings": self.trainings,
         }

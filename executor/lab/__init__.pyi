@@ -10,7 +10,7 @@ from .inside import (
     run_inside as run_inside,
 )
 from .namespaces import (
-    Hosts as Hosts,
+    LabHosts as LabHosts,
 )
 from .wiring import (
     lab_cluster as lab_cluster,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from executor.lab.namespaces import Hosts, make_network, members, processes, remove_network
+from executor.lab.namespaces import LabHosts, make_network, members, processes, remove_network
 from executor.lab.wiring import wiring_of
 from hwprofiles import ConfigError
 from hwprofiles.devices import DeviceGraph
@@ -27,7 +27,7 @@ class LabStatus:
 
     cluster: str
     """As ``load_cluster`` was asked for it."""
-    hosts: Hosts
+    hosts: LabHosts
     complete: bool
     """Whether every host and switch is there."""
     processes: tuple[int, ...]
@@ -93,7 +93,7 @@ def status(*, state_path: Path = STATE) -> LabStatus | None:
 
 
 def _status(state: _State) -> LabStatus:
-    hosts = Hosts(prefix=state.prefix, count=state.host_count)
+    hosts = LabHosts(prefix=state.prefix, count=state.host_count)
     found = set(members(state.prefix))
     return LabStatus(
         cluster=state.cluster,

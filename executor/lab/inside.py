@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from executor.lab.namespaces import Hosts, temporary_network
+from executor.lab.namespaces import LabHosts, temporary_network
 from executor.lab.tools import UNSHARE, call, require_lab, tool
 from executor.lab.wiring import wiring_of
 from hwprofiles import ConfigError
@@ -59,7 +59,7 @@ def run_inside(argv: Sequence[str]) -> int:
 
 
 @contextmanager
-def lab_hosts(cluster: DeviceGraph) -> Iterator[Hosts]:
+def lab_hosts(cluster: DeviceGraph) -> Iterator[LabHosts]:
     """Hosts of a cluster, for the duration of a block; their processes are killed in the end.
 
     Raises:
@@ -73,7 +73,7 @@ def lab_hosts(cluster: DeviceGraph) -> Iterator[Hosts]:
 
 
 @contextmanager
-def _named(hosts: Hosts) -> Iterator[None]:
+def _named(hosts: LabHosts) -> Iterator[None]:
     """Names for the addresses of the hosts; without, every connection of torch warns that it finds none."""
     if not (known := Path("/etc/hosts")).is_file():
         yield

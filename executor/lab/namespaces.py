@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from executor.lab.tools import batch, call, namespaces, tool
 from executor.lab.wiring import Port, Wiring
 
-__all__ = ["Hosts", "make_network", "members", "processes", "remove_network", "temporary_network"]
+__all__ = ["LabHosts", "make_network", "members", "processes", "remove_network", "temporary_network"]
 
 INTERFACE = "eth0"
 """Of every host."""
@@ -43,7 +43,7 @@ SYSTEM = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hosts:
+class LabHosts:
     """The hosts of a lab that is up; rank i is the only rank of host i."""
 
     prefix: str
@@ -75,7 +75,7 @@ class Hosts:
         }
 
 
-def make_network(wiring: Wiring, prefix: str) -> Hosts:
+def make_network(wiring: Wiring, prefix: str) -> LabHosts:
     """Make the namespaces ``<prefix>0``, ``<prefix>1``, ... of the vertices, and the cables between them.
 
     Raises:
@@ -92,7 +92,7 @@ def make_network(wiring: Wiring, prefix: str) -> Hosts:
         host = vertex < wiring.host_count
         batch("ip", name, _host_lines(ports[vertex][0], wiring.host_count) if host else _switch_lines(ports[vertex]))
         batch("tc", name, [line for port in ports[vertex] for line in _shaping(port)])
-    return Hosts(prefix=prefix, count=wiring.host_count)
+    return LabHosts(prefix=prefix, count=wiring.host_count)
 
 
 def members(prefix: str) -> list[str]:
@@ -117,7 +117,7 @@ def remove_network(prefix: str) -> None:
 
 
 @contextmanager
-def temporary_network(wiring: Wiring, prefix: str) -> Iterator[Hosts]:
+def temporary_network(wiring: Wiring, prefix: str) -> Iterator[LabHosts]:
     """A network for the duration of a block."""
     try:
         yield make_network(wiring, prefix)

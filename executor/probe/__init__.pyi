@@ -1,7 +1,6 @@
 from .codec_probe import (
-    CODED_TYPES as CODED_TYPES,
-    CodingProbe as CodingProbe,
-    CodingRow as CodingRow,
+    CodecProbe as CodecProbe,
+    CodecRow as CodecRow,
 )
 from .device_probe import (
     device_name as device_name,
@@ -23,6 +22,9 @@ from .probe_run import (
     Probed as Probed,
     probe as probe,
 )
+from .probe_settings import (
+    ProbeSettings as ProbeSettings,
+)
 from .probed_profile import (
-    write_with_coding as write_with_coding,
+    write_with_codecs as write_with_codecs,
 )

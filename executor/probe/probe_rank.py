@@ -1,4 +1,4 @@
-"""One process of a probe: ``python -m executor.probe.probe_rank REQUEST`` with its place in the environment."""
+"""One process of a probe: ``python -m executor.probe.probe_rank REQUEST``, with its rank in the environment."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -9,26 +9,41 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-from executor.probe.codec_probe import CodingProbe, CodingRow
+from executor.probe.codec_probe import CodecProbe, CodecRow
 from executor.probe.device_probe import DeviceFacts, measure_device
 from executor.probe.layer_probe import LayerProbe
 from executor.probe.link_probe import MeasuredLinks, machine, measure_links
 from executor.probe.measured_rows import ProbeRow, over_ranks
-from executor.probe.probe_request import ANSWER, Portion, ProbeAnswer, ProbeRequest, portions_of, read_request, write
+from executor.probe.probe_request import (
+    RESULT,
+    Portion,
+    ProbeRequest,
+    ProbeResult,
+    portions_of,
+    read_request,
+    write_message,
+)
+from executor.probe.probe_settings import ProbeSettings
 from executor.processes import RankEnvironment, RankState, RankStatus, local_ranks, process_group, serve, threads_of
 from executor.runtime import ComputeDevice, device_of
 
 __all__ = ["measure"]
 
 
-def measure(request: ProbeRequest, where: RankEnvironment, status: RankStatus) -> ProbeAnswer | None:
+def measure(request: ProbeRequest, where: RankEnvironment, status: RankStatus) -> ProbeResult | None:
     """Measure as one rank; all ranks compute the same parts at the same time.
 
+    Args:
+        request: Models and settings.
+        where: Rank of this process.
+        status: Row of the status board.
+
     Returns:
-        What all measured, on rank 0; elsewhere None.
+        Measurements of all ranks, on rank 0; elsewhere None.
     """
-    torch.set_num_threads(threads_of(request.threads, where.ranks))
-    device = device_of(request.device, where.local_rank, local_ranks=local_ranks(where))
+    settings = request.settings
+    torch.set_num_threads(threads_of(settings.threads, where.ranks))
+    device = device_of(settings.device, where.local_rank, local_ranks=local_ranks(where))
     work = portions_of(request)
     with process_group(where, device):
         machines = [""] * where.ranks
@@ -38,54 +53,58 @@ def measure(request: ProbeRequest, where: RankEnvironment, status: RankStatus) -
         rows: list[ProbeRow] = []
         for number, portion in enumerate(work):
             status.step(number)
-            rows += _rows(portion, request, device, status)
+            rows += _rows(portion, settings, device, status)
         status.step(len(work))
-        coding = CodingProbe(request.codings, device)
+        codecs = CodecProbe(request.codec_types, device)
         status.at(-1, RankState.COMPUTING)
-        coding.warm_up()
-        _until_known(coding, request, device, status)
+        codecs.warm_up()
+        _sample_until_known(codecs, settings, device, status)
         links = measure_links(device, watch=lambda: status.at(-1, RankState.COMPUTING))
-        return _joined(rows, coding.rows() if request.codings else [], facts, links, where.rank)
+        return _gathered(rows, codecs.rows() if request.codec_types else [], facts, links, where.rank)
 
 
-def _rows(portion: Portion, request: ProbeRequest, device: ComputeDevice, status: RankStatus) -> list[ProbeRow]:
-    """Samples of a portion until all ranks know its time well enough."""
+def _rows(portion: Portion, settings: ProbeSettings, device: ComputeDevice, status: RankStatus) -> list[ProbeRow]:
+    """Sample a portion until all ranks know its time well enough."""
 
     def computing(part: int) -> None:
         status.at(portion.first + part, RankState.COMPUTING)
 
     probe = LayerProbe(portion.graph, portion.parts, device, watch=computing)
     probe.warm_up(computing)
-    _until_known(probe, request, device, status, lambda: probe.sample(computing))
+    _sample_until_known(probe, settings, device, status, lambda: probe.sample(computing))
     names = {layer.name: layer.measured_name for layer in portion.graph.layers}
     return [replace(row, layers=tuple(names[name] for name in row.layers)) for row in probe.rows()]
 
 
-def _until_known(
-    probe: LayerProbe | CodingProbe, request: ProbeRequest, device: ComputeDevice, status: RankStatus,
+def _sample_until_known(
+    probe: LayerProbe | CodecProbe, settings: ProbeSettings, device: ComputeDevice, status: RankStatus,
     sample: Callable[[], None] | None = None,
 ) -> None:  # fmt: skip
     """Take samples on all ranks at once until all of them know their sum well enough."""
-    for number in range(request.most):
+    for number in range(settings.repetitions):
         status.at(-1, RankState.WAITING)
         dist.barrier()
         (sample or probe.sample)()
+        # The same decision on all ranks: that of the one that knows least.
         worst = torch.tensor(probe.sums_s.uncertainty, device=device.torch_device)
         dist.all_reduce(worst, dist.ReduceOp.MAX)
-        if number + 1 >= request.least and float(worst) < request.uncertainty:
+        if number + 1 >= settings.least_samples and float(worst) < settings.uncertainty:
             break
 
 
-def _joined(
-    rows: list[ProbeRow], coding: list[CodingRow], facts: DeviceFacts, links: MeasuredLinks, rank: int
-) -> ProbeAnswer | None:
-    mine = rows, coding
-    ranks: list[tuple[list[ProbeRow], list[CodingRow]]] | None = [mine] * dist.get_world_size() if rank == 0 else None
+def _gathered(
+    rows: list[ProbeRow], codecs: list[CodecRow], facts: DeviceFacts, links: MeasuredLinks, rank: int
+) -> ProbeResult | None:
+    """Bring the samples of all ranks to rank 0, and take their medians there."""
+    mine = rows, codecs
+    ranks: list[tuple[list[ProbeRow], list[CodecRow]]] | None = [mine] * dist.get_world_size() if rank == 0 else None
     dist.gather_object(mine, ranks)
     if ranks is None:
         return None
-    layers, codings = zip(*ranks, strict=True)
-    return ProbeAnswer(rows=tuple(over_ranks(layers)), device=facts, links=links, coding=tuple(over_ranks(codings)))
+    layer_rows, codec_rows = zip(*ranks, strict=True)
+    return ProbeResult(
+        rows=tuple(over_ranks(layer_rows)), device=facts, links=links, codecs=tuple(over_ranks(codec_rows))
+    )
 
 
 def _main(arguments: Sequence[str]) -> NoReturn:
@@ -93,9 +112,9 @@ def _main(arguments: Sequence[str]) -> NoReturn:
     path = Path(arguments[0])
 
     def work(where: RankEnvironment, status: RankStatus) -> None:
-        answer = measure(read_request(path), where, status)
-        if answer is not None:
-            write(answer, path.with_name(ANSWER))
+        result = measure(read_request(path), where, status)
+        if result is not None:
+            write_message(result, path.with_name(RESULT))
 
     serve(work)
 

@@ -1,4 +1,4 @@
-"""What the ranks of a probe are asked, and what rank 0 answers."""
+"""Instructions for the ranks of a probe, and the result that rank 0 leaves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,105 +6,106 @@ from pathlib import Path
 
 import msgspec
 
-from executor.probe.codec_probe import CODED_TYPES, CodingRow
+from executor.probe.codec_probe import CodecRow
 from executor.probe.device_probe import DeviceFacts
 from executor.probe.link_probe import MeasuredLinks
 from executor.probe.measured_rows import ProbeRow
 from executor.probe.parts_to_measure import ProbePart, divided_parts, portions
+from executor.probe.probe_settings import PORTION_BYTES, ProbeSettings
 from hwprofiles import ConfigError
-from planner.compression import compression
+from planner.compression import compression_names
 from planner.graph import ComputationGraph
 from planner.models import load_model
 
-__all__ = ["ANSWER", "Portion", "ProbeAnswer", "ProbeRequest", "portions_of", "read_answer", "read_request", "write"]
+__all__ = [
+    "ALL_TYPES",
+    "RESULT",
+    "Portion",
+    "ProbeRequest",
+    "ProbeResult",
+    "portions_of",
+    "read_request",
+    "read_result",
+    "write_message",
+]
 
-ANSWER = "answer.json"
+RESULT = "result.json"
+"""Name of the file in which rank 0 leaves what was measured."""
+ALL_TYPES = tuple(name for name in compression_names() if name != "float32")
+"""Data types whose compression is timed if none are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:
-    """What is measured, and how."""
+    """Models to measure, with the settings of the probe."""
 
     models: tuple[str, ...]
-    batch: int
-    strategies: tuple[str, ...]
-    """Names or files; ``all``: every configuration that divides."""
-    processes: int
-    device: str
-    threads: int
-    least: int
-    """Samples of every part, at least."""
-    most: int
-    """Samples of every part, at most."""
-    uncertainty: float
-    """Enough samples are taken once the standard error of the median of their sums is so small a share of it."""
-    max_parts: int
-    """Of one model."""
-    portion_bytes: float
-    """Of the tensors of parts that are measured in turns with each other."""
-    codings: tuple[str, ...] = CODED_TYPES
-    """Data types whose encoding and decoding are measured."""
+    settings: ProbeSettings
+    """``threads`` is the number that each rank computes with."""
 
     def __post_init__(self) -> None:
-        for name in ("batch", "processes", "max_parts"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if self.most < 1:
-            raise ConfigError(f"repetitions must be >= 1, got {self.most}")
-        if not self.models or not self.strategies:
+        if not self.models:
             raise ConfigError("models and strategies must each name at least one, got none")
-        for kind in self.codings:
-            compression(kind)
+
+    @property
+    def codec_types(self) -> tuple[str, ...]:
+        """Data types whose compression and decompression are timed."""
+        if self.settings.codings is not None:
+            return self.settings.codings
+        return ALL_TYPES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeAnswer:
-    """What all ranks measured together."""
+class ProbeResult:
+    """Everything that the ranks of a probe measured together."""
 
     rows: tuple[ProbeRow, ...]
+    """Times of parts of layers."""
     device: DeviceFacts
     links: MeasuredLinks
-    coding: tuple[CodingRow, ...] = ()
+    codecs: tuple[CodecRow, ...] = ()
+    """Times of compression and decompression."""
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Parts of one model that take turns."""
+    """Parts of one model that are measured in turns with each other."""
 
     graph: ComputationGraph
     parts: Sequence[ProbePart]
     first: int
-    """Number of the first part among all of the request."""
+    """Number of the first part among all parts of the request."""
 
 
 def portions_of(request: ProbeRequest) -> list[Portion]:
-    """All that is to be measured, in order.
+    """Return everything that is to be measured, in order.
 
     Raises:
-        ConfigError: A model or strategy is unknown or cannot be had, or there are too many parts.
+        ConfigError: A model or strategy is unknown or does not fit the processes, or there are too many parts.
     """
-    found, first = [], 0
+    settings, work, first = request.settings, list[Portion](), 0
     for name in request.models:
-        graph = load_model(name, batch=request.batch)
-        for divided, parts in divided_parts(graph, request.strategies, request.processes, most=request.max_parts):
-            for portion in portions(divided, parts, request.portion_bytes):
-                found.append(Portion(divided, portion, first))
+        graph = load_model(name, batch=settings.batch)
+        divided = divided_parts(graph, settings.strategies, settings.processes, most=settings.max_parts)
+        for divided_graph, parts in divided:
+            for portion in portions(divided_graph, parts, PORTION_BYTES):
+                work.append(Portion(divided_graph, portion, first))
                 first += len(portion)
-    return found
+    return work
 
 
-def write(value: ProbeRequest | ProbeAnswer, path: Path) -> None:
-    """Write one of the two for the other side to read."""
+def write_message(value: ProbeRequest | ProbeResult, path: Path) -> None:
+    """Write a request or a result for the other side to read; a reader never sees a part of it."""
     partial = path.with_name(f".{path.name}.part")
     partial.write_bytes(msgspec.json.encode(value))
     partial.replace(path)
 
 
 def read_request(path: Path) -> ProbeRequest:
-    """Read what the ranks are asked."""
+    """Read the request that the ranks are started with."""
     return msgspec.json.decode(path.read_bytes(), type=ProbeRequest)
 
 
-def read_answer(path: Path) -> ProbeAnswer:
-    """Read what rank 0 answered."""
-    return msgspec.json.decode(path.read_bytes(), type=ProbeAnswer)
+def read_result(path: Path) -> ProbeResult:
+    """Read the result that rank 0 wrote."""
+    return msgspec.json.decode(path.read_bytes(), type=ProbeResult)

@@ -1,14 +1,22 @@
-"""Probing by processes of its own: started, watched, and what they found written to files."""
+"""A probe run by processes of its own: started, supervised, and their measurements written to files."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from executor.probe.codec_probe import CODED_TYPES
-from executor.probe.probe_request import ANSWER, Portion, ProbeAnswer, ProbeRequest, portions_of, read_answer, write
+from executor.probe.probe_request import (
+    RESULT,
+    Portion,
+    ProbeRequest,
+    ProbeResult,
+    portions_of,
+    read_result,
+    write_message,
+)
+from executor.probe.probe_settings import ProbeSettings
 from executor.probe.probed_cluster import cluster_content, gpu_topology, topology_content, write_cluster
 from executor.probe.probed_profile import write_profile
-from executor.processes import Hosts, RankRow, launch, reporter, scratch_folder, threads_of
+from executor.processes import LaunchSpec, RankHosts, RankRow, launch, reporter, scratch_folder, threads_of
 from executor.runtime import device_of
 from hwprofiles import Progress
 
@@ -16,37 +24,27 @@ __all__ = ["Probed", "probe"]
 
 CLUSTER, PROFILE = "cluster.yaml", "profile.yaml"
 STALL_S = 120.0
-"""A single kernel of a large layer on one core may take long."""
-_LEAST = 5
-_PORTION_BYTES = 1e9
+"""Silence after which a rank is taken to hang: a single kernel of a large layer on one core may take long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What was measured, and the files that hold it."""
+    """Measurements of a probe, and the files that hold them."""
 
     cluster_file: Path
-    """For ``load_cluster``; its devices name the profile by its absolute path."""
+    """File for ``load_cluster``; its devices name the profile by its absolute path."""
     profile_file: Path
-    """For ``load_profile``."""
-    summary: ProbeAnswer
+    """File for ``load_profile``."""
+    summary: ProbeResult
     """Samples of all parts, the device, and the links."""
 
 
 def probe(
     models: Sequence[str],
+    settings: ProbeSettings,
     *,
-    batch: int,
-    processes: int,
     out: Path,
-    strategies: Sequence[str] = ("data", "model", "owt", "spatial"),
-    device: str = "auto",
-    threads: int = 0,
-    repetitions: int = 25,
-    uncertainty: float = 0.01,
-    max_parts: int = 400,
-    codings: Sequence[str] = CODED_TYPES,
-    hosts: Hosts | None = None,
+    hosts: RankHosts | None = None,
     stall_s: float = STALL_S,
     progress: Progress | None = None,
 ) -> Probed:
@@ -57,83 +55,78 @@ def probe(
 
     Args:
         models: Names with parameters, as for ``load_model``.
-        batch: Samples in a mini-batch, all ranks.
-        processes: Ranks to start.
+        settings: Parts, processes and samples.
         out: Folder for ``cluster.yaml`` and ``profile.yaml``; made if missing.
-        strategies: Whose parts are measured, by name or file; ``all`` among them: every configuration that divides.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        threads: Threads that a rank computes with; 0: the machine's cores, shared equally.
-        repetitions: Samples of every part at most; at least 5 are taken.
-        uncertainty: Share of the median at which the standard error of a sample's total is small enough to stop.
-        max_parts: Most parts of one model.
-        codings: Data types whose encoding and decoding are measured.
-        hosts: Where ranks are started; here if None.
-        stall_s: Silence after which a rank is taken to hang.
+        hosts: Hosts that ranks are started on; this machine if None.
+        stall_s: Silence after which a rank is taken to hang, in seconds.
         progress: Called as ``progress(label, done, total)``.
 
+    Returns:
+        The measurements, and where they were written.
+
     Raises:
-        ConfigError: A model, strategy or number breaks a rule, or there is no such device here.
+        ConfigError: A model or strategy is unknown, there are too many parts, or this machine has no such device.
         RankFailure: A rank died, hung or ran out of memory.
         OSError: The files cannot be written.
     """
-    request = ProbeRequest(
-        models=tuple(models), batch=batch, strategies=tuple(strategies), processes=processes, device=device,
-        threads=threads_of(threads, processes), least=min(_LEAST, repetitions), most=repetitions,
-        uncertainty=uncertainty, max_parts=max_parts, portion_bytes=_PORTION_BYTES,
-        codings=tuple(codings),
-    )  # fmt: skip
-    if device != "auto":
-        device_of(device, processes - 1)
+    threads = threads_of(settings.threads, settings.processes)
+    request = ProbeRequest(models=tuple(models), settings=replace(settings, threads=threads))
+    if settings.device != "auto":
+        device_of(settings.device, settings.processes - 1)
     work = portions_of(request)
     out.mkdir(parents=True, exist_ok=True)
-    return _written(_answer(request, work, hosts, stall_s, progress), out, request)
+    return _written(_measured(request, work, hosts, stall_s, progress), out, request)
 
 
-def _answer(
-    request: ProbeRequest, work: Sequence[Portion], hosts: Hosts | None, stall_s: float, progress: Progress | None
-) -> ProbeAnswer:
-    """Start the ranks; what they have found."""
+def _measured(
+    request: ProbeRequest, work: Sequence[Portion], hosts: RankHosts | None, stall_s: float, progress: Progress | None
+) -> ProbeResult:
+    """Run the ranks, and return what they measured."""
     with scratch_folder() as folder:
-        write(request, folder / "request.json")
+        write_message(request, folder / "request.json")
         launch(
-            "executor.probe.probe_rank",
-            [str(folder / "request.json")],
-            processes=request.processes,
-            threads=request.threads,
-            folder=folder,
-            hosts=hosts,
-            stall_s=stall_s,
+            LaunchSpec(
+                module="executor.probe.probe_rank",
+                arguments=[str(folder / "request.json")],
+                processes=request.settings.processes,
+                threads=request.settings.threads,
+                folder=folder,
+                hosts=hosts,
+                stall_s=stall_s,
+            ),
             progress=reporter(progress, lambda rows: _label(rows, work), len(work) + 1),
-            task_name=lambda task: _name(work, task),
+            task_name=lambda task: _part_name(work, task),
         )
-        return read_answer(folder / ANSWER)
+        return read_result(folder / RESULT)
 
 
-def _written(answer: ProbeAnswer, out: Path, request: ProbeRequest) -> Probed:
+def _written(result: ProbeResult, out: Path, request: ProbeRequest) -> Probed:
+    """Write the compute profile and the cluster file."""
     profile, cluster = (out / PROFILE).resolve(), (out / CLUSTER).resolve()
-    note = f"{request.processes} processes computing at the same time, batch {request.batch}"
-    write_profile(answer.rows, profile, device=answer.device, coding=answer.coding, note=note)
-    links, facts, name = answer.links, answer.device, f"{out.resolve().name or 'probed'}"
+    processes = request.settings.processes
+    note = f"{processes} processes computing at the same time, batch {request.settings.batch}"
+    write_profile(result.rows, profile, device=result.device, codecs=result.codecs, note=note)
+    links, facts, name = result.links, result.device, f"{out.resolve().name or 'probed'}"
     local = len(set(links.machines)) == 1 and "NCCL" in facts.software
-    topology = gpu_topology(facts, str(profile), request.processes) if local else None
+    topology = gpu_topology(facts, str(profile), processes) if local else None
     if topology is None:
         content = cluster_content(links, str(profile), facts, name)
     else:
         content = topology_content(topology, links, facts, name)
     write_cluster(cluster, content)
-    return Probed(cluster_file=cluster, profile_file=profile, summary=answer)
+    return Probed(cluster_file=cluster, profile_file=profile, summary=result)
 
 
-def _name(work: Sequence[Portion], task: int) -> str:
-    """What a part is called."""
+def _part_name(work: Sequence[Portion], task: int) -> str:
+    """Return a description of a part, by its number among all parts."""
     portion = next(row for row in reversed(work) if row.first <= task)
     part = portion.parts[task - portion.first]
     return f"{part.layers[0]} of {portion.graph.name}, part {' x '.join(map(str, part.sizes))}"
 
 
 def _label(rows: Sequence[RankRow], work: Sequence[Portion]) -> str:
-    """What is measured now."""
+    """Return a description of what the ranks measure now."""
     task = max(row.task for row in rows)
     if rows[0].step >= len(work):
         return "data types and links"
-    return _name(work, task) if task >= 0 else "starting"
+    return _part_name(work, task) if task >= 0 else "starting"

@@ -1,4 +1,4 @@
-"""Writes what was measured as a compute profile that ``hwprofiles.compute.profile_file.load_profile`` reads."""
+"""Measurements written as a compute profile that ``hwprofiles.compute.profile_file.load_profile`` reads."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,21 +8,21 @@ import numba
 import numpy as np
 import yaml
 
-from executor.probe.codec_probe import CodingRow, speeds_of
+from executor.probe.codec_probe import CodecRow, speeds_of
 from executor.probe.device_probe import DeviceFacts
 from executor.probe.measured_rows import ProbeRow
 from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA
 from hwprofiles.compute import PROFILE_PHASES, catalogue
 
-__all__ = ["write_profile", "write_with_coding", "write_yaml"]
+__all__ = ["write_profile", "write_with_codecs", "write_yaml"]
 
 _PRODUCT_PHASES = PROFILE_PHASES[:3]
 
 
 def write_profile(
-    rows: Sequence[ProbeRow], path: Path, *, device: DeviceFacts, coding: Sequence[CodingRow] = (), note: str = ""
+    rows: Sequence[ProbeRow], path: Path, *, device: DeviceFacts, codecs: Sequence[CodecRow] = (), note: str = ""
 ) -> None:
-    """Write a compute profile; a file that is there is replaced whole.
+    """Write a compute profile; a file that is there is replaced as a whole.
 
     Measured parts price themselves, and scale to other parts of their layers.  Layers that were not measured get the
     roofline: peak, bandwidth and launch overhead are measured, the ceiling of each phase is the median share of the
@@ -30,18 +30,20 @@ def write_profile(
     about one element, no gain by Winograd's algorithm, all of the copy's bandwidth.
 
     Args:
-        rows: From ``LayerProbe.rows``, of any number of models; ``over_ranks`` makes one list of several ranks'.
-        path: Of the profile, ending in .yaml; planners find it by this path.
-        device: From ``measure_device``.
-        coding: From ``CodingProbe.rows``: how long messages take to encode and decode; the roofline if none.
-        note: What else readers should know, such as how many processes were busy.
+        rows: Rows of ``LayerProbe.rows``, of any number of models; ``over_ranks`` makes one list of several ranks'.
+        path: Path of the profile, ending in .yaml; planners find it by this path.
+        device: Result of ``measure_device``.
+        codecs: Rows of ``CodecProbe.rows``: times of compression and decompression; the roofline if none.
+        note: Further remark for readers, such as how many processes were busy.
     """
     reached = {phase: _rates(rows, phase, device) for phase in _PRODUCT_PHASES}
     peak = max([device.peak_flop_per_s, *(rate for rates in reached.values() for rate in rates)])
     ceilings = {phase: float(np.median(rates)) / peak if rates else 1.0 for phase, rates in reached.items()}
-    messages = {}
-    if coding:
-        messages["coding"] = _coding(coding, device=device.label, measured=device.measured, software=device.software)
+    codec_section = {}
+    if codecs:
+        codec_section["coding"] = _codec_section(
+            codecs, device=device.label, measured=device.measured, software=device.software
+        )
     write_yaml(
         path,
         f"Measured by orrery probe on {device.measured}; planners read it by this file's path.",
@@ -63,13 +65,13 @@ def write_profile(
                 "memory": 1.0,
             },
             "measured": _measured(rows),
-            **messages,
+            **codec_section,
         },
     )  # fmt: skip
 
 
 def _rates(rows: Sequence[ProbeRow], phase: str, device: DeviceFacts) -> list[float]:
-    """FLOP/s of the measured products of a phase, less the start of a kernel."""
+    """Return the FLOP/s of the measured products of a phase, without the launch overhead of a kernel."""
     return [
         row.flop / max(row.samples.median_s - device.launch_overhead_s, row.samples.median_s / 2)
         for row in rows
@@ -78,7 +80,7 @@ def _rates(rows: Sequence[ProbeRow], phase: str, device: DeviceFacts) -> list[fl
 
 
 def _measured(rows: Sequence[ProbeRow]) -> list[dict[str, Any]]:
-    """One entry a layer and part, with all its phases; spread is the largest among them."""
+    """Return one entry a layer and part, with all its phases; its spread is the largest among them."""
     entries: dict[tuple[object, ...], dict[str, Any]] = {}
     for row in rows:
         for layer in row.layers:
@@ -89,24 +91,26 @@ def _measured(rows: Sequence[ProbeRow]) -> list[dict[str, Any]]:
     return list(entries.values())
 
 
-def write_with_coding(
-    base: str, rows: Sequence[CodingRow], path: Path, *, device: str, measured: str, software: str
+def write_with_codecs(
+    base: str, rows: Sequence[CodecRow], path: Path, *, device: str, measured: str, software: str
 ) -> None:
-    """Write a compute profile again, with other times of encoding and decoding.
+    """Write a compute profile again, with other times of compression and decompression.
 
     Args:
         base: The profile, by name or path.
-        rows: From ``CodingProbe.rows``; at least one.
-        path: Of the new file.
-        device, measured, software: Where, when and with what they were measured.
+        rows: Rows of ``CodecProbe.rows``; at least one.
+        path: Path of the new file.
+        device: Device on which they were measured.
+        measured: Date and time of the measurement.
+        software: Versions of the software.
     """
     content = yaml.safe_load(catalogue().get(base, Path(base)).read_text(encoding="utf-8"))
-    content["coding"] = _coding(rows, device=device, measured=measured, software=software)
-    write_yaml(path, f"{base} with encoding and decoding as measured {measured}.", content)
+    content["coding"] = _codec_section(rows, device=device, measured=measured, software=software)
+    write_yaml(path, f"{base} with compression and decompression as measured {measured}.", content)
 
 
-def _coding(rows: Sequence[CodingRow], *, device: str, measured: str, software: str) -> dict[str, Any]:
-    """One entry a type, place and task: the line through its medians; spread is the largest among them."""
+def _codec_section(rows: Sequence[CodecRow], *, device: str, measured: str, software: str) -> dict[str, Any]:
+    """Return one entry a type, place and task: the line through its medians; its spread is the largest among them."""
     entries = []
     for (kind, place, task), speed in speeds_of(rows).items():
         same = [row for row in rows if (row.type, row.place, row.task) == (kind, place, task)]
@@ -117,7 +121,7 @@ def _coding(rows: Sequence[CodingRow], *, device: str, measured: str, software: 
                 "task": task,
                 "numbers_per_s": speed.numbers_per_s,
                 "fixed_us": speed.fixed_s / MICRO,
-                "numbers": [row.numbers for row in same],
+                "numbers": [row.elements for row in same],
                 "median_ms": [row.samples.median_s / MILLI for row in same],
                 "spread": max(round(row.samples.spread, 4) for row in same),
             }
@@ -127,7 +131,7 @@ def _coding(rows: Sequence[CodingRow], *, device: str, measured: str, software: 
 
 
 def write_yaml(path: Path, comment: str, content: dict[str, Any]) -> None:
-    """Write a YAML file beside the place, then put it there."""
+    """Write a YAML file under another name, then rename it: a reader never sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.part")
     text = yaml.safe_dump(content, sort_keys=False, width=120, default_flow_style=None, allow_unicode=True)

@@ -7,7 +7,8 @@ from .diagnosis import (
     ending as ending,
 )
 from .launcher import (
-    Hosts as Hosts,
+    LaunchSpec as LaunchSpec,
+    RankHosts as RankHosts,
     launch as launch,
     scratch_folder as scratch_folder,
     threads_of as threads_of,

@@ -1,10 +1,11 @@
-"""Starts the local ranks of a job, whatever the job is."""
+"""Start of the local ranks of a job, whatever the job is."""
 
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -13,35 +14,42 @@ from executor.processes.status_board import RankRow, StatusBoard
 from executor.processes.supervisor import supervise
 from hwprofiles import ConfigError
 
-__all__ = ["KEPT_MEMORY", "Hosts", "launch", "scratch_folder", "threads_of"]
+__all__ = ["KEPT_MEMORY", "LaunchSpec", "RankHosts", "launch", "scratch_folder", "threads_of"]
 
 KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(2 * 2**30)}
-"""Lets glibc keep what tensors give back for the next step.  By default it returns large blocks to the system, which
-clears every page again: filling 32 MB of new tensors on one core took 26 ms, in kept memory 3 ms."""
+"""Settings with which glibc keeps the memory that tensors release for the next step.
+
+By default it returns large blocks to the system, which clears every page again: filling 32 MB of new tensors on one
+core took 26 ms, in kept memory 3 ms.
+"""
 
 
-class Hosts(Protocol):
-    """Where ranks are started, if not here."""
+class RankHosts(Protocol):
+    """Hosts that ranks are started on in place of this machine."""
 
     def command(self, rank: int, command: Sequence[str]) -> Sequence[str]:
-        """The command that runs another on the host of a rank."""
+        """Return the command that runs another command on the host of a rank."""
         ...
 
     def environment(self, rank: int) -> Mapping[str, str]:
-        """What the back end needs to know there."""
+        """Return the environment variables that a rank needs there to find the others."""
         ...
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a folder for what the ranks of one job share, gone afterwards; no disk is behind it where that can be."""
+    """Yield a folder that the ranks of one job share, in memory where the system has such a folder; gone afterwards."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="orrery-", dir=memory) as folder:
         yield Path(folder)
 
 
 def threads_of(threads: int, processes: int) -> int:
-    """Threads of one of so many processes: as asked for, or with 0 the machine's cores, shared equally.
+    """Return the threads of each of a machine's processes.
+
+    Args:
+        threads: Requested number; 0 shares the machine's cores equally.
+        processes: Number of processes.
 
     Raises:
         ConfigError: There is no process.
@@ -51,46 +59,58 @@ def threads_of(threads: int, processes: int) -> int:
     return threads or max(len(os.sched_getaffinity(0)) // processes, 1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LaunchSpec:
+    """The local ranks of a job: what each runs, where, and how long it may be silent."""
+
+    module: str
+    """Module that every rank runs, as ``python -m MODULE ARGUMENTS``."""
+    arguments: Sequence[str]
+    """Arguments, the same for all ranks; each finds its rank in the environment."""
+    processes: int
+    """Number of ranks."""
+    threads: int
+    """Threads that each rank computes with."""
+    folder: Path
+    """Folder that holds the status board."""
+    hosts: RankHosts | None = None
+    """Hosts that the ranks are started on; this machine if None."""
+    stall_s: float = 20.0
+    """Silence after which a rank is taken to hang, in seconds; longer than any task takes."""
+    log_folder: Path | None = None
+    """Folder for ``rank-0.log`` and so on, with what the ranks print; they are not kept if None."""
+
+
 def launch(
-    module: str,
-    arguments: Sequence[str],
+    spec: LaunchSpec,
     *,
-    processes: int,
-    threads: int,
-    folder: Path,
-    hosts: Hosts | None = None,
-    stall_s: float = 20.0,
     progress: Callable[[Sequence[RankRow]], None] | None = None,
     task_name: Callable[[int], str] = str,
-    log_folder: Path | None = None,
 ) -> None:
-    """Run ``python -m MODULE ARGUMENTS`` once a rank, and return when all have finished.
+    """Run a job with one process a rank, and return when all have finished.
 
     Args:
-        module: What every rank runs.
-        arguments: Of all ranks alike; each finds its place in the environment.
-        processes: Ranks to start.
-        threads: Threads that each computes with.
-        folder: Holds the status board.
-        hosts: Where they are started; here if None.
-        stall_s, progress, task_name, log_folder: As for ``executor.processes.supervisor.supervise``.
+        spec: The ranks.
+        progress: Called with the status board about 20 times a second.
+        task_name: Returns what users call a task, by its id.
 
     Raises:
         RankFailure: A rank has failed; the others have been ended.
     """
-    command = [sys.executable, "-m", module, *arguments]
+    command = [sys.executable, "-m", spec.module, *spec.arguments]
+    ranks = range(spec.processes)
     with held_port() as port:  # the ranks take seconds to come to it
-        places = [KEPT_MEMORY | local_environment(rank, processes, port, threads) for rank in range(processes)]
-        commands: list[Sequence[str]] = [command] * processes
-        if hosts is not None:
-            places = [{**row, **hosts.environment(rank)} for rank, row in enumerate(places)]
-            commands = [hosts.command(rank, command) for rank in range(processes)]
+        environments = [KEPT_MEMORY | local_environment(rank, spec.processes, port, spec.threads) for rank in ranks]
+        commands: list[Sequence[str]] = [command for _ in ranks]
+        if spec.hosts is not None:
+            environments = [{**row, **spec.hosts.environment(rank)} for rank, row in enumerate(environments)]
+            commands = [spec.hosts.command(rank, command) for rank in ranks]
         supervise(
             commands,
-            environments=places,
-            board=StatusBoard.create(folder / "status", processes),
-            stall_s=stall_s,
+            environments=environments,
+            board=StatusBoard.create(spec.folder / "status", spec.processes),
+            stall_s=spec.stall_s,
             progress=progress,
             task_name=task_name,
-            log_folder=log_folder,
+            log_folder=spec.log_folder,
         )

@@ -1,4 +1,4 @@
-"""Runs of a plan: by local processes that are started and watched, or by those that torchrun has started."""
+"""A run of a plan by local processes, which are started here and supervised."""
 
 import pickle
 from collections.abc import Sequence
@@ -9,22 +9,24 @@ from pathlib import Path
 import numpy as np
 
 from executor.measurement import MEASUREMENT, Measurement, read_measurement
-from executor.processes import Hosts, RankRow, launch, loss_of, reporter, scratch_folder, threads_of
+from executor.processes import LaunchSpec, RankHosts, RankRow, launch, loss_of, reporter, scratch_folder, threads_of
 from executor.runtime import RunOptions, check_program, program_of, write_options
 from hwprofiles import Progress
 from planner.lowering import Program
 from planner.plan import Plan, load_plan
 from planner.simulation import Replay, replay
 
-__all__ = ["Hosts", "PlanRun", "default_stall_s", "run_plan"]
+__all__ = ["PlanRun", "default_stall_s", "run_plan"]
 
 LEAST_STALL_S = 20.0
+"""Shortest silence after which a rank is taken to hang."""
 TASKS_IN_STALL = 5
+"""Predicted lengths of the longest task after which a rank is taken to hang."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PlanRun:
-    """A plan that was run."""
+    """Plan that was run, with its measurement."""
 
     plan: Plan
     program: Program
@@ -32,17 +34,17 @@ class PlanRun:
 
     @property
     def images_per_s(self) -> float:
-        """Samples a second, from the median iteration."""
+        """Samples per second of the median iteration."""
         return self.plan.batch / self.measurement.iteration_s
 
     @cached_property
     def replayed(self) -> Replay:
-        """The same program on the model of its cluster."""
+        """Simulation of the same program on the model of its cluster."""
         return replay(self.program)
 
 
 def default_stall_s(program: Program) -> float:
-    """Seconds of silence after which a rank is taken to hang: 20, or 5 times the longest predicted task if more."""
+    """Return the silence after which a rank is taken to hang: 20 s, or 5 times the longest predicted task if more."""
     schedule = replay(program, iterations=1).schedule
     return max(LEAST_STALL_S, TASKS_IN_STALL * float(np.max(schedule.end_s - schedule.ready_s)))
 
@@ -51,22 +53,26 @@ def run_plan(
     options: RunOptions,
     *,
     processes: int | None = None,
-    hosts: Hosts | None = None,
+    hosts: RankHosts | None = None,
     stall_s: float | None = None,
     progress: Progress | None = None,
 ) -> PlanRun:
     """Run a plan with one local process a rank.
 
     Args:
-        options: Plan, data, optimizer and the rest.
+        options: Plan, data, optimizer and other settings.
         processes: Ranks to start; rank r is device r of the plan, and None starts as many as it has.
-        hosts: Where they are started; here if None.
-        stall_s: Silence after which a rank is taken to hang, longer than any task; ``default_stall_s`` if None.
+        hosts: Hosts that they are started on; this machine if None.
+        stall_s: Silence after which a rank is taken to hang, in seconds, longer than any task; ``default_stall_s`` if
+            None.
         progress: Called as ``progress(label, done, total)``.
 
+    Returns:
+        The plan with everything that all ranks measured.
+
     Raises:
-        ConfigError: The plan needs more devices than processes, was made for another model, or asks for what is
-            not here; the data or the checkpoint do not fit.
+        ConfigError: The plan needs more devices than processes, was made for another model, or needs what this
+            machine does not have; the data or the checkpoint do not fit.
         InfeasiblePlanError: The plan does not fit in memory.
         RankFailure: A rank died, hung, ran out of memory or met a loss that is not finite.
     """
@@ -81,28 +87,27 @@ def run_plan(
         out = Path(options.out or folder)
         out.mkdir(parents=True, exist_ok=True)
         written = folder / "options.json"
-        # The supervisor sees a silent rank first, and who is to blame.
+        # Twice the stall time: the supervisor then sees the silent rank before messages time out on the others.
         timeout_s = max(options.timeout_s, 2 * stall_s)
         write_options(replace(options, threads=threads, out=str(out), timeout_s=timeout_s), written)
         # Lowered once: ranks start sooner without the planner.
         lowered = folder / "program.pickle"
         lowered.write_bytes(pickle.dumps((program, plan.batch_norm == "reduced")))
-        launch(
-            "executor.run.rank_entry",
-            [str(written), str(lowered)],
+        ranks = LaunchSpec(
+            module="executor.run.rank_entry",
+            arguments=[str(written), str(lowered)],
             processes=processes,
             threads=threads,
             folder=folder,
             hosts=hosts,
             stall_s=stall_s,
-            progress=reporter(progress, _label, options.steps),
-            task_name=program.name,
             log_folder=Path(options.out) / "log" if options.out else None,
         )
+        launch(ranks, progress=reporter(progress, _label, options.steps), task_name=program.name)
         return PlanRun(plan=plan, program=program, measurement=read_measurement(out / MEASUREMENT))
 
 
 def _label(rows: Sequence[RankRow]) -> str:
-    """The loss, and the speed of the slowest rank."""
+    """Return the loss, and the speed of the slowest rank."""
     label = loss_of(rows)
     return label if label == "starting" else f"{label}, {min(row.images_per_s for row in rows):.4g} images/s"

@@ -62,10 +62,10 @@ def run_rank(
 def _check_same_program(program: Program) -> None:
     """Machines may have files of their own."""
     digest = hashlib.sha256(program.graph.digest.encode())
-    names = ("kind", "layer", "consumer", "sub_batch", "device", "peer", "box_low", "box_high", "size_bytes")
+    names = ("kind", "layer", "consumer", "micro_batch", "device", "peer", "region_low", "region_high", "size_bytes")
     for column in (getattr(program, name) for name in names):
         digest.update(np.ascontiguousarray(column).tobytes())
-    digest.update(np.array(program.sums).tobytes())
+    digest.update(np.array(program.sync_order).tobytes())
     programs: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(programs, digest.hexdigest())
     for other, found in enumerate(programs):

@@ -2,6 +2,9 @@ from .measure import (
     MeasuredStreams as MeasuredStreams,
     measure_streams as measure_streams,
 )
+from .measure_request import (
+    CoreStreamsRequest as CoreStreamsRequest,
+)
 from .view import (
     as_comparison as as_comparison,
     measured_values as measured_values,

@@ -6,7 +6,7 @@ what else the machine does falls on all alike.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from threading import Event, Thread
@@ -15,10 +15,11 @@ import numpy as np
 import torch
 
 from executor.runtime import OptimizerSpec
+from executor.streams.measure_request import MEASURED_SCHEDULES, CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew, StepTimes
 from executor.streams.turns import in_turns
-from hwprofiles import ConfigError, Floats
+from hwprofiles import ConfigError, Floats, Progress
 from hwprofiles.compute import Launch
 from planner.graph import ComputationGraph
 from planner.lowering import KINDS, Program
@@ -34,9 +35,8 @@ from studies.streams import (
     with_measured,
 )
 
-__all__ = ["CPU_SCHEDULES", "UNLIMITED", "MeasuredSchedule", "MeasuredStreams", "measure_streams"]
+__all__ = ["UNLIMITED", "MeasuredSchedule", "MeasuredStreams", "measure_streams"]
 
-CPU_SCHEDULES = ("one-stream", "layers", "asynchronous", "critical-path")
 UNLIMITED = Launch(tile_rows=1, tile_columns=1, blocks_per_multiprocessor=1, priorities=1 << 20, streams=1 << 20)
 """What threads can do: as many streams and priorities as anybody asks for."""
 _BACKWARD = ("epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient", "update")
@@ -97,15 +97,13 @@ class MeasuredStreams:
 
 def measure_streams(
     graph: ComputationGraph,
+    request: CoreStreamsRequest,
     *,
-    cores: int | None = None,
-    critical_cores: int | None = None,
-    rounds: int = 5,
-    schedules: Sequence[str] = CPU_SCHEDULES,
+    schedules: Sequence[str] = MEASURED_SCHEDULES,
     options: PathOptions | None = None,
     hold_bytes: float | None = None,
     seed: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> MeasuredStreams:
     """Run schedules on threads, in turns.
 
@@ -114,38 +112,43 @@ def measure_streams(
 
     Args:
         graph: The network.
-        cores: Cores to use; what torch would use if None.
-        critical_cores: From 1 to ``cores`` - 1; half of them if None.
-        rounds: Each schedule's measured steps, beside one that is not counted.
-        schedules: Of ``CPU_SCHEDULES``; gains are over the first.
-        options: Of Algorithm 1.
-        hold_bytes: Bound on what delayed weight gradients hold; None for none.
-        seed: Of parameters and data.
+        request: Cores and rounds.
+        schedules: Schedules of ``MEASURED_SCHEDULES``; gains are over the first.
+        options: Settings of Algorithm 1.
+        hold_bytes: Largest memory that delayed weight gradients may hold; None for no bound.
+        seed: Seed of the initial parameters and of the data.
         progress: Called as ``progress(label, done, total)``.
 
+    Returns:
+        Every schedule, measured and predicted.
+
     Raises:
-        ConfigError: Fewer than two cores or more than the machine has, no round, or an unknown schedule.
+        ConfigError: There are fewer than two cores or more than the machine has, no round, or an unknown schedule.
     """
-    cores = cores or torch.get_num_threads()
-    if cores < 2:
-        raise ConfigError(f"cores must be >= 2 for streams side by side, got {cores}")
-    if cores > (most := os.cpu_count() or 1):
-        raise ConfigError(f"cores must be at most the machine's {most}, got {cores}")
-    critical = cores // 2 if critical_cores is None else critical_cores
-    if not 1 <= critical < cores:
-        raise ConfigError(f"critical_cores must be from 1 to {cores - 1}, got {critical}")
-    if rounds < 1:
-        raise ConfigError(f"rounds must be >= 1, got {rounds}")
+    cores, critical = _cores(request)
     program, _ = whole_program(graph, PROFILE)
-    before = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     try:
         network = SubTaskNetwork(with_measured(program, {}).program, seed=seed, optimizer=OptimizerSpec())
         setups = _Setups(program, network, cores=cores, critical=critical)
         known = setups.sub_tasks(progress)
         planned = [setups.planned(name, known, options, hold_bytes) for name in schedules]
-        return _measured(setups, planned, rounds, progress)
+        return _measured(setups, planned, request.counted_rounds, progress)
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads_before)
+
+
+def _cores(request: CoreStreamsRequest) -> tuple[int, int]:
+    """Return the number of cores, and the number of those that a critical sub-task takes."""
+    cores = request.cores or torch.get_num_threads()
+    if cores < 2:
+        raise ConfigError(f"cores must be >= 2 for streams side by side, got {cores}")
+    if cores > (most := os.cpu_count() or 1):
+        raise ConfigError(f"cores must be at most the machine's {most}, got {cores}")
+    critical = cores // 2 if request.critical_cores is None else request.critical_cores
+    if not 1 <= critical < cores:
+        raise ConfigError(f"critical_cores must be from 1 to {cores - 1}, got {critical}")
+    return cores, critical
 
 
 Times = dict[tuple[str, str], float]
@@ -224,7 +227,7 @@ class _Setups:
             return _Beside(crew(self.network, cores))
         return _Beside(crew(self.network, cores), crew(self.neighbour, self.total - cores), self.neighbour)
 
-    def sub_tasks(self, progress: Callable[[str, int, int], None] | None) -> dict[int, Times]:
+    def sub_tasks(self, progress: Progress | None) -> dict[int, Times]:
         """Times of sub-tasks one after another, by cores."""
         rows: dict[int, list[StepTimes]] = {}
         for count in self.counts:
@@ -273,9 +276,7 @@ def _since_last(times: StepTimes) -> Floats:
     return seconds
 
 
-def _measured(
-    setups: _Setups, planned: Sequence[_Planned], rounds: int, progress: Callable[[str, int, int], None] | None
-) -> MeasuredStreams:
+def _measured(setups: _Setups, planned: Sequence[_Planned], rounds: int, progress: Progress | None) -> MeasuredStreams:
     """Run the schedules, and the sub-tasks one after another, in turns."""
     network, count = setups.network, len(planned)
     with ExitStack() as stack:

@@ -3,18 +3,19 @@
 Occupancies are those of a compute profile; times are the device's own, of sub-tasks one after another on one stream.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from executor.runtime import OptimizerSpec
 from executor.streams.cuda import CudaCrew
-from executor.streams.measure import CPU_SCHEDULES, MeasuredSchedule, MeasuredStreams
+from executor.streams.measure import MeasuredSchedule, MeasuredStreams
+from executor.streams.measure_request import CudaStreamsRequest
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
 from executor.streams.turns import in_turns
-from hwprofiles import ConfigError
+from hwprofiles import Progress
 from hwprofiles.compute import launch_of, load_profile
 from planner.graph import ComputationGraph
 from planner.lowering import KINDS, Program
@@ -35,51 +36,41 @@ __all__ = ["measure_on_cuda"]
 
 def measure_on_cuda(
     graph: ComputationGraph,
-    profile: str,
+    request: CudaStreamsRequest,
     *,
-    rounds: int = 20,
-    schedules: Sequence[str] = CPU_SCHEDULES,
     options: PathOptions | None = None,
-    graphs: bool = False,
-    reading: str = "geometry",
-    seed: int = 0,
-    device: str = "cuda",
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> MeasuredStreams:
     """Run schedules on CUDA streams, in turns.
 
     Args:
         graph: The network.
-        profile: Compute profile of the device, whose ``launch`` section gives occupancies and priorities.
-        rounds: Each schedule's measured steps, beside three that are not counted.
-        schedules: Gains are over the first.
-        options: Of Algorithm 1.
-        graphs: Whether steps are replayed as CUDA graphs; they are then compared with a graph of the first schedule.
-        reading: How occupancies are had.
-        seed: Of parameters and data.
-        device: Of torch.
+        request: Device, schedules and rounds.
+        options: Settings of Algorithm 1.
         progress: Called as ``progress(label, done, total)``.
 
+    Returns:
+        Every schedule, measured and predicted.
+
     Raises:
-        ConfigError: No CUDA device, a profile without launches, no round, or an unknown schedule.
+        ConfigError: There is no CUDA device, the profile has no ``launch`` section, or a schedule is unknown.
     """
-    if rounds < 1:
-        raise ConfigError(f"rounds must be >= 1, got {rounds}")
+    profile = request.profile
     launch = launch_of(load_profile(profile))
     lowered, _ = whole_program(graph, profile)
-    share = _occupancies(work_of(graph, profile, reading=reading))
+    share = _occupancies(work_of(graph, profile, occupancy_model=request.occupancy))
     first = with_measured(lowered, {})
-    network = SubTaskNetwork(first.program, seed=seed, optimizer=OptimizerSpec(), device=device, keep=True)
+    network = SubTaskNetwork(
+        first.program, seed=request.seed, optimizer=OptimizerSpec(), device=request.device, keep=True
+    )
     alone = _alone(network, schedule(first, "one-stream", launch), rounds=3)
     work = _with_occupancies(with_measured(lowered, alone), share)
-    plans = [schedule(work, name, launch, options=options) for name in schedules]
-    crews = [CudaCrew(work.program, plan, network, graph=graphs) for plan in plans]
-    found, losses = in_turns(network, crews, rounds, warm_up=3, progress=progress)
-    results = [
-        _result(work, plan, rows, [times.step_s for times in found[0]], loss)
-        for plan, rows, loss in zip(plans, found, losses, strict=True)
-    ]
-    return MeasuredStreams(model=graph.name, batch=graph.batch, cores=1, rounds=rounds, results=tuple(results))
+    plans = [schedule(work, name, launch, options=options) for name in request.schedules]
+    crews = [CudaCrew(work.program, plan, network, graph=request.graphs) for plan in plans]
+    times, losses = in_turns(network, crews, request.rounds, warm_up=3, progress=progress)
+    plain_s = [step.step_s for step in times[0]]
+    results = [_result(work, plan, rows, plain_s, loss) for plan, rows, loss in zip(plans, times, losses, strict=True)]
+    return MeasuredStreams(model=graph.name, batch=graph.batch, cores=1, rounds=request.rounds, results=tuple(results))
 
 
 def _result(

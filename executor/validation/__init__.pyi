@@ -1,3 +1,6 @@
+from .validation_request import (
+    ValidationRequest as ValidationRequest,
+)
 from .validation_result import (
     StrategyValidation as StrategyValidation,
     Validation as Validation,

@@ -1,4 +1,4 @@
-"""One strategy's measurements joined to its predictions, by task."""
+"""Measurements of one strategy joined to its predictions, by task."""
 
 from collections.abc import Sequence
 
@@ -19,16 +19,19 @@ __all__ = ["evaluated"]
 def evaluated(
     name: str, program: Program, turns: Sequence[Measurement], *, computed: bool = True, plain: str = ""
 ) -> StrategyValidation:
-    """Replay a program under every reading, and join what was measured of it.
+    """Replay a program under every execution model, and join its measurements to the predictions.
 
     Args:
-        name: The strategy.
-        program: As it is predicted: on the cluster that it is simulated on.
-        turns: What was measured, a turn each.
-        computed: Whether there was arithmetic, so that losses mean something.
-        plain: The same strategy without compression, if there is one.
+        name: Name of the strategy.
+        program: Program as it is predicted, with the times of the cluster that it is simulated on.
+        turns: Measurements, one a turn.
+        computed: False where waits stood in for arithmetic, so that losses mean nothing.
+        plain: Name of the same strategy without compression and orders of synchronisation; empty if this is it.
+
+    Returns:
+        Times, kinds of tasks, layers, tensors and tasks, each predicted and measured.
     """
-    readings = {
+    models = {
         "additive": replay(program, overlap=False, contention=False),
         "overlap": replay(program, contention=False),
         "contention": replay(program),
@@ -36,7 +39,7 @@ def evaluated(
     rows = [turn.iterations_s for turn in turns]
     iterations_s = np.concatenate(rows)
     median_s = float(np.median(iterations_s))
-    simulated = readings["contention"].timeline()
+    simulated = models["contention"].timeline()
     shown = min(turns, key=lambda turn: float(np.abs(turn.iterations_s - median_s).min()))
     measured = _timeline(program, shown, median_s)
     tasks = _tasks(simulated, measured, _durations_s(turns))
@@ -44,7 +47,7 @@ def evaluated(
     low, high = np.quantile(iterations_s, [0.25, 0.75]).tolist()
     return StrategyValidation(
         name=name,
-        ladder_s={**{key: reading.iteration_s for key, reading in readings.items()}, "measured": median_s},
+        ladder_s={**{key: replayed.iteration_s for key, replayed in models.items()}, "measured": median_s},
         iterations_s=tuple(iterations_s.tolist()),
         rounds=len(turns),
         quartiles_s=(low, high),
@@ -63,13 +66,13 @@ def evaluated(
 
 
 def _durations_s(turns: Sequence[Measurement]) -> Floats:
-    """Median duration of every task, shape (T,)."""
+    """Return the median duration of every task, in seconds, shape (T,)."""
     rows = [(turn.end_s - turn.start_s)[WARM_UP:] for turn in turns]
     return np.asarray(np.median(np.concatenate(rows), axis=0))
 
 
 def _timeline(program: Program, turn: Measurement, median_s: float) -> pd.DataFrame:
-    """Of the iteration of a turn whose time is nearest the median of all; from its first task."""
+    """Return the timeline of the turn's iteration whose time is nearest the median of all, from its first task."""
     k = len(turn.ends_s) - len(turn.iterations_s) + int(np.abs(turn.iterations_s - median_s).argmin())
     origin_s = float(np.nanmin(turn.start_s[k]))
     return iteration_rows(program, turn.start_s[k] - origin_s, turn.end_s[k] - origin_s, iteration=k, origin="measured")
@@ -88,15 +91,15 @@ def _errors(predicted: pd.Series, measured: pd.Series) -> pd.Series:
 
 
 def _kinds(tasks: pd.DataFrame, simulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Sums of durations; of collectives the time in which any runs, for they may run side by side or in turn."""
+    """Return sums of durations by kind; of collectives the time in which any runs, for they may overlap one another."""
     rows = tasks.groupby("kind").agg(
         tasks=("id", "size"), predicted_s=("predicted_s", "sum"), measured_s=("measured_s", "sum")
     )
     rows = rows.reindex([kind for kind in KINDS if kind in rows.index])
     if "collective" in rows.index:
         for key, timeline in (("predicted_s", simulated), ("measured_s", measured)):
-            mine = timeline[timeline["kind"] == "collective"]
-            starts, ends = union(mine["start_s"].to_numpy(), mine["end_s"].to_numpy())
+            collectives = timeline[timeline["kind"] == "collective"]
+            starts, ends = union(collectives["start_s"].to_numpy(), collectives["end_s"].to_numpy())
             rows.loc["collective", key] = (ends - starts).sum()
     rows = rows.reset_index()
     rows["error"] = _errors(rows["predicted_s"], rows["measured_s"])
@@ -105,16 +108,16 @@ def _kinds(tasks: pd.DataFrame, simulated: pd.DataFrame, measured: pd.DataFrame)
 
 def _layers(program: Program, tasks: pd.DataFrame) -> pd.DataFrame:
     rows = pd.DataFrame({"layer": [layer.name for layer in program.graph.layers]})
-    for what, mine in (("compute", program.is_compute), ("communication", ~program.is_compute)):
-        sums = tasks[mine].groupby("layer")[["predicted_s", "measured_s"]].sum()
+    for column, chosen in (("compute", program.is_compute), ("communication", ~program.is_compute)):
+        sums = tasks[chosen].groupby("layer")[["predicted_s", "measured_s"]].sum()
         sums = sums.reindex(rows["layer"], fill_value=0.0).reset_index(drop=True)
         sums["error"] = _errors(sums["predicted_s"], sums["measured_s"])
-        rows = rows.join(sums.add_prefix(f"{what}_"))
+        rows = rows.join(sums.add_prefix(f"{column}_"))
     return rows
 
 
 def _edges(program: Program, sent_bytes: Floats) -> pd.DataFrame:
-    """Bytes by tensor and direction; what the back end sends by itself within collectives, nobody counts."""
+    """Return the bytes by tensor and direction; the back end's own messages within collectives are not counted."""
     names = np.array([layer.name for layer in program.graph.layers])
     moved = np.flatnonzero(program.kind == KINDS.index("transfer"))
     rows = pd.DataFrame(
@@ -127,9 +130,9 @@ def _edges(program: Program, sent_bytes: Floats) -> pd.DataFrame:
         }
     )
     grouped = rows.groupby(["producer", "consumer", "direction"], sort=False)
-    found = grouped.agg(
+    sums = grouped.agg(
         messages=("predicted_bytes", "size"),
         predicted_bytes=("predicted_bytes", "sum"),
         measured_bytes=("measured_bytes", "sum"),
     )
-    return found.reset_index()
+    return sums.reset_index()

@@ -1,4 +1,4 @@
-"""Times of the parts that one rank holds of a plan, taken some at a time between the plan's turns."""
+"""Times of the parts that one rank holds of a plan, sampled between the plan's turns."""
 
 from dataclasses import replace
 
@@ -12,21 +12,20 @@ __all__ = ["PartSamples"]
 
 
 class PartSamples:
-    """Samples of one rank's parts of one plan.
-
-    A rank that a plan leaves idle has none: it is so for the others' samples, too.
-
-    Args:
-        program: The plan's.
-        rank: Whose parts.
-        device: Where it computes.
-        status: Where it says that it does.
-        optimizer: Whose update is measured.
-    """
+    """Samples of the parts that one rank holds of one plan; a rank that the plan leaves idle has none."""
 
     def __init__(
         self, program: Program, rank: int, device: ComputeDevice, status: RankStatus, optimizer: OptimizerSpec
     ) -> None:
+        """List the parts; their tensors are made by ``prepare``.
+
+        Args:
+            program: Program of the plan.
+            rank: Rank that holds the parts.
+            device: Device of the rank.
+            status: Row of the status board.
+            optimizer: Optimizer whose update is measured.
+        """
         self._device, self._status = device, status
         self._optimizer = replace(optimizer, learning_rate=1e-12)
         self._parts = [(graph, parts) for graph, parts in _parts(program, rank) if parts]
@@ -35,7 +34,7 @@ class PartSamples:
 
     @property
     def tensor_bytes(self) -> float:
-        """Roughly what the tensors of all parts take."""
+        """Memory of the tensors of all parts, roughly."""
         return sum(tensor_bytes(graph, part) for graph, parts in self._parts for part in parts)
 
     def prepare(self) -> None:
@@ -52,13 +51,13 @@ class PartSamples:
             probe.sample(self._computing)
 
     def drop(self) -> None:
-        """Let go of the tensors, and keep the times."""
+        """Free the tensors, and keep the times."""
         for probe in self._probes:
             self._rows += probe.rows()
         self._probes = []
 
     def rows(self) -> list[ProbeRow]:
-        """All times so far; the tensors are dropped."""
+        """Free the tensors, and return all times so far."""
         self.drop()
         return self._rows
 
@@ -67,14 +66,17 @@ class PartSamples:
 
 
 def _parts(program: Program, rank: int) -> list[tuple[ComputationGraph, list[ProbePart]]]:
-    """Of the layers before the cut and of those behind it, which compute a sub-batch at once: what a rank holds."""
-    found, micro_batching = [], program.micro_batching
-    for count, spaces in {micro_batching.parts: program.sub_spaces, 1: program.spaces}.items():
+    """Return the parts that a rank holds: of layers that compute the whole batch, and of those with micro-batches.
+
+    The second kind is listed with a graph whose batch is one micro-batch, which is what its parts compute at a time.
+    """
+    rows, micro_batching = [], program.micro_batching
+    for count, spaces in {micro_batching.parts: program.micro_batch_spaces, 1: program.spaces}.items():
         graph = program.graph if count == 1 else program.graph.with_batch(program.graph.batch // count)
         mine = {
             layer.name
             for i, layer in enumerate(graph.layers)
             if micro_batching.of(i) == count and rank in spaces[i].devices.ravel()
         }
-        found.append((graph, [part for part in parts_of(graph, [spaces]) if mine.intersection(part.layers)]))
-    return found
+        rows.append((graph, [part for part in parts_of(graph, [spaces]) if mine.intersection(part.layers)]))
+    return rows

@@ -9,39 +9,38 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from executor.probe import CodingRow, ProbeRow, write_with_coding
+from executor.probe import CodecRow, ProbeRow, write_with_codecs
 from hwprofiles.devices import DeviceGraph
 from planner.lowering import KINDS, Program
 from planner.parallel import held_regions
 
-__all__ = ["with_coding", "with_samples"]
+__all__ = ["with_codec_times", "with_samples"]
 
 
-def with_coding(cluster: DeviceGraph, rows: Sequence[CodingRow], folder: Path, device: str) -> DeviceGraph:
-    """The cluster with measured times of encoding and decoding on all devices.
+def with_codec_times(cluster: DeviceGraph, rows: Sequence[CodecRow], folder: Path, device: str) -> DeviceGraph:
+    """Return the cluster with measured times of compression and decompression on all devices.
 
     Args:
-        cluster: Whose compute profiles are written anew.
-        rows: What was measured.
-        folder: For the profiles; made if missing.
-        device: Where it was measured.
+        cluster: Cluster whose compute profiles are written anew.
+        rows: Measured times.
+        folder: Folder for the profiles; made if missing.
+        device: Name of the device that was measured.
     """
     names = list(dict.fromkeys(row.profile for row in cluster.devices))
     paths = {name: folder / f"{number}-{Path(name).stem}.yaml" for number, name in enumerate(names)}
     for name, path in paths.items():
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        write_with_coding(name, rows, path, device=device, measured=now, software=f"torch {torch.__version__}")
+        write_with_codecs(name, rows, path, device=device, measured=now, software=f"torch {torch.__version__}")
     return cluster.with_profiles({name: str(path) for name, path in paths.items()})
 
 
 def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
-    """The program with the median sample of every part as the length of its tasks.
+    """Return the program with the median sample of every part as the length of its tasks.
 
     Args:
-        program: Lowered on any profile.
-        rows: Samples of every part of its layers, of a sub-batch of those that are cut, by one rank or several; where
-            there are none, it stays as it is.
-            What encodes and decodes stays as it is anyway.
+        program: Program lowered on any compute profile.
+        rows: Samples of every part of its layers, by one rank or several, of one micro-batch where a layer has
+            several; without rows the program stays as it is.  Tasks of compression stay as they are in any case.
     """
     if not rows:
         return program
@@ -51,11 +50,11 @@ def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
             samples[layer, row.sizes, row.phase] += row.samples.seconds
     known = {key: float(np.median(seconds)) for key, seconds in samples.items()}
     layers, micro_batching = program.graph.layers, program.micro_batching
-    spaces = [(program.sub_spaces if micro_batching.of(i) > 1 else program.spaces)[i] for i in range(len(layers))]
-    boxes = [held_regions(space) for space in spaces]
+    spaces = [program.spaces_at(i)[i] for i in range(len(layers))]
+    regions = [held_regions(space) for space in spaces]
     work_s = program.work_s.copy()
     for task in np.flatnonzero(program.is_compute & ~program.is_codec).tolist():
         i, part = int(program.layer[task]), int(program.part[task])
-        sizes = tuple((boxes[i].high[part] - boxes[i].low[part]).tolist())
+        sizes = tuple((regions[i].high[part] - regions[i].low[part]).tolist())
         work_s[task] = known[layers[i].name, sizes, KINDS[program.kind[task]]]
     return replace(program, work_s=work_s)

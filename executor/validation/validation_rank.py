@@ -1,8 +1,8 @@
 """One process of a validation: ``python -m executor.validation.validation_rank SPEC``.
 
 All plans take turns within one process group, so that whatever changes with time, such as the clock of the
-processor, meets all of them alike.  The receives of a plan are posted ahead, and tags are numbers of tasks: so one
-plan is open at a time, and has no receive left when the next is opened.
+processor, affects all of them alike.  The receives of a plan are posted ahead, and the ids of tasks are the tags of
+messages: so one plan is open at a time, and has no receive left when the next is opened.
 """
 
 import pickle
@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from executor.measurement import WARM_UP, Measurement, clock_offset_s, join
-from executor.probe import CodingProbe, CodingRow, ProbeRow, device_name, over_ranks
+from executor.probe import CodecProbe, CodecRow, ProbeRow, device_name, over_ranks
 from executor.processes import RankEnvironment, RankState, RankStatus, local_ranks, process_group, serve, threads_of
 from executor.program import Measured
 from executor.runtime import ComputeDevice, device_of
@@ -26,12 +26,12 @@ from executor.validation.part_samples import PartSamples
 from executor.validation.spread import median_spread
 from executor.validation.validation_spec import (
     PlanSamples,
-    Spec,
+    ValidationSpec,
     measurement_path,
     order_of,
     read_spec,
-    write_place,
-    write_samples,
+    write_device_names,
+    write_plan_samples,
 )
 from hwprofiles import Floats
 from planner.lowering import Program
@@ -40,30 +40,32 @@ __all__ = []
 
 
 _LEAST_COUNTED, _MOST_COUNTED = 3, 100
+"""Counted iterations of one turn."""
 _SAMPLES = 2
-"""Of every part of a plan, after every turn of it."""
+"""Samples of every part of a plan, after every turn of the plan."""
 _KEPT_BYTES = 2e9
-"""Tensors of parts that stay between turns, of all plans; those of other plans are made anew in every turn."""
+"""Memory for tensors of parts that stay between turns, of all plans; other plans make theirs anew in every turn."""
 
 
 class _Turns:
-    """The turns of one rank.
+    """Turns of one rank: iterations of each plan, and samples of the plan's parts and codecs after them."""
 
-    Args:
-        spec: Plans and bounds.
-        where: The rank.
-        status: Where it says what it does.
-        device: Where it computes.
-    """
+    def __init__(self, spec: ValidationSpec, where: RankEnvironment, status: RankStatus, device: ComputeDevice) -> None:
+        """Read the plans.
 
-    def __init__(self, spec: Spec, where: RankEnvironment, status: RankStatus, device: ComputeDevice) -> None:
+        Args:
+            spec: Plans and bounds.
+            where: Rank of this process.
+            status: Row of the status board.
+            device: Device that computes.
+        """
         self._spec, self._rank, self._status, self._device = spec, where.rank, status, device
         self._plans: Mapping[str, tuple[Program, bool]] = {
             name: pickle.loads(Path(path).read_bytes()) for name, path in spec.plans.items()
         }
         self._counted = dict.fromkeys(self._plans, _LEAST_COUNTED)
         self._times_s: dict[str, list[Floats]] = {name: [] for name in self._plans}
-        """A row a turn."""
+        """Iteration times by plan, an array a turn."""
         self._samples: dict[str, PartSamples] = {}
         self._kept: set[str] = set()
         if not spec.run.stand_in:
@@ -71,12 +73,12 @@ class _Turns:
                 name: PartSamples(program, self._rank, device, status, spec.run.optimizer)
                 for name, (program, _) in self._plans.items()
             }
-            left = _KEPT_BYTES
+            free_bytes = _KEPT_BYTES
             for name, samples in self._samples.items():
-                if samples.tensor_bytes <= left:
-                    left -= samples.tensor_bytes
+                if samples.tensor_bytes <= free_bytes:
+                    free_bytes -= samples.tensor_bytes
                     self._kept.add(name)
-        self._coding = {name: CodingProbe(types, device) for name, types in spec.types.items()}
+        self._codecs = {name: CodecProbe(types, device) for name, types in spec.types.items()}
         self._warm: set[str] = set()
 
     def run(self) -> None:
@@ -95,7 +97,7 @@ class _Turns:
 
     def _sample(self, name: str) -> None:
         """Time the parts of a plan, on all its ranks at once: they share caches and memory as in training."""
-        self._sample_coding(name)
+        self._sample_codecs(name)
         if name not in self._samples:
             return
         samples = self._samples[name]
@@ -107,11 +109,11 @@ class _Turns:
         if name not in self._kept:
             samples.drop()
 
-    def _sample_coding(self, name: str) -> None:
-        """Time what a plan encodes and decodes, on all ranks at once."""
-        if name not in self._coding:
+    def _sample_codecs(self, name: str) -> None:
+        """Time the compression of a plan's messages, on all ranks at once."""
+        if name not in self._codecs:
             return
-        probe = self._coding[name]
+        probe = self._codecs[name]
         self._status.at(-1, RankState.COMPUTING)
         if name not in self._warm:
             self._warm.add(name)
@@ -122,19 +124,20 @@ class _Turns:
             probe.sample()
 
     def _keep_samples(self, name: str) -> None:
+        """Bring the samples of all ranks to rank 0, which writes them."""
         parts = self._samples[name].rows() if name in self._samples else []
-        mine = parts, self._coding[name].rows() if name in self._coding else []
-        ranks: list[tuple[list[ProbeRow], list[CodingRow]]] | None = None
+        mine = parts, self._codecs[name].rows() if name in self._codecs else []
+        ranks: list[tuple[list[ProbeRow], list[CodecRow]]] | None = None
         if self._rank == 0:
             ranks = [mine] * dist.get_world_size()
         dist.gather_object(mine, ranks)
         if ranks is not None:
-            rows = tuple(row for found, _ in ranks for row in found)
-            coding = tuple(over_ranks([found for _, found in ranks]))
-            write_samples(self._spec, name, PlanSamples(rows, coding))
+            part_rows = tuple(row for rows, _ in ranks for row in rows)
+            codec_rows = tuple(over_ranks([rows for _, rows in ranks]))
+            write_plan_samples(self._spec, name, PlanSamples(part_rows, codec_rows))
 
     def _turn(self, name: str, turn: int, number: int) -> None:
-        """Some iterations of one plan; the first ones, in which buffers are made, are not counted."""
+        """Run some iterations of one plan; the first ones, in which buffers are made, are not counted."""
         program, reduced = self._plans[name]
         steps = WARM_UP + self._counted[name]
         session = open_session(
@@ -148,10 +151,10 @@ class _Turns:
         self._status.at(-1, RankState.WAITING)
         session.worker.close()
         measured = [result.measured for result in results]
-        found = self._gathered(program, measured, np.array([result.loss for result in results]))
-        if found is not None:
-            found.write(measurement_path(self._spec, name, turn))
-            self._times_s[name].append(found.iterations_s)
+        measurement = self._gathered(program, measured, np.array([result.loss for result in results]))
+        if measurement is not None:
+            measurement.write(measurement_path(self._spec, name, turn))
+            self._times_s[name].append(measurement.iterations_s)
 
     def _gathered(self, program: Program, measured: list[Measured], losses: Floats) -> Measurement | None:
         """Bring what all ranks measured to rank 0."""
@@ -169,8 +172,8 @@ class _Turns:
         return join(program, views, np.array(shares), np.array(peaks))
 
     def _agreed(self, turns: int, elapsed_s: float) -> bool:
-        """Whether it is enough, as rank 0 sees it, and with it how many iterations the next turns have."""
-        spec, said = self._spec, [(False, self._counted)]
+        """Return whether the turns end, and set the iterations of the next turns; all ranks follow rank 0."""
+        spec, decision = self._spec, [(False, self._counted)]
         if self._rank == 0:
             known = all(median_spread(rows) <= spec.spread for rows in self._times_s.values())
             counts = {
@@ -178,17 +181,19 @@ class _Turns:
                 for name, rows in self._times_s.items()
             }
             done = known or turns >= spec.rounds or elapsed_s > spec.budget_s
-            said = [(done, {name: min(max(count, _LEAST_COUNTED), _MOST_COUNTED) for name, count in counts.items()})]
-        dist.broadcast_object_list(said, src=0)
-        done, self._counted = said[0]
+            decision = [
+                (done, {name: min(max(count, _LEAST_COUNTED), _MOST_COUNTED) for name, count in counts.items()})
+            ]
+        dist.broadcast_object_list(decision, src=0)
+        done, self._counted = decision[0]
         return done
 
 
-def _run(spec: Spec, where: RankEnvironment, status: RankStatus) -> None:
+def _run(spec: ValidationSpec, where: RankEnvironment, status: RankStatus) -> None:
     torch.set_num_threads(threads_of(spec.run.threads, where.ranks))
     device = device_of(spec.run.device, where.local_rank, local_ranks=local_ranks(where))
     if where.rank == 0:
-        write_place(spec, {"device": device_name(device), "back end": device.backend})
+        write_device_names(spec, {"device": device_name(device), "back end": device.backend})
     turns = _Turns(spec, where, status, device)
     with process_group(where, device):
         turns.run()

@@ -1,4 +1,4 @@
-"""What a validation found: for every strategy the predictions, the measurement, and both joined by task."""
+"""Result of a validation: predictions and measurements of every strategy, joined by task."""
 
 from dataclasses import dataclass, field
 
@@ -8,33 +8,34 @@ __all__ = ["Speedup", "StrategyValidation", "Validation", "relative_error"]
 
 
 def relative_error(predicted: float, measured: float) -> float:
-    """How much longer the prediction is than the measurement, as a share of it; NaN where that is 0."""
+    """Return the error of a prediction as a share of the measurement; NaN where the measurement is 0."""
     return predicted / measured - 1 if measured else float("nan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyValidation:
-    """One strategy, predicted and measured."""
+    """Predictions and measurements of one strategy."""
 
     name: str
     ladder_s: dict[str, float]
-    """Iteration time under each reading, in order: additive, overlap, contention, and measured."""
+    """Iteration time under each execution model, in order: additive, overlap, contention; then the measured one."""
     iterations_s: tuple[float, ...]
-    """Every iteration counted, in the order in which they ran."""
+    """Time of every counted iteration, in the order in which they ran."""
     rounds: int
-    """Turns in which they ran."""
+    """Number of turns in which the iterations ran."""
     quartiles_s: tuple[float, float]
     """First and third quartile of the iterations."""
     interval_s: tuple[float, float]
-    """Holds the median with 95 % confidence, by the medians of the turns; infinite with fewer than 3."""
+    """Interval that holds the median with 95 % confidence, by the medians of the turns; infinite below 3 turns."""
     losses: tuple[float, ...]
-    """Of the first steps, from the same first values and data for every strategy; NaN where nothing is computed."""
+    """Losses of the first steps, from the same initial parameters and data for every strategy; NaN where waits stood in
+    for arithmetic."""
     kinds: pd.DataFrame
     """One row a kind of task: kind, tasks, predicted_s, measured_s, error.  Sums of durations over all devices; of
     collectives the time in which any runs."""
     layers: pd.DataFrame
     """One row a layer: layer, then predicted_s, measured_s and error of its arithmetic (``compute_``) and of the
-    transfers and exchanges that it owns (``communication_``); sums of durations, over all devices."""
+    transfers and gradient synchronisation that it owns (``communication_``); sums of durations, over all devices."""
     edges: pd.DataFrame
     """One row a tensor that crosses devices: producer, consumer, direction, messages, predicted_bytes,
     measured_bytes."""
@@ -48,13 +49,14 @@ class StrategyValidation:
     rounds_s: tuple[float, ...] = ()
     """Median of each turn; those of one place in different strategies ran in one round."""
     plain: str = ""
-    """Name of the same strategy as it is, where this one compresses or has an order of sums; else empty."""
+    """Name of the same strategy as it is, where this one compresses or has another order of synchronisation; else
+    empty."""
     compressed: str = ""
-    """What is compressed, in words."""
+    """Compressed tensors and their data types, in words."""
 
     @property
     def predicted_s(self) -> float:
-        """The full simulation."""
+        """Iteration time of the full simulation, with contention."""
         return self.ladder_s["contention"]
 
     @property
@@ -64,18 +66,18 @@ class StrategyValidation:
 
     @property
     def error(self) -> float:
-        """Of the prediction, as a share of the measurement."""
+        """Error of the prediction, as a share of the measurement."""
         return relative_error(self.predicted_s, self.measured_s)
 
     @property
     def bytes_equal(self) -> bool:
-        """Whether every tensor moved exactly the bytes that the cost model prices."""
+        """True where every tensor moved exactly the bytes that the cost model prices."""
         return bool((self.edges["predicted_bytes"] == self.edges["measured_bytes"]).all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speedup:
-    """What compression, or an order of sums, brings: time without over time with it."""
+    """Speedup by compression, or by an order of synchronisation: time without it over time with it."""
 
     name: str
     plain: str
@@ -84,45 +86,45 @@ class Speedup:
 
     @property
     def error(self) -> float:
-        """Of the prediction, as a share of the measurement."""
+        """Error of the prediction, as a share of the measurement."""
         return relative_error(self.predicted, self.measured)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """Strategies of one model, predicted and measured on one cluster."""
+    """Predictions and measurements of the strategies of one model on one cluster."""
 
     model: str
     batch: int
     cluster: str
     devices: tuple[str, ...]
     stand_in: bool
-    """Whether waits stood in for arithmetic."""
+    """True where waits stood in for arithmetic."""
     stand_in_codes: bool = False
-    """Whether they stood in for encoding and decoding too."""
+    """True where they stood in for compression and decompression too."""
     lab: bool
-    """Whether messages crossed the network of a lab."""
+    """True where messages crossed the network of a lab."""
     strategies: tuple[StrategyValidation, ...]
     refused: dict[str, str] = field(default_factory=dict)
     """Strategies that could not run, with the reason."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Where and when it was measured."""
+    """Date, device, system and software of the measurement."""
     notes: tuple[str, ...] = ()
-    """What was assumed."""
+    """Assumptions of the plans, as sentences."""
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a strategy: iteration times as ``ladder.NAME_s``, quartiles, and the error of the simulation."""
+        """Return one row a strategy: iteration times as ``ladder.NAME_s``, quartiles, the error of the simulation."""
         rows = [
             {"name": each.name, "iterations": len(each.iterations_s), "error": each.error}
             | {"first_quartile_s": each.quartiles_s[0], "third_quartile_s": each.quartiles_s[1]}
-            | {f"ladder.{reading}_s": time for reading, time in each.ladder_s.items()}
+            | {f"ladder.{name}_s": time for name, time in each.ladder_s.items()}
             for each in self.strategies
         ]
         return pd.DataFrame(rows)
 
     @property
     def rank_correlation(self) -> float:
-        """Spearman's, between predicted and measured times; NaN for fewer than two strategies."""
+        """Spearman's rank correlation between predicted and measured times; NaN for fewer than two strategies."""
         predicted, measured = (
             pd.Series([getattr(s, key) for s in self.strategies]).rank() for key in ("predicted_s", "measured_s")
         )
@@ -130,7 +132,7 @@ class Validation:
 
     @property
     def order_right(self) -> bool:
-        """Whether the prediction puts the strategies in their measured order."""
+        """True where the prediction puts the strategies in their measured order."""
         predicted, measured = (
             sorted(self.strategies, key=lambda s: getattr(s, key)) for key in ("predicted_s", "measured_s")
         )
@@ -138,25 +140,27 @@ class Validation:
 
     @property
     def speedups(self) -> tuple[Speedup, ...]:
-        """Of every strategy that is compressed, over the same without."""
+        """Speedups of every strategy that has a plain one beside it."""
         by_name = {s.name: s for s in self.strategies}
         pairs = [(s, by_name[s.plain]) for s in self.strategies if s.plain in by_name]
         return tuple(
             Speedup(
-                name=coded.name, plain=plain.name, predicted=plain.predicted_s / coded.predicted_s,
-                measured=plain.measured_s / coded.measured_s,
+                name=changed.name, plain=plain.name, predicted=plain.predicted_s / changed.predicted_s,
+                measured=plain.measured_s / changed.measured_s,
             )
-            for coded, plain in pairs
+            for changed, plain in pairs
         )  # fmt: skip
 
     @property
     def worst(self) -> StrategyValidation:
-        """The strategy predicted worst."""
+        """Strategy with the largest error of the prediction."""
         return max(self.strategies, key=lambda s: abs(s.error))
 
     @property
     def loss_difference(self) -> float:
-        """Largest difference in the loss of one step, as a share, between strategies that compress nothing; NaN where
-        none is computed."""
+        """Largest relative difference in the loss of one step between strategies that compress nothing.
+
+        NaN where no loss is computed.
+        """
         losses = pd.DataFrame([s.losses for s in self.strategies if not s.compressed])
         return float(((losses.max() - losses.min()) / losses.abs().max()).max(skipna=False))

@@ -1,4 +1,4 @@
-"""Which plans a validation compares: strategies as they are, with other orders of sums, and with messages as codes."""
+"""Variants that a validation compares: strategies as they are, in other orders of synchronisation, and compressed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +11,22 @@ from simulator.collectives import ALL_REDUCES
 
 __all__ = ["Variant", "variants_of"]
 
-_CODED_EXCHANGE = "ps-spread"
-"""Of codes where the scheme asked for cannot carry them: per host it moves as many numbers as a ring does."""
+_COMPRESSED_SYNC = "ps-spread"
+"""Gradient synchronisation where the requested scheme cannot carry compressed messages: it moves as many bytes through
+each host as a ring does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A strategy, how what it sends is encoded, and in which order gradients are summed."""
+    """Strategy with its gradient synchronisation and the compression of its messages."""
 
     name: str
     strategy: str
     gradient_sync: str
+    """Scheme of gradient synchronisation, one of ``simulator.collectives.ALL_REDUCES``."""
     compressed: Compressed = UNCOMPRESSED
     order: str = "end"
-    """As for ``planner.search.gradient_order.ordered``."""
+    """Order of gradient synchronisation, as for ``planner.search.gradient_order.ordered``."""
     plain: str = ""
     """Name of the strategy as it is; empty where this is it."""
 
@@ -33,17 +35,20 @@ def variants_of(
     graph: ComputationGraph, strategies: Sequence[str], gradient_sync: str, *, gradients: Sequence[str] = (),
     activations: Sequence[str] = (), orders: Sequence[str] = (),
 ) -> list[Variant]:  # fmt: skip
-    """Every strategy as it is, then with each order of sums, then with each data type.
+    """Return every strategy as it is, then with each order of synchronisation, then with each data type.
 
     Args:
         graph: The network.
-        strategies: Names or files; each once, whatever the number of times.
-        exchange: How gradients are exchanged; ``ps-spread`` stands for it where codes cannot be summed on the way.
-        gradients, activations: Data types; one that is in both compresses both.
-        orders: Of ``planner.search.gradient_order.EXCHANGE_ORDERS``.
+        strategies: Names or files; repeated ones count once.
+        gradient_sync: Scheme of gradient synchronisation; ``ps-spread`` replaces it where it cannot carry compressed
+            messages.
+        gradients: Data types that gradients are compressed to; one that is also in ``activations`` compresses both.
+        activations: Data types that tensors between layers, and their gradients, are compressed to.
+        orders: Orders of gradient synchronisation, of ``planner.search.gradient_order.GRADIENT_SYNC_ORDERS``.
 
     Raises:
-        ConfigError: A type or order is unknown, or cannot compress this, or the exchange is none that is run.
+        ConfigError: A type or order is unknown, a type cannot compress activations, or the scheme is none that can
+            be run.
     """
     for order in orders:
         check_gradient_sync_order(order)
@@ -51,10 +56,10 @@ def variants_of(
         raise ConfigError(f"gradient_sync must be one of {', '.join(ALL_REDUCES)}, got {gradient_sync!r}")
     types = list(dict.fromkeys(compression(text).text for text in (*gradients, *activations)))
     chosen = [{compression(text).text for text in texts} for texts in (gradients, activations)]
-    found = []
+    variants = []
     for strategy in dict.fromkeys(strategies):
-        found.append(Variant(name=strategy, strategy=strategy, gradient_sync=gradient_sync))
-        found += [
+        variants.append(Variant(name=strategy, strategy=strategy, gradient_sync=gradient_sync))
+        variants += [
             Variant(
                 name=f"{strategy}, {order}", strategy=strategy, gradient_sync=gradient_sync, order=order, plain=strategy
             )
@@ -62,12 +67,12 @@ def variants_of(
             if order != "end"
         ]
         for text in types:
-            coded, scheme = [text if text in texts else "" for texts in chosen], gradient_sync
-            if coded[0] and not takes(compression(text), gradient_sync):
-                scheme = _CODED_EXCHANGE
-            compressed = compressed_of(graph, scheme, gradients=coded[0], activations=coded[1])
+            gradient_type, activation_type = (text if text in texts else "" for texts in chosen)
+            takes_it = not gradient_type or takes(compression(text), gradient_sync)
+            scheme = gradient_sync if takes_it else _COMPRESSED_SYNC
+            compressed = compressed_of(graph, scheme, gradients=gradient_type, activations=activation_type)
             name = f"{strategy}, {text}"
-            found.append(
+            variants.append(
                 Variant(name=name, strategy=strategy, gradient_sync=scheme, compressed=compressed, plain=strategy)
             )
-    return found
+    return variants

@@ -19,13 +19,13 @@ def accuracy_headline(result: AccuracyResult) -> str:
         f"{row.mode} parallel {interval_text(row.accuracy)}" for row in result.rows if row.type == FLOAT32
     )
     same = f"{len(rows) - len(apart)} of {len(rows)} types and modes are not told apart from float32 ({plain})"
-    told = "; ".join(f"{row.type}, {row.mode} parallel, is {row.verdict}" for row in apart)
-    return f"{result.question.model}: {same}{f'; {told}' if told else ''}."
+    told = "; ".join(f"{row.type}, {row.mode} parallel, is {row.conclusion}" for row in apart)
+    return f"{result.request.model}: {same}{f'; {told}' if told else ''}."
 
 
 def remarks(result: AccuracyResult) -> list[str]:
     """How it was done."""
-    asked, optimizer = result.question, result.question.optimizer
+    asked, optimizer = result.request, result.request.optimizer_spec
     named = f"{optimizer.name}, learning rate {optimizer.learning_rate:g}"
     if optimizer.name == "sgd":
         named += f", momentum {optimizer.momentum:g}"
@@ -37,9 +37,9 @@ def remarks(result: AccuracyResult) -> list[str]:
         "where that interval leaves out 0; of twenty types like float32 one would be. Within: the type's mean lies in "
         "float32's own interval.",
     ]
-    if result.question.left_out():
+    if result.request.left_out():
         lines.append(
-            f"Left out of model parallelism: {', '.join(result.question.left_out())}. What a message leaves out "
+            f"Left out of model parallelism: {', '.join(result.request.left_out())}. What a message leaves out "
             "stays in a residual, which belongs to other samples than the next message."
         )
     return lines
@@ -60,11 +60,11 @@ def difference_text(row: Compared) -> str:
 
 def accuracy_table(result: AccuracyResult) -> Table:
     """A row for each mode and type."""
-    shown = Table(title=f"{result.question.model}: accuracy on {result.tested:,} samples held out")
+    shown = Table(title=f"{result.request.model}: accuracy on {result.tested:,} samples held out")
     for name in ("mode", "type", "accuracy", "points beside float32", "within", ""):
         shown.add_column(name, justify="left" if name in ("mode", "type", "") else "right")
     for row in result.rows:
         told = "–" if row.type == FLOAT32 else "yes" if row.within else "no"
-        cells = (row.mode, row.type, interval_text(row.accuracy), difference_text(row), told, row.verdict)
+        cells = (row.mode, row.type, interval_text(row.accuracy), difference_text(row), told, row.conclusion)
         shown.add_row(*map(Text, cells))
     return shown

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from executor.lab.inside import is_inside, lab_hosts, run_inside
-from executor.runtime.run_options import RunOptions
+from executor.validation.validation_request import ValidationRequest
 from executor.validation.validation_run import validate
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 
@@ -37,12 +37,12 @@ QUESTIONS = {
 def table(question, stand_in):
     """Validate and print; one row a strategy."""
     cluster = load_cluster(question.lab)
+    request = ValidationRequest(
+        batch=question.batch, strategies=tuple(STRATEGIES), processes=len(cluster.devices), cluster=question.lab,
+        rounds=8, budget_s=150.0, stand_in_compute=stand_in, device="cpu",
+    )  # fmt: skip
     with lab_hosts(cluster) as hosts:
-        found = validate(
-            question.model, batch=question.batch, strategies=STRATEGIES, processes=len(cluster.devices),
-            cluster=question.lab, hosts=hosts, run=RunOptions(plan="", stand_in=stand_in, device="cpu"), rounds=8,
-            budget_s=150.0,
-        )  # fmt: skip
+        found = validate(question.model, request, hosts=hosts)
     loads = " to ".join(found.environment[f"load average {when}"] for when in ("before", "after"))
     what = "waits for arithmetic" if stand_in else "real arithmetic"
     print(f"\n{question.model}, batch {question.batch}, {question.lab}, {what}; load average {loads}")

@@ -51,18 +51,18 @@ def study(accuracies, **changes):
         for kind, values in accuracies.items()
         for seed, value in enumerate(values)
     ]
-    return AccuracyResult(question=question, trainings=trainings, trained=100, tested=50)
+    return AccuracyResult(request=question, trainings=trainings, trained=100, tested=50)
 
 
-def test_verdicts_follow_from_the_differences_seed_by_seed():
+def test_conclusions_follow_from_the_differences_seed_by_seed():
     plain = [0.90, 0.92, 0.94, 0.96]
     found = study({
         "float32": plain, "linear": [value - 0.01 for value in plain], "mantissa": [0.95, 0.91, 0.96, 0.91],
         "float16": [value + 0.2 for value in plain],
     })  # fmt: skip
 
-    assert [row.verdict for row in found.rows] == [
-        "", "worse than float32", "not told apart from float32", "better than float32",
+    assert [row.conclusion for row in found.rows] == [
+        "", "worse than float32", "no significant difference from float32", "better than float32",
     ]  # fmt: skip
     assert [row.within for row in found.rows] == [True, True, True, False]
     assert [row.difference.mean for row in found.rows] == pytest.approx([0, -0.01, 0.0025, 0.2])

@@ -4,6 +4,7 @@ import pytest
 
 from executor.probe.parts_to_measure import divided_parts, measured_names, strategy_parts
 from executor.probe.probe_run import probe
+from executor.probe.probe_settings import ProbeSettings
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
@@ -16,7 +17,8 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
-from planner.plan.plan import lowered, make_plan
+from planner.plan.lowered_plan import lowered
+from planner.plan.planning import make_plan
 
 
 def test_slices_are_measured_beside_whole_layers():
@@ -58,7 +60,8 @@ def test_samples_are_the_lengths_of_the_tasks_of_slices():
 
 @pytest.mark.timeout(300)
 def test_a_plan_of_slices_is_priced_by_its_probe(tmp_path):
-    found = probe(["lenet5"], batch=4, processes=2, out=tmp_path / "here", strategies=["channel"], repetitions=3)
+    settings = ProbeSettings(batch=4, processes=2, strategies=("channel",), repetitions=3)
+    found = probe(["lenet5"], settings, out=tmp_path / "here")
     cluster, graph = load_cluster(str(found.cluster_file)), load_model("lenet5", batch=4)
     profile = load_profile(cluster.devices[0].profile)
     assert {layer for _, layer, _ in profile.parts} >= {"conv2, in_channel 2", "conv2 sum", "fc2, in_channel 2"}

@@ -6,9 +6,11 @@ import yaml
 from hypothesis import given, strategies as st
 from test_probe import FACTS, Ticking
 
-from executor.probe.codec_probe import CODED_TYPES, CodingProbe, CodingRow, speed_of
+from executor.probe.codec_probe import CodecProbe, CodecRow, speed_of
 from executor.probe.measured_rows import TimeSamples, over_ranks
+from executor.probe.probe_request import ALL_TYPES
 from executor.probe.probe_run import probe
+from executor.probe.probe_settings import ProbeSettings
 from executor.probe.probed_profile import write_profile
 from executor.runtime.devices import CpuDevice
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -30,7 +32,7 @@ NUMBERS = (4096, 65536, 1048576)
 
 def rows(kind="dynamic-tree", place=GRADIENTS, tasks=tuple(FIXED_S)):
     return [
-        CodingRow(
+        CodecRow(
             type=kind, place=place, task=task, numbers=count,
             samples=TimeSamples((FIXED_S[task] + count / PER_S[task],) * 3),
         )
@@ -41,7 +43,7 @@ def rows(kind="dynamic-tree", place=GRADIENTS, tasks=tuple(FIXED_S)):
 
 def written(tmp_path, measured, name="mine"):
     path = tmp_path / f"{name}.yaml"
-    write_profile([], path, device=FACTS, coding=measured)
+    write_profile([], path, device=FACTS, codecs=measured)
     return path
 
 
@@ -197,8 +199,8 @@ def test_types_that_nothing_would_find_are_refused(tmp_path, kind, reason):
 
 
 def test_every_type_is_measured_where_it_is_used():
-    assert {*CODED_TYPES, "float32"} == set(compression_names())
-    found = CodingProbe(CODED_TYPES, Ticking(), [64, 1000])
+    assert {*ALL_TYPES, "float32"} == set(compression_names())
+    found = CodecProbe(ALL_TYPES, Ticking(), [64, 1000])
     found.warm_up()
     found.sample()
     found.sample()
@@ -207,7 +209,7 @@ def test_every_type_is_measured_where_it_is_used():
         places[row.type, row.place].add((row.task, row.numbers))
         assert row.samples.seconds == (1.0, 1.0)
     assert {key for key, place in places if place == ACTIVATIONS} == {
-        name for name in CODED_TYPES if not compression(name).feedback
+        name for name in ALL_TYPES if not compression(name).feedback
     }
     for (_, place), tasks in places.items():
         expected = FIXED_S if place == GRADIENTS else ("compress", "decompress")
@@ -218,7 +220,7 @@ def test_every_type_is_measured_where_it_is_used():
 
 def test_times_are_those_of_the_work():
     """Sixteen times as many numbers take longer, and no time is nothing."""
-    found = CodingProbe(["dynamic-tree"], CpuDevice(), [2**14, 2**20])
+    found = CodecProbe(["dynamic-tree"], CpuDevice(), [2**14, 2**20])
     found.warm_up()
     for _ in range(5):
         found.sample()
@@ -229,10 +231,10 @@ def test_times_are_those_of_the_work():
 
 @pytest.mark.timeout(240)
 def test_processes_measure_the_types_that_are_asked_for(tmp_path):
-    found = probe(
-        ["lenet5"], batch=4, processes=2, out=tmp_path / "here", strategies=["data"], repetitions=2,
-        codings=["linear:block=64", "one-bit"],
-    )  # fmt: skip
+    settings = ProbeSettings(
+        batch=4, processes=2, strategies=("data",), repetitions=2, codings=("linear:block=64", "one-bit")
+    )
+    found = probe(["lenet5"], settings, out=tmp_path / "here")
     cluster = load_cluster(str(found.cluster_file))
     speeds = load_profile(cluster.devices[0].profile).coding
     assert {(kind, place) for kind, place, _ in speeds} == {

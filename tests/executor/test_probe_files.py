@@ -9,6 +9,7 @@ from test_probe import FACTS
 from executor.probe.link_probe import MESSAGE_BYTES, MeasuredLinks, MessageRow, OverheadRow
 from executor.probe.measured_rows import TimeSamples
 from executor.probe.probe_run import probe
+from executor.probe.probe_settings import ProbeSettings
 from executor.probe.probed_cluster import cluster_content, fitted, topology_content, write_cluster
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.catalogue.topology_table import read_topo
@@ -16,7 +17,8 @@ from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.plan.plan import lowered, make_plan
+from planner.plan.lowered_plan import lowered
+from planner.plan.planning import make_plan
 from planner.simulation.program_replay import replay
 
 TOPOLOGIES = sorted((Path(__file__).parents[1] / "hwprofiles" / "data" / "topo").glob("*.txt"))
@@ -133,9 +135,14 @@ def test_topologies_survive_the_file_and_take_the_measured_rate(tmp_path, path, 
         assert travel_s(cluster, 0, 1, 32 * 2**20) == pytest.approx(measured[-1].samples.median_s, rel=1e-3)
 
 
+def settings(**changes):
+    """Settings of a small probe."""
+    return ProbeSettings(**{"batch": 4, "processes": 2, "strategies": ("data",)} | changes)
+
+
 @pytest.mark.timeout(240)
 def test_two_processes_probe_and_a_plan_is_made_and_replayed_from_it(tmp_path):
-    found = probe(["lenet5"], batch=4, processes=2, out=tmp_path / "here", strategies=["data"], repetitions=3)
+    found = probe(["lenet5"], settings(repetitions=3), out=tmp_path / "here")
     cluster = load_cluster(str(found.cluster_file))
     profile, answer = load_profile(cluster.devices[0].profile), found.summary
     graph = load_model("lenet5", batch=4)
@@ -159,7 +166,7 @@ def test_two_processes_probe_and_a_plan_is_made_and_replayed_from_it(tmp_path):
     [
         ({"processes": 0}, "processes must be >= 1, got 0"),
         ({"batch": 3}, "batch must be a multiple of the 2 devices"),
-        ({"strategies": ["dta"]}, "strategy must be one of .*'dta'"),
+        ({"strategies": ("dta",)}, "strategy must be one of .*'dta'"),
         ({"models": ["lenet"]}, "model must be one of .*'lenet'"),
         ({"models": []}, "models and strategies must each name at least one"),
         ({"max_parts": 3}, "max_parts must be at least the"),
@@ -168,7 +175,7 @@ def test_two_processes_probe_and_a_plan_is_made_and_replayed_from_it(tmp_path):
     ],
 )
 def test_bad_questions_are_refused_before_anything_starts(tmp_path, changes, message):
-    arguments = {"models": ["lenet5"], "batch": 4, "processes": 2, "strategies": ["data"], **changes}
+    models = changes.pop("models", ["lenet5"])
     with pytest.raises(ConfigError, match=message):
-        probe(arguments.pop("models"), out=tmp_path / "here", **arguments)
+        probe(models, settings(**changes), out=tmp_path / "here")
     assert not (tmp_path / "here").exists()

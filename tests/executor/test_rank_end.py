@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from executor.probe.probe_run import probe
+from executor.probe.probe_settings import ProbeSettings
 from executor.processes.rank_environment import held_port, local_environment
 from executor.processes.status_board import RankState, StatusBoard
 from executor.processes.supervisor import RankFailure, supervise
+from executor.validation.validation_request import ValidationRequest
 from executor.validation.validation_run import validate
 
 pytestmark = pytest.mark.timeout(120)
@@ -97,12 +99,11 @@ def test_ranks_of_probes_and_validations_end_at_once(tmp_path, monkeypatch):
     with pytest.raises(RankFailure, match="has finished but does not end"):  # so the hook is really there
         supervise([[*SMALL_RANK, "finish-as-interpreters-do"]], environments=[{"RANK": "0"}], board=board, stall_s=0.5)
 
-    probed = probe(
-        ["lenet5"], batch=4, processes=1, out=tmp_path, strategies=("data",), device="cpu", repetitions=1, codings=(),
-        stall_s=2 * STALL_S,
-    )  # fmt: skip
-    found = validate(
-        "lenet5", batch=4, strategies=["data"], processes=1, cluster=str(probed.cluster_file), rounds=1, turn_s=0.01
+    settings = ProbeSettings(batch=4, processes=1, strategies=("data",), device="cpu", repetitions=1, codings=())
+    probed = probe(["lenet5"], settings, out=tmp_path, stall_s=2 * STALL_S)
+    request = ValidationRequest(
+        batch=4, strategies=("data",), processes=1, cluster=str(probed.cluster_file), rounds=1, turn_s=0.01
     )
+    found = validate("lenet5", request)
 
     assert [row.name for row in found.strategies] == ["data"]

@@ -11,6 +11,7 @@ from test_stream_threads import GRAPHS, plans
 from executor.streams.cuda import CudaCrew
 from executor.streams.issue import issue, stream_priorities
 from executor.streams.measure_cuda import measure_on_cuda
+from executor.streams.measure_request import CudaStreamsRequest
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import Crew
 from hwprofiles.errors import ConfigError
@@ -133,7 +134,7 @@ def test_what_the_host_does_for_a_gpu_is_tried_on_a_processor(monkeypatch):
             for key, value in row.items():
                 assert torch.allclose(ours.gradients[layer][key], value, rtol=1e-4, atol=1e-5)
     assert Lane.waited > 0
-    found = measure_on_cuda(load_model("lenet5", batch=2), "p100", rounds=2, device="cpu")
+    found = measure_on_cuda(load_model("lenet5", batch=2), CudaStreamsRequest(profile="p100", rounds=2, device="cpu"))
     assert [row.name for row in found.results] == ["one-stream", "layers", "asynchronous", "critical-path"]
     assert all(row.step_s > 0 and row.predicted_s > 0 for row in found.results)
     with pytest.raises(ConfigError, match="graph must be off for networks with dropout"):

@@ -13,7 +13,7 @@ from executor.lab.inside import is_inside
 from executor.lab.tools import require_lab
 from executor.probe.device_probe import device_name
 from executor.runtime.devices import CpuDevice
-from executor.runtime.run_options import RunOptions
+from executor.validation.validation_request import ValidationRequest
 from executor.validation.validation_result import Validation, relative_error
 from executor.validation.validation_run import validate
 from executor.validation.variants import variants_of
@@ -21,15 +21,20 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
-from planner.compression.settings import Compressed
 from planner.models.registry import load_model
-from planner.plan.plan import lower_plan, make_plan
+from planner.plan.lowered_plan import lower_plan
+from planner.plan.planning import make_plan
 from planner.simulation.program_replay import replay
 
 pytestmark = pytest.mark.timeout(200)
 CLUSTER = "lab-4:nodes=2"
 STRATEGIES = ["data", "model", "layerwise", "pipeline", "channel", "data=1"]
-QUICK = {"rounds": 1, "turn_s": 0.01, "run": RunOptions(plan="", device="cpu", seed=5)}
+
+
+def request(**changes):
+    """A request for a short validation on two ranks of the lab's cluster."""
+    given = {"batch": 8, "processes": 2, "cluster": CLUSTER, "rounds": 1, "turn_s": 0.01, "device": "cpu"}
+    return ValidationRequest(**given | changes)
 
 
 def obstacle():
@@ -42,7 +47,7 @@ def obstacle():
 
 @pytest.fixture(scope="module")
 def found():
-    return validate("lenet5", batch=8, strategies=STRATEGIES, processes=2, cluster=CLUSTER, **QUICK)
+    return validate("lenet5", request(strategies=tuple(STRATEGIES), seed=5))
 
 
 def test_every_strategy_is_predicted_and_measured(found):
@@ -103,10 +108,7 @@ def test_the_environment_is_that_of_the_ranks(found):
 
 def test_stood_in_arithmetic_takes_the_time_of_the_profile():
     """Waits of one whole network on one of two processes: nothing but arithmetic, so the prediction must hold."""
-    found = validate(
-        "lenet5", batch=64, strategies=["layerwise", "data"], processes=2, cluster=CLUSTER, rounds=1, turn_s=0.01,
-        run_app=RunOptions(plan="", stand_in=True, device="cpu"),
-    )  # fmt: skip
+    found = validate("lenet5", request(batch=64, strategies=("layerwise", "data"), stand_in_compute=True))
     strategy = found.strategies[0]
     assert np.isnan(found.loss_difference)
     long = strategy.tasks[strategy.tasks["predicted_s"] > 1e-3]
@@ -180,37 +182,35 @@ class _Nowhere:
 
 def test_a_lab_has_no_gpus(monkeypatch):
     with pytest.raises(ConfigError, match="device must be auto or cpu in a lab"):
-        validate(
-            "lenet5", batch=8, strategies=["data"], processes=2, cluster=CLUSTER, hosts=_Nowhere(),
-            run_app=RunOptions(plan="", device="cuda"),
-        )  # fmt: skip
+        validate("lenet5", request(strategies=("data",), device="cuda"), hosts=_Nowhere())
     asked = {}
 
-    def measured(spec, *_):
-        asked["device"] = spec.run.device
+    def measured(job, *_):
+        asked["device"] = job.options.device
         raise KeyboardInterrupt
 
     monkeypatch.setattr("executor.validation.validation_run._measured", measured)
     with pytest.raises(KeyboardInterrupt):
-        validate("lenet5", batch=8, strategies=["data"], processes=2, cluster=CLUSTER, hosts=_Nowhere())
+        validate("lenet5", request(strategies=("data",), device="auto"), hosts=_Nowhere())
     assert asked == {"device": "cpu"}
 
 
 def test_the_command_writes_the_page_and_its_numbers(capsys, tmp_path, monkeypatch, found):
     asked = {}
 
-    def answer(model, **changes):
-        asked.update(changes, model=model)
+    def answer(model, request, **changes):
+        asked.update(changes, model=model, request=request)
         return found
 
-    monkeypatch.setattr("executor.validation.validation_run.validate", answer)
+    monkeypatch.setattr("executor.validation.validate", answer)
     words = ["lenet5", "--processes", "2", "--batch", "8", "--cluster", CLUSTER, "--strategies", "data, model,data"]
     words += ["--gradient-sync-order", "ready, reuse"]
     assert run_app(app, ["validate", *words, "--rounds", "4", "--out", str(tmp_path), "--json", "--threads", "1"]) == 0
-    assert asked["gradient_sync_orders"] == ["ready", "reuse"]
-    assert (asked["model"], asked["processes"], asked["batch"], asked["cluster"]) == ("lenet5", 2, 8, CLUSTER)
-    assert (asked["strategies"], asked["rounds"], asked["hosts"]) == (["data", "model"], 4, None)
-    assert (asked["run"].stand_in, asked["run"].threads) == (False, 1)
+    request = asked["request"]
+    assert request.gradient_sync_orders == ("ready", "reuse")
+    assert (asked["model"], request.processes, request.batch, request.cluster) == ("lenet5", 2, 8, CLUSTER)
+    assert (request.strategies, request.rounds, asked["hosts"]) == (("data", "model"), 4, None)
+    assert (request.run_options.stand_in, request.run_options.threads) == (False, 1)
     values = json.loads(capsys.readouterr().out)
     assert values == json.loads((tmp_path / "validation.json").read_text())
     assert [row["name"] for row in values["strategies"]] == [s.name for s in found.strategies]
@@ -245,16 +245,15 @@ def test_the_lab_is_predicted(tmp_path):
 
 def test_strategies_are_also_run_with_what_they_send_compressed():
     """Real codes beside waits for arithmetic; what they take was measured here, not priced by the cluster's profile."""
+    types = ("dynamic-tree", "one-bit")
     found = validate(
-        "lenet5", batch=8, strategies=["data", "layerwise"], processes=2, cluster=CLUSTER, rounds=1, turn_s=0.01,
-        compress_gradients=["dynamic-tree", "one-bit"],
-        run_app=RunOptions(plan="", stand_in=True, real_codes=True, device="cpu"),
-    )  # fmt: skip
+        "lenet5", request(strategies=("data", "layerwise"), compress_gradients=types, stand_in_compute=True)
+    )
     names = ["data", "data, dynamic-tree", "data, one-bit", "layerwise"]
     assert [s.name for s in found.strategies] == names
     assert [s.compressed for s in found.strategies] == ["", "gradients as dynamic-tree", "gradients as one-bit", ""]
     assert found.refused == dict.fromkeys(
-        ["layerwise, dynamic-tree", "layerwise, one-bit"], "its search knows no compression"
+        ["layerwise, dynamic-tree", "layerwise, one-bit"], "its search does not consider compression"
     )
     assert all(s.bytes_equal for s in found.strategies)
     by_name = {s.name: s for s in found.strategies}
@@ -268,9 +267,7 @@ def test_strategies_are_also_run_with_what_they_send_compressed():
     assert (coding["predicted_s"] > 0).all()
     assert (coding["measured_s"] > 0).all()
     graph, cluster = load_model("lenet5", batch=8), load_cluster(CLUSTER)
-    plan = make_plan(
-        graph, cluster, strategy="data", gradient_sync="ps-spread", compressed=Compressed(gradients="one-bit")
-    )
+    plan = make_plan(graph, cluster, strategy="data", gradient_sync="ps-spread", compress_gradients="one-bit")
     streamed = lower_plan(plan, graph, cluster).work_s[coding["id"].to_numpy()]
     assert coding["predicted_s"].to_numpy() != pytest.approx(streamed)
 

@@ -20,7 +20,7 @@ def found():
             accuracies = [0.1, 0.2, 0.3, level + 0.001 * seed + 0.0002 * random.random()]
             losses = [2.0, 1.0, 0.5, 0.1 + 0.01 * seed]
             trainings.append(Training(mode=case.mode, type=case.type, seed=seed, losses=losses, accuracies=accuracies))
-    return AccuracyResult(question=question, trainings=trainings, trained=1000, tested=200)
+    return AccuracyResult(request=question, trainings=trainings, trained=1000, tested=200)
 
 
 def test_headline_table_and_page_name_what_is_told_apart(found):

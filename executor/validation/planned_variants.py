@@ -1,0 +1,115 @@
+"""Plans and programs of all variants of a validation, and the files in which the ranks find them."""
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from executor.runtime import RunOptions
+from executor.validation.prediction import with_codec_times, with_samples
+from executor.validation.validation_spec import PlanSamples
+from executor.validation.variants import Variant
+from hwprofiles import InfeasiblePlanError, Progress
+from hwprofiles.devices import DeviceGraph
+from planner.graph import ComputationGraph
+from planner.lowering import Program
+from planner.parallel import SEARCHED
+from planner.plan import Plan, lower_plan, make_plan
+
+__all__ = ["PlannedVariants", "plan_variants"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedVariants:
+    """Plans of the variants that fit, by the name of the variant, and reasons of those that do not."""
+
+    graph: ComputationGraph
+    cluster: DeviceGraph
+    plans: dict[str, Plan]
+    programs: dict[str, Program]
+    refused: dict[str, str]
+
+    def write(self, folder: Path) -> dict[str, str]:
+        """Write each program with how batch normalisation takes its statistics: ranks start sooner without planning.
+
+        Returns:
+            Path of each file, by the name of the variant.
+        """
+        paths = {name: folder / f"plan-{number}.pickle" for number, name in enumerate(self.plans)}
+        for name, plan in self.plans.items():
+            paths[name].write_bytes(pickle.dumps((self.programs[name], plan.batch_norm == "reduced")))
+        return {name: str(path) for name, path in paths.items()}
+
+    def compressed_types(self, options: RunOptions) -> dict[str, tuple[str, ...]]:
+        """Return the data types that the ranks of each plan really compress to; plans without any are left out."""
+        if options.stand_in_codes:
+            return {}
+        pairs = {name: program.compressed for name, program in self.programs.items()}
+        used = {name: (pair.gradients, pair.activations) for name, pair in pairs.items()}
+        types = {name: tuple(dict.fromkeys(kind for kind in pair if kind)) for name, pair in used.items()}
+        return {name: kinds for name, kinds in types.items() if kinds}
+
+    def priced_by(self, samples: dict[str, PlanSamples], folder: Path, device: str) -> "PlannedVariants":
+        """Return the same plans, lowered with the times that were sampled between their turns.
+
+        Args:
+            samples: Times of arithmetic and of compression, by the name of the variant.
+            folder: Folder for compute profiles with the sampled times of compression.
+            device: Name of the device that was measured.
+        """
+        programs = dict(self.programs)
+        for number, (name, plan) in enumerate(self.plans.items()):
+            if rows := samples[name].codecs:
+                cluster = with_codec_times(self.cluster, rows, folder / f"codecs-{number}", device)
+                programs[name] = lower_plan(plan, self.graph, cluster)
+            programs[name] = with_samples(programs[name], samples[name].parts)
+        return replace(self, programs=programs)
+
+
+def plan_variants(
+    graph: ComputationGraph, cluster: DeviceGraph, variants: Sequence[Variant], progress: Progress | None
+) -> PlannedVariants:
+    """Plan and lower every variant; those that cannot be planned are kept with the reason.
+
+    Args:
+        graph: The network.
+        cluster: Devices and links that the plans are made for.
+        variants: Strategies with the settings to plan each with.
+        progress: Called as ``progress(label, done, total)``.
+
+    Raises:
+        InfeasiblePlanError: No variant can be planned.
+    """
+    plans: dict[str, Plan] = {}
+    refused: dict[str, str] = {}
+    for done, variant in enumerate(variants):
+        if progress:
+            progress(f"planning {variant.name}", done, len(variants))
+        if reason := _not_searched(variant):
+            refused[variant.name] = reason
+            continue
+        try:
+            plans[variant.name] = make_plan(
+                graph,
+                cluster,
+                strategy=variant.strategy,
+                gradient_sync=variant.gradient_sync,
+                gradient_sync_order=variant.order,
+                compress_gradients=variant.compressed.gradients,
+                compress_activations=variant.compressed.activations,
+            )
+        except InfeasiblePlanError as error:
+            refused[variant.name] = str(error)
+    if not plans:
+        raise InfeasiblePlanError("; ".join(f"{name}: {reason}" for name, reason in refused.items()) or "no strategy")
+    programs = {name: lower_plan(plan, graph, cluster) for name, plan in plans.items()}
+    return PlannedVariants(graph=graph, cluster=cluster, plans=plans, programs=programs, refused=refused)
+
+
+def _not_searched(variant: Variant) -> str:
+    """Return why the search behind a strategy cannot plan a variant; empty if it can."""
+    if variant.order != "end" and variant.strategy in SEARCHED:
+        return "its search does not consider orders of gradient synchronisation"
+    if variant.compressed and variant.strategy == "layerwise":
+        return "its search does not consider compression"
+    return ""
