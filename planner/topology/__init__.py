@@ -1,4 +1,4 @@
-"""The routes of a cluster as arrays, for pricing and lowering."""
+"""The routes of a cluster as arrays: look-up, latencies, ring order of devices, levels, use of copy engines."""
 
 import lazy_loader as lazy
 

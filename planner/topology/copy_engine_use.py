@@ -1,11 +1,11 @@
-"""Copy engines as resources: which ones messages between devices keep busy, and for how long."""
+"""Copy engines as resources: the engines that messages between devices keep busy, and for how long."""
 
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Bools, Floats, Ints
 from hwprofiles.devices import DeviceGraph
 from planner.topology.network_routes import ClusterRoutes, routes_of_cluster
 
@@ -13,13 +13,14 @@ __all__ = ["CopyEngineUses", "EngineUses", "copy_engines_of"]
 
 
 class EngineUses(NamedTuple):
-    """What M messages use of copy engines, message by message."""
+    """The uses of copy engines by M messages, message by message."""
 
     counts: Ints
-    """Shape (M,): number of engines that each message uses."""
+    """Number of engines that each message uses, shape (M,)."""
     engine: Ints
-    """Index into ``CopyEngineUses.names``."""
+    """Engine of each use, an index into ``CopyEngineUses.names``, shape (uses,)."""
     busy_s_per_byte: Floats
+    """Time for which the engine is busy for each byte of the message, shape (uses,)."""
 
 
 class CopyEngineUses:
@@ -27,9 +28,14 @@ class CopyEngineUses:
 
     A message keeps an engine busy for as long as it alone would take over the links between the engine's device and
     the other end of the copy: the other device, or the host's memory.  A message over a host's memory is copied by
-    its source's engine for device to host and by its target's for host to device, at the same time; a message inside
-    a machine by its source's for peers.  What leaves the machine from a device's memory, the network card fetches
-    itself: it uses no engine.  Messages that want one engine share it.
+    its source's device-to-host engine and by its target's host-to-device engine, at the same time; a message inside
+    a machine by its source's peer engine.  A message that leaves the machine from a device's memory is fetched by
+    the network card and uses no engine.  Messages on one engine share it::
+
+        route                                  engines
+        gpu0 -> switch -> gpu1                 gpu0 peer
+        gpu0 -> host -> gpu1                   gpu0 device_to_host, gpu1 host_to_device
+        gpu0 -> nic0 -> nic1 -> gpu2           none
 
     Args:
         network: Routes of the cluster.
@@ -39,7 +45,7 @@ class CopyEngineUses:
     def __init__(self, network: ClusterRoutes, cluster: DeviceGraph) -> None:
         self._network = network
         self.kinds: list[str] = []
-        """Kind of each resource, a field of ``CopyEngines``."""
+        """Kind of each engine, a field of ``CopyEngines``."""
         names: list[str] = []
         capacity: list[int] = []
         self._engine = {
@@ -52,8 +58,10 @@ class CopyEngineUses:
                 capacity.append(count)
                 self.kinds.append(kind)
         self.names = tuple(names)
+        """Name of each engine."""
         self.capacity: Floats = np.array(capacity, dtype=np.float64)
-        self._at_host = np.array(
+        """Number of equal engines behind each name."""
+        self._at_host: Bools = np.array(
             [
                 any(cluster.vertices[end] in cluster.hosts for end in (link.source, link.target))
                 for link in cluster.links
@@ -61,21 +69,27 @@ class CopyEngineUses:
         )
 
     def of(self, source: Ints, target: Ints) -> EngineUses:
-        """What messages between pairs of different devices use, in order."""
+        """Return the engines that messages between pairs of different devices use.
+
+        Args:
+            source: Sending device of each message, shape (M,).
+            target: Receiving device of each message, shape (M,).
+        """
         if not self.names or not len(source):
             return EngineUses(np.zeros(len(source), dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
         counts, links = self._network.routes(source, target)
         first = np.cumsum(counts) - counts
-        place = np.arange(len(links)) - np.repeat(first, counts)
+        position = np.arange(len(links)) - np.repeat(first, counts)  # of each link in its route
         at_host, seconds = self._at_host[links], self._network.seconds_per_byte[links]
-        # the copy to the host ends with the first link at a host, the copy from it begins with the last
-        to_host = np.minimum.reduceat(np.where(at_host, place, len(links)), first)
-        from_host = np.maximum.reduceat(np.where(at_host, place, -1), first)
+        # The copy to the host ends with the first link at a host; the copy from the host begins with the last one.
+        to_host = np.minimum.reduceat(np.where(at_host, position, len(links)), first)
+        from_host = np.maximum.reduceat(np.where(at_host, position, -1), first)
         staged, inside = from_host >= 0, self._network.node[source] == self._network.node[target]
-        leaving = np.maximum.reduceat(np.where(place <= np.repeat(to_host, counts), seconds, 0.0), first)
-        arriving = np.maximum.reduceat(np.where(place >= np.repeat(from_host, counts), seconds, 0.0), first)
+        leaving = np.maximum.reduceat(np.where(position <= np.repeat(to_host, counts), seconds, 0.0), first)
+        arriving = np.maximum.reduceat(np.where(position >= np.repeat(from_host, counts), seconds, 0.0), first)
         sends = np.where(inside, self._engine["peer"][source], -1)
         sends = np.where(staged, self._engine["device_to_host"][source], sends)
+        # Up to four engines for each message: two at each end; -1 where the message uses none or there is none.
         columns = (
             (np.where(staged | inside, self._engine["total"][source], -1), leaving),
             (sends, leaving),
@@ -89,5 +103,5 @@ class CopyEngineUses:
 
 @lru_cache(maxsize=64)
 def copy_engines_of(cluster: DeviceGraph) -> CopyEngineUses:
-    """The copy engines of a cluster, made once."""
+    """Return the copy engines of a cluster, one object for each cluster."""
     return CopyEngineUses(routes_of_cluster(cluster), cluster)

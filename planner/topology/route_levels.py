@@ -1,9 +1,21 @@
-"""Routes sorted by how they share links, so that traffic can be added up by device instead of by message.
+"""Routes sorted by how they share links, so that traffic can be summed by device instead of by message.
 
-Devices fall into nested blocks: a card, a socket, a machine.  A route that leaves a block of one level and stays in
-the next larger one crosses the exits of its source and the entries of its target, whoever the other end is: the load
+Devices form nested blocks: a card, a socket, a machine.  A route that leaves a block of one level and stays in
+the next larger one crosses the exits of its source and the entries of its target, whatever the other end is: the load
 of those links follows from each device's bytes to and from outside its block.  Inside the smallest blocks, where
 every pair may have a wire of its own, routes are kept pair by pair.
+
+Two machines of two devices, with a wire inside each machine and a network card, ``up`` and ``down``, at each::
+
+    0 --w01-- 1     2 --w23-- 3        level of the routes    0  1  2  3
+     └─ nic A ─┘     └─ nic B ─┘       0                      0  1  2  2
+         └── switch ────┘              1                      1  0  2  2
+                                       2                      2  2  0  1
+                                       3                      2  2  1  0
+
+    level 1, pair by pair     0 -> 1: w01    1 -> 0: w10    2 -> 3: w23    3 -> 2: w32
+    level 2, exits            0: up A    1: up A    2: up B    3: up B
+    level 2, entries          0: down A  1: down A  2: down B  3: down B
 """
 
 from collections.abc import Sequence
@@ -12,94 +24,112 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Floats, Ints, row_entries, row_owners
+from planner.topology.latency_classes import LatencyFunctions
 
 __all__ = ["RouteLevels", "levels_of"]
 
 
 CLASS_BITS = 63
+"""Bits of a set of latency classes in one integer; classes beyond share bits, modulo this number."""
 
 
 class RouteLevels(NamedTuple):
     """The routes of n devices by level, without links that another link of all their routes makes redundant.
 
-    A named tuple, because compiled code reads those.
+    It is a named tuple, which compiled code can read.
 
     Level 0 joins a device with itself, level 1 pairs inside the smallest blocks, and level k > 1 devices of
     different blocks of level k - 1 in one block of level k.
     """
 
     level: Ints
-    """Shape (n * n,)."""
+    """Level of the route of each pair, row ``a * n + b``, shape (n * n,)."""
     top: int
     """Highest level, at least 1."""
     block: Ints
-    """Shape (n,): the block of level ``top - 1``; all 0 where ``top`` is 1."""
+    """Block of level ``top - 1`` of each device, shape (n,); all 0 where ``top`` is 1."""
     member_start: Ints
+    """First device of each of those blocks in ``members``."""
     members: Ints
     """Devices of each of those blocks."""
     route_start: Ints
+    """First link of each route in ``route_links``, row ``a * n + b``, shape (n * n + 1,)."""
     route_links: Ints
-    """Routes of level 1, by row ``a * n + b``; no links for the others."""
+    """Links of the routes of level 1; the others have none here."""
     out_start: Ints
+    """First exit of each device in ``out_links``, row ``level * n + device``."""
     out_links: Ints
-    """Exits, by row ``level * n + device``."""
+    """Exits: links of all routes of a level from a device."""
     in_start: Ints
+    """First entry of each device in ``in_links``, row ``level * n + device``."""
     in_links: Ints
-    """Entries, by row ``level * n + device``."""
+    """Entries: links of all routes of a level to a device, except the exits of their sources."""
     block_start: Ints
+    """First link of each block in ``block_links``."""
     block_links: Ints
-    """For each block the links that messages from or to its devices can load."""
+    """Links that messages from or to the devices of each block can load."""
     latency_class: Ints
-    """Shape (n * n,)."""
+    """Latency class of the route of each pair, shape (n * n,)."""
     out_classes: Ints
+    """Set of latency classes of the routes of the top level from each device, bits ``class % 63``, shape (n,)."""
     in_classes: Ints
-    """Shape (n,): bit ``c % 63`` is set where a route of the top level from or to the device has latency class c."""
+    """The same set of the routes to each device, shape (n,)."""
     seconds_per_byte: Floats
-    """Shape (L,)."""
+    """Inverse bandwidth of every link, shape (L,)."""
     class_start: Ints
+    """First point of each latency class; see ``LatencyFunctions``."""
     class_size_bytes: Floats
+    """Message size at each point."""
     class_latency_s: Floats
+    """Latency at each point."""
     rising: bool
-    """No latency falls with the size of the message."""
+    """Flag that no latency falls with the size of the message."""
 
 
 def levels_of(
-    start: Ints, links: Ints, seconds_per_byte: Floats, latency_class: Ints, classes: tuple[Ints, Floats, Floats]
+    start: Ints, links: Ints, seconds_per_byte: Floats, latency_class: Ints, functions: LatencyFunctions
 ) -> RouteLevels:
-    """Find the levels of the routes of n devices.
+    """Sort the routes of n devices into levels.
 
     Args:
-        start, links: Links of the routes by row ``a * n + b``, shapes (n * n + 1,) and (sum of lengths,).
-        seconds_per_byte: Inverse bandwidths, shape (L,).
-        latency_class: Shape (n * n,).
-        classes: Offsets, sizes in bytes and seconds of the latency classes.
+        start: First link of the route of each pair, row ``a * n + b``, shape (n * n + 1,).
+        links: Links of the routes, shape (sum of lengths,).
+        seconds_per_byte: Inverse bandwidth of every link, shape (L,).
+        latency_class: Latency class of the route of each pair, shape (n * n,).
+        functions: Latency functions of the classes.
     """
     count = round(len(latency_class) ** 0.5)
     chain = _partitions(np.diff(start).reshape(count, count))
     start, links = _binding(start, links, seconds_per_byte)
-    most = int(np.diff(start).max(initial=1))
-    levels, splits = [chain.pop()], []  # from all devices down
+    longest = int(np.diff(start).max(initial=1))
+    # From the block of all devices to smaller ones, as long as exits and entries describe the routes between them.
+    blocks, splits = [chain.pop()], []
     while chain:
-        exits, entries = np.full((2, count, most), -1)
-        if not _split(start, links, chain[-1], levels[-1], exits, entries):
+        exits, entries = np.full((2, count, longest), -1)
+        if not _split(start, links, chain[-1], blocks[-1], exits, entries):
             break
         splits.append((exits, entries))
-        levels.append(chain.pop())
-    class_of = np.repeat(np.arange(len(classes[0]) - 1), np.diff(classes[0]))
-    rising = bool(((np.diff(classes[2]) >= 0) | (np.diff(class_of) > 0)).all())
+        blocks.append(chain.pop())
+    within = np.diff(row_owners(functions.start)) == 0  # of two neighbouring points: both of one class
     timing = {
         "seconds_per_byte": seconds_per_byte,
-        "class_start": classes[0],
-        "class_size_bytes": classes[1],
-        "class_latency_s": classes[2],
-        "rising": rising,
+        "class_start": functions.start,
+        "class_size_bytes": functions.size_bytes,
+        "class_latency_s": functions.latency_s,
+        "rising": bool(((np.diff(functions.latency_s) >= 0) | ~within).all()),
     }
-    return _assemble(start, links, latency_class, levels[::-1], splits[::-1], timing=timing)
+    return _assemble(start, links, latency_class, blocks[::-1], splits[::-1], timing=timing)
 
 
 def _partitions(hops: Ints) -> list[Ints]:
-    """Blocks of devices joined by at most so many links, from single devices to all, as labels of shape (n,)."""
+    """Return ever larger blocks of devices, from single devices to all, as labels of shape (n,).
+
+    A block of one partition is what routes of at most so many links join, directly or over other devices.
+
+    Args:
+        hops: Number of links of the route of each pair, shape (n, n).
+    """
     hops = np.minimum(hops, hops.T)
     chain = [np.arange(len(hops))]
     for most in np.unique(hops).tolist():
@@ -117,7 +147,11 @@ def _partitions(hops: Ints) -> list[Ints]:
 
 
 def _binding(start: Ints, links: Ints, seconds_per_byte: Floats) -> tuple[Ints, Ints]:
-    """Leave out links that never decide: all their routes cross another link that is as slow or slower."""
+    """Return the routes without links that never decide the time of a transfer, as offsets and links.
+
+    A link never decides where all its routes cross another link that is as slow or slower: it carries no more bytes
+    than that one.  Of two equally slow links with the same routes the one with the smaller index stays.
+    """
     keep = np.zeros(len(seconds_per_byte), dtype=np.bool_)
     beside = np.full((len(seconds_per_byte), int(np.diff(start).max(initial=1))), -1)
     _companions(start, links, beside)
@@ -134,12 +168,12 @@ def _binding(start: Ints, links: Ints, seconds_per_byte: Floats) -> tuple[Ints, 
 
 @njit(cache=True)
 def _companions(start: Any, links: Any, beside: Any) -> None:
-    """Fill ``beside`` (L, longest route) with the links that are on every route of a link; -1 elsewhere."""
+    """Fill ``beside``, shape (L, longest route), with the links that are on every route of a link; -1 elsewhere."""
     seen = np.zeros(len(beside), dtype=np.bool_)
     for row in range(len(start) - 1):
         route = links[start[row] : start[row + 1]]
         for link in route:
-            if not seen[link]:
+            if not seen[link]:  # its first route; each further one removes the links that it does not cross
                 seen[link] = True
                 beside[link, : len(route)] = route
                 continue
@@ -149,11 +183,28 @@ def _companions(start: Any, links: Any, beside: Any) -> None:
 
 
 @njit(cache=True)
-def _split(start: Any, links: Any, fine: Any, coarse: Any, exits: Any, entries: Any) -> bool:
-    """Try to cut the routes between blocks into exits of the source and entries of the target.
+def _split(  # noqa: C901 - one compiled pass over all pairs
+    start: Any, links: Any, fine: Any, coarse: Any, exits: Any, entries: Any
+) -> bool:
+    """Divide the routes between blocks into exits of the source and entries of the target, where that is possible.
 
-    A source's exits are what all its routes to other blocks have in common; what is left must be the same for
-    all sources.  Fills ``exits`` and ``entries`` (n, longest), -1 elsewhere.
+    The exits of a source are the links that all its routes to other blocks have in common; the rest of each route,
+    the entries of its target, must be the same for all sources::
+
+        0 -> 2    up A  down B        exits of 0: up A      entries of 2: down B
+        0 -> 3    up A  down B                              entries of 3: down B
+        1 -> 2    up A  down B        exits of 1: up A      the same for 2: possible
+
+    Args:
+        start: First link of the route of each pair, shape (n * n + 1,).
+        links: Links of the routes.
+        fine: Block of each device, shape (n,).
+        coarse: Larger block of each device, shape (n,); routes inside these, between the fine ones, are divided.
+        exits: Result, shape (n, longest route), filled with -1 before; -1 where a device has no more exits.
+        entries: Result, likewise.
+
+    Returns:
+        Whether it is possible.
     """
     count = len(fine)
     for a in range(count):
@@ -161,27 +212,27 @@ def _split(start: Any, links: Any, fine: Any, coarse: Any, exits: Any, entries: 
         for b in range(count):
             if coarse[a] == coarse[b] and fine[a] != fine[b]:
                 route = links[start[a * count + b] : start[a * count + b + 1]]
-                if first:
+                if first:  # the first route; each further one removes the links that it does not cross
                     exits[a, : len(route)] = route
                     first = False
                 for i in range(exits.shape[1]):
                     if not (route == exits[a, i]).any():
                         exits[a, i] = -1
     for b in range(count):
-        length = -1
+        length = -1  # number of entries; known after the first source
         for a in range(count):
             if coarse[a] == coarse[b] and fine[a] != fine[b]:
-                found = 0
+                at = 0
                 for link in links[start[a * count + b] : start[a * count + b + 1]]:
                     if not (exits[a] == link).any():
                         if length < 0:
-                            entries[b, found] = link
-                        elif found >= length or entries[b, found] != link:
+                            entries[b, at] = link
+                        elif at >= length or entries[b, at] != link:
                             return False
-                        found += 1
-                if length >= 0 and found != length:
+                        at += 1
+                if length >= 0 and at != length:
                     return False
-                length = found
+                length = at
     return True
 
 
@@ -194,40 +245,67 @@ def _assemble(
     *,
     timing: dict[str, Any],
 ) -> RouteLevels:
-    """Pack blocks (from small to all devices) and the exits and entries between them."""
+    """Pack the levels.
+
+    Args:
+        start: First link of the route of each pair, shape (n * n + 1,).
+        links: Links of the routes.
+        latency_class: Latency class of the route of each pair, shape (n * n,).
+        blocks: Block of each device by level, from the smallest blocks to all devices, shapes (n,).
+        splits: Exits and entries between the blocks of each level and the next.
+        timing: Fields of ``RouteLevels`` about bandwidths and latencies.
+    """
     count, top = len(blocks[0]), len(blocks)
+    # From the largest blocks to the smallest, so that the lowest level that joins a pair is written last.
     level = np.full((count, count), top)
     for index in range(top - 1, 0, -1):
         level[blocks[index - 1][:, None] == blocks[index - 1]] = index
     level[np.arange(count), np.arange(count)] = 0
     listed = np.repeat(level.ravel() == 1, np.diff(start))
-    none = np.full((2 * count, 1), -1)  # levels 0 and 1
+    route_start, route_links = np.concatenate(([0], np.cumsum(listed)))[start], links[listed]
+    none = np.full((2 * count, 1), -1)  # levels 0 and 1 have neither exits nor entries
+    out_start, out_links = _packed([none, *(exits for exits, _ in splits)])
+    in_start, in_links = _packed([none, *(entries for _, entries in splits)])
     block = np.unique(blocks[-2], return_inverse=True)[1] if top > 1 else np.zeros(count, dtype=np.int64)
-    classes = np.where(level == top, 1 << (latency_class.reshape(count, count) % CLASS_BITS), 0)
     members = np.argsort(block, kind="stable")
     member_start = np.concatenate(([0], np.cumsum(np.bincount(block))))
-    routes = np.concatenate(([0], np.cumsum(listed)))[start], links[listed]
-    exits = _packed([none, *(exits for exits, _ in splits)])
-    entries = _packed([none, *(entries for _, entries in splits)])
     loaded = []
     for inside in np.split(members, member_start[1:-1]):
         pairs, across = (inside[:, None] * count + inside).ravel(), np.add.outer(np.arange(top + 1) * count, inside)
-        rows = ((*routes, pairs), (*exits, across.ravel()), (*entries, across.ravel()))
-        loaded.append(np.unique(np.concatenate([_rows(*row) for row in rows])))
-    both = np.bitwise_or.reduce(classes, axis=1), np.bitwise_or.reduce(classes, axis=0)
-    block_links = np.cumsum([0, *map(len, loaded)]), np.concatenate(loaded)
-    fixed = (level.ravel(), top, block, member_start, members, *routes, *exits, *entries, *block_links, latency_class)
-    return RouteLevels(*fixed, *both, **timing)
+        tables = (
+            (route_start, route_links, pairs),
+            (out_start, out_links, across.ravel()),
+            (in_start, in_links, across.ravel()),
+        )
+        loaded.append(np.unique(np.concatenate([_links_of_rows(*table) for table in tables])))
+    classes = np.where(level == top, 1 << (latency_class.reshape(count, count) % CLASS_BITS), 0)
+    return RouteLevels(
+        level=level.ravel(),
+        top=top,
+        block=block,
+        member_start=member_start,
+        members=members,
+        route_start=route_start,
+        route_links=route_links,
+        out_start=out_start,
+        out_links=out_links,
+        in_start=in_start,
+        in_links=in_links,
+        block_start=np.cumsum([0, *map(len, loaded)]),
+        block_links=np.concatenate(loaded),
+        latency_class=latency_class,
+        out_classes=np.bitwise_or.reduce(classes, axis=1),
+        in_classes=np.bitwise_or.reduce(classes, axis=0),
+        **timing,
+    )
 
 
 def _packed(rows: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Rows of links padded with -1, one below the other, as offsets and links."""
+    """Return rows of links that are padded with -1, one table below the other, as offsets and links."""
     counts = np.concatenate([(row >= 0).sum(axis=1) for row in rows])
     return np.concatenate(([0], np.cumsum(counts))), np.concatenate([row[row >= 0] for row in rows])
 
 
-def _rows(start: Ints, links: Ints, rows: Ints) -> Ints:
-    """Links of some rows, one after the other."""
-    counts = start[rows + 1] - start[rows]
-    first = np.repeat(start[rows] - np.cumsum(counts) + counts, counts)
-    return np.asarray(links[first + np.arange(counts.sum())])
+def _links_of_rows(start: Ints, links: Ints, rows: Ints) -> Ints:
+    """Return the links of some rows, one row after the other."""
+    return np.asarray(links[row_entries(start[rows], start[rows + 1] - start[rows])])

@@ -1,0 +1,70 @@
+"""The places of devices in a cluster: their racks, and the order in which rings and trees number them."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hwprofiles import Floats, Ints
+from hwprofiles.devices import DeviceGraph
+
+__all__ = ["racks_of", "ring_ranks"]
+
+
+def racks_of(cluster: DeviceGraph) -> Ints:
+    """Return the rack of every device, shape (n,), which the names of nodes show: ``rack0/node3/gpu1``.
+
+    A node is named by what the paths of its devices have in common, and its rack by that path without its last
+    part; 0 for all devices where paths have no racks.
+    """
+    shared: dict[int, list[str]] = {}
+    for device in cluster.devices:
+        path = device.name.split("/")
+        known = shared.setdefault(device.node, path[:-1])
+        same = next((i for i, pair in enumerate(zip(known, path, strict=False)) if pair[0] != pair[1]), len(known))
+        shared[device.node] = known[:same]
+    numbers: dict[tuple[str, ...], int] = {}
+    rack = {node: numbers.setdefault(tuple(path[:-1]), len(numbers)) for node, path in shared.items()}
+    return np.array([rack[device.node] for device in cluster.devices], dtype=np.int64)
+
+
+def ring_ranks(node: Ints, seconds_per_byte: Floats, routes: Callable[[Ints, Ints], tuple[Ints, Ints]]) -> Ints:
+    """Return the position of every device among the replicas of a gradient synchronisation, shape (n,).
+
+    Positions go node by node, and in each node the devices with the fastest routes to other nodes are first and
+    last: there a ring enters and leaves the node, and a server or the root of a tree is the first device.  Nodes of
+    one size are taken to be wired alike.
+
+    Args:
+        node: Node of every device, shape (n,).
+        seconds_per_byte: Inverse bandwidth of every link, shape (L,).
+        routes: Returns the numbers of links, and the links, of the routes between pairs of devices.
+    """
+    members = np.split(np.argsort(node, kind="stable"), np.cumsum(np.bincount(node))[:-1])
+    orders: dict[int, Ints] = {}
+    for devices in members:
+        if len(devices) not in orders:
+            others = np.flatnonzero(node != node[devices[0]])
+            orders[len(devices)] = _order_in_node(devices, others, seconds_per_byte, routes)
+    order = np.concatenate([devices[orders[len(devices)]] for devices in members])
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank
+
+
+def _order_in_node(
+    devices: Ints, others: Ints, seconds_per_byte: Floats, routes: Callable[[Ints, Ints], tuple[Ints, Ints]]
+) -> Ints:
+    """Return the order of the devices of a node: those with the fastest routes to other nodes first and last."""
+    if len(others) == 0 or len(devices) < 3:
+        return np.arange(len(devices))
+    away = np.full(len(devices), others[0])
+    cost = np.zeros(len(devices))
+    for ends in ((devices, away), (away, devices)):
+        counts, links = routes(*ends)
+        cost += np.bincount(np.repeat(np.arange(len(devices)), counts), seconds_per_byte[links])
+    nearest = np.argsort(cost.round(15), kind="stable")
+    alike = nearest[np.isclose(cost[nearest], cost[nearest[0]], rtol=1e-9, atol=0.0)]
+    # Of equally fast devices the first and the last, which lie apart, so that they share little inside the node.
+    first, last = nearest[0], alike[-1] if len(alike) > 1 else nearest[1]
+    middle = [place for place in range(len(devices)) if place not in (first, last)]
+    return np.array([first, *middle, last])

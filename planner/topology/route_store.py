@@ -1,0 +1,110 @@
+"""The routes found so far between the devices of a cluster, and the transposition of complete tables."""
+
+import numpy as np
+
+from hwprofiles import Floats, Ints, row_entries
+from hwprofiles.devices import DeviceGraph
+from planner.topology.latency_classes import LatencyClasses
+
+__all__ = ["RouteStore", "mirrors", "swapped_routes", "transposed"]
+
+
+class RouteStore:
+    """The routes that were needed so far, sorted by pair of devices, with their latency classes.
+
+    Pair (a, b) of n devices has the row ``a * n + b``.  Routes are searched when they are first needed: a ring over
+    thousands of devices needs as many routes, not their square.  Small clusters search all routes at once.
+
+    Args:
+        cluster: The device graph.
+        classes: Latency classes, to which those of new routes are added.
+        all_at_once: Search the routes of all pairs when the first is needed.
+    """
+
+    def __init__(self, cluster: DeviceGraph, classes: LatencyClasses, *, all_at_once: bool) -> None:
+        self._cluster, self._classes, self._all_at_once = cluster, classes, all_at_once
+        self._count = len(cluster.devices)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget all routes."""
+        none = np.empty(0, dtype=np.int64)
+        self._rows = none
+        self.start: Ints = np.zeros(1, dtype=np.int64)
+        """First link of each route in ``links``, shape (routes + 1,)."""
+        self.links: Ints = none
+        """Links of the routes, one route after the other."""
+        self.latency_class: Ints = none
+        """Latency class of each route, shape (routes,)."""
+
+    def find(self, source: Ints, target: Ints) -> Ints:
+        """Return the index of the route of each pair, after a search for those that are missing."""
+        if self._all_at_once:
+            self.add_all()
+        rows = source * self._count + target
+        if len(self._rows) == self._count**2:
+            return rows
+        missing = np.setdiff1d(rows, self._rows)
+        if len(missing):
+            pairs = zip(*(part.tolist() for part in np.divmod(missing, self._count)), strict=True)
+            routes = [self._cluster.route(a, b) for a, b in pairs]
+            lengths = np.array([len(route) for route in routes], dtype=np.int64)
+            self._add(missing, lengths, np.array([link for route in routes for link in route], dtype=np.int64))
+        return np.searchsorted(self._rows, rows)
+
+    def add_all(self) -> None:
+        """Search the routes of all pairs; the index of a pair is then its row."""
+        if len(self._rows) < self._count**2:
+            table = self._cluster.route_table()
+            self._clear()
+            self._add(np.arange(self._count**2), np.diff(table.start), table.links.astype(np.int64))
+
+    def _add(self, rows: Ints, lengths: Ints, links: Ints) -> None:
+        """Add routes, given by row, and sort all routes by row."""
+        all_rows = np.concatenate([self._rows, rows])
+        counts = np.concatenate([np.diff(self.start), lengths])
+        packed = np.concatenate([self.links, links])
+        classes = np.concatenate([self.latency_class, self._classes.classify(lengths, links)])
+        order = np.argsort(all_rows, kind="stable")
+        first = np.cumsum(counts) - counts
+        self._rows, self.latency_class = all_rows[order], classes[order]
+        self.start = np.concatenate(([0], np.cumsum(counts[order])))
+        self.links = packed[row_entries(first[order], counts[order])]
+
+
+def transposed(values: Ints) -> Ints:
+    """Return values of the rows ``a * n + b`` in the order of the rows ``b * n + a``, shape (n * n,)."""
+    count = round(len(values) ** 0.5)
+    return np.ascontiguousarray(values.reshape(count, count).T).ravel()
+
+
+def swapped_routes(start: Ints, links: Ints) -> tuple[Ints, Ints]:
+    """Return the routes of all pairs in the order of target, then source, as offsets and links."""
+    lengths = transposed(np.diff(start))
+    swapped = np.concatenate(([0], np.cumsum(lengths)))
+    return swapped, links[row_entries(transposed(start[:-1]), lengths)]
+
+
+def mirrors(start: Ints, links: Ints, seconds_per_byte: Floats, latency_class: Ints) -> bool:
+    """Return whether every route goes back over the opposite links, equally fast.
+
+    Activation gradients, which flow from target to source, then cost what the activations cost.
+
+    Args:
+        start: Offsets of the routes of all n * n pairs, shape (n * n + 1,).
+        links: Links of the routes.
+        seconds_per_byte: Inverse bandwidth of every link, shape (L,).
+        latency_class: Latency class of every route, shape (n * n,).
+    """
+    back_start, back = swapped_routes(start, links)
+    if not (np.array_equal(start, back_start) and np.array_equal(latency_class, transposed(latency_class))):
+        return False
+    lengths = np.diff(start)
+    # The k-th link of a route must be opposite to the k-th from the end of the route back, always the same one.
+    position = np.arange(len(links)) - np.repeat(start[:-1], lengths)
+    last = np.repeat(start[1:] - 1, lengths)
+    opposite = np.arange(len(seconds_per_byte))
+    opposite[links] = back[last - position]
+    return np.array_equal(opposite[links], back[last - position]) and np.array_equal(
+        seconds_per_byte[opposite], seconds_per_byte
+    )
