@@ -11,6 +11,7 @@ from .errors import (
     UnreachableError as UnreachableError,
 )
 from .old_keywords import (
+    renamed_keywords as renamed_keywords,
     warn_old_name as warn_old_name,
 )
 from .progress import (

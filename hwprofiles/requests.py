@@ -1,6 +1,6 @@
 """Requests: dataclasses whose fields say what a command line needs to offer them as options."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import field, fields
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -54,7 +54,7 @@ def check_choices(request: Any) -> None:
     Raises:
         ConfigError: Names the field, its choices and the value.
     """
-    kind: Hashable = type(request)
+    kind: Any = type(request)
     for name, choices in _choices(kind).items():
         value = getattr(request, name)
         if value not in choices:

@@ -1,4 +1,4 @@
-"""``python -m orrery``: the command line without its script on the path."""
+"""Entry point of ``python -m orrery``: the command line without its script on the path."""
 
 from orrery.cli import main
 

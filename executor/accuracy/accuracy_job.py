@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from executor.accuracy.accuracy_request import FLOAT32, AccuracyCase, AccuracyRequest
 from executor.runtime import check_program
@@ -59,7 +60,7 @@ def job_of(request: AccuracyRequest, folder: Path, *, training: int, testing: in
     programs = {}
     for case in request.cases():
         kind = "" if case.type == FLOAT32 else case.type
-        compressed = {"compress_gradients" if case.mode == "data" else "compress_activations": kind}
+        compressed: dict[str, Any] = {"compress_gradients" if case.mode == "data" else "compress_activations": kind}
         plan = make_plan(graph, cluster, strategy=case.mode, gradient_sync=GRADIENT_SYNC, **compressed)
         programs[case] = lower_plan(plan, graph, cluster)
         check_program(programs[case], request.processes)

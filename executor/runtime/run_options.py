@@ -4,18 +4,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from executor.runtime.optimizer_spec import OptimizerSpec
 from hwprofiles import ConfigError, option
 
 __all__ = ["JOIN_BYTES", "RunOptions", "read_options", "write_options"]
 
 JOIN_BYTES = 4 * 1024.0 * 1024.0
-"""Gradients of several layers that have two replicas are summed as one buffer up to this size."""
+"""Gradients of several layers with two replicas join one bucket up to this size."""
 
 MOST_THREADS = 1024
-"""Of one rank: a slip beyond that ends in the middle of a run, when the system has no more."""
+"""Largest number of threads of a rank; more of them would exhaust the system in the middle of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +29,7 @@ class RunOptions:
         metavar="D",
         help="Training data: generated, generated:N, FILE.npz, INPUTS.npy,TARGETS.npy or an image folder.",
     )
-    """As for ``executor.data.load_data``."""
+    """Data set, as for ``executor.data.load_data``."""
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     overlap: bool = option(True, help="Send messages while arithmetic goes on, or wait for each message to arrive.")
     stand_in: bool = option(
@@ -60,7 +58,7 @@ class RunOptions:
     checkpoint_every: int = option(0, metavar="K", help="Steps between checkpoints; 0 saves only after the last step.")
     resume: bool = option(False, names=("--resume",), help="Go on from the newest checkpoint in the folder.")
     out: str = ""
-    """Folder for what rank 0 writes; empty for nothing."""
+    """Folder for the files of rank 0; empty for none."""
     timeout_s: float = 60.0
     """Time that a message or a collective may keep a rank waiting, in seconds."""
 
@@ -75,21 +73,25 @@ class RunOptions:
         if (self.resume or self.checkpoint_every) and not self.checkpoint:
             raise ConfigError("checkpoint must name a folder where resume or checkpoint_every is given, got none")
         if self.real_codes and not self.stand_in:
-            raise ConfigError("real_codes must be left out without stand_in: nothing else encodes")
+            raise ConfigError("real_codes must be left out without stand_in: messages are compressed in any case")
         if self.stand_in and self.checkpoint:
             raise ConfigError("checkpoint must be left out with stand_in: nothing is trained")
 
     @property
     def stand_in_codes(self) -> bool:
-        """Whether waits stand in for encoding and decoding too."""
+        """Whether waits stand in for compression and decompression too."""
         return self.stand_in and not self.real_codes
 
 
 def write_options(options: RunOptions, path: Path) -> None:
     """Write options for the ranks to read."""
+    import msgspec  # here: the command line reads the fields without it
+
     path.write_bytes(msgspec.json.encode(options))
 
 
 def read_options(path: Path) -> RunOptions:
-    """Read what ``write_options`` wrote."""
+    """Read options that ``write_options`` wrote."""
+    import msgspec
+
     return msgspec.json.decode(path.read_bytes(), type=RunOptions)

@@ -1,36 +1,51 @@
 from .accuracy_command import (
-    accuracy as accuracy,
+    orrery_accuracy as orrery_accuracy,
+)
+from .compare_command import (
+    orrery_compare as orrery_compare,
 )
 from .lab_command import (
-    lab as lab,
+    lab_app as lab_app,
+)
+from .look_up_command import (
+    orrery_clusters as orrery_clusters,
+    orrery_models as orrery_models,
 )
 from .oracle_command import (
-    oracle as oracle,
+    orrery_oracle as orrery_oracle,
 )
 from .pages_command import (
-    index as index,
-    show as show,
-    timeline as timeline,
+    orrery_index as orrery_index,
+    orrery_show as orrery_show,
+    orrery_timeline as orrery_timeline,
+)
+from .plan_command import (
+    orrery_plan as orrery_plan,
 )
 from .probe_command import (
-    probe as probe,
+    orrery_probe as orrery_probe,
 )
 from .reproduce_command import (
-    reproduce as reproduce,
+    orrery_reproduce as orrery_reproduce,
 )
 from .run_command import (
-    run as run,
+    orrery_run as orrery_run,
+)
+from .simulate_command import (
+    orrery_analyse as orrery_analyse,
+    orrery_replay as orrery_replay,
+    orrery_simulate as orrery_simulate,
 )
 from .streams_command import (
-    streams as streams,
+    orrery_streams as orrery_streams,
 )
 from .sweep_command import (
-    results as results,
-    sweep as sweep,
+    orrery_results as orrery_results,
+    orrery_sweep as orrery_sweep,
 )
 from .validate_command import (
-    validate as validate,
+    orrery_validate as orrery_validate,
 )
 from .whatif_command import (
-    whatif as whatif,
+    whatif_app as whatif_app,
 )

@@ -1,4 +1,4 @@
-"""``orrery oracle``: which strategy, on how many devices, by the closed forms of ParaDL."""
+"""``orrery oracle``: strategies from few devices to many, by the closed forms of ParaDL."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orrery.terminal import (
-    Cluster,
-    Json,
-    Model,
-    Page,
+    ClusterOption,
+    JsonOption,
+    ModelArgument,
+    PageOption,
     page_files,
     print_json,
     print_rich,
@@ -23,38 +23,39 @@ from studies.oracle import OracleRequest
 if TYPE_CHECKING:
     from studies.oracle import OracleTable
 
-__all__ = ["oracle"]
+__all__ = ["orrery_oracle"]
 
-BATCH_PER_GPU = 32
-"""Samples a device where no batch is given."""
+_BATCH_PER_DEVICE = 32
+"""Samples on each device where no batch is given."""
 
 
 @takes_requests
-def oracle(
-    model: Model,
+def orrery_oracle(
+    model: ModelArgument,
     *,
-    cluster: Cluster,
+    cluster: ClusterOption,
     request: OracleRequest,
     batch: Annotated[
-        int | None, typer.Option(min=1, metavar="B", help="Strong scaling: one mini-batch, whatever the devices.")
+        int | None,
+        typer.Option(min=1, metavar="B", help="Strong scaling: B samples in a mini-batch, on however many devices."),
     ] = None,
-    out: Page = None,
-    json: Json = False,
+    out: PageOption = None,
+    json: JsonOption = False,
 ) -> None:
-    """Project every strategy from few devices to many: time, memory, limits, and the winner."""
+    """Project every strategy from few devices to many: times, memory, limits, and the fastest."""
     from hwprofiles import ConfigError
     from hwprofiles.catalogue import load_cluster
     from planner.models import load_model
     from reports.pages import write_oracle_page
-    from studies.oracle import oracle as project
+    from studies.oracle import oracle
 
     if batch is not None and request.batch_per_device is not None:
         raise ConfigError("batch must be given for all devices or a device, got both --batch and --batch-per-gpu")
     if batch is None and request.batch_per_device is None:
-        request = replace(request, batch_per_device=BATCH_PER_GPU)
+        request = replace(request, batch_per_device=_BATCH_PER_DEVICE)
     with page_files(out, "oracle.json") as files, progress_bar(model) as progress:
         graph = load_model(model, batch=batch or request.batch_per_device or 1)
-        table = project(graph, load_cluster(cluster), request, progress=progress)
+        table = oracle(graph, load_cluster(cluster), request, progress=progress)
         values = table.values()
         if files:
             write_oracle_page(table, files[0])

@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orrery.terminal import Json, PlanFile, print_json, print_pairs, print_table, progress_bar, whole_file
+from orrery.terminal import JsonOption, PlanArgument, output_file, print_json, print_pairs, print_table, progress_bar
 
 if TYPE_CHECKING:
     from reports.drawings import PlanView
 
-__all__ = ["index", "show", "timeline"]
+__all__ = ["orrery_index", "orrery_show", "orrery_timeline"]
 
 _Measured = Annotated[
     Path | None, typer.Option(metavar="FILE", help="measured.npz of a run of the plan, shown beside the simulation.")
 ]
 
 
-def timeline(
-    plan_file: PlanFile,
+def orrery_timeline(
+    plan_file: PlanArgument,
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Page to write.")],
     measured: _Measured = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
-    """Draw every task of an iteration on every device and link, and what each waited for: one page."""
+    """Draw every task of an iteration on every device and link, and what it waited for, on one page."""
     from reports.pages import write_timeline_page
 
-    with whole_file(out, plan_file, measured) as file, progress_bar("simulating"):
+    with output_file(out, plan_file, measured) as file, progress_bar("simulating"):
         view = _view(plan_file, measured)
         write_timeline_page(view, file)
         size_bytes = file.stat().st_size
@@ -38,18 +38,18 @@ def timeline(
     print_json(values) if json else print_pairs(values)
 
 
-def show(
-    plan_file: PlanFile,
+def orrery_show(
+    plan_file: PlanArgument,
     *,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the pages.")],
     measured: _Measured = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
-    """Show a plan as linked pages: strategy, cluster and memory, and the timeline."""
+    """Draw a plan as linked pages: strategy, cluster, memory and timeline."""
     from reports.pages import PAGES, write_plan_pages
 
     with ExitStack() as stack, progress_bar("simulating"), TemporaryDirectory() as folder:
-        files = {file: stack.enter_context(whole_file(out / file, plan_file, measured)) for _, file in PAGES}
+        files = {file: stack.enter_context(output_file(out / file, plan_file, measured)) for _, file in PAGES}
         view = _view(plan_file, measured)
         for page in write_plan_pages(view, Path(folder)):
             files[page.name].write_bytes(page.read_bytes())
@@ -57,20 +57,20 @@ def show(
     print_json(values) if json else print_pairs(values)
 
 
-def index(
+def orrery_index(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of results.")],
     *,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Page to write; DIR/results.html if left out.")
     ] = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
-    """List the pages and results of a folder, with what each says, on one page."""
+    """List the pages and results of a folder, with their headlines, on one page."""
     from reports.pages import found_results, index_html
 
     page = out or folder / "results.html"
     found = found_results(folder, leave_out=page)
-    with whole_file(page) as file:
+    with output_file(page) as file:
         file.write_text(index_html(folder, found, page=page), encoding="utf-8")
     if json:
         return print_json({"page": str(page), "results": found})

@@ -1,54 +1,48 @@
-"""``orrery probe``: measure this machine, and write what planners need to know of it."""
+"""``orrery probe``: this machine measured, and written down for the planner."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orrery.terminal import Batch, Device, Json, print_json, print_pairs, print_table, progress_bar, to_json, whole_file
+from executor.probe import ProbeSettings
+from orrery.terminal import (
+    JsonOption,
+    output_file,
+    print_json,
+    print_pairs,
+    print_table,
+    progress_bar,
+    takes_requests,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from executor.probe import Probed, TimeSamples
 
-__all__ = ["probe"]
+__all__ = ["orrery_probe"]
 
 _SHOWN_BYTES = (4, 2**20, 32 * 2**20)
+"""Sizes of messages that are printed; JSON output has all."""
 
 
-def probe(
+@takes_requests
+def orrery_probe(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Models whose layers are measured.")],
     *,
-    batch: Batch,
-    processes: Annotated[int, typer.Option(min=1, metavar="N", help="Processes that compute at the same time.")],
+    settings: ProbeSettings,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for cluster.yaml and profile.yaml.")],
-    strategies: Annotated[
-        str, typer.Option(metavar="S,S,...", help="Strategies whose parts are measured; all: whatever divides.")
-    ] = "data,model,owt,spatial",
-    device: Device = "auto",
-    threads: Annotated[int, typer.Option(min=0, metavar="N", help="Threads a process; 0: cores, shared.")] = 0,
-    repetitions: Annotated[int, typer.Option(min=1, metavar="N", help="TimeSamples of every part at most.")] = 25,
-    max_parts: Annotated[int, typer.Option(min=1, metavar="N", help="Most parts of one model.")] = 400,
-    codings: Annotated[
-        str, typer.Option(metavar="T,T,...", help="Data types to encode and decode; else all, without parameters.")
-    ] = "",
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Measure layers, data types and links on this machine; write a cluster file and a compute profile."""
     from executor.runtime import check_torch
 
     check_torch("probe")
-    from executor.probe import CODED_TYPES, probe as probe_machine
-    from planner.parallel import split_list
-    from studies.eight_bit import type_list
+    from executor.probe import probe
 
-    names = split_list(strategies)
-    # A folder that cannot be written is known before the work.
-    with whole_file(out / "probe.json") as file, progress_bar("probing") as progress:
-        probed = probe_machine(
-            models, batch=batch, processes=processes, out=out, strategies=names, device=device, threads=threads,
-            repetitions=repetitions, max_parts=max_parts, progress=progress,
-            codings=type_list(codings) if codings else CODED_TYPES,
-        )  # fmt: skip
+    # Opened first: a folder that cannot be written is known before the work.
+    with output_file(out / "probe.json") as file, progress_bar("probing") as progress:
+        probed = probe(models, settings, out=out, progress=progress)
         values = _values(probed)
         file.write_bytes(to_json(values))
     print_json(values) if json else _print(values, probed)
@@ -67,8 +61,8 @@ def _values(probed: "Probed") -> dict[str, Any]:
             for row in answer.rows
         ],
         "coding": [
-            {"type": row.type, "place": row.place, "task": row.task, "numbers": row.numbers, **_spread(row.samples)}
-            for row in answer.coding
+            {"type": row.type, "place": row.place, "task": row.task, "numbers": row.elements, **_spread(row.samples)}
+            for row in answer.codecs
         ],
         "messages": [
             {"between_machines": row.between, "size_bytes": row.size_bytes, **_spread(row.samples)}

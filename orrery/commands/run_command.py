@@ -9,104 +9,93 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
+from executor.runtime import OptimizerSpec, RunOptions
+from hwprofiles import option
 from orrery.terminal import (
-    Device,
-    Json,
-    PlanFile,
-    Seed,
-    StandInCompute,
-    Threads,
-    Trace,
+    JsonOption,
+    PlanArgument,
+    TraceOption,
     left_out,
+    output_file,
     print_json,
     print_pairs,
     progress_bar,
+    takes_requests,
     to_json,
-    whole_file,
 )
 
 if TYPE_CHECKING:
     from executor.processes import RankEnvironment, RankStatus
     from executor.run import PlanRun
-    from executor.runtime import RunOptions
 
-__all__ = ["run"]
+__all__ = ["orrery_run"]
 
 
 _Processes = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Ranks to start here; as many as the plan has devices if not given."),
 ]
-Steps = Annotated[int, typer.Option(metavar="K", help="Training steps in all, with those before a resume.")]
-Data = Annotated[
-    str, typer.Option(metavar="D", help="generated, generated:N, FILE.npz, INPUTS.npy,TARGETS.npy or an image folder.")
-]
-Rule = Annotated[Literal["sgd", "adam"], typer.Option(help="Rule of the update.")]
-Overlap = Annotated[bool, typer.Option(help="Send beside arithmetic, or wait for every message.")]
-Memory = Annotated[
-    bool, typer.Option("--memory", help="Count what the first two iterations allocate, beside the prediction.")
-]
-_Checkpoint = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for checkpoints.")]
-CheckpointEvery = Annotated[int, typer.Option(metavar="K", help="Steps between checkpoints; 0: only after the last.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")]
-Out = Annotated[
+_Out = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder for timeline.csv, losses.csv, run.json, measured.npz and logs."),
 ]
-StallTimeout = Annotated[
+_StallTimeout = Annotated[
     float | None,
-    typer.Option(metavar="S", help="Silence that ends the run: 20 s, or 5 times the longest predicted task."),
+    typer.Option(metavar="S", help="Silence of a rank that ends the run: 20 s, or 5 times the longest predicted task."),
 ]
 
 
-def run(
-    plan_file: PlanFile,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UpdateOptions:
+    """Options of the optimizer; ``OptimizerSpec`` has no field for a momentum that was not given."""
+
+    optimizer: Literal["sgd", "adam"] = option("sgd", help="Optimizer.")
+    learning_rate: float = option(0.01, metavar="R", help="Learning rate of the optimizer.")
+    momentum: float | None = option(None, metavar="M", help="Momentum of sgd, in [0, 1); 0.9 if not given.")
+    weight_decay: float = option(0.0, metavar="W", help="Share of each parameter that is added to its gradient.")
+
+    def spec(self) -> OptimizerSpec:
+        """Return the optimizer with its settings.
+
+        Raises:
+            ConfigError: A number is out of its range, or a momentum is given for adam.
+        """
+        if self.optimizer != "sgd":
+            left_out(f"with --optimizer {self.optimizer}", momentum=self.momentum)
+        of_sgd = {} if self.momentum is None else {"momentum": self.momentum}
+        return OptimizerSpec(
+            name=self.optimizer, learning_rate=self.learning_rate, weight_decay=self.weight_decay, **of_sgd
+        )
+
+
+@takes_requests
+def orrery_run(
+    plan_file: PlanArgument,
     *,
+    options: RunOptions,
+    update: _UpdateOptions,
     processes: _Processes = None,
-    steps: Steps = 10,
-    data: Data = "generated",
-    optimizer: Rule = "sgd",
-    learning_rate: Annotated[float, typer.Option(metavar="R", help="Of the update.")] = 0.01,
-    momentum: Annotated[float | None, typer.Option(metavar="M", help="Of sgd, in [0, 1); else 0.9.")] = None,
-    weight_decay: Annotated[float, typer.Option(metavar="W", help="Share of each parameter in its gradient.")] = 0.0,
-    seed: Seed = 0,
-    overlap: Overlap = True,
-    stand_in_compute: StandInCompute = False,
-    device: Device = "auto",
-    threads: Threads = 0,
-    memory: Memory = False,
-    checkpoint: _Checkpoint = None,
-    checkpoint_every: CheckpointEvery = 0,
-    resume: Resume = False,
-    out: Out = None,
-    trace: Trace = None,
-    stall_timeout: StallTimeout = None,
-    json: Json = False,
+    out: _Out = None,
+    trace: TraceOption = None,
+    stall_timeout: _StallTimeout = None,
+    json: JsonOption = False,
 ) -> None:
     """Train by a plan with real processes, and measure every task.
 
     Without --processes, and with the variables of torchrun in the environment, it is one rank of a larger run.
     """
-    from executor.runtime import OptimizerSpec, RunOptions, check_torch
+    from executor.runtime import check_torch
 
     check_torch("run")
-    if optimizer != "sgd":
-        left_out(f"with --optimizer {optimizer}", momentum=momentum)
-    of_sgd = {} if momentum is None else {"momentum": momentum}
-    rule = OptimizerSpec(name=optimizer, learning_rate=learning_rate, weight_decay=weight_decay, **of_sgd)
-    options = RunOptions(
-        plan=str(plan_file), steps=steps, seed=seed, data=data, optimizer=rule, overlap=overlap,
-        stand_in=stand_in_compute, device=device, threads=threads, memory=memory, checkpoint=str(checkpoint or ""),
-        checkpoint_every=checkpoint_every, resume=resume, out=str(out or ""),
-    )  # fmt: skip
+    options = replace(options, plan=str(plan_file), optimizer=update.spec(), out=str(out or ""))
     report = _Report(plan_file=plan_file, out=out, trace=trace, json=json)
     if processes is None and {"RANK", "WORLD_SIZE"} <= os.environ.keys():
-        _take_place(options, report, stall_timeout)
+        _run_as_rank(options, report, stall_timeout)
     _run_here(options, report, processes=processes, stall_s=stall_timeout)
 
 
-def _run_here(options: "RunOptions", report: "_Report", *, processes: int | None, stall_s: float | None) -> None:
-    """Start the ranks on this machine, and watch over them."""
+def _run_here(options: RunOptions, report: "_Report", *, processes: int | None, stall_s: float | None) -> None:
+    """Start the ranks on this machine and supervise them."""
     from executor.run import run_plan
 
     with report.files() as files, progress_bar("starting") as progress:
@@ -115,12 +104,12 @@ def _run_here(options: "RunOptions", report: "_Report", *, processes: int | None
     report.show(values)
 
 
-def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None) -> NoReturn:
-    """Be the rank that the environment says; rank 0 writes and prints.  Ends the process."""
+def _run_as_rank(options: RunOptions, report: "_Report", stall_s: float | None) -> NoReturn:
+    """Run as the rank that the environment names, and end the process; rank 0 writes and prints."""
     from executor.processes import Patience, RankState, serve
     from executor.run import PlanRun, default_stall_s, run_rank
     from executor.runtime import check_program, program_of
-    from executor.watchdog import guarded
+    from executor.watchdog import watched
     from planner.plan import load_plan
 
     def work(where: "RankEnvironment", status: "RankStatus") -> None:
@@ -131,7 +120,7 @@ def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None)
         # The guards see a silent rank first, and who is to blame.
         timed = replace(options, timeout_s=max(options.timeout_s, 2 * patience.stall_s))
         reduced = plan.batch_norm == "reduced"
-        with guarded(where, status, patience, program.name):
+        with watched(where, status, patience, program.name):
             if where.rank > 0:
                 run_rank(where, program, timed, status, reduced=reduced)
                 return
@@ -152,27 +141,27 @@ def _take_place(options: "RunOptions", report: "_Report", stall_s: float | None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Report:
-    """What a run leaves behind and prints."""
+    """The files that a run writes, and what it prints."""
 
     plan_file: Path
-    """What must not be replaced."""
+    """Must not be replaced by an output."""
     out: Path | None
     trace: Path | None
     json: bool
 
     @contextmanager
     def files(self) -> Iterator[Mapping[str, Path]]:
-        """Open what will be written, by its name in the folder, before the long work begins."""
+        """Open the output files, by their names in the folder, before the long work begins."""
         from executor.measurement import MEASUREMENT
 
         wanted = {"trace": self.trace} if self.trace else {}
         if self.out:
             wanted |= {name: self.out / name for name in ("timeline.csv", "losses.csv", "run.json", MEASUREMENT)}
         with ExitStack() as stack:
-            yield {name: stack.enter_context(whole_file(path, self.plan_file)) for name, path in wanted.items()}
+            yield {name: stack.enter_context(output_file(path, self.plan_file)) for name, path in wanted.items()}
 
-    def write(self, ran: "PlanRun", options: "RunOptions", files: Mapping[str, Path]) -> dict[str, Any]:
-        """Write the files; returns what ``show`` prints."""
+    def write(self, ran: "PlanRun", options: RunOptions, files: Mapping[str, Path]) -> dict[str, Any]:
+        """Write the files, and return the values that ``show`` prints."""
         from executor.measurement import MEASUREMENT
 
         measured, values = ran.measurement, _values(ran, options)
@@ -188,23 +177,22 @@ class _Report:
         return values
 
     def show(self, values: Mapping[str, Any]) -> None:
-        """Print the answer."""
+        """Print the values: one JSON value, or a table."""
         if self.json:
             return print_json(values)
         peaks = [f"{peak / 2**20:.0f} MiB" for peak in values["peak_memory_bytes"]]
-        told = {name: value for name, value in values.items() if name not in ("iterations_s", "peak_memory_bytes")}
-        if "allocated_bytes" in told:
-            measured, foretold = told.pop("allocated_bytes"), told.pop("predicted_bytes")
-            pairs = zip(measured, foretold, strict=True)
-            told["allocated by rank"] = [
+        shown = {name: value for name, value in values.items() if name not in ("iterations_s", "peak_memory_bytes")}
+        if "allocated_bytes" in shown:
+            pairs = zip(shown.pop("allocated_bytes"), shown.pop("predicted_bytes"), strict=True)
+            shown["allocated by rank"] = [
                 f"{row['peak'] / 2**20:.1f} MiB, predicted {size / 2**20:.1f}" for row, size in pairs
             ]
-        told["images/s"] = told.pop("images_per_s")
-        print_pairs({**told, "peak memory by rank": peaks})
+        shown["images/s"] = shown.pop("images_per_s")
+        print_pairs({**shown, "peak memory by rank": peaks})
 
 
-def _values(ran: "PlanRun", options: "RunOptions") -> dict[str, Any]:
-    """Loss, times beside the simulated one, memory."""
+def _values(ran: "PlanRun", options: RunOptions) -> dict[str, Any]:
+    """Return losses, times beside the simulated one, and memory."""
     measured, losses = ran.measurement, ran.measurement.loss.tolist()
     return {
         "model": ran.plan.model,
@@ -224,8 +212,8 @@ def _values(ran: "PlanRun", options: "RunOptions") -> dict[str, Any]:
     } | (_memory(ran, options) if options.memory else {})
 
 
-def _memory(ran: "PlanRun", options: "RunOptions") -> dict[str, Any]:
-    """What each rank allocated at its peak, by kind, and what was predicted."""
+def _memory(ran: "PlanRun", options: RunOptions) -> dict[str, Any]:
+    """Return the bytes that each rank allocated at its peak, by kind, and the predicted ones."""
     from executor.measurement import ALLOCATED
     from executor.runtime import predicted_bytes
 

@@ -1,36 +1,50 @@
-"""``orrery sweep`` and ``orrery results``: many what-if points, and what became of them."""
+"""``orrery sweep`` and ``orrery results``: many what-if points, and their results."""
 
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orrery.terminal import Json, print_json, print_pairs, print_rich, print_width, progress_bar, whole_file
+from hwprofiles import option
+from orrery.terminal import (
+    JsonOption,
+    output_file,
+    print_json,
+    print_pairs,
+    print_rich,
+    print_width,
+    progress_bar,
+    takes_requests,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["results", "sweep"]
+__all__ = ["orrery_results", "orrery_sweep"]
 
 _SHOWN = 20
+"""Rows printed where no limit is given."""
 
 
-def sweep(
+def orrery_sweep(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Sweep file, YAML.")],
     *,
-    store: Annotated[Path, typer.Option(metavar="STORE", help="Results, SQLite; made where there is none.")],
-    processes: Annotated[int, typer.Option(min=0, metavar="N", help="Processes here; 0: one a core.")] = 0,
+    store: Annotated[Path, typer.Option(metavar="STORE", help="Store of results, SQLite; made where there is none.")],
+    processes: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Processes on this machine; 0 starts one for each core.")
+    ] = 0,
     dask: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Compute on this Dask scheduler's workers, or local:N for N here.")
     ] = "",
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Compute again what broke off before.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Compute however many points there are.")] = False,
-    json: Json = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Compute again the points that failed before.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Compute all points, however many there are.")] = False,
+    json: JsonOption = False,
 ) -> None:
-    """Compute what a store lacks of a sweep's points; stop it whenever, it goes on where it was."""
-    from dataclasses import asdict
-
+    """Compute the points of a sweep that a store lacks; stopped at any time, it goes on where it was."""
     from studies.sweep import MOST_POINTS, Store, read_sweep, run_sweep
 
     points = read_sweep(file, most_points=None if yes else MOST_POINTS)
@@ -42,36 +56,47 @@ def sweep(
     print_json(values) if json else print_pairs(values)
 
 
-def results(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ChosenRows:
+    """Rows and columns of the results to show and export."""
+
+    where: list[str] | None = option(
+        None, metavar="COND", help="Condition on rows, such as \"devices <= 96 and strategy == 'data'\"."
+    )
+    sort: str = option("", metavar="COLUMN", help="Column to sort by; with - before it, the greatest first.")
+    columns: str = option("", metavar="C,C,...", help="Columns to show and export, or all.")
+    limit: int = option(_SHOWN, low=1, metavar="N", help="Rows to print.")
+
+
+@takes_requests
+def orrery_results(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="Results of sweeps, SQLite.")],
     *,
-    where: Annotated[
-        list[str] | None, typer.Option(metavar="COND", help="Rows such as \"devices <= 96 and strategy == 'data'\".")
+    rows: _ChosenRows,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV to write, with all chosen rows.")] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Parquet to write, with all chosen rows.")
     ] = None,
-    sort: Annotated[str, typer.Option(metavar="COLUMN", help="Sort by it; with - before it, greatest first.")] = "",
-    columns: Annotated[str, typer.Option(metavar="C,C,...", help="Columns to show and export; or all.")] = "",
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print.")] = _SHOWN,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="CSV to write, all rows that are left.")] = None,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Parquet to write, likewise.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Page to write: pictures and a table.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Page to write, with drawings and a table.")] = None,
     copy: Annotated[
-        Path | None, typer.Option(metavar="NEW", help="Copy what can be read of a damaged or other store.")
+        Path | None,
+        typer.Option(metavar="NEW", help="Copy all that can be read of a damaged store, or of another version."),
     ] = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
-    """Filter, sort and export what sweeps have stored."""
+    """Filter, sort and export the results of sweeps."""
     from studies.sweep import Store, check_suffix, exported, result_table
 
     if copy:
         return print_pairs({"copied": Store.copy(store, copy), "store": str(copy)})
     with Store.reading(store) as opened:
-        frame = result_table(opened.to_frame(), where=where or (), sort=sort, columns=columns)
+        frame = result_table(opened.to_frame(), where=rows.where or (), sort=rows.sort, columns=rows.columns)
     for path, suffix in ((csv, ".csv"), (parquet, ".parquet")):
         if path:
             check_suffix(path, suffix)
     with ExitStack() as stack:  # all of them or none
         csv_file, parquet_file, page = (
-            path and stack.enter_context(whole_file(path, store)) for path in (csv, parquet, html)
+            path and stack.enter_context(output_file(path, store)) for path in (csv, parquet, html)
         )
         for file in filter(None, (csv_file, parquet_file)):
             exported(frame, file)
@@ -81,7 +106,7 @@ def results(
             write_sweep_page(frame, page, name=store.name)
     if json:
         return print_json({"rows": frame.to_dict(orient="records")})
-    _show(frame, limit, chosen=bool(columns))
+    _show(frame, rows.limit, chosen=bool(rows.columns))
 
 
 def _show(frame: "pd.DataFrame", limit: int, *, chosen: bool) -> None:

@@ -1,4 +1,4 @@
-"""``orrery whatif``: where a change pays, swept over real plans on a cluster."""
+"""``orrery whatif``: the effect of changed hardware, or of compressed messages, on simulated plans."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,12 +7,12 @@ import typer
 from typer.core import TyperGroup
 
 from orrery.terminal import (
-    Batch,
-    Cluster,
-    Exchange,
-    Json,
-    Model,
-    Page,
+    BatchOption,
+    ClusterOption,
+    JsonOption,
+    ModelArgument,
+    PageOption,
+    SyncOption,
     page_files,
     print_json,
     print_rich,
@@ -25,52 +25,56 @@ from studies.eight_bit import CompressionRequest
 if TYPE_CHECKING:
     from studies.eight_bit import CompressionSweep
 
-__all__ = ["whatif"]
+__all__ = ["whatif_app"]
 
 
-class _Questions(TyperGroup):
-    """A first word that names no question is a model."""
+class _Subjects(TyperGroup):
+    """Sub-commands whose first may be left out: a first word that names none of them is a model."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the question in front where it is left out."""
+        """Put ``model`` in front where the sub-command is left out."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             args = ["model", *args]
         return super().parse_args(ctx, args)
 
 
-whatif = typer.Typer(
-    cls=_Questions,
-    help="What would change? Of a model's strategies (orrery whatif MODEL ...), or where a choice pays (eight-bit).",
+whatif_app = typer.Typer(
+    cls=_Subjects,
+    help="Predict what a change brings: of hardware (orrery whatif MODEL ...), or of compressed messages (eight-bit).",
 )
 
 
-@whatif.command("model")
-def by_hand(
-    model: Model,
+@whatif_app.command("model")
+def orrery_whatif_model(
+    model: ModelArgument,
     *,
-    cluster: Cluster,
-    batch: Batch,
+    cluster: ClusterOption,
+    batch: BatchOption,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=X", help="Change, such as link.ib.bandwidth_gbyte_per_s=25; all together."),
+        typer.Option(
+            "--set",
+            metavar="NAME=X",
+            help="Change, such as link.ib.bandwidth_gbyte_per_s=25; several are made together.",
+        ),
     ] = None,
-    strategies: Annotated[str, typer.Option(metavar="S,S,...", help="Strategies, each planned anew.")] = (
-        "data,owt,layerwise"
-    ),
-    gradient_sync: Exchange = "ring",
-    top: Annotated[int, typer.Option(min=0, metavar="N", help="Sensitivities printed a strategy.")] = 3,
-    json: Json = False,
+    strategies: Annotated[
+        str, typer.Option(metavar="S,S,...", help="Strategies, each planned anew for every change.")
+    ] = ("data,owt,layerwise"),
+    gradient_sync: SyncOption = "ring",
+    top: Annotated[int, typer.Option(min=0, metavar="N", help="Sensitivities to print for each strategy.")] = 3,
+    json: JsonOption = False,
 ) -> None:
-    """Today against changed hardware, for each strategy; with no --set, against what usually goes wrong."""
+    """Compare each strategy today and on changed hardware; without --set, with what usually goes wrong."""
     from hwprofiles import ConfigError
     from hwprofiles.catalogue import load_cluster
     from planner.parallel import split_list
     from reports.tables import sensitivity_table, whatif_reason_lines, whatif_table
-    from studies.whatif import Scenario, standard_scenarios, whatif as ask
+    from studies.whatif import Scenario, standard_scenarios, whatif
 
     with progress_bar(model) as progress:
         given = (Scenario(name=", ".join(changes), changes=tuple(changes)),) if changes else ()
-        found = ask(
+        result = whatif(
             model,
             cluster,
             batch=batch,
@@ -79,32 +83,32 @@ def by_hand(
             gradient_sync=gradient_sync,
             progress=progress,
         )
-    if all(row.reason for row in found.rows):  # nothing was answered: the question is at fault
-        today = found.rows[: len(found.rows) // len(found.scenarios)]
+    if all(row.reason for row in result.rows):  # no plan could be made: the options are at fault
+        today = result.rows[: len(result.rows) // len(result.scenarios)]
         raise ConfigError("; ".join(f"{row.strategy}: {row.reason}" for row in today))
     if json:
-        return print_json(found)
-    print_rich(whatif_table(found))
-    if top and found.sensitivities:
-        print_rich(sensitivity_table(found, top))
-    for line in whatif_reason_lines(found):
+        return print_json(result)
+    print_rich(whatif_table(result))
+    if top and result.sensitivities:
+        print_rich(sensitivity_table(result, top))
+    for line in whatif_reason_lines(result):
         print(line)
 
 
-@whatif.command("eight-bit")
+@whatif_app.command("eight-bit")
 @takes_requests
-def eight_bit(
+def orrery_whatif_eight_bit(
     *,
-    cluster: Cluster,
+    cluster: ClusterOption,
     model: Annotated[str, typer.Option(metavar="M", help="Model, such as alexnet or vgg16.")],
     request: CompressionRequest,
     batch_per_device: Annotated[int, typer.Option(min=1, metavar="B", help="Samples of each device.")] = 128,
-    out: Page = None,
-    json: Json = False,
+    out: PageOption = None,
+    json: JsonOption = False,
 ) -> None:
-    """Sweep sub-batches, data types, devices and link speed: where does compression start to pay, where does it stop?
+    """Sweep sub-batches, data types, devices and link speed for the points from which compression pays.
 
-    Every point is a plan of ours (samples in the first part, channels in the fully connected one), simulated.
+    Every point is a simulated plan, which splits samples in the first layers, channels in the fully connected ones.
     """
     from hwprofiles.catalogue import load_cluster
     from planner.models import load_model
@@ -121,9 +125,9 @@ def eight_bit(
     print_json(values) if json else _show(sweep, out)
 
 
-def _show(found: "CompressionSweep", out: Path | None) -> None:
+def _show(sweep: "CompressionSweep", out: Path | None) -> None:
     from reports.tables import compression_table, crossing_lines, eight_bit_headline
 
-    print_rich(compression_table(found))
-    lines = [eight_bit_headline(found), *crossing_lines(found), *found.notes]
+    print_rich(compression_table(sweep))
+    lines = [eight_bit_headline(sweep), *crossing_lines(sweep), *sweep.notes]
     print("\n".join([*lines, f"page: {out / 'index.html'}"] if out else lines))

@@ -1,4 +1,4 @@
-"""The answer of ``orrery analyse``: one JSON value, or tables with the most of everything first."""
+"""Results of ``orrery analyse``: one JSON value, or tables with the largest values first."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 __all__ = ["analysis_values", "print_analysis"]
 
 _REASONS = 2
-"""Reasons printed of one stretch; the rest are counted."""
+"""Reasons printed for one stretch; the rest are counted."""
 
 
 def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, Any]:
-    """Everything, the curve of memory for the fullest device."""
+    """Return the whole analysis; of the memory curves, that of the fullest device."""
     replay, path, memory = analysis.replay, analysis.path, analysis.memory
     shares, devices = analysis.shares, replay.program.cluster.devices
     times_s, held_bytes = memory.of(memory.fullest)
@@ -55,7 +55,7 @@ def analysis_values(analysis: "Analysis", *, plan: "StoredPlan") -> dict[str, An
 
 
 def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> None:
-    """Print tables of at most ``top`` rows."""
+    """Print the analysis as tables of at most ``top`` rows."""
     path, total_s = analysis.path, analysis.replay.iteration_s
     values = analysis_values(analysis, plan=plan)
     memory = values["memory"]
@@ -91,16 +91,19 @@ def print_analysis(analysis: "Analysis", *, plan: "StoredPlan", top: int) -> Non
 
 
 def _section(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table below its title, unless it is empty."""
     if rows:
         print(f"\n{title}")
         print_table(rows)
 
 
 def _share(what: str, name: str, seconds: float, total_s: float) -> dict[str, Any]:
+    """Return a row with a time and its share of the total, under a heading of its own."""
     return {what: name.replace("_", " "), "seconds": seconds, "share": f"{seconds / total_s:.1%}"}
 
 
 def _stretch_row(stretch: "Stretch") -> dict[str, Any]:
+    """Return a stretch of the critical path as a row, with the first reasons why it began when it did."""
     more = f" and {stretch.count - 1} more" if stretch.count > 1 else ""
     others = len(stretch.reasons) - _REASONS
     reasons = "; ".join(stretch.reasons[:_REASONS]) + (f"; {others} more" if others > 0 else "")

@@ -1,30 +1,30 @@
-"""The list of commands in ``orrery --help``: in groups, each with its whole sentence."""
+"""The list of commands in ``orrery --help``: in groups, each command with its whole sentence."""
 
 from typing import Any
 
 from typer.core import TyperGroup
 
-__all__ = ["Commands"]
+__all__ = ["CommandGroups"]
 
 _GROUPS = {
     "Look up": ("models", "clusters"),
     "Plan and simulate": ("plan", "simulate", "replay", "analyse", "compare", "oracle", "streams"),
-    "Ask many questions": ("whatif", "sweep", "results"),
+    "Compare many cases": ("whatif", "sweep", "results"),
     "Run and measure": ("run", "probe", "validate", "lab", "accuracy"),
     "Pages and papers": ("show", "timeline", "index", "reproduce"),
 }
 
 
-class Commands(TyperGroup):
-    """Commands in groups, in the order in which one meets them."""
+class CommandGroups(TyperGroup):
+    """Commands in groups, in the order in which they are usually needed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of the groups; one that is in none comes last."""
+        """Return the names in the order of the groups; a command of no group comes last."""
         grouped = [name for names in _GROUPS.values() for name in names]
         return [*grouped, *(name for name in self.commands if name not in grouped)]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write a section a group."""
+        """Write one section for each group."""
         others = tuple(name for name in self.list_commands(ctx) if not any(name in group for group in _GROUPS.values()))
         width = max(map(len, self.commands))
         for title, names in {**_GROUPS, "Others": others}.items():

@@ -1,16 +1,27 @@
-"""How a command ends: one line on standard error and an exit code, never a traceback."""
+"""End of a command: one line on standard error and an exit code, never a traceback."""
 
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import typer
 
 from hwprofiles import ConfigError, OrreryError
+from orrery.terminal.old_names import with_new_options
 
 __all__ = ["left_out", "run_app"]
 
 BAD_INPUT, INTERRUPTED = 2, 130
+
+_RULES = {
+    "int_parsing": "must be a valid integer",
+    "int_from_float": "must be a valid integer",
+    "float_parsing": "must be a valid number",
+    "bool_parsing": "must be true or false",
+    "greater_than_equal": "must be greater than or equal to {ge:g}",
+    "less_than_equal": "must be less than or equal to {le:g}",
+}
+"""Rules that a value can break, by the type of pydantic's error, with the error's context filled in."""
 
 
 def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
@@ -23,7 +34,8 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
         arguments: Words after the program's name; those of the process if None.
     """
     try:
-        code = app(arguments, prog_name="orrery", standalone_mode=False) or 0
+        words = with_new_options(sys.argv[1:] if arguments is None else arguments)
+        code = app(words, prog_name="orrery", standalone_mode=False) or 0
     except (OrreryError, OSError, typer.TyperException) as error:
         return _complain(_message(error), getattr(error, "exit_code", BAD_INPUT))
     # typer turns KeyboardInterrupt into this code.
@@ -31,26 +43,43 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str, code: int) -> int:
+    """Print a message on one line of standard error, and return the exit code."""
     print("orrery:", " ".join(message.split()), file=sys.stderr)
     return code
 
 
 def _message(error: Exception) -> str:
+    """Return what went wrong: the file and the system's words, or the option and the rule that its value breaks."""
     if isinstance(error, OSError):
-        # Which file, and the system's own words for the rule that it breaks.
         return f"cannot use {str(error.filename)!r}: {error.strerror}" if error.filename else str(error)
-    # typer keeps the option's name apart from the message, and prefixes what its parsers raise.
     if not isinstance(error, typer.BadParameter):
         return str(error)
-    text = error.format_message().replace("Value error, ", "").replace("Input should be", "must be")
-    text = re.sub(", unable to parse string as an? (integer|number)", "", text)
-    # What was got, where the parser's message does not say it.
-    got = [repr(each["input"]) for each in getattr(error.__cause__, "errors", list)()]
-    return text if not got or got[0] in text else f"{text.rstrip('.')}, got {got[0]}"
+    # typer checks values by pydantic, whose error it keeps as the cause.
+    rows: list[Any] = getattr(error.__cause__, "errors", list)()
+    if rows:
+        error.message = _broken_rule(rows[0])
+    return error.format_message()
+
+
+def _broken_rule(row: Mapping[str, Any]) -> str:
+    """Return the rule of one of pydantic's errors and the value that breaks it.
+
+    Args:
+        row: Type, message, context and input, as in ``pydantic_core.ErrorDetails``.
+    """
+    context = row.get("ctx", {})
+    if row["type"] == "value_error":  # raised by a parser, which says all
+        text = str(context["error"])
+        return text if repr(row["input"]) in text else f"{text.rstrip('.')}, got {row['input']!r}"
+    return f"{_RULES.get(row['type'], row['msg']).format(**context)}, got {row['input']!r}"
 
 
 def left_out(where: str, **options: object) -> None:
     """Refuse options that would be passed over in silence: all that are not None.
+
+    Args:
+        where: Circumstance in which the options have no meaning, such as ``with --cluster``.
+        options: Values by the option's name.
 
     Raises:
         ConfigError: One is given.

@@ -1,30 +1,30 @@
-"""What the commands leave behind: files that are whole or absent, and one JSON value."""
+"""Output of the commands: files that are whole or absent, and one JSON value."""
 
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, replacing
+from orrery.terminal.old_names import with_old_fields
 
-__all__ = ["page_files", "print_json", "to_json", "whole_file"]
+__all__ = ["output_file", "page_files", "print_json", "to_json"]
 
 
 _open: set[Path] = set()
-"""What is being written: two outputs of one name would each take the other's place."""
+"""Outputs that are being written: two of one name would each take the other's place."""
 
 
 @contextmanager
-def whole_file(path: Path, *inputs: Path | str | None) -> Iterator[Path]:
+def output_file(path: Path, *inputs: Path | str | None) -> Iterator[Path]:
     """Yield a path to write to, which takes the name ``path`` only when the block ends well.
 
-    Opened before long work, so that a place that cannot be written is known at once.  Missing folders
+    Opened before long work, so that a path that cannot be written is known at once.  Missing folders
     are made, and removed again after an error or Ctrl-C; what was at ``path`` stays until then.
 
     Args:
-        path: Where to write.
+        path: Output file; a device such as ``/dev/null`` is written to, never replaced.
         inputs: Files that the command reads, which the output must not replace; names of other things do no harm.
 
     Raises:
@@ -32,58 +32,67 @@ def whole_file(path: Path, *inputs: Path | str | None) -> Iterator[Path]:
     """
     target = path.resolve()
     if target.exists() and not (target.is_file() or target.is_dir()):
-        yield target  # a device such as /dev/null is written to, never replaced
+        yield target
         return
     if target in _open:
         raise ConfigError(f"output paths must differ, got {str(path)!r} twice")
+    if target.is_dir():
+        raise ConfigError(f"output path must name a file, got the folder {str(target)!r}")
     if target.is_file() and target in {Path(each).resolve() for each in inputs if each}:
         raise ConfigError(f"output path must not be a file that is read, got {str(path)!r}")
-    partial = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
-    missing_folders = [folder for folder in target.parents if not folder.exists()]
     _open.add(target)
     try:
-        _create(partial, target=target)
-        yield partial
-        partial.replace(target)
-    except BaseException:
-        with suppress(OSError):
-            partial.unlink()
-            for folder in missing_folders:
-                folder.rmdir()
-        raise
+        with _folders_of(target), ExitStack() as stack:
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                beside = stack.enter_context(replacing(target))
+            except OSError as error:
+                raise ConfigError(f"output path must be writable, got {str(target)!r}: {error.strerror}") from error
+            yield beside
     finally:
         _open.discard(target)
 
 
 @contextmanager
+def _folders_of(target: Path) -> Iterator[None]:
+    """Remove the folders that the block makes for a file, if the block fails."""
+    missing = [folder for folder in target.parents if not folder.exists()]
+    try:
+        yield
+    except BaseException:  # also an interruption
+        with suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
+        raise
+
+
+@contextmanager
 def page_files(folder: Path | None, numbers: str) -> Iterator[tuple[Path, Path] | None]:
-    """Yield where to write a folder's page, ``index.html``, and its numbers; None where no folder is asked for.
+    """Yield the paths for a folder's page, ``index.html``, and for its numbers; None without a folder.
+
+    Args:
+        folder: Folder for both, made where it is missing.
+        numbers: Name of the JSON file.
 
     Raises:
-        ConfigError: As for ``whole_file``.
+        ConfigError: As for ``output_file``.
     """
     if folder is None:
         yield None
         return
-    with whole_file(folder / "index.html") as page, whole_file(folder / numbers) as values:
+    with output_file(folder / "index.html") as page, output_file(folder / numbers) as values:
         yield page, values
 
 
-def _create(partial: Path, *, target: Path) -> None:
-    if target.is_dir():
-        raise ConfigError(f"output path must name a file, got the folder {str(target)!r}")
-    try:
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        partial.touch()
-    except OSError as error:
-        raise ConfigError(f"output path must be writable, got {str(target)!r}: {error.strerror}") from error
-
-
 def to_json(value: Any) -> bytes:
-    """Encode dataclasses, dicts, lists and NumPy numbers; NaN and infinity become null."""
+    """Encode dataclasses, dicts, lists and NumPy numbers; NaN and infinity become null.
+
+    Renamed fields stand there by their old names, too (``orrery.terminal.old_names``).
+    """
     import msgspec
 
-    return msgspec.json.encode(value, enc_hook=lambda number: number.tolist())
+    plain = msgspec.to_builtins(value, enc_hook=lambda number: number.tolist())
+    return msgspec.json.encode(with_old_fields(plain))
 
 
 def print_json(value: Any) -> None:

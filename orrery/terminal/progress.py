@@ -1,4 +1,4 @@
-"""A progress bar on standard error for whatever takes longer than a second."""
+"""Progress bar on standard error for work that takes longer than a second."""
 
 import sys
 from collections.abc import Iterator
@@ -11,14 +11,15 @@ __all__ = ["progress_bar"]
 
 
 _PATIENCE_S = 1.0
+"""Time after which the bar is shown."""
 
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Progress | None]:
-    """Yield a callable that moves a bar, or None where nobody looks (standard error is no terminal).
+    """Yield a callable that moves a bar, or None where standard error is no terminal.
 
     Args:
-        label: What is being done, shown until the work reports a label of its own.
+        label: Name of the work, shown until the work reports a label of its own.
     """
     if not sys.stderr.isatty():
         yield None

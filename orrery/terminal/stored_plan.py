@@ -1,4 +1,4 @@
-"""A plan from a file, put on today's model and cluster."""
+"""Plans from files, lowered for the model and the cluster as they are now."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +14,18 @@ __all__ = ["StoredPlan", "open_plan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPlan:
-    """A plan that can be replayed."""
+    """Plan from a file, with its program and its price."""
 
     plan: "Plan"
     program: "Program"
     costs: "CostModel"
     additive_s: float
-    """Eq. 1, priced now."""
+    """Iteration time by Eq. 1, priced with the cluster and the profiles as they are now."""
     notes: tuple[str, ...]
 
 
 def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
-    """Read, lower and price a plan; say so where its cluster or compute profiles changed since it was made.
+    """Read, lower and price a plan, with a note if its cluster or compute profiles changed since it was made.
 
     Args:
         path: Plan file.

@@ -1,4 +1,4 @@
-"""The answers of the commands as plain values (for ``--json``) and as tables (for people)."""
+"""Results of the commands: plain values for ``--json``, tables for people."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,25 +27,25 @@ __all__ = [
     "print_rich",
     "print_table",
     "print_width",
+    "printed_values",
     "replay_values",
     "row_values",
-    "told",
 ]
 
 _WIDTH = 160
-"""Of tables that no terminal shows."""
+"""Characters of a line where no terminal shows the table."""
 
 _UNLESS_ZERO = ("tables_s", "search_s", "width", "compressed", "notes")
-"""Of a plan: what is told only where there is something."""
+"""Values of a plan that are printed only where they are not zero or empty."""
 
-STRATEGY_FIELDS = (
+_STRATEGY_FIELDS = (
     "name", "additive_s", "simulated_s", "ladder_s", "images_per_s", "speedup", "moved_bytes", "compute_s",
     "exposed_communication_s", "idle_s", "peak_memory_bytes", "lower_bound_s", "bound_reason", "engine_s", "tasks",
 )  # fmt: skip
 
 
 def model_values(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Size of every named model: layers, trained numbers, operations forward per sample."""
+    """Return the size of every named model: layers, parameters, forward operations for one sample."""
     from planner.models import load_model
 
     graphs = [load_model(name, batch=1) for name in names]
@@ -61,14 +61,14 @@ def model_values(names: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def cluster_row(summary: "ClusterSummary") -> dict[str, Any]:
-    """A cluster as one row of the table: its parameters as they are written after the colon, and a sentence."""
+    """Return a cluster as one row of the table: its parameters as they are typed after the colon, and a sentence."""
     parameters = ",".join(f"{parameter.name}={parameter.default:g}" for parameter in summary.parameters)
     row = {field: getattr(summary, field) for field in ("name", "devices", "nodes")}
     return {**row, "parameters": parameters, "description": summary.description.split(". ")[0]}
 
 
 def plan_values(plan: "Plan") -> dict[str, Any]:
-    """A plan: its costs, how long they took to find, and the configuration of every layer."""
+    """Return a plan's costs, the time that the search took, and the configuration of every layer."""
     fields = ("tables_s", "search_s", "additive_s", "simulated_s", "width", "notes")
     configurations = {
         name: {"degrees": configuration.degrees, "devices": configuration.devices}
@@ -80,7 +80,7 @@ def plan_values(plan: "Plan") -> dict[str, Any]:
 
 
 def _stage_values(plan: "Plan") -> dict[str, Any]:
-    """Schedule, micro-batches and first layers of the stages of a pipeline; nothing of other plans."""
+    """Return schedule, micro-batches and first layers of the stages of a pipeline; nothing for other plans."""
     layers = list(plan.configurations)
     if not plan.micro_batching.stages:
         return {}
@@ -89,38 +89,40 @@ def _stage_values(plan: "Plan") -> dict[str, Any]:
 
 
 def replay_values(replay: "Replay", *, plan: "StoredPlan") -> dict[str, Any]:
-    """A replay: the iteration, the additive cost beside it, and what the engine took."""
+    """Return the iteration time of a replay, its additive cost, and the time and tasks of the engine."""
     fields = {field: getattr(replay, field) for field in ("iteration_s", "engine_s", "tasks")}
     compressed = asdict(plan.program.compressed)
     return {**fields, "additive_s": plan.additive_s, "compressed": compressed, "notes": plan.notes}
 
 
-def told(values: Mapping[str, Any], compressed: "Compressed") -> dict[str, Any]:
-    """The same for people: what is compressed in words, no configurations, which have a table of their own.
+def printed_values(values: Mapping[str, Any], compressed: "Compressed") -> dict[str, Any]:
+    """Return the values of a plan as they are printed: compression in words, nothing that is zero or empty.
 
-    What says nothing is left out: nothing compressed, no notes, no search.
+    Args:
+        values: As of ``plan_values`` or ``replay_values``; configurations have a table of their own and are left out.
+        compressed: Messages that the plan compresses.
     """
-    said: dict[str, Any] = {**values, "compressed": compressed.describe()}
-    if "gap" in said:
-        said["gap"] = f"{max(said['gap'], 0.0):.1%} above the lower bound"  # rounding can take it below zero
-    unsaid = {"configurations", *(name for name in _UNLESS_ZERO if not said.get(name))}
-    return {name: value for name, value in said.items() if name not in unsaid}
+    printed: dict[str, Any] = {**values, "compressed": compressed.describe()}
+    if "gap" in printed:
+        printed["gap"] = f"{max(printed['gap'], 0.0):.1%} above the lower bound"  # rounding can take it below zero
+    dropped = {"configurations", *(name for name in _UNLESS_ZERO if not printed.get(name))}
+    return {name: value for name, value in printed.items() if name not in dropped}
 
 
 def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]:
-    """A comparison without its timelines."""
+    """Return the numbers of a comparison, without its timelines."""
     fields = ("model", "cluster", "batch", "winner", "one_device_s", "rank_correlation", "refused", "notes")
-    strategies = [{field: getattr(result, field) for field in STRATEGY_FIELDS} for result in comparison.strategies]
+    strategies = [{field: getattr(result, field) for field in _STRATEGY_FIELDS} for result in comparison.strategies]
     return {**{field: getattr(comparison, field) for field in fields}, "page": str(page), "strategies": strategies}
 
 
 def row_values(rows: "Sequence[PaperRow]") -> list[dict[str, Any]]:
-    """Printed values beside ours."""
+    """Return the rows of a paper: printed values beside ours."""
     return [asdict(row) for row in rows]
 
 
 def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:
-    """Every layer with its degrees and devices, in few words."""
+    """Return every layer with its degrees and devices, in few words."""
     from reports.style import compact_devices
 
     return [
@@ -130,12 +132,12 @@ def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:
 
 
 def print_pairs(values: Mapping[str, Any]) -> None:
-    """Print names and values below each other."""
+    """Print names and values, one pair in a line."""
     print_table([{"": _header(name), "value": _cell(value)} for name, value in values.items()])
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows of one form; numbers to four digits, right-aligned."""
+    """Print rows with the same columns; numbers to four digits, right-aligned."""
     from rich.table import Table
 
     table = Table()
@@ -148,23 +150,25 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_rich(table: "Table") -> None:
-    """Print a table: as wide as the terminal, and wide enough for all columns where there is none."""
+    """Print a table as wide as the terminal, or wide enough for all columns where there is none."""
     from rich.console import Console
 
     Console(markup=False, highlight=False, width=print_width()).print(table)
 
 
 def print_width() -> int:
-    """Characters of a line: the terminal's, and enough for wide tables where there is none."""
+    """Return the characters of a line: the terminal's, or enough for wide tables where there is none."""
     return get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
 
 
 def _header(name: str) -> str:
+    """Return the heading of a field: ``iteration_s`` becomes ``iteration (s)``."""
     words, _, unit = name.rpartition("_")
     return f"{words} ({unit})".replace("_", " ") if unit in ("s", "bytes") else name.replace("_", " ")
 
 
 def _cell(value: object) -> str:
+    """Return a value as text: numbers to four digits, lists with semicolons."""
     if isinstance(value, tuple | list):
         return "; ".join(str(item) for item in value)
     if isinstance(value, int):

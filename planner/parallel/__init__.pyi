@@ -1,7 +1,3 @@
-from . import (
-    KEEP as KEEP,
-    WHOLE as WHOLE,
-)
 from .configurations import (
     PLACEMENTS as PLACEMENTS,
     ConfigSpace as ConfigSpace,
@@ -34,7 +30,6 @@ from .micro_batches import (
     MicroBatching as MicroBatching,
     interleave_degree as interleave_degree,
     micro_batching_of as micro_batching_of,
-    requested_micro_batching as requested_micro_batching,
     schedule_of as schedule_of,
     sub_spaces as sub_spaces,
 )

@@ -1,13 +1,17 @@
-"""Sub-batches: the last layers of a network take the mini-batch in equal pieces, one after another.
+"""Micro-batching: the last layers of a network compute the mini-batch in equal micro-batches, one after another.
 
-Where these layers lie in stages on devices of their own, this is a pipeline, and sub-batches are its micro-batches:
-``Cut(parts=4, stages=(0, 5, 9), order="1f1b")`` has three stages, of the layers 0 to 4, 5 to 8 and 9 to the last; the
-layers' configurations say where each stage lies and how its layers are split there.
+One description, ``MicroBatching``, covers three techniques:
+
+* sub-batches of the 8-bit paper: the layers before the first fully connected one compute the whole mini-batch by data
+  parallelism, those from it on compute micro-batches, so that the transfers of one overlap the arithmetic of another;
+* gradient accumulation: all layers compute micro-batches (``first=0``) and update their parameters once;
+* pipeline parallelism: the layers that compute micro-batches form stages on devices of their own.
+  ``MicroBatching(parts=4, stages=(0, 5, 9), order="1f1b")`` has three stages, of the layers 0 to 4, 5 to 8 and 9 to
+  the last; the layers' configurations give each stage's devices and the split of its layers over them.
 
 Source:
-    Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016, Sec. 2.4: data parallelism in the
-    convolutional part, then sub-batches through the fully connected part, whose transfers hide one another's
-    arithmetic.  With the whole network cut, these are the micro-batches of gradient accumulation.
+    Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016, Sec. 2.4, for sub-batches;
+    Huang et al., "GPipe", NeurIPS 2019, Sec. 2.2, for micro-batches of pipelines.
 """
 
 from bisect import bisect_right
@@ -26,37 +30,39 @@ __all__ = [
     "MicroBatching",
     "interleave_degree",
     "micro_batching_of",
-    "requested_micro_batching",
     "schedule_of",
     "sub_spaces",
 ]
 
 ORDERS = ("each", "all")
-"""``each``: a sub-batch goes forward and back before the next; ``all``: all go forward, then all go back.  These are
-the schedules 1F1B and GPipe of one stage."""
+"""Orders of micro-batches in one stage.  ``each``: forward and backward of one micro-batch before the next; ``all``:
+forward of all, then backward of all.  These are the schedules 1F1B and GPipe of one stage."""
 _ONE_STAGE = {"each": "1f1b", "all": "gpipe"}
+"""Pipeline schedules that do the same as ``ORDERS`` in one stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatching:
-    """How the last layers take the mini-batch.
+    """Micro-batches of a network's last layers: their number, order and pipeline stages.
 
-    Every part of a layer before the cut holds samples of its own; sub-batch s is the s-th piece of each of them.
+    Covers sub-batches of the 8-bit paper, gradient accumulation, and micro-batches of pipelines; see the module.  Every
+    part of a layer before the first with micro-batches holds a shard of the samples; micro-batch s is the s-th share
+    of each of these shards, so that no sample moves where micro-batches begin.
     """
 
     parts: int = 1
-    """Number of sub-batches."""
+    """Number of micro-batches."""
     first: int = 0
-    """Index of the first layer that takes them; all after it do."""
+    """Index of the first layer that computes micro-batches; all layers behind it do."""
     order: str = "each"
-    """One of ``ORDERS``, or of ``planner.parallel.pipeline_schedule.KINDS``."""
+    """One of ``ORDERS``, or for several stages of ``planner.parallel.pipeline_schedule.PIPELINE_SCHEDULES``."""
     stages: tuple[int, ...] = ()
-    """Index of the first layer of each stage of these layers, in order; none: they are one stage."""
+    """Index of the first layer of each pipeline stage, in order; empty: the layers are one stage."""
     update_each: bool = False
-    """Update the parameters of these layers after every sub-batch; else once an iteration."""
+    """True to update the parameters of these layers after every micro-batch, False for once an iteration."""
 
     def of(self, layer: int) -> int:
-        """Sub-batches that a layer takes; 1 before the cut."""
+        """Return the number of micro-batches that a layer computes; 1 for layers that compute the whole mini-batch."""
         return self.parts if layer >= self.first else 1
 
     @property
@@ -65,28 +71,29 @@ class MicroBatching:
         return self.stages or (self.first,)
 
     def stage_of(self, layer: int) -> int:
-        """Stage of a layer; -1 before the cut."""
+        """Return the stage of a layer; -1 for layers that compute the whole mini-batch."""
         return bisect_right(self.starts, layer) - 1
 
     def layers_of(self, count: int) -> list[range]:
-        """Layers of each stage, of a network of ``count`` layers."""
+        """Return the layers of each stage of a network of ``count`` layers."""
         return [range(begin, end) for begin, end in pairwise([*self.starts, count])]
 
 
 WHOLE_BATCH = MicroBatching()
-"""No cut."""
+"""No micro-batches: all layers compute the whole mini-batch."""
 
 
 def micro_batching_of(
     graph: ComputationGraph, parts: int, *, first: str = "", order: str = "each", update_each: bool = False
 ) -> MicroBatching:
-    """A cut by the name of its first layer.
+    """Return micro-batching given by the name of the first layer that computes micro-batches.
 
     Args:
         graph: The network.
-        parts: Sub-batches, >= 1; must divide the batch.
-        first: The first layer that takes them; empty: the first fully connected one.
-        order, update_each: As in ``MicroBatching``.
+        parts: Number of micro-batches, >= 1; must divide the batch.
+        first: First layer that computes them; empty: the first fully connected one.
+        order: One of ``ORDERS``.
+        update_each: True to update parameters after every micro-batch.
 
     Raises:
         ConfigError: A value breaks its rule, or the network has no such layer.
@@ -107,33 +114,16 @@ def micro_batching_of(
     return MicroBatching(parts=parts, first=index, order=order, update_each=update_each)
 
 
-def requested_micro_batching(
-    graph: ComputationGraph, parts: int, *, first: str = "", order: str = "each", update_each: bool = False
-) -> MicroBatching:
-    """What is asked of sub-batches, as words: a cut as of ``micro_batching_of``, or none where there is one sub-batch.
-
-    Raises:
-        ConfigError: As ``micro_batching_of``, or there is one sub-batch and something else is asked of it.
-    """
-    if parts != 1:
-        return micro_batching_of(graph, parts, first=first, order=order, update_each=update_each)
-    asked = {"sub_batch_from": first, "sub_batch_order": order if order != "each" else "", "update_each": update_each}
-    for name, value in asked.items():
-        if value:
-            raise ConfigError(f"{name} must be left out where sub_batches is 1, got {value!r}")
-    return WHOLE_BATCH
-
-
 def schedule_of(micro_batching: MicroBatching, spaces: Sequence[ConfigSpace]) -> PipelineSchedule:
-    """The schedule of a cut; stages that share devices are a group.
+    """Return the pipeline schedule of micro-batching; stages that share devices are a group.
 
     Args:
-        cut: The cut.
+        micro_batching: Micro-batches, their order and the stages.
         spaces: For every layer the space that holds its one configuration.
 
     Raises:
-        ConfigError: The stages do not begin where the cut does or are empty, the order is unknown or not one for
-            several stages, or the schedule's own rule is broken.
+        ConfigError: The first stage does not begin at the first layer with micro-batches, a stage is empty, the order
+            is unknown or not one for several stages, or the schedule's own rule is broken.
     """
     starts, stages = micro_batching.starts, micro_batching.layers_of(len(spaces))
     if starts[0] != micro_batching.first or not all(stages):
@@ -164,48 +154,56 @@ def schedule_of(micro_batching: MicroBatching, spaces: Sequence[ConfigSpace]) ->
 def sub_spaces(
     graph: ComputationGraph, spaces: Sequence[ConfigSpace], micro_batching: MicroBatching, device_count: int
 ) -> list[ConfigSpace]:
-    """The spaces of all layers for one sub-batch: what a cut layer holds, and pieces of what others hold.
+    """Return the spaces of all layers for one micro-batch.
+
+    Layers that compute the whole mini-batch have the space of a micro-batch too if layers with micro-batches read
+    them, else that of the mini-batch.
 
     Args:
-        graph: The network with the batch of one sub-batch.
-        spaces: For the whole batch, one configuration each.
-        cut: The cut.
+        graph: The network with the batch of one micro-batch.
+        spaces: Spaces for the whole mini-batch, one configuration each.
+        micro_batching: The micro-batches.
         device_count: Devices of the cluster.
 
     Raises:
-        ConfigError: A layer's parts of a sub-batch would not be equal, or layers before the cut would not give the
-            same samples to a sub-batch.
+        ConfigError: A micro-batch cannot be split into equal parts, or the layers whose outputs are divided into
+            micro-batches do not agree on the samples of each.
     """
     if micro_batching.parts == 1:
         return list(spaces)
     interleave_degree(graph, spaces, micro_batching)
-    touched = {edge.producer for edge in graph.edges if edge.consumer >= micro_batching.first}
-    found = []
+    read = {edge.producer for edge in graph.edges if edge.consumer >= micro_batching.first}
+    small = []
     for i, (layer, whole) in enumerate(zip(graph.layers, spaces, strict=True)):
-        if i < micro_batching.first and i not in touched:
-            found.append(whole)
+        if i < micro_batching.first and i not in read:
+            small.append(whole)
             continue
         try:
-            found.append(space_of(layer, whole.configuration(0), device_count))
+            small.append(space_of(layer, whole.configuration(0), device_count))
         except ConfigError as error:
-            raise ConfigError(f"sub-batches of {graph.batch} samples: {error}") from None
-    return found
+            raise ConfigError(f"micro-batches of {graph.batch} samples: {error}") from None
+    return small
 
 
 def interleave_degree(graph: ComputationGraph, spaces: Sequence[ConfigSpace], micro_batching: MicroBatching) -> int:
-    """Pieces of the mini-batch of each of which a sub-batch takes its share.
+    """Return the number of shards of the mini-batch from each of which a micro-batch takes a share.
 
-    Sub-batch s of k holds, for each of P pieces of the mini-batch, the s-th of its k shares, one after another: what
-    every part of the layers before the cut gives from its own samples.  P is their degree in the sample dimension; 1
-    where the cut layers read the data alone.
+    Micro-batch s of k holds, for each of P shards of the mini-batch, the s-th of its k shares, one after another, so
+    that every part of the layers before takes its share from its own samples.  P is the degree of these layers in the
+    sample dimension; 1 if layers with micro-batches read the data alone.  For P = 2 shards, k = 3 micro-batches and 12
+    samples::
+
+        shard        0                   1
+        samples      0  1  2  3  4  5    6  7  8  9  10 11
+        micro-batch  0  0  1  1  2  2    0  0  1  1  2  2
 
     Args:
         graph: The network, with any batch.
         spaces: For every layer the space that holds its one configuration.
-        cut: The cut.
+        micro_batching: The micro-batches.
 
     Raises:
-        ConfigError: The layers read across the cut differ in that degree.
+        ConfigError: The layers whose outputs are divided into micro-batches differ in that degree.
     """
     read = (
         sorted({e.producer for e in graph.edges if e.producer < micro_batching.first <= e.consumer})
@@ -214,5 +212,5 @@ def interleave_degree(graph: ComputationGraph, spaces: Sequence[ConfigSpace], mi
     )
     degrees = {graph.layers[i].name: int(spaces[i].degrees[0, 0]) for i in read}
     if len(set(degrees.values())) > 1:
-        raise ConfigError(f"layers read across the cut must have one degree in samples, got {degrees}")
+        raise ConfigError(f"layers read by micro-batches must have one degree in samples, got {degrees}")
     return next(iter(degrees.values()), 1)

@@ -11,13 +11,21 @@ from .comparison import (
     LayerResult as LayerResult,
     StrategyResult as StrategyResult,
 )
-from .plan import (
-    Plan as Plan,
+from .lowered_plan import (
     lower_plan as lower_plan,
     lowered as lowered,
-    make_plan as make_plan,
+)
+from .plan import (
+    Plan as Plan,
 )
 from .plan_file import (
     load_plan as load_plan,
     save_plan as save_plan,
+)
+from .plan_request import (
+    PlanRequest as PlanRequest,
+    SyncAlgorithm as SyncAlgorithm,
+)
+from .planning import (
+    make_plan as make_plan,
 )

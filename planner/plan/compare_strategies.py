@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from hwprofiles import ConfigError, InfeasiblePlanError, Progress
+from hwprofiles import ConfigError, InfeasiblePlanError, Progress, renamed_keywords
 from hwprofiles.devices import DeviceGraph
 from planner.cost import CostModel, applied, layer_choice
 from planner.graph import ComputationGraph
@@ -13,7 +13,8 @@ from planner.lowering import KINDS, Program, lower
 from planner.memory import peak_memory_bytes
 from planner.parallel import WHOLE_BATCH, ConfigSpace, Configuration, MicroBatching, Strategy
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
-from planner.plan.plan import layerwise, lowered, refined
+from planner.plan.layerwise_choice import layerwise, refined
+from planner.plan.lowered_plan import lowered
 from planner.search import HYBRID, search_hybrids, strategy_and_micro_batching
 from planner.simulation import Replay, additive_s, additive_terms, iteration_bound, replay, replay_that_fits
 
@@ -24,6 +25,7 @@ _MOST_TASKS = 60_000
 """Mixtures with more tasks are left out of the validation, which is to take seconds."""
 
 
+@renamed_keywords(exchange="gradient_sync")
 def compare(
     graph: ComputationGraph,
     cluster: DeviceGraph,
@@ -39,7 +41,7 @@ def compare(
         graph: Model with its batch.
         cluster: Device graph.
         strategies: Names of ``planner.parallel.strategies.strategy_names``, or strategy files.
-        exchange: One of ``planner.cost.all_reduce.EXCHANGES``.
+        gradient_sync: Algorithm of gradient synchronisation, one of ``planner.cost.all_reduce.GRADIENT_SYNCS``.
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 

@@ -1,19 +1,22 @@
-"""Plans as files: JSON with a version, written whole or not at all."""
+"""Plans as files: flat JSON with a version, written whole or not at all.
 
-import contextlib
-import difflib
-import os
+A file holds the fields of ``PlanRequest``, then the results of ``Plan``; a field that is added to either is written and
+read without a change here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import MISSING, Field, fields
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, get_type_hints
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from hwprofiles import ConfigError
-from planner.compression import Compressed
-from planner.cost import Choice
-from planner.parallel import Configuration, MicroBatching, Recompute
+from hwprofiles import ConfigError, did_you_mean, replacing
+from planner.parallel import ORDERS, PIPELINE_SCHEDULES, MicroBatching, Recompute
 from planner.plan.plan import Plan
+from planner.plan.plan_request import PlanRequest
 
 __all__ = ["PLAN_VERSION", "load_plan", "save_plan"]
 
@@ -23,76 +26,16 @@ _RENAMED_SINCE_1 = {
     "exchange_order": "gradient_sync_order",
     "exchanges": "gradient_syncs",
     "cut": "micro_batching",
+    "recompute": "recompute_ends",
+    "element_bytes": "dtype",
 }
 """Fields of version 1 by the names that they have now."""
-_APART = ("configurations", "micro_batching", "compressed", "recompute", "gradient_syncs", "notes")
-"""Fields that take another form in a plan."""
-
-
-class _Configuration(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    degrees: dict[str, int]
-    devices: list[int]
-
-
-class _Choice(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    scheme: str
-    price_s: float
-    runner_up: str
-    runner_up_s: float
-
-
-class _MicroBatching(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    parts: int = Field(default=1, ge=1)
-    first: int = Field(default=0, ge=0)
-    order: Literal["each", "all", "gpipe", "1f1b", "interleaved", "zero-bubble"] = "each"
-    stages: list[Annotated[int, Field(ge=0)]] = []
-    update_each: bool = False
-
-
-class _Compressed(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    gradients: str = ""
-    activations: str = ""
-    gradient_layers: list[str] | None = None
-    activation_layers: list[str] | None = None
-
-
-class _File(BaseModel):
-    """What a plan file must hold; names as in ``Plan``."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
-
-    version: int
-    model: str
-    cluster: str
-    batch: int
-    strategy: str
-    gradient_sync: str
-    gradient_sync_order: Literal["end", "ready", "reuse"] = "end"
-    batch_norm: Literal["local", "reduced"] = "local"
-    element_bytes: Literal[4, 8] = 4
-    micro_batching: _MicroBatching = _MicroBatching()
-    compressed: _Compressed = _Compressed()
-    recompute: list[str] = []
-    optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
-    configurations: dict[str, _Configuration]
-    model_digest: str
-    cluster_digest: str
-    costs_digest: str
-    additive_s: float
-    simulated_s: float
-    tables_s: float
-    search_s: float
-    width: int
-    gradient_syncs: dict[str, _Choice] = {}
-    notes: list[str]
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+"""Errors of pydantic on a field that is not known: of a file, and of a row in it."""
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+"""Errors of pydantic on a field that is not known: of a file, and of a row in it."""
+_RESULTS = tuple(each for each in fields(Plan) if each.name not in ("request", "recompute"))
+"""Fields of a plan that a file holds as they are."""
 
 
 def save_plan(plan: Plan, path: Path) -> None:
@@ -102,26 +45,18 @@ def save_plan(plan: Plan, path: Path) -> None:
         ConfigError: The file cannot be written.
     """
     content: dict[str, Any] = {"version": PLAN_VERSION}
-    for name in _File.model_fields:
-        if name not in ("version", "configurations", "recompute"):
-            content[name] = getattr(plan, name)
-    content["recompute"] = list(plan.recompute.ends)
-    content["configurations"] = {
-        layer: {"degrees": dict(c.degrees), "devices": list(c.devices)} for layer, c in plan.configurations.items()
-    }
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    content |= {field.name: getattr(plan.request, field.name) for field in fields(PlanRequest)}
+    content |= {field.name: getattr(plan, field.name) for field in _RESULTS}
+    content["recompute_ends"] = plan.recompute.ends
     try:
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1))
-        os.replace(partial, path)
+        with replacing(path) as beside:
+            beside.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1))
     except OSError as error:
         raise ConfigError(f"plan file {path} cannot be written: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):  # also where its folder is none
-            partial.unlink()
 
 
 def load_plan(path: Path) -> Plan:
-    """Read a plan.
+    """Read a plan of this version or of an older one.
 
     Raises:
         ConfigError: The file cannot be read, is cut off, of a newer version, or breaks a rule; the message
@@ -137,47 +72,77 @@ def load_plan(path: Path) -> Plan:
     if type(version) is int and not 1 <= version <= PLAN_VERSION:
         raise ConfigError(f"plan file {path} has version {version}, this program reads 1 to {PLAN_VERSION}")
     if version == 1:
-        content = {_RENAMED_SINCE_1.get(name, name): value for name, value in content.items()}
+        content = _upgraded(content)
     try:
-        checked = _File.model_validate(content)
+        values = dict(_file_model().model_validate_json(msgspec.json.encode(content)))
+        return _plan(values)
     except ValidationError as error:
         raise ConfigError(f"plan file {path}: {_reasons(error)}") from error
-    values = checked.model_dump(exclude={*_APART, "version"})
-    configurations = {
-        layer: Configuration(row.degrees, tuple(row.devices)) for layer, row in checked.configurations.items()
-    }
-    gradient_syncs = {layer: Choice(**row.model_dump()) for layer, row in checked.gradient_syncs.items()}
-    try:
-        compressed = _compressed(checked.compressed)
     except ConfigError as error:
         raise ConfigError(f"plan file {path}: {error}") from None
+
+
+def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of version 1 in today's form.
+
+    That version kept the results only; options that it does not name have their defaults in the request.
+    """
+    found = {_RENAMED_SINCE_1.get(name, name): value for name, value in content.items()}
+    if "dtype" in found:
+        found["dtype"] = {4: "float32", 8: "float64"}.get(found["dtype"], found["dtype"])
+    return found
+
+
+@cache
+def _file_model() -> type[BaseModel]:
+    """Return the model that a file is checked against: the fields of a request and of a plan, side by side."""
+    columns = {**_columns(PlanRequest, fields(PlanRequest)), **_columns(Plan, _RESULTS)}
+    columns["recompute_ends"] = (tuple[str, ...], ())
+    config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+    model: type[BaseModel] = create_model("PlanFile", __config__=config, version=(int, ...), **columns)
+    return model
+
+
+def _columns(kind: type, chosen: Iterable[Field[Any]]) -> dict[str, Any]:
+    """Return the type and default of the chosen fields of a dataclass, as pydantic takes them."""
+    hints = get_type_hints(kind)
+    return {each.name: (hints[each.name], _default(each)) for each in chosen}
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return ... if field.default is MISSING else field.default
+
+
+def _plan(values: dict[str, Any]) -> Plan:
+    """Return the plan of a file's checked values.
+
+    Raises:
+        ConfigError: The request breaks a rule, or the micro-batches do.
+    """
+    _check_micro_batching(values["micro_batching"])
     return Plan(
-        configurations=configurations,
-        micro_batching=MicroBatching(
-            **checked.micro_batching.model_dump(exclude={"stages"}), stages=tuple(checked.micro_batching.stages)
-        ),
-        compressed=compressed,
-        recompute=Recompute(tuple(checked.recompute)),
-        gradient_syncs=gradient_syncs,
-        notes=tuple(checked.notes),
-        **values,
+        request=PlanRequest(**{each.name: values[each.name] for each in fields(PlanRequest)}),
+        recompute=Recompute(values["recompute_ends"]),
+        **{each.name: values[each.name] for each in _RESULTS},
     )
 
 
-def _compressed(row: _Compressed) -> Compressed:
-    layers = {
-        name: None if names is None else tuple(names)
-        for name, names in (("gradient_layers", row.gradient_layers), ("activation_layers", row.activation_layers))
-    }
-    return Compressed(gradients=row.gradients, activations=row.activations, **layers)
+def _check_micro_batching(micro_batching: MicroBatching) -> None:
+    orders = (*ORDERS, *PIPELINE_SCHEDULES)
+    if micro_batching.order not in orders:
+        raise ConfigError(f"micro_batching.order must be one of {', '.join(orders)}, got {micro_batching.order!r}")
+    if micro_batching.parts < 1 or min(micro_batching.starts) < 0:
+        raise ConfigError(f"micro_batching must have parts >= 1 and layers >= 0, got {micro_batching}")
 
 
 def _reasons(error: ValidationError) -> str:
+    """Return what is wrong with each field, and the name that was probably meant where one is unknown."""
     rows = []
     for row in error.errors():
         field = ".".join(str(part) for part in row["loc"]) or "content"
-        known = _Configuration.model_fields if len(row["loc"]) > 1 else _File.model_fields
-        unknown = row["type"] == "extra_forbidden"
-        near = difflib.get_close_matches(str(row["loc"][-1]), known, n=1) if unknown else []
-        rows.append(f"{field}: {row['msg']}" + (f", did you mean {near[0]!r}?" if near else ""))
+        known = ("degrees", "devices") if len(row["loc"]) > 1 else tuple(_file_model().model_fields)
+        near = did_you_mean(row["loc"][-1], known) if row["type"] in _UNKNOWN else ""
+        rows.append(f"{field}: {row['msg']}{near}")
     return "; ".join(rows)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 from hwprofiles import ConfigError
 from planner.cost import CostModel
@@ -31,7 +30,6 @@ __all__ = [
     "has_stages",
     "micro_batch_parts",
     "pipeline_strategy",
-    "requested_pipeline",
     "strategy_and_micro_batching",
 ]
 
@@ -57,21 +55,6 @@ class Pipeline:
 def has_stages(name: str) -> bool:
     """Whether a strategy of that name or degrees is a pipeline, which cuts the mini-batch itself."""
     return name == PIPELINE or (is_hybrid(name) and not name.endswith(SUFFIXES) and hybrid_of(name).pipeline > 1)
-
-
-def requested_pipeline(
-    *, stages: int | None = None, micro_batches: int | None = None, schedule: str = "", stage_at: str = ""
-) -> Pipeline | None:
-    """What is asked of a pipeline, as words; None where nothing is.
-
-    Args:
-        stages, micro_batches, schedule: As in ``Pipeline``; None or empty: not said.
-        stage_at: Names of layers, separated by commas.
-    """
-    layers = tuple(name.strip() for name in stage_at.split(",")) if stage_at else ()
-    said = {"stages": stages, "micro_batches": micro_batches, "schedule": schedule, "stage_at": layers}
-    given: dict[str, Any] = {name: value for name, value in said.items() if value}
-    return Pipeline(**given) if given else None
 
 
 def strategy_and_micro_batching(

@@ -26,8 +26,8 @@ from executor.runtime.runnable_plans import program_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, OrreryError
 from planner.models.registry import load_model
-from planner.plan.plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
+from planner.plan.planning import make_plan
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -91,7 +91,8 @@ def undo(
     folder.mkdir()
     plan = folder / "plan.json"
     graph, machines = load_model("lenet5", batch=batch), load_cluster(cluster).take(devices or processes)
-    save_plan(replace(make_plan(graph, machines, strategy="data"), cluster=cluster), plan)
+    made = make_plan(graph, machines, strategy="data")
+    save_plan(replace(made, request=replace(made.request, cluster=cluster)), plan)
     hosts, done_s = Marked(folder, program), []
 
     def progress(_, done, __):
@@ -239,10 +240,8 @@ def test_no_cuda(outcomes):
 @pytest.fixture
 def plan_file(tmp_path):
     path = tmp_path / "plan.json"
-    save_plan(
-        replace(make_plan(load_model("lenet5", batch=16), load_cluster(CLUSTER), strategy="data"), cluster=CLUSTER),
-        path,
-    )
+    made = make_plan(load_model("lenet5", batch=16), load_cluster(CLUSTER), strategy="data")
+    save_plan(replace(made, request=replace(made.request, cluster=CLUSTER)), path)
     return path
 
 

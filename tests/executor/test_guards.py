@@ -15,17 +15,18 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from torch.distributed import TCPStore
 
 from executor.checkpoints.resume import Checkpoints
-from executor.processes.rank_environment import free_port, local_environment
+from executor.processes.rank_environment import local_environment
 from executor.runtime.run_options import RunOptions
 from executor.runtime.runnable_plans import program_of
 from executor.watchdog.watched_process import launcher_of
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from planner.plan.plan import make_plan
 from planner.plan.plan_file import load_plan, save_plan
+from planner.plan.planning import make_plan
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -84,8 +85,8 @@ def pid_of(mark, rank):
 def plan_of(folder, model, **options):
     """A plan for two replicas."""
     graph, machines = load_model(model, batch=4), load_cluster(CLUSTER).take(2)
-    plan = replace(make_plan(graph, machines, strategy="data", **options), cluster=CLUSTER)
-    save_plan(plan, folder / "plan.json")
+    plan = make_plan(graph, machines, strategy="data", **options)
+    save_plan(replace(plan, request=replace(plan.request, cluster=CLUSTER)), folder / "plan.json")
 
 
 def undo(folder, program=(), deed=None, *, machines=1, model="lenet5", **options):
@@ -184,13 +185,13 @@ LINES = {
     # nobody else there could kill it, and torchrun's request to end does not reach it
     "stopped": r"rank 1, step \d+.*: hangs: a signal has stopped it for \d+ s",
     # who judges the others is judged by them
-    "unheard": r"rank 0, step \d+.*: hangs: its process and its guard have been silent for \d+ s",
+    "unheard": r"rank 0, step \d+.*: hangs: its process and its watchdog have been silent for \d+ s",
     "killed": r"rank 1, step \d+.*: killed by signal 9, which the system also sends when memory .*",
     # with the interpreter's lock
-    "hang": r"rank 1, step 3, task \d+ \(.* update.*\): hangs: no progress for \d+ s while computing",
+    "hang": r"rank 1, step 3, task \d+ \(.* update.*\): hangs: no progress for \d+ s while computing; if the task is .*",
     "starve": rf"rank 1, {TASK}: out of memory: .*",
     # all wait: one of them is named, and what for
-    "statistics": rf"rank [01], {TASK}: hangs: has waited \d+ s for a message or a collective",
+    "statistics": rf"rank [01], {TASK}: hangs: has waited \d+ s for a message or a collective; check .*",
 }
 
 
@@ -207,13 +208,13 @@ def test_a_checkpoint_that_is_never_whole(outcomes):
 
 LONELY = """
 import time
-from executor.watchdog.rank_watchdog import guarded
+from executor.watchdog.rank_watchdog import watched
 from executor.processes.rank_process import serve
 from executor.processes.status_board import RankState
 from executor.processes.diagnosis import Patience
 
 def work(where, status):
-    with guarded(where, status, Patience(stall_s=30.0), str):
+    with watched(where, status, Patience(stall_s=30.0), str):
         status.step(3)
         while True:
             status.at(7, RankState.COMPUTING)
@@ -233,7 +234,10 @@ def guard_of(pid):
 @pytest.mark.parametrize(
     ("deed", "line"),
     [
-        ("kill the guard", "orrery: rank 0: its guard has ended, or had no answer from 127.0.0.1:{port}, where .*"),
+        (
+            "kill the guard",
+            "orrery: rank 0: its watchdog has ended, or got no reply from the store at 127.0.0.1:{port}, where .*",
+        ),
         (
             "close the store",
             "orrery: rank 0, step 3, .*: has lost the store, .*: 127.0.0.1:{port}, where .*",
@@ -249,7 +253,7 @@ def test_a_rank_outlives_neither_its_guard_nor_the_store(tmp_path, deed, line):
         [sys.executable, "-c", LONELY], env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True
     )
     deadline_s = time.monotonic() + WAIT_S
-    while not store.check(["orrery/guards/0/rank-0"]):
+    while not store.check(["orrery/watchdogs/0/rank-0"]):
         assert process.poll() is None
         assert time.monotonic() < deadline_s
         time.sleep(0.01)

@@ -15,8 +15,8 @@ from executor.validation.part_samples import PartSamples
 from executor.validation.prediction import with_samples
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import requested_micro_batching
-from planner.plan.plan import lower_plan, make_plan
+from planner.plan.lowered_plan import lower_plan
+from planner.plan.planning import make_plan
 
 pytestmark = pytest.mark.timeout(200)
 CLUSTER = "lab-4:nodes=2"
@@ -80,7 +80,7 @@ def test_samples_are_the_lengths_of_their_parts_tasks():
 def test_of_layers_that_are_cut_sub_batches_are_sampled(strategy, parts):
     """Each task takes what its own number of samples took: a whole batch would be as many times too long."""
     graph, cluster = load_model("lenet5", batch=16), load_cluster(CLUSTER)
-    plan = make_plan(graph, cluster, strategy=strategy, micro_batching=requested_micro_batching(graph, parts))
+    plan = make_plan(graph, cluster, strategy=strategy, sub_batches=parts)
     program = lower_plan(plan, graph, cluster)
     sampled = [PartSamples(program, rank, CpuDevice(), _Noted(), RunOptions(plan="").optimizer) for rank in range(2)]
     rows = []

@@ -24,8 +24,8 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
-from planner.plan.plan import make_plan
 from planner.plan.plan_file import save_plan
+from planner.plan.planning import make_plan
 from planner.simulation.program_replay import replay
 
 pytestmark = pytest.mark.timeout(200)

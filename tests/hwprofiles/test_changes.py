@@ -4,7 +4,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, UnreachableError
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
-from planner.plan.plan import make_plan
+from planner.plan.planning import make_plan
 
 
 def speeds(cluster, link_class):

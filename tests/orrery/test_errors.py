@@ -38,8 +38,7 @@ def planner_that_ends_with(monkeypatch):
             planner__models={
                 "load_model": lambda spec, batch, element_bytes: types.SimpleNamespace(element_bytes=element_bytes)
             },
-            planner__plan={"make_plan": raises(error)},
-            planner__plan_file={"save_plan": lambda plan, path: path.write_text("plan")},
+            planner__plan={"make_plan": raises(error), "save_plan": lambda plan, path: path.write_text("plan")},
         )
 
     return make

@@ -1,11 +1,14 @@
 """Help is quick because a command's imports are inside it."""
 
 import ast
+import dataclasses
 import inspect
 import json
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +16,23 @@ COMMANDS = (
     "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "oracle", "streams", "whatif", "sweep",
     "results", "run", "probe", "validate", "lab", "accuracy", "show", "timeline", "index", "reproduce",
 )  # fmt: skip
-HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "planner", "reports", "simulator")
+HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "msgspec", "reports", "simulator")
+REQUESTS = {
+    "planner.plan.plan_request",
+    "studies.eight_bit.compression_request",
+    "studies.eight_bit.lists",
+    "studies.oracle.datasets",
+    "studies.oracle.oracle_request",
+    "studies.streams.stream_request",
+    "executor.accuracy.accuracy_request",
+    "executor.probe.probe_settings",
+    "executor.runtime.optimizer_spec",
+    "executor.runtime.run_options",
+    "executor.runtime.typed_lists",
+    "executor.streams.measure_request",
+    "executor.validation.validation_request",
+}
+"""Of the parts below, the modules that declare options, and what these check them by."""
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -21,8 +40,8 @@ def test_help_loads_nothing_heavy(command):
     """The limit is 0.3 s: what would break it is an import of a library or of a part below."""
     words = [*command.split(), "--help"]
     script = (
-        "import json, sys; from orrery.cli import app; from orrery.terminal.exit_codes import run; "
-        "code = run(app, sys.argv[1:]); print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
+        "import json, sys; from orrery.cli import app; from orrery.terminal.exit_codes import run_app; "
+        "code = run_app(app, sys.argv[1:]); print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
     )
     ended = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
     code, loaded = json.loads(ended.stderr)
@@ -30,6 +49,9 @@ def test_help_loads_nothing_heavy(command):
     assert code == 0
     assert "Usage: orrery" in ended.stdout
     assert [name for name in HEAVY if name in loaded] == []
+    below = {name for name in loaded if name.partition(".")[0] in ("planner", "studies", "executor")}
+    rooms = {room for name in REQUESTS for room in (name.partition(".")[0], name.rpartition(".")[0])}
+    assert below - rooms - REQUESTS == set()
 
 
 def test_help_lists_every_command(capsys):
@@ -58,10 +80,23 @@ def test_no_option_is_passed_over():
 
     found = list(commands(app))
     assert len(found) > len(COMMANDS)
-    for command in found:
+    requests = set()
+    for command in map(inspect.unwrap, found):
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(command))).body
         read = {node.id for each in tree.body for node in ast.walk(each) if isinstance(node, ast.Name)}
-        assert set(inspect.signature(command).parameters) - read == set(), command.__name__
+        parameters = inspect.signature(command, eval_str=True).parameters
+        assert set(parameters) - read == set(), command.__name__
+        requests |= {each.annotation for each in parameters.values() if dataclasses.is_dataclass(each.annotation)}
+    assert len(requests) >= 9
+    root = Path(__file__).parents[2]
+    code = "".join(
+        path.read_text()
+        for floor in ("planner", "studies", "executor", "orrery")
+        for path in (root / floor).rglob("*.py")
+    )
+    for request in requests:
+        for field in dataclasses.fields(request):
+            assert re.search(rf"\.{field.name}\b|\"{field.name}\"", code), (request, field.name)
 
 
 def test_public_names_load_on_first_use():
@@ -73,5 +108,7 @@ def test_public_names_load_on_first_use():
     import orrery
 
     assert all(getattr(orrery, name).__name__ == name for name in orrery.__all__)
+    assert dir(orrery) == sorted(orrery.__all__)
+    assert all(re.search(rf"\b{name}\b", orrery.__doc__) for name in orrery.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = orrery.nothing

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from hwprofiles.errors import ConfigError
-from orrery.terminal.output import to_json, whole_file
+from orrery.terminal.output import output_file, to_json
 
 
 def test_file_takes_its_name_at_the_end(tmp_path):
     """Until the block ends the old file is there; folders are made on the way."""
     target = tmp_path / "a" / "plan.json"
-    with whole_file(target) as partial:
+    with output_file(target) as partial:
         partial.write_text("new")
         assert not target.exists()
 
@@ -26,7 +26,7 @@ def test_link_is_followed(tmp_path):
     """A symbolic link stays one; the file that it names is replaced."""
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with whole_file(tmp_path / "link") as partial:
+    with output_file(tmp_path / "link") as partial:
         partial.write_text("new")
 
     assert (tmp_path / "link").is_symlink()
@@ -35,7 +35,7 @@ def test_link_is_followed(tmp_path):
 
 def test_device_is_written_to_and_never_replaced():
     """/dev/null is no file that could be made anew."""
-    with whole_file(Path("/dev/null")) as place:
+    with output_file(Path("/dev/null")) as place:
         place.write_text("gone")
 
     assert Path("/dev/null").is_char_device()
@@ -46,7 +46,7 @@ def test_places_that_cannot_be_written(tmp_path, name):
     """Each is refused on entering, with the path."""
     (tmp_path / "file").write_text("old")
 
-    with pytest.raises((ConfigError, OSError), match=str(tmp_path)), whole_file(tmp_path / name):
+    with pytest.raises((ConfigError, OSError), match=str(tmp_path)), output_file(tmp_path / name):
         pytest.fail("entered")
 
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -56,13 +56,13 @@ def test_two_outputs_of_one_name_are_refused_and_leave_nothing(tmp_path):
     """Whatever the second would write, the first must not be lost, nor be half of one and half of the other."""
     with (
         pytest.raises(ConfigError, match=r"output paths must differ, got .*both\.json. twice"),
-        whole_file(tmp_path / "both.json"),
-        whole_file(tmp_path / "." / "both.json"),
+        output_file(tmp_path / "both.json"),
+        output_file(tmp_path / "." / "both.json"),
     ):
         pytest.fail("entered")
 
     assert list(tmp_path.iterdir()) == []
-    with whole_file(tmp_path / "both.json") as partial:
+    with output_file(tmp_path / "both.json") as partial:
         partial.write_text("free again")
 
 
@@ -73,10 +73,10 @@ def test_an_input_is_never_replaced(tmp_path):
     for name in ("plan.json", "link.json"):
         with (
             pytest.raises(ConfigError, match=f"output path must not be a file that is read, got .*{name}"),
-            whole_file(tmp_path / name, None, tmp_path / "plan.json"),
+            output_file(tmp_path / name, None, tmp_path / "plan.json"),
         ):
             pytest.fail("entered")
-    with whole_file(tmp_path / "new.json", tmp_path / "new.json", tmp_path / "plan.json") as partial:
+    with output_file(tmp_path / "new.json", tmp_path / "new.json", tmp_path / "plan.json") as partial:
         partial.write_text("new")
 
     assert (tmp_path / "plan.json").read_text() == "hours of search"

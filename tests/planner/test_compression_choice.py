@@ -22,8 +22,9 @@ from planner.parallel.micro_batches import WHOLE_BATCH
 from planner.parallel.recomputation import recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.plan.analysis import analyse
-from planner.plan.plan import lower_plan, make_plan
+from planner.plan.lowered_plan import lower_plan
 from planner.plan.plan_file import load_plan, save_plan
+from planner.plan.planning import make_plan
 from planner.search.compression_choice import choose_compressed_layers
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.graph_export import write_replayed_graph
@@ -115,8 +116,8 @@ def test_whoever_reads_programs_copes(tmp_path):
 
 def test_plans_keep_what_is_compressed(tmp_path):
     graph, cluster = load_model("lenet5", batch=64), star(4)
-    wanted = compressed_of(graph, "ps-spread", gradients="one-bit", activations="float16", activation_layers=["fc1"])
-    plan = make_plan(graph, cluster, strategy="owt", gradient_sync="ps-spread", compressed=wanted)
+    wanted = {"compress_gradients": "one-bit", "compress_activations": "float16", "activation_layers": ("fc1",)}
+    plan = make_plan(graph, cluster, strategy="owt", gradient_sync="ps-spread", **wanted)
     path = tmp_path / "plan.json"
     save_plan(plan, path)
     assert load_plan(path) == plan
@@ -146,7 +147,7 @@ def test_the_command_line_compresses(tmp_path, capsys):
 @pytest.mark.parametrize("strategy", ["data", "layerwise"])
 def test_where_compression_pays_is_not_asked_of_nothing(strategy):
     with pytest.raises(ConfigError, match="compress_where must be all where nothing is compressed, got 'pays'"):
-        make_plan(pair(batch=4), star(2), strategy=strategy, where_it_pays=True)
+        make_plan(pair(batch=4), star(2), strategy=strategy, compress_where="pays")
 
 
 def test_plain_floats_of_the_network_compress_nothing():
@@ -171,7 +172,7 @@ def test_what_cannot_be_compressed_is_refused(gradient_sync, fields, words):
 
 def test_lowering_and_searching_refuse_it_too():
     graph = pair(batch=4)
-    with pytest.raises(ConfigError, match="whose codes cannot be summed"):
+    with pytest.raises(ConfigError, match="whose messages cannot be summed"):
         lowered(CostModel(graph, star(2)), named_strategy("data", graph, 2), Compressed(gradients="linear"))
     with pytest.raises(ConfigError, match=r"compression must be none for layerwise, .* got 'linear'"):
-        make_plan(graph, star(2), gradient_sync="direct", compressed=Compressed(gradients="linear"))
+        make_plan(graph, star(2), gradient_sync="direct", compress_gradients="linear")

@@ -12,8 +12,9 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, all_configurations
-from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of, requested_micro_batching
+from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching, micro_batching_of
 from planner.parallel.strategies import named_strategy, spaces_of
+from planner.plan.planning import make_plan
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from simulator.collectives.schemes import ALL_REDUCES
@@ -97,7 +98,7 @@ def test_layers_behind_the_cut_wait_for_their_own_sub_batch_only():
     )
     both = behind[late] & behind[program.after] & (program.kind[late] != KINDS.index("collective"))
     assert both.any()
-    assert (program.sub_batch[late[both]] == program.sub_batch[program.after[both]]).all()
+    assert (program.micro_batch[late[both]] == program.micro_batch[program.after[both]]).all()
 
 
 @pytest.mark.parametrize(
@@ -114,18 +115,21 @@ def test_bad_cuts_are_refused(changes, words):
         micro_batching_of(load_model("lenet5", batch=8), **changes)
 
 
-@pytest.mark.parametrize("asked", [{"first": "fc1"}, {"order": "all"}, {"update_each": True}], ids=str)
+@pytest.mark.parametrize(
+    "asked", [{"sub_batch_from": "fc1"}, {"sub_batch_order": "all"}, {"update_each": True}], ids=str
+)
 def test_nothing_is_asked_of_sub_batches_where_there_is_one(asked):
     graph = load_model("lenet5", batch=8)
-    assert requested_micro_batching(graph, 1) == WHOLE_BATCH
-    assert requested_micro_batching(graph, 2) == micro_batching_of(graph, 2)
+    cluster, options = star(2), {"strategy": "data", **asked}
+    assert make_plan(graph, cluster, strategy="data").micro_batching == WHOLE_BATCH
+    assert make_plan(graph, cluster, strategy="data", sub_batches=2).micro_batching == micro_batching_of(graph, 2)
     with pytest.raises(ConfigError, match=r"must be left out where sub_batches is 1, got "):
-        requested_micro_batching(graph, 1, **asked)
+        make_plan(graph, cluster, **options)
 
 
 def test_parts_of_a_sub_batch_must_be_equal():
     graph = load_model("lenet5", batch=8)
-    with pytest.raises(ConfigError, match="sub-batches of 1 samples: configuration of"):
+    with pytest.raises(ConfigError, match="micro-batches of 1 samples: configuration of"):
         lowered(CostModel(graph, star(4)), named_strategy("data", graph, 4), micro_batching_of(graph, 8))
 
 
@@ -135,5 +139,5 @@ def test_a_sub_batch_holds_the_same_samples_everywhere():
     micro_batching = MicroBatching(parts=2, first=graph.index["sum"])
     assert lowered(CostModel(graph, star(2)), strategy, micro_batching).size
     strategy["second"] = Configuration({"channel": 2}, (0, 1))
-    with pytest.raises(ConfigError, match="layers read across the cut must have one degree in samples"):
+    with pytest.raises(ConfigError, match="layers read by micro-batches must have one degree in samples"):
         lowered(CostModel(graph, star(2)), strategy, micro_batching)

@@ -27,7 +27,7 @@ def test_message_by_message_equals_the_tables(question):
     expected_s = additive_s(model, strategy)
     with patch.object(network, "_TABLE_DEVICES", 0):
         few = CostModel(model.graph, model.cluster, model.gradient_sync)
-        few.network = network.Network(model.cluster)
+        few.network = network.ClusterRoutes(model.cluster)
         assert not few.network.has_tables
         assert additive_s(few, strategy) == pytest.approx(expected_s, rel=1e-9)
 

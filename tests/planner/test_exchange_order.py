@@ -13,8 +13,9 @@ from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.strategies import named_strategy
-from planner.plan.plan import lower_plan, lowered, make_plan
+from planner.plan.lowered_plan import lower_plan, lowered
 from planner.plan.plan_file import load_plan, save_plan
+from planner.plan.planning import make_plan
 from planner.search.gradient_order import chain_gradient_syncs, order_gradient_syncs, slice_gradient_syncs
 from planner.simulation.program_replay import replay
 
@@ -53,7 +54,7 @@ def test_work_and_bytes_stay(graph, order, strategy):
             sums = [np.bincount(row.layer, getattr(row, values) * (row.kind == kind)) for row in (plain, found)]
             np.testing.assert_allclose(sums[1], sums[0], rtol=1e-12)
     late = np.repeat(np.arange(found.size), np.diff(found.after_start))
-    sums = np.isin(late, found.sums) & np.isin(found.after, found.sums)
+    sums = np.isin(late, found.sync_order) & np.isin(found.after, found.sync_order)
     assert (found.after[~sums] < late[~sums]).all()
     assert (np.diff(found.group) >= 0).all()
 
@@ -112,7 +113,7 @@ def test_additive_reading_has_every_slice_with_its_latency():
     """Phases one after another: the sum of Eq. 1, and a ring's latency more for each further slice."""
     plain = program(classifier(), latency_s=1e-5, bandwidth=1e7)
     found = chain_gradient_syncs(slice_gradient_syncs(plain, 65536.0))
-    more = len(found.sums) - len(order_gradient_syncs(plain, "ready").sums)
+    more = len(found.sync_order) - len(order_gradient_syncs(plain, "ready").sync_order)
     assert more > 0
     seconds = [replay(row, overlap=False, contention=False).iteration_s for row in (plain, found)]
     assert seconds[1] - seconds[0] == pytest.approx(more * 6 * 1e-5)
@@ -133,7 +134,7 @@ def test_plan_keeps_its_order(tmp_path):
     read = load_plan(tmp_path / "plan.json")
     assert read == plan
     found = lower_plan(read, graph, cluster)
-    assert found.sums
+    assert found.sync_order
     assert replay(found).iteration_s == plan.simulated_s
     assert plan.simulated_s < make_plan(graph, cluster, strategy="data").simulated_s
 

@@ -17,7 +17,7 @@ from planner.models.registry import load_model
 from planner.parallel.micro_batches import WHOLE_BATCH, MicroBatching
 from planner.parallel.recomputation import SEGMENTS, recompute_of
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.plan.plan import lowered
+from planner.plan.lowered_plan import lowered
 
 COUNT = 4
 

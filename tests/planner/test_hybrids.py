@@ -16,8 +16,8 @@ from planner.models.registry import load_model
 from planner.parallel.degrees import Hybrid, hybrid_of, split_list
 from planner.parallel.device_groups import grouped_devices
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.plan.plan import make_plan
-from planner.search.pipeline_strategy import Pipeline, strategy_and_micro_batching
+from planner.plan.planning import make_plan
+from planner.search.pipeline_strategy import strategy_and_micro_batching
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.program_replay import replay
 from planner.topology.network_routes import routes_of_cluster
@@ -223,13 +223,13 @@ def test_stages_lie_on_groups_of_their_own_and_replay_to_their_additive_cost(wor
 
 def test_a_pipeline_of_groups_keeps_to_what_is_asked():
     graph, cluster = load_model("vgg11", batch=16), cluster_of("abci-v100", 16)
-    asked = Pipeline(schedule="gpipe", micro_batches=4)
-    plan = make_plan(graph, cluster, strategy="pipeline=2,filter=4", pipeline=asked)
+    asked = {"schedule": "gpipe", "micro_batches": 4}
+    plan = make_plan(graph, cluster, strategy="pipeline=2,filter=4", **asked)
 
     assert (plan.micro_batching.order, plan.micro_batching.parts, len(plan.micro_batching.stages)) == ("gpipe", 4, 2)
     with pytest.raises(ConfigError, match=r"stages must be those of pipeline=2,filter=4, 2, got 3$"):
-        make_plan(graph, cluster, strategy="pipeline=2,filter=4", pipeline=Pipeline(stages=3))
+        make_plan(graph, cluster, strategy="pipeline=2,filter=4", stages=3)
     with pytest.raises(ConfigError, match=r"are for the strategy pipeline, not data=4$"):
-        make_plan(graph, cluster, strategy="data=4", pipeline=asked)
+        make_plan(graph, cluster, strategy="data=4", **asked)
     with pytest.raises(ConfigError, match=r"must be one without micro-batches here, got pipeline=2,filter=4$"):
         named_strategy("pipeline=2,filter=4", graph, 16)

@@ -17,7 +17,7 @@ from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import named_strategy, spaces_of
-from planner.plan.plan import lowered
+from planner.plan.lowered_plan import lowered
 from planner.simulation.memory_over_time import memory_curve
 from planner.simulation.program_replay import replay
 

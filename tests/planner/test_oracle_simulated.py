@@ -4,8 +4,8 @@ import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from planner.models.registry import load_model
-from planner.plan.plan import lower_plan, make_plan
-from planner.search.pipeline_strategy import Pipeline
+from planner.plan.lowered_plan import lower_plan
+from planner.plan.planning import make_plan
 from planner.simulation.program_replay import replay
 from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.projection import oracle
@@ -44,10 +44,10 @@ def table():
 def test_a_row_is_its_plan_replayed(table, strategy, p, plan):
     row = table.row(strategy, p)
     cluster, graph = load_cluster("abci-v100").take(p), load_model("alexnet", batch=row.batch)
-    asked = None
+    asked = {}
     if plan == "pipeline":
-        asked = Pipeline(schedule="gpipe", micro_batches=int(row.degrees.removeprefix("S = ")))
-    made = make_plan(graph, cluster, strategy=plan, pipeline=asked)
+        asked = {"schedule": "gpipe", "micro_batches": int(row.degrees.removeprefix("S = "))}
+    made = make_plan(graph, cluster, strategy=plan, **asked)
 
     replayed = replay(lower_plan(made, graph, cluster), iterations=3)
 

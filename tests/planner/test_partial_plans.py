@@ -57,7 +57,7 @@ def test_cuts_are_of_the_models_layers():
     strategy = named_strategy("channel", graph, 2)
     program = lowered(model, strategy, micro_batching=micro_batching)
     assert graph.layers[micro_batching.first].name == program.graph.layers[program.micro_batching.first].name == "fc1"
-    behind = {program.graph.layers[int(i)].name for i in program.layer[program.sub_batch > 0]}
+    behind = {program.graph.layers[int(i)].name for i in program.layer[program.micro_batch > 0]}
     assert behind >= {"fc1", "fc1 sum", "fc2", "softmax"}
     assert not behind & {"conv1", "conv2", "conv2 sum"}
 

@@ -16,9 +16,9 @@ from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration, all_configurations
 from planner.parallel.micro_batches import MicroBatching
 from planner.parallel.strategies import spaces_of
-from planner.plan.plan import lower_plan, make_plan
+from planner.plan.lowered_plan import lower_plan
 from planner.plan.plan_file import load_plan, save_plan
-from planner.search.pipeline_strategy import Pipeline
+from planner.plan.planning import make_plan
 from planner.simulation.additive_cost import additive_s, additive_terms
 from planner.simulation.program_replay import replay
 
@@ -74,8 +74,8 @@ def equal_stages(stages, micro_batches, schedule, devices):
     net.loss()
     graph = net.build()
     model = CostModel(graph, star(devices, latency_s=0.0, bandwidth=1e18))
-    asked = Pipeline(stages=stages, micro_batches=micro_batches, schedule=schedule)
-    program = lower_plan(make_plan(graph, model.cluster, strategy="pipeline", pipeline=asked), graph, model.cluster)
+    asked = {"stages": stages, "micro_batches": micro_batches, "schedule": schedule}
+    program = lower_plan(make_plan(graph, model.cluster, strategy="pipeline", **asked), graph, model.cluster)
     forward, onward, weights = (
         program.kind == KINDS.index(kind) for kind in ("forward", "activation_gradient", "weight_gradient")
     )
@@ -100,8 +100,7 @@ def test_interleaving_leaves_the_published_bubble(devices, shares, micro_batches
 
 def test_a_plan_keeps_its_stages(tmp_path):
     graph, cluster = load_model("lenet5", batch=16), cluster_of("titanx-4", 4)
-    asked = Pipeline(stages=4, micro_batches=8, schedule="gpipe")
-    plan = make_plan(graph, cluster, strategy="pipeline", pipeline=asked)
+    plan = make_plan(graph, cluster, strategy="pipeline", stages=4, micro_batches=8, schedule="gpipe")
     save_plan(plan, tmp_path / "plan.json")
     read = load_plan(tmp_path / "plan.json")
     assert read == plan

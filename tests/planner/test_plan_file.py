@@ -9,10 +9,11 @@ from plans import cluster_of
 
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
-from planner.parallel.micro_batches import MicroBatching, micro_batching_of
 from planner.parallel.strategies import named_strategy
-from planner.plan.plan import Plan, lower_plan, make_plan
+from planner.plan.lowered_plan import lower_plan
+from planner.plan.plan import Plan
 from planner.plan.plan_file import PLAN_VERSION, load_plan, save_plan
+from planner.plan.planning import make_plan
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,8 @@ def test_round_trip(plan, tmp_path):
 @given(st.floats(1e-9, 1e9), st.integers(0, 2**40), st.text())
 def test_numbers_and_text_survive(plan, tmp_path_factory, seconds, width, text):
     path = tmp_path_factory.getbasetemp() / "any.json"
-    save_plan(replace(plan, simulated_s=seconds, width=width, notes=(text,), strategy=text), path)
+    request = replace(plan.request, strategy=text)
+    save_plan(replace(plan, simulated_s=seconds, width=width, notes=(text,), request=request), path)
     again = load_plan(path)
 
     assert (again.simulated_s, again.width, again.notes, again.strategy) == (seconds, width, (text,), text)
@@ -60,7 +62,7 @@ def test_a_loaded_plan_lowers_to_the_same_program(plan, tmp_path):
     graph, cluster = load_model("lenet5", batch=8), cluster_of("titanx-4", 4)
     first, second = (lower_plan(each, graph, cluster) for each in (plan, load_plan(tmp_path / "plan.json")))
 
-    for column in ("kind", "layer", "device", "peer", "size_bytes", "work_s", "box_low", "box_high", "after"):
+    for column in ("kind", "layer", "device", "peer", "size_bytes", "work_s", "region_low", "region_high", "after"):
         assert getattr(first, column).tobytes() == getattr(second, column).tobytes()
 
 
@@ -76,13 +78,18 @@ MISTAKES = {
     "newer": ({"version": PLAN_VERSION + 1}, f"has version {PLAN_VERSION + 1}, this program reads 1 to {PLAN_VERSION}"),
     "newer, with more": ({"version": 9, "streams": 2}, "has version 9, this program"),
     "older than any": ({"version": 0}, "has version 0"),
-    "unknown key": ({"strategie": "data"}, "strategie: .*, did you mean 'strategy'"),
+    "unknown key": ({"strategie": "data"}, "strategie: .*; did you mean 'strategy'"),
     "text for a number": ({"batch": "8"}, "batch: .*integer"),
     "fraction for a number": ({"width": 1.5}, "width: .*integer"),
     "truth for a number": ({"batch": True}, "batch: .*integer"),
     "version by text": ({"version": "1"}, "version: .*integer"),
-    "number for a text": ({"gradient_sync": 3}, "gradient_sync: .*string"),
-    "number for a list": ({"notes": 3}, "notes: .*list"),
+    "number for a text": ({"strategy": 3}, "strategy: .*string"),
+    "number for a choice": ({"gradient_sync": 3}, "gradient_sync: .*'ring', 'ps'"),
+    "no choice": ({"gradient_sync": "rings"}, "gradient_sync: .*'ring', 'ps'"),
+    "request that breaks a rule": ({"recompute": "segments"}, "recompute must be none for layerwise"),
+    "micro-batches in no order": ({"micro_batching": {"order": "none"}}, "micro_batching.order must be one of each, "),
+    "no micro-batches": ({"micro_batching": {"parts": 0}}, "micro_batching must have parts >= 1"),
+    "number for a list": ({"notes": 3}, "notes: .*array"),
     "number for a layer": ({"configurations": {"conv1": 3}}, "configurations.conv1: "),
     "null": ({"additive_s": None}, "additive_s: .*number"),
     "two": ({"batch": "8", "width": None}, "batch: .*; width: "),
@@ -164,11 +171,8 @@ def test_edited_configurations_are_checked_when_lowered(plan, content, tmp_path)
 
 def test_sub_batches_are_kept(tmp_path):
     graph, cluster = load_model("lenet5", batch=8), cluster_of("titanx-4", 2)
-    micro_batching = micro_batching_of(graph, 4, order="each", update_each=True)
-    plan = make_plan(
-        graph, cluster, strategy="data", micro_batching=MicroBatching(parts=2, first=micro_batching.first, order="all")
-    )
+    plan = make_plan(graph, cluster, strategy="data", sub_batches=2, sub_batch_order="all")
     save_plan(plan, tmp_path / "plan.json")
     assert load_plan(tmp_path / "plan.json").micro_batching == plan.micro_batching
     with pytest.raises(ConfigError, match="sub_batches must be 1 for layerwise"):
-        make_plan(graph, cluster, micro_batching=micro_batching)
+        make_plan(graph, cluster, sub_batches=4, update_each=True)

@@ -11,7 +11,7 @@ from sweep_points import POINTS, breaking, dying, plain
 
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
-from planner.plan.plan import make_plan
+from planner.plan.planning import make_plan
 from studies.sweep.evaluate_point import evaluate_point
 from studies.sweep.local import compute_locally
 from studies.sweep.on_dask import compute_on_dask
@@ -35,11 +35,10 @@ def test_a_point_is_what_its_plan_says():
 
     point = SweepPoint(model="alexnet", cluster="p100-4x4", batch=512, strategy="owt", compress_gradients="float16")
     found = evaluate_point(point).values
-    from planner.compression.settings import compressed_of
 
     graph = load_model("alexnet", batch=512)
     plan = make_plan(
-        graph, load_cluster("p100-4x4"), strategy="owt", compressed=compressed_of(graph, "ring", gradients="float16")
+        graph, load_cluster("p100-4x4"), strategy="owt", compress_gradients="float16"
     )
     assert found["iteration_s"] == plan.simulated_s
     assert found["images_per_s"] == 512 / plan.simulated_s

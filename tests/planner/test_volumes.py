@@ -5,7 +5,7 @@ import pytest
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from planner.models.registry import load_model
-from planner.plan.plan import make_plan
+from planner.plan.planning import make_plan
 from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.projection import oracle
 

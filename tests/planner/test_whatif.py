@@ -5,7 +5,7 @@ import pytest
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
-from planner.plan.plan import make_plan
+from planner.plan.planning import make_plan
 from studies.whatif.scenarios import Scenario, standard_scenarios, whatif
 
 CLUSTER = "p100-4x4:nodes=2"

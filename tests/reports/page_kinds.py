@@ -133,9 +133,9 @@ def _validation(folder):
 
 def _eight_bit_paper(folder):
     from reports.pages.eight_bit_paper_page import paper_html
-    from studies.reproduce.eight_bit_claims import eight_bit_answers
+    from studies.reproduce.eight_bit_claims import eight_bit_values
 
-    return paper_html(list(eight_bit_answers()))
+    return paper_html(list(eight_bit_values()))
 
 
 def _accuracy(folder):

@@ -1,0 +1,59 @@
+"""``orrery compare``: strategies for one model on one cluster, side by side."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orrery.terminal import (
+    BatchOption,
+    ClusterOption,
+    JsonOption,
+    ModelArgument,
+    RefineOption,
+    StrategiesOption,
+    SyncOption,
+    comparison_values,
+    output_file,
+    print_json,
+    print_rich,
+    progress_bar,
+    to_json,
+)
+
+__all__ = ["orrery_compare"]
+
+
+def orrery_compare(
+    model: ModelArgument,
+    *,
+    cluster: ClusterOption,
+    batch: BatchOption,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")],
+    strategies: StrategiesOption = "data,model,owt,spatial,layerwise",
+    gradient_sync: SyncOption = "ring",
+    refine: RefineOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Compare strategies: a table, and a page that shows why one is faster."""
+    from hwprofiles.catalogue import load_cluster
+    from planner.models import load_model
+    from planner.parallel import split_list
+    from planner.plan import compare
+    from reports.pages import write_comparison_page
+
+    names = split_list(strategies)
+    page = out / "index.html"
+    with output_file(page) as file, output_file(out / "comparison.json") as numbers, progress_bar(model) as progress:
+        graph, machines = load_model(model, batch=batch), load_cluster(cluster)
+        comparison = compare(graph, machines, names, gradient_sync=gradient_sync, refine=refine, progress=progress)
+        values = comparison_values(comparison, page=page)
+        write_comparison_page(comparison, file)
+        numbers.write_bytes(to_json(values))
+    if json:
+        return print_json(values)
+    from reports.tables import comparison_headline, comparison_table
+
+    print_rich(comparison_table(comparison))
+    refused = [f"{name} was refused: {reason}" for name, reason in comparison.refused.items()]
+    print("\n".join([comparison_headline(comparison), *refused, *comparison.notes, f"page: {page}"]))

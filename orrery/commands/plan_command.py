@@ -1,0 +1,48 @@
+"""``orrery plan``: a plan made from a request, and its file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orrery.terminal import (
+    JsonOption,
+    configuration_rows,
+    output_file,
+    plan_values,
+    print_json,
+    print_pairs,
+    print_table,
+    printed_values,
+    progress_bar,
+    takes_requests,
+)
+from planner.plan import PlanRequest
+
+__all__ = ["orrery_plan"]
+
+
+@takes_requests
+def orrery_plan(
+    *,
+    request: PlanRequest,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Plan file to write.")],
+    json: JsonOption = False,
+) -> None:
+    """Choose how every layer is split over the devices, and write the plan."""
+    from hwprofiles.catalogue import load_cluster
+    from planner.models import load_model
+    from planner.plan import make_plan, save_plan
+
+    # Names of strategies and clusters have no suffix.
+    files_read = [word for word in (request.strategy, request.cluster.partition(":")[0]) if Path(word).suffix]
+    with output_file(out, *files_read) as file, progress_bar("planning") as progress:
+        graph = load_model(request.model, batch=request.batch, element_bytes=request.element_bytes)
+        plan = make_plan(graph, load_cluster(request.cluster), request, progress=progress)
+        save_plan(plan, file)
+    typed = {name: getattr(request, name) for name in ("model", "cluster", "batch", "strategy")}
+    values = {**typed, **plan_values(plan)}
+    if json:
+        return print_json(values)
+    print_table(configuration_rows(plan))
+    print_pairs(printed_values(values, plan.compressed))

@@ -1,0 +1,114 @@
+"""``orrery simulate``, ``orrery replay`` and ``orrery analyse``: plans and task graphs replayed."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hwprofiles import whole_number
+from orrery.terminal import (
+    EngineOption,
+    JsonOption,
+    PlanArgument,
+    TraceOption,
+    output_file,
+    print_json,
+    print_pairs,
+    printed_values,
+    progress_bar,
+    replay_values,
+)
+
+__all__ = ["orrery_analyse", "orrery_replay", "orrery_simulate"]
+
+_Overlap = Annotated[
+    bool, typer.Option(help="Start each task once its inputs are there, not at a barrier between phases.")
+]
+_Contention = Annotated[bool, typer.Option(help="Let transfers share the links and devices that they have in common.")]
+_Iterations = Annotated[
+    int, typer.Option(parser=whole_number, metavar="K", help="Iterations to replay until the steady state.")
+]
+_Expand = Annotated[
+    bool,
+    typer.Option("--expand-collectives", help="Replay gradient synchronisation message by message."),
+]
+
+
+def orrery_simulate(
+    plan_file: PlanArgument,
+    *,
+    overlap: _Overlap = True,
+    contention: _Contention = True,
+    iterations: _Iterations = 4,
+    expand_collectives: _Expand = False,
+    engine: EngineOption = "auto",
+    trace: TraceOption = None,
+    graph: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Task graph to write, JSON or Parquet, for orrery replay.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Replay a plan on the model of its cluster."""
+    from orrery.terminal import open_plan
+    from planner.simulation import replay, write_replayed_graph
+
+    traced, written = (output_file(path, plan_file) if path else nullcontext() for path in (trace, graph))
+    with traced as file, written as graph_file, progress_bar("simulating"):
+        plan = open_plan(plan_file, collectives="steps" if expand_collectives else "activity")
+        result = replay(plan.program, overlap=overlap, contention=contention, iterations=iterations, engine=engine)
+        if file:
+            result.write_trace(file)
+        if graph_file:
+            write_replayed_graph(result, graph_file)
+    values = replay_values(result, plan=plan)
+    print_json(values) if json else print_pairs(printed_values(values, plan.program.compressed))
+
+
+def orrery_replay(
+    graph_file: Annotated[Path, typer.Argument(metavar="GRAPH", help="Task graph, JSON or Parquet.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Start and end of every task, CSV or Parquet to write.")
+    ] = None,
+    engine: EngineOption = "auto",
+    json: JsonOption = False,
+) -> None:
+    """Replay a task graph, written by orrery simulate or by another program."""
+    from time import perf_counter
+
+    from simulator.engines import prepare, simulate
+    from simulator.formats import read_graph, write_schedule
+
+    with output_file(out, graph_file) if out else nullcontext() as file, progress_bar("replaying"):
+        chosen, times_s = prepare(engine), [perf_counter()]
+        source = read_graph(graph_file)
+        times_s.append(perf_counter())
+        schedule = simulate(source.graph, engine=chosen, task_name=source.task_name)
+        times_s.append(perf_counter())
+        if file:
+            write_schedule(file, source, schedule)
+    values = {
+        "tasks": source.graph.size,
+        "makespan_s": schedule.makespan_s,
+        "load_s": times_s[1] - times_s[0],
+        "engine_s": times_s[2] - times_s[1],
+        "engine": chosen,
+    }
+    print_json(values) if json else print_pairs(values)
+
+
+def orrery_analyse(
+    plan_file: PlanArgument,
+    *,
+    top: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Rows to print of each table.")] = 10,
+    json: JsonOption = False,
+) -> None:
+    """Show what a plan's iteration waits for, what faster hardware would change, and what fills the memory."""
+    from orrery.terminal import analysis_values, open_plan, print_analysis
+    from planner.plan import analyse
+
+    with progress_bar("simulating") as progress:
+        plan = open_plan(plan_file)
+        analysis = analyse(plan.program, progress=progress)
+    print_json(analysis_values(analysis, plan=plan)) if json else print_analysis(analysis, plan=plan, top=top)

@@ -1,0 +1,115 @@
+"""The layer-wise search with a choice by simulation: its optimum of Eq. 1 against the usual strategies."""
+
+from dataclasses import dataclass
+
+from hwprofiles import ConfigError, InfeasiblePlanError, Progress
+from planner.cost import CostModel
+from planner.lowering import Program
+from planner.parallel import NAMED, Strategy, named_strategy
+from planner.plan.lowered_plan import lowered
+from planner.search import LayerwiseResult, Refined, near_best, refine, search_layerwise
+from planner.simulation import arithmetic_s, replay_that_fits
+
+__all__ = ["layerwise", "refined"]
+
+_STARTS = 8
+"""Strategies of least additive cost that a refinement starts from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A strategy that was simulated."""
+
+    name: str
+    strategy: Strategy
+    program: Program
+    simulated_s: float
+
+
+def layerwise(
+    model: CostModel, *, progress: Progress | None = None
+) -> tuple[LayerwiseResult, _Candidate, tuple[str, ...]]:
+    """Search the layer-wise optimum of Eq. 1, and choose by simulation among it and the usual strategies.
+
+    Args:
+        model: Prices of a model on a cluster.
+        progress: Called as ``progress(label, done, total)``.
+
+    Returns:
+        The result of the search, the fastest candidate, and notes: its name where it is not the additive optimum,
+        and the candidates that this batch cannot have.
+
+    Raises:
+        InfeasiblePlanError: No candidate fits in memory.
+    """
+    searched, candidates, notes = _candidates(model, progress)
+    best: _Candidate | None = None
+    optimum, refused = "does not fit in memory", {}
+    for done, (name, strategy) in enumerate(candidates.items()):
+        if progress:
+            progress(f"simulating {name}", done + 1, len(candidates) + 1)
+        if best is not None and arithmetic_s(model, strategy) > best.simulated_s:
+            continue  # cannot win, whatever overlaps
+        try:
+            program = lowered(model, strategy)
+            simulated_s = replay_that_fits(program).iteration_s
+        except InfeasiblePlanError as error:
+            refused[name] = error
+            continue
+        if name == "layerwise":
+            optimum = f"takes {simulated_s:.4g} s simulated"
+        if best is None or simulated_s < best.simulated_s:
+            best = _Candidate(name=name, strategy=strategy, program=program, simulated_s=simulated_s)
+    if best is None:
+        others = ", ".join(name for name in refused if name != "layerwise")
+        raise InfeasiblePlanError(f"layerwise: {refused['layerwise']}; neither do the candidates {others} fit")
+    if best.name != "layerwise":
+        notes.append(
+            f"layerwise is {best.name}: the optimum of Eq. 1, {searched.cost_s:.4g} s additive, {optimum}; "
+            f"{best.name} takes {best.simulated_s:.4g} s simulated"
+        )
+    return searched, best, tuple(notes)
+
+
+def refined(
+    model: CostModel, plans: int, *, progress: Progress | None = None
+) -> tuple[LayerwiseResult, Refined, tuple[str, ...]]:
+    """Search the layer-wise optimum of Eq. 1, and refine it, its runners-up and the usual strategies by simulation.
+
+    Args:
+        model: Prices of a model on a cluster.
+        plans: Plans to simulate; see ``planner.search.refinement.refine``.
+        progress: Called as ``progress(label, done, total)``.
+
+    Returns:
+        The result of the search, the best plan simulated, and notes: its start, and the starts that were refused.
+
+    Raises:
+        ConfigError: ``plans`` < 1.
+        InfeasiblePlanError: No start fits in memory.
+    """
+    searched, candidates, notes = _candidates(model, progress)
+    near = near_best(model, searched.cost_s, min(_STARTS, plans))
+    starts = {**candidates, **{f"additive plan {k}": strategy for k, strategy in enumerate(near[1:], 2)}}
+    best = refine(model, starts, plans=plans, progress=progress)
+    notes += [f"{name} is no candidate: {reason}" for name, reason in best.refused.items()]
+    notes.append(
+        f"refined from {best.origin}: {best.simulated_s:.4g} s, best start {best.start_s:.4g} s, "
+        f"lower bound {best.lower_bound_s:.4g} s ({best.bound_reason}), {best.simulated_plans} plans simulated"
+    )
+    return searched, best, tuple(notes)
+
+
+def _candidates(model: CostModel, progress: Progress | None) -> tuple[LayerwiseResult, dict[str, Strategy], list[str]]:
+    """Return the result of the search, the strategies to simulate by name, and notes on those that cannot be had."""
+    count, notes = len(model.cluster.devices), []
+    usual: dict[str, Strategy] = {}
+    for name in NAMED:
+        try:
+            usual[name] = named_strategy(name, model.graph, count)
+        except ConfigError as error:
+            notes.append(f"{name} is no candidate: {error}")
+    if progress:
+        progress("searching", 0, len(usual) + 2)
+    searched = search_layerwise(model, known=list(usual.values()))
+    return searched, {"layerwise": searched.strategy, **usual}, notes

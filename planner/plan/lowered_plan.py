@@ -1,0 +1,98 @@
+"""Programs of strategies and of plans: lowered, checked against memory, with their gradients in order."""
+
+from dataclasses import asdict
+
+from hwprofiles import ConfigError
+from hwprofiles.devices import DeviceGraph
+from planner.compression import UNCOMPRESSED, Compressed, compressed_of
+from planner.cost import CostModel, applied
+from planner.graph import ComputationGraph
+from planner.lowering import Program, lower
+from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, nearest_change, peak_memory_bytes
+from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, MicroBatching, Recompute, Strategy
+from planner.plan.plan import Plan
+from planner.search import order_gradient_syncs
+from planner.simulation import check_messages
+
+__all__ = ["lower_plan", "lowered"]
+
+
+def lowered(
+    model: CostModel,
+    strategy: Strategy,
+    *,
+    micro_batching: MicroBatching = WHOLE_BATCH,
+    compressed: Compressed = UNCOMPRESSED,
+    recompute: Recompute = KEEP_ACTIVATIONS,
+    memory_policy: MemoryPolicy = MOMENTUM,
+    collectives: str = "activity",
+    gradient_sync_order: str = "end",
+) -> Program:
+    """Return the program of one iteration of a strategy that fits in memory.
+
+    Args:
+        model: Prices of a network on a cluster.
+        strategy: Configuration of every layer.
+        micro_batching: Layers that compute in micro-batches, and their schedule.
+        compressed: Tensors and gradients that are compressed to be sent.
+        recompute: Activations that are computed again in the backward pass.
+        memory_policy: State that must fit beside the tensors of the network.
+        collectives: As for ``planner.lowering.lower_strategy.lower``.
+        gradient_sync_order: One of ``planner.search.gradient_order.GRADIENT_SYNC_ORDERS``.
+
+    Raises:
+        ConfigError: Parts of a micro-batch would not be equal, the all-reduce would have to add compressed gradients,
+            or it cannot go in that order.
+        InfeasiblePlanError: The strategy does not fit, or this machine has no memory for so many transfers.
+    """
+    if gradient_sync_order != "end" and collectives != "activity":
+        raise ConfigError(
+            f"gradient_sync_order must be end where messages are tasks of their own, got {gradient_sync_order!r}"
+        )
+    model, spaces, micro_batching = applied(model, strategy, micro_batching)
+    check_messages(model, spaces)
+    program = lower(
+        model,
+        spaces,
+        micro_batching=micro_batching,
+        compressed=compressed,
+        recompute=recompute,
+        collectives=collectives,
+    )
+    needed = peak_memory_bytes(program, memory_policy)
+    check_plan_memory(
+        program, needed, nearest=lambda: nearest_change(model, program, memory_policy, recompute=recompute)
+    )
+    return order_gradient_syncs(program, gradient_sync_order)
+
+
+def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity") -> Program:
+    """Return the program of one iteration of a plan.
+
+    Args:
+        plan: The plan.
+        graph: The model that it was made for.
+        cluster: Its cluster, whose links and devices may have changed since.
+        collectives: As for ``planner.lowering.lower_strategy.lower``.
+
+    Raises:
+        ConfigError: The plan was made for another model, or its layers or compression are not of this one.
+        InfeasiblePlanError: The plan does not fit in memory.
+    """
+    if plan.model_digest != graph.digest:
+        raise ConfigError(
+            f"plan was made for another {plan.model} with batch {plan.batch}: "
+            f"its model_digest is {plan.model_digest}, this model has {graph.digest}; make the plan again"
+        )
+    if unknown := [name for name in plan.configurations if name not in graph.index]:
+        raise ConfigError(f"configurations must be of layers of {plan.model}, got {unknown[0]!r}")
+    return lowered(
+        CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm),
+        plan.configurations,
+        micro_batching=plan.micro_batching,
+        compressed=compressed_of(graph, plan.gradient_sync, **asdict(plan.compressed)),
+        recompute=plan.recompute,
+        memory_policy=MemoryPolicy(optimizer=plan.optimizer),
+        collectives=collectives,
+        gradient_sync_order=plan.gradient_sync_order,
+    )

@@ -1,0 +1,178 @@
+"""The request for a plan: everything that ``orrery plan`` takes, checked once, on its way into the plan file.
+
+A new option of planning is one field here with its line of help, and one place that uses it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from hwprofiles import ConfigError, check_choices, option, whole_number
+
+__all__ = ["PlanRequest", "SyncAlgorithm"]
+
+SyncAlgorithm = Literal[
+    "ring", "ps", "ps-spread", "tree", "double-tree", "halving", "direct", "hierarchical", "hierarchical-3", "auto"
+]
+"""Algorithms that synchronise gradients, as ``planner.cost.GRADIENT_SYNCS`` lists them."""
+
+
+def layer_names(text: str) -> tuple[str, ...]:
+    """Return the names of layers that commas separate."""
+    return tuple(name.strip() for name in text.split(",")) if text else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """A network, a cluster, and how the one is to be trained on the other.
+
+    Raises:
+        ConfigError: A field has a value that is no choice of it; ``refine`` is negative, or positive for a strategy
+            that is not searched; micro-batches of the last layers, compression, recomputation or an order of gradient
+            synchronisation are requested of a search, which does not know them; options of a pipeline are given for
+            another strategy; or ``compress_where`` where nothing is compressed.
+    """
+
+    model: str = option(help="Model, such as vgg16 or vgg16:classes=21841.", metavar="MODEL", positional=True)
+    """Name and parameters."""
+    cluster: str = option(help="Cluster of the catalogue, such as p100-4x4:nodes=8, or a cluster file.", metavar="C")
+    """Catalogue entry or path, with parameters."""
+    batch: int = option(help="Samples in a mini-batch, over all devices.", metavar="N", parser=whole_number)
+    strategy: str = option("layerwise", help="Name of a strategy, or a strategy file.", metavar="S")
+    """``data``, ``layerwise``, ... or a file."""
+    gradient_sync: SyncAlgorithm = option(
+        "ring", help="All-reduce that synchronises gradients; auto picks the fastest for each layer."
+    )
+    gradient_sync_order: Literal["end", "ready", "reuse"] = option(
+        "end",
+        help="Order of gradient synchronisation: end updates all layers at the end of the iteration; ready and reuse "
+        "update each layer once its gradients are synchronised, as they are computed or first layers first.",
+    )
+    """One of ``planner.search.gradient_order.GRADIENT_SYNC_ORDERS``; ``end`` for strategies that are searched."""
+    batch_norm: Literal["local", "reduced"] = option(
+        "local", help="Normalise by the statistics of each part, or of the whole batch by an all-reduce over the parts."
+    )
+    dtype: Literal["float32", "float64"] = option("float32", help="Data type of all tensors.")
+    sub_batches: int = option(
+        1,
+        help="Split the batch of the fully connected layers into K micro-batches, so that communication of one "
+        "overlaps computation of another.",
+        metavar="K",
+        parser=whole_number,
+    )
+    sub_batch_from: str = option(
+        "", help="First layer that computes in micro-batches; else the first fully connected one.", metavar="LAYER"
+    )
+    sub_batch_order: Literal["each", "all"] = option(
+        "each", help="Run each micro-batch forward and backward before the next, or all forward, then all backward."
+    )
+    update_each: bool = option(
+        False, help="Update parameters after every micro-batch, not once an iteration.", names=("--update-each",)
+    )
+    stages: int | None = option(
+        None, help="Stages of a pipeline; else one for each device.", metavar="S", parser=whole_number
+    )
+    micro_batches: int | None = option(
+        None,
+        help="Micro-batches of a pipeline; else the most that divide the batch, up to 4 S.",
+        metavar="M",
+        parser=whole_number,
+    )
+    schedule: str = option(
+        "", help="Schedule of a pipeline: gpipe, 1f1b (the default), interleaved or zero-bubble.", metavar="K"
+    )
+    stage_at: tuple[str, ...] = option(
+        (),
+        help="First layers of the later stages of a pipeline, separated by commas; else the fastest division.",
+        metavar="LAYERS",
+        parser=layer_names,
+    )
+    compress_gradients: str = option(
+        "", help="Data type that gradients are compressed to for their synchronisation, such as dynamic-tree.",
+        metavar="TYPE",
+    )  # fmt: skip
+    compress_activations: str = option(
+        "", help="Data type that tensors between layers, and their gradients, are compressed to.", metavar="TYPE"
+    )
+    compress_where: Literal["all", "pays"] = option(
+        "all", help="Compress all of these messages, or those that shorten the simulated iteration."
+    )
+    gradient_layers: tuple[str, ...] | None = None
+    """Layers whose gradients are compressed; None: all.  Set from Python only."""
+    activation_layers: tuple[str, ...] | None = None
+    """Layers whose outputs are compressed, with their gradients; None: all.  Set from Python only."""
+    recompute: str = option(
+        "none",
+        help="Activations that are dropped and computed again in the backward pass: none; segments, about the square "
+        "root of the number of layers; or the last layers of the segments, A,B.",
+        metavar="R",
+    )
+    optimizer: Literal["sgd", "momentum", "adam"] = option(
+        "momentum", help="Optimizer whose state must fit in memory beside the parameters."
+    )
+    refine: int = option(
+        0,
+        help="Plans to simulate to improve on the layer-wise optimum; 0 compares it with the usual strategies only.",
+        metavar="N",
+        low=0,
+    )
+
+    def __post_init__(self) -> None:
+        # Here and not at the top: reading the fields for --help must not load NumPy.
+        from planner.parallel import SEARCHED
+        from planner.search import has_stages
+
+        check_choices(self)
+        name, searched = self.strategy, self.strategy in SEARCHED
+        if self.refine < 0 or (self.refine and not searched):
+            raise ConfigError(
+                "refine must be >= 0, and 0 for strategies other than layerwise and hybrid, "
+                f"got {self.refine} for {name}"
+            )
+        if self.sub_batches > 1 and (searched or has_stages(name)):
+            why = "whose search does not know them" if searched else "which has micro-batches of its own"
+            raise ConfigError(f"sub_batches must be 1 for {name}, {why}, got {self.sub_batches}")
+        if self.sub_batches == 1:
+            self._check_whole_batch()
+        if self.has_pipeline_options and not has_stages(name):
+            raise ConfigError(f"stages, micro_batches, schedule and stage_at are for the strategy pipeline, not {name}")
+        if self.compress_where == "pays" and not self.compressed_types:
+            raise ConfigError("compress_where must be all where nothing is compressed, got 'pays'")
+        if searched:
+            self._check_search()
+
+    def _check_whole_batch(self) -> None:
+        """Refuse options of micro-batches where the batch is not split."""
+        order = "" if self.sub_batch_order == "each" else self.sub_batch_order
+        given = {"sub_batch_from": self.sub_batch_from, "sub_batch_order": order, "update_each": self.update_each}
+        for name, value in given.items():
+            if value:
+                raise ConfigError(f"{name} must be left out where sub_batches is 1, got {value!r}")
+
+    def _check_search(self) -> None:
+        """Refuse what no search knows."""
+        if self.compressed_types:
+            self._refuse("compression", "none", self.compressed_types[0])
+        if self.recompute not in ("", "none"):
+            self._refuse("recompute", "none", self.recompute)
+        if self.gradient_sync_order != "end":
+            self._refuse("gradient_sync_order", "end", self.gradient_sync_order)
+
+    def _refuse(self, field: str, only: str, given: str) -> NoReturn:
+        raise ConfigError(f"{field} must be {only} for {self.strategy}, whose search does not know it, got {given!r}")
+
+    @property
+    def element_bytes(self) -> int:
+        """Size of an element of a tensor: 4 or 8."""
+        return int(self.dtype.removeprefix("float")) // 8
+
+    @property
+    def has_pipeline_options(self) -> bool:
+        """Whether an option is given that only pipelines have."""
+        return bool(self.stages or self.micro_batches or self.schedule or self.stage_at)
+
+    @property
+    def compressed_types(self) -> tuple[str, ...]:
+        """Data types that messages are compressed to, gradients first; the tensors' own type compresses nothing."""
+        return tuple(
+            kind for kind in (self.compress_gradients, self.compress_activations) if kind not in ("", self.dtype)
+        )

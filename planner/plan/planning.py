@@ -1,0 +1,226 @@
+"""Plans made from requests: searched (``layerwise``, ``hybrid``), derived from a rule, or read from a file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hwprofiles import ConfigError, Progress
+from hwprofiles.devices import DeviceGraph
+from planner.compression import UNCOMPRESSED, Compressed, compressed_of
+from planner.cost import CostModel, gradient_sync_choices
+from planner.graph import ComputationGraph
+from planner.memory import MemoryPolicy
+from planner.parallel import (
+    KEEP_ACTIVATIONS,
+    WHOLE_BATCH,
+    MicroBatching,
+    Recompute,
+    Strategy,
+    micro_batching_of,
+    recompute_of,
+)
+from planner.plan.layerwise_choice import layerwise, refined
+from planner.plan.lowered_plan import lowered
+from planner.plan.old_options import renamed_options
+from planner.plan.plan import Plan
+from planner.plan.plan_request import PlanRequest
+from planner.search import (
+    HYBRID,
+    LayerwiseResult,
+    Pipeline,
+    Refined,
+    choose_compressed_layers,
+    refine,
+    search_hybrids,
+    strategy_and_micro_batching,
+)
+from planner.simulation import additive_s, replay_that_fits
+
+__all__ = ["make_plan"]
+
+
+def make_plan(
+    graph: ComputationGraph,
+    cluster: DeviceGraph,
+    request: PlanRequest | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Plan:
+    """Make a plan: search it (``layerwise``, ``hybrid``), derive it from a rule, or read it from a file.
+
+    Args:
+        graph: Model with its batch.
+        cluster: Device graph.
+        request: Strategy and options; its model, cluster, batch and data type are those of ``graph`` and ``cluster``.
+        progress: Called as ``progress(label, done, total)``.
+        options: Fields of ``PlanRequest``, in place of a request: ``make_plan(graph, cluster, strategy="owt")``.
+
+    Returns:
+        The plan, whose ``request`` names ``graph`` and ``cluster``.
+
+    Raises:
+        ConfigError: A request and options are given, the request breaks a rule of ``PlanRequest``, or this batch and
+            cluster cannot have what it says.
+        InfeasiblePlanError: The plan does not fit in memory.
+    """
+    if request and options:
+        raise ConfigError(f"options must be left out beside a request, got {', '.join(options)}")
+    subject: dict[str, Any] = {
+        "model": graph.name, "cluster": cluster.spec, "batch": graph.batch, "dtype": f"float{8 * graph.element_bytes}"
+    }  # fmt: skip
+    request = replace(request, **subject) if request else PlanRequest(**subject, **renamed_options(graph, options))
+    model = CostModel(graph, cluster, request.gradient_sync, request.batch_norm)
+    return _priced(model, request, _chosen(model, request, progress))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """The strategy that a search, a rule or a file gives."""
+
+    strategy: Strategy
+    micro_batching: MicroBatching = WHOLE_BATCH
+    compressed: Compressed = UNCOMPRESSED
+    recompute: Recompute = KEEP_ACTIVATIONS
+    simulated_s: float
+    notes: tuple[str, ...] = ()
+    statistics: Mapping[str, Any]
+    """Fields of ``Plan`` that describe the search."""
+
+
+def _chosen(model: CostModel, request: PlanRequest, progress: Progress | None) -> _Chosen:
+    if request.strategy == "layerwise":
+        return _layerwise(model, request.refine, progress)
+    if request.strategy == HYBRID:
+        return _hybrid(model, request.refine, progress)
+    return _derived(model, request, progress)
+
+
+def _layerwise(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
+    """Return the layer-wise optimum, or one of the usual strategies where that is faster."""
+    if not plans:
+        searched, fastest, notes = layerwise(model, progress=progress)
+        return _Chosen(
+            strategy=fastest.strategy,
+            simulated_s=fastest.simulated_s,
+            notes=notes,
+            statistics=_search_statistics(searched),
+        )
+    searched, best, notes = refined(model, plans, progress=progress)
+    return _Chosen(
+        strategy=best.strategy,
+        simulated_s=best.simulated_s,
+        notes=notes,
+        statistics=_search_statistics(searched) | _refinement_statistics(best),
+    )
+
+
+def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
+    """Return the fastest hybrid; the refinement of one knows no stages."""
+    searched = search_hybrids(model, stages=not plans, progress=progress)
+    if not plans:
+        return _Chosen(
+            strategy=searched.strategy,
+            micro_batching=searched.micro_batching,
+            simulated_s=searched.simulated_s,
+            notes=searched.notes,
+            statistics={},
+        )
+    best = refine(model, {searched.candidate.text: searched.strategy}, plans=plans, progress=progress)
+    return _Chosen(
+        strategy=best.strategy,
+        simulated_s=best.simulated_s,
+        notes=searched.notes,
+        statistics=_refinement_statistics(best),
+    )
+
+
+def _derived(model: CostModel, request: PlanRequest, progress: Progress | None) -> _Chosen:
+    """Return a strategy by a rule or from a file, with the parts of it that are compressed."""
+    graph = model.graph
+    strategy, micro_batching = strategy_and_micro_batching(
+        model,
+        request.strategy,
+        micro_batching=_micro_batching(graph, request),
+        pipeline=_pipeline(request),
+    )
+    compressed = compressed_of(
+        graph,
+        request.gradient_sync,
+        gradients=request.compress_gradients,
+        activations=request.compress_activations,
+        gradient_layers=request.gradient_layers,
+        activation_layers=request.activation_layers,
+    )
+    recompute = recompute_of(graph, request.recompute, micro_batching)
+    memory_policy, notes = MemoryPolicy(optimizer=request.optimizer), tuple[str, ...]()
+    if request.compress_where == "pays":
+        compressed, notes = choose_compressed_layers(
+            model, strategy, micro_batching, compressed,
+            recompute=recompute, memory_policy=memory_policy, progress=progress,
+        )  # fmt: skip
+    program = lowered(
+        model,
+        strategy,
+        micro_batching=micro_batching,
+        compressed=compressed,
+        recompute=recompute,
+        memory_policy=memory_policy,
+        gradient_sync_order=request.gradient_sync_order,
+    )
+    return _Chosen(
+        strategy=strategy,
+        micro_batching=micro_batching,
+        compressed=compressed,
+        recompute=recompute,
+        simulated_s=replay_that_fits(program, memory_policy).iteration_s,
+        notes=notes,
+        statistics={},
+    )
+
+
+def _micro_batching(graph: ComputationGraph, request: PlanRequest) -> MicroBatching:
+    """Return the micro-batches of the last layers; those of a pipeline follow from its stages."""
+    if request.sub_batches == 1:
+        return WHOLE_BATCH
+    return micro_batching_of(
+        graph,
+        request.sub_batches,
+        first=request.sub_batch_from,
+        order=request.sub_batch_order,
+        update_each=request.update_each,
+    )
+
+
+def _pipeline(request: PlanRequest) -> Pipeline | None:
+    """Return the options of a pipeline, or None where all are left to the planner."""
+    names = ("stages", "micro_batches", "schedule", "stage_at")
+    given = {name: value for name in names if (value := getattr(request, name))}
+    return Pipeline(**given) if given else None
+
+
+def _search_statistics(searched: LayerwiseResult) -> dict[str, Any]:
+    return {name: getattr(searched, name) for name in ("tables_s", "search_s", "width")}
+
+
+def _refinement_statistics(best: Refined) -> dict[str, Any]:
+    return {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}
+
+
+def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
+    """Return the plan of a strategy, with its price by Eq. 1 and the hashes of its inputs."""
+    return Plan(
+        request=request,
+        configurations=dict(chosen.strategy),
+        micro_batching=chosen.micro_batching,
+        compressed=chosen.compressed,
+        recompute=chosen.recompute,
+        model_digest=model.graph.digest,
+        cluster_digest=model.cluster.digest,
+        costs_digest=model.compute_times.digest,
+        additive_s=additive_s(model, chosen.strategy, chosen.micro_batching, chosen.compressed, chosen.recompute),
+        simulated_s=chosen.simulated_s,
+        gradient_syncs=gradient_sync_choices(model, chosen.strategy, chosen.compressed),
+        notes=chosen.notes,
+        **chosen.statistics,
+    )

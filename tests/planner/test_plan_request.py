@@ -1,0 +1,179 @@
+"""Requests for plans: checked once, whoever makes them."""
+
+import re
+import warnings
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from plans import cluster_of, star
+
+import orrery
+from hwprofiles.errors import ConfigError
+from planner.compression.settings import Compressed
+from planner.cost.all_reduce import GRADIENT_SYNCS
+from planner.cost.sync_time import BATCH_NORMS
+from planner.memory.memory_policy import OPTIMIZERS
+from planner.models.registry import load_model
+from planner.parallel.micro_batches import ORDERS, micro_batching_of
+from planner.plan.plan_file import load_plan, save_plan
+from planner.plan.plan_request import PlanRequest
+from planner.plan.planning import make_plan
+from planner.search.gradient_order import GRADIENT_SYNC_ORDERS
+from planner.search.pipeline_strategy import Pipeline
+
+
+def request(**changes):
+    return PlanRequest(**{"model": "lenet5", "cluster": "titanx-4", "batch": 8, **changes})
+
+
+def test_choices_are_those_of_the_planner():
+    """The types of the fields repeat them, so that --help reads them without loading the planner."""
+    types = {field.name: field.type for field in fields(PlanRequest)}
+    assert get_args(types["gradient_sync"]) == GRADIENT_SYNCS
+    assert get_args(types["gradient_sync_order"]) == GRADIENT_SYNC_ORDERS
+    assert get_args(types["batch_norm"]) == BATCH_NORMS
+    assert get_args(types["sub_batch_order"]) == ORDERS
+    assert get_args(types["optimizer"]) == tuple(OPTIMIZERS)
+
+
+REFUSED = {
+    "unknown algorithm": ({"gradient_sync": "rings"}, "gradient_sync must be one of ring, .*, got 'rings'"),
+    "unknown order": (
+        {"gradient_sync_order": "last"},
+        "gradient_sync_order must be one of end, ready, reuse, got 'last'",
+    ),
+    "unknown statistics": ({"batch_norm": "all"}, "batch_norm must be local or reduced, got 'all'"),
+    "unknown type": ({"dtype": "float16"}, "dtype must be float32 or float64, got 'float16'"),
+    "unknown optimizer": ({"optimizer": "lion"}, "optimizer must be one of sgd, momentum, adam, got 'lion'"),
+    "negative refinement": ({"refine": -1}, "refine must be >= 0, .* got -1 for layerwise"),
+    "refinement of a rule": ({"refine": 2, "strategy": "data"}, "refine must be .* got 2 for data"),
+    "micro-batches of a search": ({"sub_batches": 2}, "sub_batches must be 1 for layerwise, whose search"),
+    "micro-batches twice": (
+        {"sub_batches": 2, "strategy": "pipeline"},
+        "sub_batches must be 1 for pipeline, which has micro-batches of its own, got 2",
+    ),
+    "first of no micro-batches": ({"sub_batch_from": "fc1"}, "sub_batch_from must be left out where sub_batches is 1"),
+    "order of no micro-batches": (
+        {"sub_batch_order": "all"},
+        "sub_batch_order must be left out where sub_batches is 1",
+    ),
+    "updates of no micro-batches": ({"update_each": True}, "update_each must be left out where sub_batches is 1"),
+    "stages of a rule": ({"strategy": "owt", "stages": 2}, "are for the strategy pipeline, not owt"),
+    "schedule of a search": ({"schedule": "gpipe"}, "are for the strategy pipeline, not layerwise"),
+    "nothing to compress": ({"compress_where": "pays"}, "compress_where must be all where nothing is compressed"),
+    "compressed to what it is": (
+        {"compress_where": "pays", "strategy": "data", "compress_gradients": "float32"},
+        "compress_where must be all where nothing is compressed",
+    ),
+    "compression in a search": (
+        {"compress_activations": "linear"},
+        "compression must be none for layerwise, whose search does not know it, got 'linear'",
+    ),
+    "recomputation in a search": ({"recompute": "segments"}, "recompute must be none for layerwise, .* 'segments'"),
+    "order in a search": (
+        {"gradient_sync_order": "reuse"},
+        "gradient_sync_order must be end for layerwise, .* 'reuse'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_request_is_checked_when_it_is_made(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        request(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"compress_gradients": "float32"},
+        {"dtype": "float64", "compress_activations": "float64"},
+        {"recompute": ""},
+        {"strategy": "pipeline=2,data=2", "stages": 2},
+        {"strategy": "hybrid", "refine": 3},
+    ],
+    ids=str,
+)
+def test_what_changes_nothing_is_allowed(changes):
+    assert request(**changes)
+
+
+def test_a_plan_keeps_its_request(tmp_path):
+    """Also through its file; network and cluster are named as they name themselves."""
+    graph, cluster = load_model("lenet5", batch=8), cluster_of("titanx-4", 4)
+    asked = request(
+        model="any", batch=1, strategy="pipeline", stages=2, micro_batches=4, schedule="gpipe", stage_at=("fc1",),
+        recompute="pool1", optimizer="adam",
+    )  # fmt: skip
+    plan = make_plan(graph, cluster, asked)
+    save_plan(plan, tmp_path / "plan.json")
+
+    assert plan.request == replace(asked, model="lenet5", cluster=cluster.spec, batch=8)
+    assert (plan.model, plan.optimizer, plan.element_bytes) == ("lenet5", "adam", 4)
+    assert load_plan(tmp_path / "plan.json") == plan
+    assert plan.recompute.ends == ("pool1",)
+
+
+def test_a_request_and_options_are_not_mixed():
+    graph, cluster = load_model("lenet5", batch=8), cluster_of("titanx-4", 2)
+    with pytest.raises(ConfigError, match="options must be left out beside a request, got strategy"):
+        make_plan(graph, cluster, request(), strategy="data")
+    with pytest.raises(TypeError, match="strategie"):
+        make_plan(graph, cluster, strategie="data")
+
+
+def test_old_keywords_work_and_warn():
+    graph, cluster = load_model("lenet5", batch=8), star(4)
+    with pytest.warns(FutureWarning, match="make_plan: exchange is now given as gradient_sync; the old name") as caught:
+        plan = orrery.make_plan(graph, cluster, strategy="data", exchange="tree")
+    assert [warning.filename for warning in caught] == [__file__]
+    assert plan == orrery.make_plan(graph, cluster, strategy="data", gradient_sync="tree")
+    with pytest.warns(FutureWarning, match="Plan.exchange is now called gradient_sync") as caught:
+        assert plan.exchange == "tree"
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.raises(AttributeError, match="no attribute 'exchangs'"):
+        _ = plan.exchangs
+
+
+OBJECTS = {
+    "cut": lambda graph: (
+        {"cut": micro_batching_of(graph, 2, first="fc2", order="all")},
+        {"sub_batches": 2, "sub_batch_from": "fc2", "sub_batch_order": "all"},
+    ),
+    "pipeline": lambda graph: (
+        {"strategy": "pipeline", "pipeline": Pipeline(stages=2, schedule="gpipe")},
+        {"strategy": "pipeline", "stages": 2, "schedule": "gpipe"},
+    ),
+    "compressed": lambda graph: (
+        {"compressed": Compressed(activations="linear", activation_layers=("fc1",)), "where_it_pays": True},
+        {"compress_activations": "linear", "activation_layers": ("fc1",), "compress_where": "pays"},
+    ),
+}
+
+
+@pytest.mark.parametrize("options", OBJECTS.values(), ids=OBJECTS)
+def test_objects_stand_for_fields(options):
+    graph, cluster = load_model("lenet5", batch=8), star(2)
+    old, new = options(graph)
+    with pytest.warns(FutureWarning, match=r"the old name works in this version only"):
+        made = make_plan(graph, cluster, **{"strategy": "owt", **old})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        expected = make_plan(graph, cluster, **{"strategy": "owt", **new})
+    assert replace(made, request=expected.request) == expected
+
+
+def test_a_plan_says_what_it_is_in_one_line():
+    plan = make_plan(load_model("lenet5", batch=8), cluster_of("titanx-4", 2), strategy="data")
+    assert re.fullmatch(r"Plan\(lenet5 on .*, batch 8, data: [0-9.e-]+ s an iteration\)", repr(plan))
+    assert plan._repr_html_().count("<tr>") == len(plan.configurations) + 1
+
+
+def test_importing_the_request_loads_no_arrays():
+    import subprocess
+    import sys
+
+    script = "import planner.plan.plan_request, sys; assert not {'numpy', 'numba', 'pandas'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
