@@ -52,7 +52,7 @@ class CompressedReduction:
     def passes_compressed(self, reduction: Reduction) -> bool:
         """Return whether compressed chunks go to the rank that sums them; else plain floats are summed on the way."""
         stages = self._stages(reduction)
-        return "middle" in stages or bool(self._program.taken_bytes[stages["after"]] > 0)
+        return "middle" in stages or bool(self._program.decompressed_bytes[stages["after"]] > 0)
 
     def run(self, reduction: Reduction) -> None:
         """Sum the buffer in place, by the tasks of a reduction."""

@@ -32,7 +32,7 @@ class OrderedSync(GradientSync):
         super().__init__(view, device, recorder, options)
         self._lanes.append(device.lane("gradients"))
         program = view.program
-        mine = [task for task in program.sums if view.rank in program.collectives[task].devices]
+        mine = [task for task in program.sync_order if view.rank in program.collectives[task].devices]
         slices: dict[int, Tensor] = {}
         for layer in sorted({int(program.layer[task]) for task in mine}):
             tasks = sorted(task for task in mine if program.layer[task] == layer)

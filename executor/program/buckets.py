@@ -38,7 +38,7 @@ def reductions_of(view: RankProgram, *, statistics: bool) -> list[Reduction]:
         mine = sorted([*mine, *(task for task in view.tasks if codec[task])])
     reductions = []
     for (layer, *_), group in groupby(
-        mine, key=lambda task: (int(program.layer[task]), int(program.sub_batch[task]), bool(program.backward[task]))
+        mine, key=lambda task: (int(program.layer[task]), int(program.micro_batch[task]), bool(program.backward[task]))
     ):
         together = tuple(group)
         tasks = tuple(task for task in together if task in program.collectives)

@@ -66,7 +66,7 @@ class RankMessages:
     @cached_property
     def input_key(self) -> dict[int, InputKey]:
         """Key of the input tensor that each transfer of the rank delivers, or whose gradient it takes back."""
-        edges = {(by.producer, by.consumer, by.slot): by for by in self.program.delivered_by.values()}
+        edges = {(by.producer, by.consumer, by.slot): by for by in self.program.transferred_by.values()}
         program = self.program
         mine = np.flatnonzero(
             (program.kind == _TRANSFER) & ((program.device == self.rank) | (program.peer == self.rank))
@@ -74,7 +74,7 @@ class RankMessages:
         keys = zip(
             program.layer[mine].tolist(), program.consumer[mine].tolist(), program.slot[mine].tolist(), strict=True
         )
-        micro_batches = program.sub_batch[mine].tolist()
+        micro_batches = program.micro_batch[mine].tolist()
         return {task: (edges[key], s) for task, key, s in zip(mine.tolist(), keys, micro_batches, strict=True)}
 
 
@@ -91,7 +91,7 @@ def region_messages_of(program: Program, *, join_bytes: int = MESSAGE_JOIN_BYTES
     rows: dict[tuple[int, int, int, int, int], list[list[int]]] = {}
     size = program.size_bytes
     for task in np.flatnonzero(program.kind == _TRANSFER).tolist():
-        micro_batch, layer = int(program.sub_batch[task]), int(program.layer[task])
+        micro_batch, layer = int(program.micro_batch[task]), int(program.layer[task])
         key = (phase[task], micro_batch, layer, int(program.device[task]), int(program.peer[task]))
         joined = rows.setdefault(key, [])
         if joined and size[joined[-1]].sum() + size[task] <= join_bytes:
@@ -116,7 +116,8 @@ def _message(program: Program, tasks: Sequence[int], *, source: int, target: int
         target,
         phase,
         boxes=tuple(
-            Box(tuple(program.box_low[t, :dims].tolist()), tuple(program.box_high[t, :dims].tolist())) for t in tasks
+            Box(tuple(program.region_low[t, :dims].tolist()), tuple(program.region_high[t, :dims].tolist()))
+            for t in tasks
         ),
         sizes=tuple(int(program.size_bytes[t]) for t in tasks),
         kind=program.compressed.activation(program.graph, layer),

@@ -42,7 +42,7 @@ class RankParts:
     def unit_of(self, task: int) -> LayerUnit:
         """Return the unit that a task computes; of a transfer, the unit that makes the transferred tensor."""
         layer = int(self.program.layer[task])
-        return layer, int(self.program.sub_batch[task]) if self.program.micro_batching.of(layer) > 1 else 0
+        return layer, int(self.program.micro_batch[task]) if self.program.micro_batching.of(layer) > 1 else 0
 
     def graph_of(self, layer: int) -> ComputationGraph:
         """Return the network with as many samples as a layer computes at once."""
@@ -50,7 +50,7 @@ class RankParts:
 
     def space_of(self, layer: int) -> ConfigSpace:
         """Return a layer's configuration for the samples that it computes at once."""
-        return (self.program.sub_spaces if self.program.micro_batching.of(layer) > 1 else self.program.spaces)[layer]
+        return self.program.spaces_at(layer)[layer]
 
     def samples_of(self, unit: LayerUnit) -> BatchSamples:
         """Return the samples of the mini-batch that the tensors of a unit hold."""
@@ -113,7 +113,7 @@ class RankParts:
 
     @cached_property
     def _held_of_micro_batch(self) -> list[Box]:
-        return [self._part_box(i, space) for i, space in enumerate(self.program.sub_spaces)]
+        return [self._part_box(i, space) for i, space in enumerate(self.program.micro_batch_spaces)]
 
     def _part_box(self, layer: int, space: ConfigSpace) -> Box:
         zeros = (0,) * len(self.program.graph.layers[layer].output.sizes)

@@ -94,7 +94,7 @@ class RankProgram:
     def inputs(self) -> dict[InputKey, InputTensor]:
         """Every tensor that the rank's parts read, by the edge that delivers it and the micro-batch."""
         readers: dict[Edge, list[Edge]] = defaultdict(list)
-        for edge, by in self.program.delivered_by.items():
+        for edge, by in self.program.transferred_by.items():
             readers[by].append(edge)
         inputs, parts, micro_batching = dict[InputKey, InputTensor](), self.parts, self.program.micro_batching
         for edge, edges in readers.items():

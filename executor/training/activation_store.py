@@ -33,7 +33,7 @@ class ActivationStore:
         self, view: RankProgram, consumers: Consumers, received: ReceivedRegions, parts: Mapping[LayerUnit, PartLayer],
         *, dtype: torch.dtype, device: torch.device,
     ) -> None:  # fmt: skip
-        self._view, self._again, self._consumers, self._received = view, view.program.again, consumers, received
+        self._view, self._again, self._consumers, self._received = view, view.program.recomputed, consumers, received
         self._parts, self._dtype, self._device = parts, dtype, device
         backward = view.program.backward
         self._sends: dict[_OutputKey, int] = defaultdict(int)

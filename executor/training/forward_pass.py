@@ -53,7 +53,7 @@ class ForwardPass:
     def run(self, task: int, unit: LayerUnit) -> None:
         """Compute the output of a unit, for the first time or again."""
         layer, part, program = unit[0], self._layers.parts[unit], self._view.program
-        activations, again = self._tensors.activations, bool(program.again[task])
+        activations, again = self._tensors.activations, bool(program.recomputed[task])
         recomputed_later = program.segments[layer] >= 0 and not again
         activations.wait(unit, again=again)
         outputs: list[Tensor] = []

@@ -109,7 +109,7 @@ def open_session(
 
 def _gradient_sync(view: RankProgram, options: RunOptions, device: ComputeDevice, recorder: Recorder) -> GradientSync:
     """Return the gradient synchronisation of a rank: in the program's order where it has one, else by buckets."""
-    kind = OrderedSync if view.program.sums else BucketedSync
+    kind = OrderedSync if view.program.sync_order else BucketedSync
     return kind(
         view, device, recorder,
         SyncOptions(

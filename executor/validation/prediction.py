@@ -49,7 +49,7 @@ def with_samples(program: Program, rows: Sequence[ProbeRow]) -> Program:
         for layer in row.layers:
             samples[layer, row.sizes, row.phase] += row.samples.seconds
     known = {key: float(np.median(seconds)) for key, seconds in samples.items()}
-    layers, micro_batching = program.graph.layers, program.micro_batching
+    layers = program.graph.layers
     spaces = [program.spaces_at(i)[i] for i in range(len(layers))]
     regions = [held_regions(space) for space in spaces]
     work_s = program.work_s.copy()

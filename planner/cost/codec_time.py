@@ -25,7 +25,7 @@ class CodecWork:
     """Messages encoded."""
     encoded: Ints
     """Numbers in them."""
-    made_bytes: Floats
+    compressed_bytes: Floats
     """Codes written."""
     read: Ints
     """Messages decoded, all of one size where some of them are added."""
@@ -69,7 +69,7 @@ def compression_of(kind: Compression, source: Ints, regions: TransferRegions) ->
     devices, messages, numbers, size = _totals(kind, distinct[:, 0], (high - low).prod(axis=1))
     none, nothing = np.zeros_like(numbers), np.zeros_like(size)
     return devices, CodecWork(
-        made=messages, encoded=numbers, made_bytes=size, read=none, decoded=none, added=none, read_bytes=nothing,
+        made=messages, encoded=numbers, compressed_bytes=size, read=none, decoded=none, added=none, read_bytes=nothing,
         own_bytes=nothing,
     )  # fmt: skip
 
@@ -79,7 +79,7 @@ def decompression_of(kind: Compression, target: Ints, regions: TransferRegions) 
     devices, messages, numbers, size = _totals(kind, target, (regions.high - regions.low).prod(axis=1))
     none, nothing = np.zeros_like(numbers), np.zeros_like(size)
     return devices, CodecWork(
-        made=none, encoded=none, made_bytes=nothing, read=messages, decoded=numbers, added=none, read_bytes=size,
+        made=none, encoded=none, compressed_bytes=nothing, read=messages, decoded=numbers, added=none, read_bytes=size,
         own_bytes=nothing,
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def _totals(kind: Compression, device: Ints, elements: Ints) -> tuple[Ints, Ints
     devices, row = np.unique(device, return_inverse=True)
     numbers, size = np.zeros(len(devices), dtype=np.int64), np.zeros(len(devices))
     np.add.at(numbers, row, elements)
-    np.add.at(size, row, kind.encoded_bytes(elements))
+    np.add.at(size, row, kind.compressed_bytes(elements))
     return devices, np.bincount(row, minlength=len(devices)), numbers, size
 
 
@@ -121,7 +121,7 @@ def codec_s(model: CostModel, kind: Compression, place: str, devices: Ints, codi
 def _on(profile: ComputeProfile, kind: Compression, place: str, coding: CodecWork, element_bytes: int) -> Floats:
     compress, decompress, summing = (profile.coding.get((kind.text, place, task)) for task in CODING_TASKS)
     if compress is None:
-        encode_s = _encode_s(profile, kind, element_bytes * coding.encoded, coding.made_bytes)
+        encode_s = _encode_s(profile, kind, element_bytes * coding.encoded, coding.compressed_bytes)
     else:
         encode_s = compress.time_s(coding.made, coding.encoded)
     if decompress is None or (summing is None and coding.added.any()):
@@ -134,9 +134,9 @@ def _on(profile: ComputeProfile, kind: Compression, place: str, coding: CodecWor
     return np.asarray(encode_s + written_s + summing.time_s(sums, coding.added))
 
 
-def _encode_s(profile: ComputeProfile, kind: Compression, numbers_bytes: Ints, made_bytes: Floats) -> Floats:
+def _encode_s(profile: ComputeProfile, kind: Compression, numbers_bytes: Ints, compressed_bytes: Floats) -> Floats:
     passes = 3 if kind.feedback else 1
-    return _streaming_s(profile, passes * numbers_bytes + made_bytes, numbers_bytes)
+    return _streaming_s(profile, passes * numbers_bytes + compressed_bytes, numbers_bytes)
 
 
 def _streaming_s(profile: ComputeProfile, moved_bytes: Floats, before_bytes: Ints | float = 0.0) -> Floats:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwprofiles import Ints
-from planner.compression import AUTO, UNCOMPRESSED, Compressed, Compression, check_gradient_sync, takes
+from planner.compression import AUTO, UNCOMPRESSED, Compressed, Compression, check_gradient_sync, can_synchronise
 from planner.cost.all_reduce import Choice, all_reduce_s, considered, layer_choice, replica_groups
 from planner.cost.applied_strategy import applied
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
@@ -54,12 +54,12 @@ def compressed_all_reduce(kind: Compression, scheme: str, elements: int, replica
     if scheme == "ps-spread":
         m = -(-n // p)
         return CompressedAllReduce(
-            buffer_bytes=float(kind.encoded_bytes(m)) * p,
+            buffer_bytes=float(kind.compressed_bytes(m)) * p,
             before=_coding(kind, m, made=(p - 1) * everyone),
             middle=_coding(kind, m, made=everyone, read=(p - 1) * everyone, added=(p - 1) * everyone),
             after=_coding(kind, m, read=p * everyone, own=everyone),
         )
-    size = float(kind.encoded_bytes(n))
+    size = float(kind.compressed_bytes(n))
     if scheme == "ps":
         return CompressedAllReduce(
             buffer_bytes=size,
@@ -82,10 +82,10 @@ def _coding(
 ) -> CodecWork:  # fmt: skip
     """Work in messages of so many numbers: written, read, of these their own, and added, by rank."""
     made, read, own, added = np.broadcast_arrays(made, read, own, added)
-    size = kind.encoded_bytes(elements)
-    made_bytes, read_bytes, own_bytes = ((count * size).astype(np.float64) for count in (made, read, own))
+    size = kind.compressed_bytes(elements)
+    compressed_bytes, read_bytes, own_bytes = ((count * size).astype(np.float64) for count in (made, read, own))
     return CodecWork(
-        made=made, encoded=made * elements, made_bytes=made_bytes, read=read, decoded=read * elements,
+        made=made, encoded=made * elements, compressed_bytes=compressed_bytes, read=read, decoded=read * elements,
         added=added * elements, read_bytes=read_bytes, own_bytes=own_bytes,
     )  # fmt: skip
 
@@ -112,7 +112,7 @@ def compressed_choice(model: CostModel, kind: Compression, space: ConfigSpace, e
     check_gradient_sync(kind, model.gradient_sync)
     schemes = [model.gradient_sync]
     if model.gradient_sync == AUTO:
-        schemes = [scheme for scheme in considered(model.network, space) if takes(kind, scheme)]
+        schemes = [scheme for scheme in considered(model.network, space) if can_synchronise(kind, scheme)]
     prices = {scheme: _sum_s(model, kind, space, scheme, elements, split) for scheme in schemes}
     scheme = min(prices, key=lambda name: prices[name])
     price_s = prices.pop(scheme)

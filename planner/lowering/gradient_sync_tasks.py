@@ -47,7 +47,7 @@ class GradientSyncTasks:
         """Those that are one activity, by task."""
         self._send = self._messages if expand else self._activities
 
-    def gradients(self, layer: int, sub_batch: int, space: ConfigSpace, made: Pairs) -> Pairs:
+    def gradients(self, layer: int, micro_batch: int, space: ConfigSpace, made: Pairs) -> Pairs:
         """Exchange a layer's gradients, once the tasks of pairs (part, task) are done.
 
         Returns:
@@ -57,15 +57,15 @@ class GradientSyncTasks:
         kind = self.compressed.gradient(graph, layer)
         for split in (True, False):
             elements = sum(p.elements for p in graph.layers[layer].parameters if p.split is split)
-            add = partial(self.tasks.add, layer=layer, sub_batch=sub_batch, backward=True)
+            add = partial(self.tasks.add, layer=layer, micro_batch=micro_batch, backward=True)
             summed = self._sum(add, space, elements * float(graph.element_bytes), split, made, kind)
             parts.append(summed[0])
             waits.append(summed[1])
         return np.concatenate(parts), np.concatenate(waits)
 
-    def statistics(self, layer: int, sub_batch: int, space: ConfigSpace, made: Pairs, *, backward: bool) -> Pairs:
+    def statistics(self, layer: int, micro_batch: int, space: ConfigSpace, made: Pairs, *, backward: bool) -> Pairs:
         """Sum the statistics of a normalisation; as for ``gradients``, without the pairs given."""
-        add = partial(self.tasks.add, layer=layer, sub_batch=sub_batch, backward=backward, statistics=True)
+        add = partial(self.tasks.add, layer=layer, micro_batch=micro_batch, backward=backward, statistics=True)
         return self._sum(add, space, self.model.sync_times.statistics_bytes(layer), True, made, None)
 
     def _sum(
@@ -135,7 +135,7 @@ class GradientSyncTasks:
         self.tasks.group += 1
         tasks = add(
             count=len(devices), device=devices, work_s=codec_s(self.model, kind, GRADIENTS, devices, work),
-            made_bytes=work.made_bytes, taken_bytes=work.read_bytes - work.own_bytes,
+            compressed_bytes=work.compressed_bytes, decompressed_bytes=work.read_bytes - work.own_bytes,
             part=np.broadcast_to(served, groups.shape).ravel()[busy],
         )  # fmt: skip
         table = np.full(self.model.network.device_count, -1, dtype=np.int64)

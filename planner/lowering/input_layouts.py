@@ -24,7 +24,7 @@ class InputLayout:
     part: Ints
     """Part of the readers."""
     device: Ints
-    sub_batch: Ints
+    micro_batch: Ints
     elements: Ints
     """Of the region read."""
     own: Ints
@@ -41,13 +41,13 @@ class InputLayout:
 
     def reader(self, program: Program, edge: Edge) -> Ints:
         """Cells of one of the readers."""
-        return unit_of(program, np.full(len(self.part), edge.consumer), self.device, self.sub_batch)
+        return unit_of(program, np.full(len(self.part), edge.consumer), self.device, self.micro_batch)
 
 
 def input_layouts_of(program: Program) -> list[InputLayout]:
     """All of a program, in order of their first readers."""
     readers: dict[Edge, list[Edge]] = defaultdict(list)
-    for edge, by in program.delivered_by.items():
+    for edge, by in program.transferred_by.items():
         readers[by].append(edge)
     return [_delivery(program, edge, tuple(sorted(rows, key=lambda e: e.consumer))) for edge, rows in readers.items()]
 
@@ -55,7 +55,7 @@ def input_layouts_of(program: Program) -> list[InputLayout]:
 def _delivery(program: Program, edge: Edge, readers: tuple[Edge, ...]) -> InputLayout:
     micro_batching, u, v = program.micro_batching, edge.producer, edge.consumer
     behind = micro_batching.of(v) > 1
-    spaces = program.sub_spaces if behind else program.spaces
+    spaces = program.micro_batch_spaces if behind else program.spaces
     layer, space, producer = program.graph.layers[v], spaces[v], spaces[u]
     source = producer.output
     operation = layer.operation
@@ -69,10 +69,10 @@ def _delivery(program: Program, edge: Edge, readers: tuple[Edge, ...]) -> InputL
     own = np.where(mine >= 0, np.maximum(high - low, 0).prod(axis=1), 0)
     covers = (own == given.volume[mine]) & (mine >= 0) & (micro_batching.of(u) == micro_batching.of(v))
     parts, subs = np.arange(len(mine)), np.arange(micro_batching.of(v))
-    part, sub_batch = np.repeat(parts, len(subs)), np.tile(subs, len(parts))
+    part, micro_batch = np.repeat(parts, len(subs)), np.tile(subs, len(parts))
     device = space.devices[part]
-    cells = unit_of(program, np.full(len(part), u), device, sub_batch)
+    cells = unit_of(program, np.full(len(part), u), device, micro_batch)
     return InputLayout(
-        edge=edge, readers=readers, part=part, device=device, sub_batch=sub_batch, elements=boxes.volume[part],
+        edge=edge, readers=readers, part=part, device=device, micro_batch=micro_batch, elements=boxes.volume[part],
         own=own[part], covers=covers[part], source=np.where(mine[part] >= 0, cells, -1),
     )  # fmt: skip

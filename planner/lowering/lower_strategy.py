@@ -88,7 +88,7 @@ class _Lowering:
         # by producer, sub-batch that consumers read (-1: the whole batch) and layout
         self.input_layouts: dict[_Unit, dict[int, _Delivery]] = {}
         self.repeated: dict[_Unit, dict[int, _Delivery]] = {}
-        self.delivered_by: dict[Edge, Edge] = {}
+        self.transferred_by: dict[Edge, Edge] = {}
         self.times = [self._model(i).compute_times.part_s(i, self._space(i)) for i in range(len(spaces))]
 
     def _model(self, i: int) -> CostModel:
@@ -127,20 +127,20 @@ class _Lowering:
 
     def _recompute(self, unit: _Unit) -> None:
         """Run the segment of a layer that is about to go back forward again, once."""
-        layer, sub_batch = unit
+        layer, micro_batch = unit
         segment = self.segments[layer]
-        if segment < 0 or (segment, sub_batch) in self.recomputed:
+        if segment < 0 or (segment, micro_batch) in self.recomputed:
             return
-        self.recomputed.add((segment, sub_batch))
+        self.recomputed.add((segment, micro_batch))
         for i, other in enumerate(self.segments):
             if other == segment:
-                self._forward_again((i, sub_batch))
+                self._forward_again((i, micro_batch))
 
     def _forward_again(self, unit: _Unit) -> None:
         """Compute a part's output again, from what its segment reads and what it has computed again."""
-        i, sub_batch = unit
+        i, micro_batch = unit
         inside = [edge for edge in self.graph.producers[i] if self.segments[edge.producer] == self.segments[i]]
-        input_layouts = [self._deliver(edge, sub_batch, again=True) for edge in inside]
+        input_layouts = [self._deliver(edge, micro_batch, again=True) for edge in inside]
         tasks = self._compute(unit, "forward", backward=False, again=True)
         table = self._by_device(i, tasks)
         self.tasks.wait(tasks, self.forward[unit])
@@ -152,11 +152,11 @@ class _Lowering:
     def _compute(self, unit: _Unit, phase: str, *, backward: bool, again: bool = False) -> Ints:
         """One task a part."""
         self.tasks.group += 1
-        i, sub_batch = unit
+        i, micro_batch = unit
         devices = self.whole[i].devices
         return self.tasks.add(
             phase, i, len(devices), device=devices, part=np.arange(len(devices)), backward=backward,
-            work_s=self.times[i][phase], sub_batch=sub_batch, again=again,
+            work_s=self.times[i][phase], micro_batch=micro_batch, recomputed=again,
         )  # fmt: skip
 
     def _by_device(self, i: int, tasks: Ints) -> Ints:
@@ -166,8 +166,8 @@ class _Lowering:
         return table
 
     def _forward(self, unit: _Unit) -> None:
-        i, sub_batch = unit
-        input_layouts = [self._deliver(edge, sub_batch) for edge in self.graph.producers[i]]
+        i, micro_batch = unit
+        input_layouts = [self._deliver(edge, micro_batch) for edge in self.graph.producers[i]]
         self.forward[unit] = tasks = self._compute(unit, "forward", backward=False)
         table = self._by_device(i, tasks)
         for delivery in input_layouts:
@@ -176,19 +176,19 @@ class _Lowering:
         summed = self._normalised(unit, np.arange(len(tasks)), tasks, backward=False)
         self.made[False][unit] = TaskRows.of(*summed, len(tasks))
 
-    def _read(self, u: int, sub_batch: int, v: int) -> tuple[_Unit, _Unit]:
+    def _read(self, u: int, micro_batch: int, v: int) -> tuple[_Unit, _Unit]:
         """Key of what a consumer reads, and the unit that makes it."""
         if self.micro_batching.of(v) == 1:
             return (u, -1), (u, 0)
-        return (u, sub_batch), (u, sub_batch if self.micro_batching.of(u) > 1 else 0)
+        return (u, micro_batch), (u, micro_batch if self.micro_batching.of(u) > 1 else 0)
 
-    def _deliver(self, edge: Edge, sub_batch: int, *, again: bool = False) -> _Delivery:
+    def _deliver(self, edge: Edge, micro_batch: int, *, again: bool = False) -> _Delivery:
         """Send what the consumer lacks, unless another consumer of the tensor asked for the same."""
         u, v = edge.producer, edge.consumer
         model = self._model(v)
         producer = self.cut_spaces[u] if self.micro_batching.of(v) > 1 else self.whole[u]
         layout = int(model.transfer_times.layouts(edge, self._space(v))[0])
-        key, unit = self._read(u, sub_batch, v)
+        key, unit = self._read(u, micro_batch, v)
         input_layouts = (self.repeated if again else self.input_layouts).setdefault(key, {})
         delivery = input_layouts.get(layout)
         if delivery is None:
@@ -201,16 +201,16 @@ class _Lowering:
             remote = np.flatnonzero(sources != regions.device)
             ready = np.searchsorted(remote, at[away]), made[away]
             there = self.transfers.move(
-                edge, sub_batch, regions.take(remote), sources[remote], regions.device[remote], ready, backward=False,
-                again=again,
+                edge, micro_batch, regions.take(remote), sources[remote], regions.device[remote], ready, backward=False,
+                recomputed=again,
             )  # fmt: skip
             arrived = np.concatenate([made[~away], there])
             device = regions.device[np.concatenate([at[~away], remote])]
             delivery = input_layouts[layout] = _Delivery(edge, regions, (device, arrived))
         if again:
             return delivery
-        delivery.sharers.append((v, sub_batch))
-        self.delivered_by[edge] = delivery.edge
+        delivery.sharers.append((v, micro_batch))
+        self.transferred_by[edge] = delivery.edge
         return delivery
 
     def _backward(self, unit: _Unit, phases: Sequence[str] = BACKWARD) -> None:
@@ -247,11 +247,11 @@ class _Lowering:
 
     def _gradients(self, unit: _Unit) -> tuple[Ints, Ints]:
         """Pairs (part, what its backward tasks wait for): gradients from all consumers, or its output."""
-        i, sub_batch = unit
+        i, micro_batch = unit
         devices = self.whole[i].devices
         parts, waits = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         keys = (
-            [(i, sub_batch)]
+            [(i, micro_batch)]
             if self.micro_batching.of(i) > 1
             else [(i, s) for s in range(-1, self.micro_batching.parts)]
         )
@@ -300,16 +300,16 @@ class _Lowering:
             cluster=self.model.cluster,
             spaces=tuple(self.whole),
             micro_batching=self.micro_batching,
-            sub_spaces=tuple(self.cut_spaces),
+            micro_batch_spaces=tuple(self.cut_spaces),
             segments=self.segments,
             compressed=self.compressed,
-            delivered_by=self.delivered_by,
-            box_low=low,
-            box_high=high,
+            transferred_by=self.transferred_by,
+            region_low=low,
+            region_high=high,
             collectives=self.gradient_syncs.collectives,
             after_start=after_start,
             after=after,
-            sums=(),
+            sync_order=(),
             carried=np.concatenate([np.empty((0, 2), dtype=np.int64), *carried]),
             **self.tasks.columns(),
         )

@@ -48,9 +48,9 @@ class Program:
     """By layer, the space that holds its one configuration."""
     micro_batching: MicroBatching
     """Which layers take the mini-batch in sub-batches."""
-    sub_spaces: tuple[ConfigSpace, ...]
+    micro_batch_spaces: tuple[ConfigSpace, ...]
     """As ``spaces``, for one sub-batch: of the layers that take them, and of those that they read."""
-    delivered_by: Mapping[Edge, Edge]
+    transferred_by: Mapping[Edge, Edge]
     """For every edge the one whose transfers bring its tensor: itself, or an earlier consumer's of equal layout."""
     segments: tuple[int, ...]
     """By layer, the segment that is computed again before it goes back; -1 where activations are kept."""
@@ -64,7 +64,7 @@ class Program:
     """For a transfer and the coding of one, the first layer that asked for the region; else -1."""
     slot: Ints
     """For these, the input of the consumer that it brings or takes the gradient of; else -1."""
-    sub_batch: Ints
+    micro_batch: Ints
     """Which sub-batch; 0 for what is done once for the whole batch.  Regions that layers behind the cut read or give
     back lie in the tensor of one sub-batch."""
     backward: NDArray[np.bool_]
@@ -72,7 +72,7 @@ class Program:
     statistics: NDArray[np.bool_]
     """Whether a collective sums the statistics of a normalisation, forward or backward; other collectives sum
     gradients of parameters."""
-    again: NDArray[np.bool_]
+    recomputed: NDArray[np.bool_]
     """Whether a forward task, a transfer or the coding of one is repeated in a recomputation."""
     device: Ints
     """Device that computes or sends; -1 for collectives as single activities."""
@@ -86,16 +86,16 @@ class Program:
     """Bytes moved: of a transfer, or of all messages of a collective; 0 elsewhere."""
     work_s: Floats
     """Time of a compute task alone on its device; 0 elsewhere."""
-    made_bytes: Floats
+    compressed_bytes: Floats
     """Codes that a compress task makes; 0 elsewhere."""
-    taken_bytes: Floats
+    decompressed_bytes: Floats
     """Codes of other devices that a task decodes; 0 elsewhere."""
     group: Ints
     """Tasks of one group are one phase of Eq. 1: a layer's parts in one phase, the transfers of one layout of one
     tensor, what is encoded before and decoded after them or between rounds, one round of a layer's exchange or, where
     that is expanded, one repeat of a round.  Groups are numbered in the order of the phases."""
-    box_low: Ints
-    box_high: Ints
+    region_low: Ints
+    region_high: Ints
     """Shape (T, 6): region of the tensor that a transfer moves, padded with [0, 1); zero elsewhere.  Each region is
     encoded on its own."""
     collectives: dict[int, Collective]
@@ -105,10 +105,17 @@ class Program:
     """Rows of the tasks of the same iteration that each task waits for."""
     carried: Ints
     """Shape (N, 2): task, and the task of the iteration before that it waits for."""
-    sums: tuple[int, ...] = ()
+    sync_order: tuple[int, ...] = ()
     """Collectives that sum gradients in the order in which all devices do them, one after another, with slices of one
     sum in the order of their ids (``planner.search.gradient_order``); empty where they go as their gradients are
     made."""
+
+    def spaces_at(self, layer: int) -> tuple[ConfigSpace, ...]:
+        """Return the spaces of all layers for the samples that ``layer`` takes at once.
+
+        That is one micro-batch where the layer takes the mini-batch in several, else the whole batch.
+        """
+        return self.micro_batch_spaces if self.micro_batching.of(layer) > 1 else self.spaces
 
     @property
     def size(self) -> int:
@@ -138,12 +145,12 @@ class Program:
             & (self.consumer >= self.micro_batching.first)
             & (self.micro_batching.parts > 1)
         )
-        return np.where(behind, self.micro_batching.parts - self.sub_batch, 0)
+        return np.where(behind, self.micro_batching.parts - self.micro_batch, 0)
 
     @property
     def region_bytes(self) -> Floats:
         """Size of the numbers in the region of each transfer, encoded or not; 0 elsewhere."""
-        return np.asarray((self.box_high - self.box_low).prod(axis=1) * float(self.graph.element_bytes))
+        return np.asarray((self.region_high - self.region_low).prod(axis=1) * float(self.graph.element_bytes))
 
     @property
     def moved_bytes(self) -> float:
@@ -152,11 +159,11 @@ class Program:
 
     def name(self, task: int) -> str:
         """Printed name: layer, what is done, where."""
-        text = self._name(task) + (", again" if self.again[task] else "")
+        text = self._name(task) + (", again" if self.recomputed[task] else "")
         micro_batching = (
             self.micro_batching.parts > 1 and self.micro_batching.of(max(self.layer[task], self.consumer[task])) > 1
         )
-        return f"{text}, sub-batch {self.sub_batch[task] + 1}" if micro_batching else text
+        return f"{text}, sub-batch {self.micro_batch[task] + 1}" if micro_batching else text
 
     def _name(self, task: int) -> str:
         layers, kind = self.graph.layers, KINDS[self.kind[task]]

@@ -15,10 +15,10 @@ Pairs = tuple[Ints, Ints]
 """A row (a part, a device, a region) and a task after which it has something, pair by pair."""
 
 _COLUMNS = {
-    "kind": -1, "layer": -1, "consumer": -1, "slot": -1, "sub_batch": 0, "backward": False, "statistics": False,
-    "again": False,
+    "kind": -1, "layer": -1, "consumer": -1, "slot": -1, "micro_batch": 0, "backward": False, "statistics": False,
+    "recomputed": False,
     "device": -1, "peer": -1, "part": -1, "group": -1, "size_bytes": 0.0, "work_s": 0.0,
-    "made_bytes": 0.0, "taken_bytes": 0.0,
+    "compressed_bytes": 0.0, "decompressed_bytes": 0.0,
 }  # fmt: skip
 """What tasks are made of, with what holds where nothing else is said."""
 

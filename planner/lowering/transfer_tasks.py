@@ -27,8 +27,8 @@ class Transfers:
         """Transfers, and the regions that they move."""
 
     def move(
-        self, edge: Edge, sub_batch: int, regions: TransferRegions, source: Ints, target: Ints, ready: Pairs, *, backward: bool,
-        again: bool = False,
+        self, edge: Edge, micro_batch: int, regions: TransferRegions, source: Ints, target: Ints, ready: Pairs, *,
+        backward: bool, recomputed: bool = False,
     ) -> Ints:  # fmt: skip
         """Bring regions of a tensor, or of its gradient, from device to device.
 
@@ -37,18 +37,19 @@ class Transfers:
 
         Args:
             edge: Whose tensor it is.
-            sub_batch: Which one.
+            micro_batch: Which one.
             regions: K of them.
             source, target: Shape (K,): devices.
             ready: Pairs (region, a task after which its source has it).
             backward: Whether it is the gradient.
-            again: Whether it is repeated in a recomputation.
+            recomputed: Whether it is repeated in a recomputation.
 
         Returns:
             Shape (K,): the task after which each region is there.
         """
         columns = {
-            "consumer": edge.consumer, "slot": edge.slot, "sub_batch": sub_batch, "backward": backward, "again": again,
+            "consumer": edge.consumer, "slot": edge.slot, "micro_batch": micro_batch, "backward": backward,
+            "recomputed": recomputed,
         }  # fmt: skip
         kind = self.compressed.activation(self.model.graph, edge.producer)
         elements = (regions.high - regions.low).prod(axis=1)
@@ -57,12 +58,12 @@ class Transfers:
             devices, work = compression_of(kind, source, regions)
             self.tasks.group += 1
             encoded = self.tasks.add(
-                "compress", edge.producer, len(devices), device=devices, made_bytes=work.made_bytes,
+                "compress", edge.producer, len(devices), device=devices, compressed_bytes=work.compressed_bytes,
                 work_s=codec_s(self.model, kind, ACTIVATIONS, devices, work), **columns,
             )  # fmt: skip
             of = encoded[np.searchsorted(devices, source)]
             self.tasks.wait(of[ready[0]], ready[1])
-            size, ready = kind.encoded_bytes(elements) * 1.0, (np.arange(len(source)), of)
+            size, ready = kind.compressed_bytes(elements) * 1.0, (np.arange(len(source)), of)
         self.tasks.group += 1
         sends = self.tasks.add(
             "transfer", edge.producer, len(source), device=source, peer=target, part=regions.part, size_bytes=size,
@@ -75,7 +76,7 @@ class Transfers:
         devices, work = decompression_of(kind, target, regions)
         self.tasks.group += 1
         decoded = self.tasks.add(
-            "decompress", edge.producer, len(devices), device=devices, taken_bytes=work.read_bytes,
+            "decompress", edge.producer, len(devices), device=devices, decompressed_bytes=work.read_bytes,
             work_s=codec_s(self.model, kind, ACTIVATIONS, devices, work), **columns,
         )  # fmt: skip
         there = decoded[np.searchsorted(devices, target)]

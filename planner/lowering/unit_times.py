@@ -24,12 +24,12 @@ class Moments:
     end: Floats
 
 
-def unit_of(program: Program, layer: Ints, device: Ints, sub_batch: Ints) -> Ints:
+def unit_of(program: Program, layer: Ints, device: Ints, micro_batch: Ints) -> Ints:
     """Cells of layers on devices; sub-batches count where the layer takes them one by one."""
     micro_batching = program.micro_batching
     whole = (layer < micro_batching.first) | (micro_batching.parts == 1)
     place = layer * len(program.cluster.devices) + device
-    return np.asarray(place * micro_batching.parts + np.where(whole, 0, sub_batch))
+    return np.asarray(place * micro_batching.parts + np.where(whole, 0, micro_batch))
 
 
 class UnitTimes:
@@ -44,11 +44,11 @@ class UnitTimes:
         self.program, self.start_s, self.end_s = program, start_s, end_s
         self.cells = len(program.graph.layers) * len(program.cluster.devices) * program.micro_batching.parts
         self.unit = np.where(
-            program.device >= 0, unit_of(program, program.layer, program.device, program.sub_batch), -1
+            program.device >= 0, unit_of(program, program.layer, program.device, program.micro_batch), -1
         )
         kinds = {name: program.kind == number for number, name in enumerate(KINDS)}
         self.forward = tuple(
-            self._moments(np.flatnonzero(kinds["forward"] & (program.again == again))) for again in (False, True)
+            self._moments(np.flatnonzero(kinds["forward"] & (program.recomputed == again))) for again in (False, True)
         )
         """First time and, where it is recomputed, second time."""
         self.activation = self._moments(np.flatnonzero(kinds["activation_gradient"]))

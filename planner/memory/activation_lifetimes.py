@@ -20,10 +20,10 @@ def activations(account: Account, times: UnitTimes) -> list[Buffers]:
     rows = [row for d in account.input_layouts for row in _delivered(account, d, times, death)]
     program = account.program
     sent = np.flatnonzero((program.kind == _TRANSFER) & ~program.backward)
-    made = unit_of(program, program.layer[sent], program.device[sent], program.sub_batch[sent])
+    made = unit_of(program, program.layer[sent], program.device[sent], program.micro_batch[sent])
     left = leaves(account, times, sent)
     for again in (0, 1):
-        here = program.again[sent] == bool(again)
+        here = program.recomputed[sent] == bool(again)
         np.maximum.at(death[again], made[here], left[here])
     for i, part in enumerate(account.parts):
         for again, moments in enumerate(times.forward):

@@ -103,8 +103,8 @@ class Account:
 
     def _cells(self, i: int) -> Ints:
         devices, subs = self.program.spaces[i].devices, np.arange(self.program.micro_batching.of(i))
-        device, sub_batch = np.repeat(devices, len(subs)), np.tile(subs, len(devices))
-        return unit_of(self.program, np.full(len(device), i), device, sub_batch)
+        device, micro_batch = np.repeat(devices, len(subs)), np.tile(subs, len(devices))
+        return unit_of(self.program, np.full(len(device), i), device, micro_batch)
 
     def by_cell(self, kind: str, i: int, size: Floats, birth: Floats, death: Floats) -> Buffers:
         """Buffers of a layer: sizes by part, moments by cell of all layers."""

@@ -41,7 +41,7 @@ def _direct(account: Account, times: UnitTimes, back: Ints) -> Bools:
     local = rows.own & (rows.source >= 0)
     count = np.bincount(rows.source[local], minlength=times.cells)
     covered = np.bincount(rows.source[local & rows.covers], minlength=times.cells)
-    arriving = unit_of(program, program.layer[back], program.peer[back], program.sub_batch[back])
+    arriving = unit_of(program, program.layer[back], program.peer[back], program.micro_batch[back])
     remote = np.bincount(arriving, minlength=times.cells)
     return np.asarray((count == 1) & (covered == 1) & (remote == 0))
 
@@ -143,9 +143,9 @@ def _sent_until(account: Account, times: UnitTimes, back: Ints) -> Floats:
     left = leaves(account, times, back)
     for k in np.unique(k_of).tolist():
         d, mine = account.input_layouts[k], k_of == k
-        subs = int(d.sub_batch.max()) + 1
+        subs = int(d.micro_batch.max()) + 1
         table = np.full(account.devices * subs, -np.inf)
         sends = back[mine]
-        np.maximum.at(table, program.device[sends] * subs + program.sub_batch[sends] % subs, left[mine])
-        until[account.rows_of[k]] = table[d.device * subs + d.sub_batch]
+        np.maximum.at(table, program.device[sends] * subs + program.micro_batch[sends] % subs, left[mine])
+        until[account.rows_of[k]] = table[d.device * subs + d.micro_batch]
     return until

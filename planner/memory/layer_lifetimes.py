@@ -57,7 +57,7 @@ def _data(account: Account, i: int, times: UnitTimes) -> Buffers:
 def _data_bytes(account: Account, i: int) -> Floats:
     """Bytes of the data that each part of a layer reads at once."""
     program, layer = account.program, account.program.graph.layers[i]
-    space = (program.sub_spaces if program.micro_batching.of(i) > 1 else program.spaces)[i]
+    space = (program.micro_batch_spaces if program.micro_batching.of(i) > 1 else program.spaces)[i]
     size = np.zeros(len(space.devices))
     for slot, source in enumerate(layer.inputs):
         if source == "input":

@@ -111,7 +111,7 @@ class _Layouts:
         """What the parts of a layer hold; layers must be asked for in order."""
         program, micro_batching = self.program, self.program.micro_batching.of(i) > 1
         layer = (self._cut_graph if micro_batching else self.graph).layers[i]
-        space = (program.sub_spaces if micro_batching else program.spaces)[i]
+        space = (program.micro_batch_spaces if micro_batching else program.spaces)[i]
         boxes = held_regions(space)
         sizes = {dim: (boxes.high - boxes.low)[:, d].astype(float) for d, dim in enumerate(layer.output.dims)}
         part = Part(layer.input_shapes, layer.output, sizes)
@@ -154,7 +154,7 @@ class _Layouts:
         layer = (self._cut_graph if micro_batching else self.graph).layers[v]
         if not isinstance(layer.operation, Convolution):
             return last and not isinstance(layer.operation, Linear)
-        space = (self.program.sub_spaces if micro_batching else self.program.spaces)[v]
+        space = (self.program.micro_batch_spaces if micro_batching else self.program.spaces)[v]
         boxes = needed_regions(space, layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0])
         return self._wants(layer, boxes.high - boxes.low)
 
@@ -163,7 +163,9 @@ class _Layouts:
         if layer.inputs[0] == "input":
             return False
         u = self.graph.index[layer.inputs[0]]
-        producer = (self.program.sub_spaces if self.program.micro_batching.of(i) > 1 else self.program.spaces)[u]
+        producer = (self.program.micro_batch_spaces if self.program.micro_batching.of(i) > 1 else self.program.spaces)[
+            u
+        ]
         boxes = needed_regions(space, layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0])
         local = _is_local(producer, space, boxes.low, boxes.high)
         return local and bool(boxes.volume.max() < held_regions(producer).volume.max())
@@ -182,7 +184,9 @@ class _Layouts:
         if source == "input" or not self.quick:
             return False
         u = self.graph.index[source]
-        producer = (self.program.sub_spaces if self.program.micro_batching.of(i) > 1 else self.program.spaces)[u]
+        producer = (self.program.micro_batch_spaces if self.program.micro_batching.of(i) > 1 else self.program.spaces)[
+            u
+        ]
         boxes = needed_regions(space, layer.operation.needs(slot, layer.input_shapes), layer.input_shapes[slot])
         if isinstance(layer.operation, Convolution) and not _is_local(producer, space, boxes.low, boxes.high):
             return self._wants(layer, boxes.high - boxes.low)  # assembled as it is wanted

@@ -25,7 +25,7 @@ def are_copies(program: Program, parts: list[PartMemory], transfers: Ints) -> Bo
         Shape (K,).
     """
     copied = _joined(program, transfers)
-    extent = program.box_high[transfers] - program.box_low[transfers]
+    extent = program.region_high[transfers] - program.region_low[transfers]
     rows = program.layer[transfers], program.consumer[transfers], program.slot[transfers]
     backward = program.backward[transfers]
     edges, edge = np.unique(np.column_stack([*rows, backward]), axis=0, return_inverse=True)
@@ -41,10 +41,10 @@ def are_copies(program: Program, parts: list[PartMemory], transfers: Ints) -> Bo
 def _extents(program: Program, u: int, v: int, slot: int, device: Ints, *, backward: bool) -> Ints:
     """Sizes of the tensors that regions are cut out of: parts of a layer, or gradients of what parts of it read."""
     i = v if backward else u
-    space = (program.sub_spaces if program.micro_batching.of(i) > 1 else program.spaces)[i]
+    space = (program.micro_batch_spaces if program.micro_batching.of(i) > 1 else program.spaces)[i]
     if backward:
         layer, shape = program.graph.layers[v], program.spaces[u].output
-        shape = program.sub_spaces[u].output if program.micro_batching.of(v) > 1 else shape
+        shape = program.micro_batch_spaces[u].output if program.micro_batching.of(v) > 1 else shape
         shapes = list(layer.input_shapes)
         shapes[slot] = shape
         boxes = needed_regions(space, layer.operation.needs(slot, shapes), shape)
@@ -69,7 +69,7 @@ def _scattered(extent: Ints, whole: Ints, *, channels_last: bool) -> Bools:
 def _joined(program: Program, transfers: Ints) -> Bools:
     """Whether regions travel in messages of several."""
     size, together = program.size_bytes[transfers], np.zeros(len(transfers), dtype=bool)
-    names = [phases(program)[transfers], program.sub_batch[transfers], program.layer[transfers]]
+    names = [phases(program)[transfers], program.micro_batch[transfers], program.layer[transfers]]
     key = np.column_stack([*names, program.device[transfers], program.peer[transfers]])
     order = np.lexsort((transfers, *key.T))
     same = (key[order[1:]] == key[order[:-1]]).all(axis=1)

@@ -59,10 +59,10 @@ def _leaving(account: Account, times: UnitTimes, moves: Ints) -> Buffers:
 def _coming(account: Account, times: UnitTimes, moves: Ints, arrives: Ints) -> Buffers:
     """What arrives, from when its receiver gets ready for it until it has been read."""
     program = account.program
-    device, sub_batch = program.peer[moves], program.sub_batch[moves]
-    readers = unit_of(program, program.consumer[moves], device, sub_batch)
-    makers = unit_of(program, program.layer[moves], device, sub_batch)
-    read = np.where(program.again[moves], times.forward[1].first[readers], times.forward[0].first[readers])
+    device, micro_batch = program.peer[moves], program.micro_batch[moves]
+    readers = unit_of(program, program.consumer[moves], device, micro_batch)
+    makers = unit_of(program, program.layer[moves], device, micro_batch)
+    read = np.where(program.recomputed[moves], times.forward[1].first[readers], times.forward[0].first[readers])
     until = np.where(program.backward[moves], times.backward.first[makers], read)
     until = np.maximum(until, times.end_s[arrives])
     size, ready = program.region_bytes[moves], account.departures.before(moves, device)
@@ -78,10 +78,10 @@ def codes(account: Account, times: UnitTimes) -> list[Buffers]:
     np.maximum.at(read_s, program.after, end_s[task])
     moves = ~program.is_compute[program.after]
     np.minimum.at(came_s, task[moves], start_s[program.after[moves]])
-    makes, takes = np.flatnonzero(program.made_bytes), np.flatnonzero(program.taken_bytes)
+    makes, takes = np.flatnonzero(program.compressed_bytes), np.flatnonzero(program.decompressed_bytes)
     return [
         Buffers.made("codes", program.layer[rows], program.device[rows], size[rows], born[rows], dead[rows])
         for rows, size, born, dead in (
-            (makes, program.made_bytes, start_s, read_s), (takes, program.taken_bytes, came_s, end_s),
+            (makes, program.compressed_bytes, start_s, read_s), (takes, program.decompressed_bytes, came_s, end_s),
         )
     ]  # fmt: skip

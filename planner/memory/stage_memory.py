@@ -44,7 +44,7 @@ def surely_needed_bytes(program: Program) -> NDArray[np.float64]:
         gradients[edge.consumer] += outputs[edge.producer]
     np.add.at(gradients, (program.consumer[sent], program.device[sent]), sizes[sent])
     total = _kept(program, kept) + gradients + _pending(program, outputs)
-    tensor, codes = program.consumer >= 0, program.made_bytes + program.taken_bytes
+    tensor, codes = program.consumer >= 0, program.compressed_bytes + program.decompressed_bytes
     coded = np.flatnonzero(program.is_codec & tensor & program.backward)
     np.add.at(total, (program.consumer[coded], program.device[coded]), codes[coded])
     coded = np.flatnonzero(program.is_codec & ~tensor)

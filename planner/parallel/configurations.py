@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, row_owners
+from hwprofiles import ConfigError, Ints, row_owners
 from planner.graph import IN_CHANNEL, Layer, Shape
 
 __all__ = [
@@ -124,6 +124,16 @@ class ConfigSpace:
         degrees = dict(zip(self.output.dims, self.degrees[index].tolist(), strict=True))
         devices = self.devices[self.device_start[index] : self.device_start[index + 1]]
         return Configuration({dim: degrees[dim] for dim in self.parallel_dims}, tuple(devices.tolist()))
+
+    def part_on(self, device_count: int) -> Ints:
+        """Return the part that each device holds, in a space of one configuration.
+
+        Returns:
+            Shape (device_count,); -1 for devices that hold none.
+        """
+        part_on = np.full(device_count, -1, dtype=np.int64)
+        part_on[self.devices] = np.arange(len(self.devices))
+        return part_on
 
     def largest_part(self) -> dict[str, NDArray[np.float64]]:
         """Return the size of the largest part in each dimension, shape (C,) each."""

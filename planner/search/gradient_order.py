@@ -26,10 +26,10 @@ from simulator.timelines import alone_s
 __all__ = [
     "GRADIENT_SYNC_ORDERS",
     "SLICE_BYTES",
-    "check_gradient_sync_order",
     "chain_gradient_syncs",
-    "slice_gradient_syncs",
+    "check_gradient_sync_order",
     "order_gradient_syncs",
+    "slice_gradient_syncs",
 ]
 
 
@@ -65,7 +65,7 @@ def order_gradient_syncs(program: Program, order: str, *, slice_bytes: Sequence[
         slice_bytes: Least sizes of slices that are tried for ``reuse``; infinity: whole sums.
 
     Returns:
-        The same program for ``end``, or where nothing is exchanged; else ``Program.sums`` has the order.  For ``reuse``
+        The same program for ``end``, or where nothing is exchanged; else ``Program.sync_order`` has it.  For ``reuse``
         it is the one of the shortest simulated iteration, over sizes of slices, sums as they are made, and ``end``.
 
     Raises:
@@ -133,7 +133,7 @@ def _with_updates_before_use(program: Program, slices: Ints) -> Program:
     moves[late[summed[early] & (program.kind[late] == _UPDATE)]] = True
     # place in program order: (group, slice, task); a moved update stands before the forward tasks of its layer
     group = 2.0 * program.group
-    forward = (program.kind == KINDS.index("forward")) & ~program.again
+    forward = (program.kind == KINDS.index("forward")) & ~program.recomputed
     first = {int(layer): int(row) for layer, row in zip(program.layer[forward], program.group[forward], strict=True)}
     group[moves] = [2.0 * first[int(layer)] - 1.0 for layer in program.layer[moves]]
     source = np.repeat(np.arange(program.size), slices)
@@ -175,8 +175,9 @@ def _rebuilt(program: Program, source: Ints, slices: Ints, group: Ints, inside: 
     columns = {
         name: getattr(program, name)[source]
         for name in (
-            "kind", "layer", "consumer", "slot", "sub_batch", "backward", "statistics", "again", "device", "peer",
-            "part", "size_bytes", "work_s", "made_bytes", "taken_bytes", "box_low", "box_high",
+            "kind", "layer", "consumer", "slot", "micro_batch", "backward", "statistics", "recomputed", "device",
+            "peer", "part", "size_bytes", "work_s", "compressed_bytes", "decompressed_bytes", "region_low",
+            "region_high",
         )
     }  # fmt: skip
     columns["size_bytes"] = columns["size_bytes"] / slices[source]
@@ -219,7 +220,7 @@ def chain_gradient_syncs(program: Program, sums: Sequence[int] | None = None) ->
     inside = np.unique(inside, axis=0)
     counts = np.bincount(inside[:, 0], minlength=program.size)
     return replace(
-        program, sums=tuple(sums), after_start=np.concatenate([[0], np.cumsum(counts)]), after=inside[:, 1],
+        program, sync_order=tuple(sums), after_start=np.concatenate([[0], np.cumsum(counts)]), after=inside[:, 1],
         carried=np.concatenate([_unordered(program, program.carried), _pairs(over)]),
     )  # fmt: skip
 
@@ -244,7 +245,7 @@ def _by_reuse(program: Program) -> list[int]:
     taken_s = (alone_s(reading.graph) + reading.graph.latency_s)[: program.size]
     distance = dependency_distances(program.graph)
     queues: dict[tuple[int, tuple[int, ...]], list[int]] = {}  # slices of a sum, the last first: they are all alike
-    for task in sorted(program.sums, reverse=True):
+    for task in sorted(program.sync_order, reverse=True):
         queues.setdefault((int(program.layer[task]), program.collectives[task].devices), []).append(task)
     heads = sorted(queues, key=lambda key: (distance[key[0]], key))
     free_s = np.zeros(len(program.cluster.devices))

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from hwprofiles import ConfigError, Floats
 from planner.lowering import KINDS, Program
-from planner.simulation.link_use import LinkUse
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
+from planner.simulation.link_use import LinkUse
 from simulator.engines import simulate
 from simulator.formats import write_trace
 from simulator.graph import Schedule
@@ -192,7 +192,7 @@ def iteration_rows(program: Program, start_s: Floats, end_s: Floats, *, iteratio
             "layer": [names[i] for i in program.layer],
             "phase": np.where(kinds == "update", "update", np.where(program.backward, "backward", "forward")),
             "iteration": iteration,
-            "sub_batch": program.sub_batch,
+            "sub_batch": program.micro_batch,
             "start_s": start_s,
             "end_s": end_s,
             "bytes": program.size_bytes,

@@ -82,8 +82,9 @@ def _renumbered(program: Program, new: Sequence[_NewTask], order: Ints) -> Progr
     columns = {
         name: getattr(program, name)[source]
         for name in (
-            "layer", "consumer", "slot", "micro_batch", "backward", "statistics", "recomputed", "device", "peer", "part",
-            "size_bytes", "work_s", "compressed_bytes", "decompressed_bytes", "group", "region_low", "region_high",
+            "layer", "consumer", "slot", "micro_batch", "backward", "statistics", "recomputed", "device", "peer",
+            "part", "size_bytes", "work_s", "compressed_bytes", "decompressed_bytes", "group", "region_low",
+            "region_high",
         )
     }  # fmt: skip
     late, early = _dependencies(program, new)

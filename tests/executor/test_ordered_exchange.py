@@ -69,7 +69,7 @@ def test_training_is_that_of_updates_at_the_end_to_the_last_bit(ranks, count, na
     """Whole sums, each by itself: the arithmetic is the same, whatever goes first."""
     program = lowered(GRAPHS[name](), "data", count)
     moved = order_gradient_syncs(program, order, slice_bytes=[np.inf])
-    assert moved.sums
+    assert moved.sync_order
     chosen = options(steps=5, join_bytes=0)
     assert same(trained(ranks, program, chosen), trained(ranks, moved, chosen))
 
@@ -78,7 +78,7 @@ def in_any_order(program, seed, slice_bytes=8192.0):
     """Small slices in an order of no sense, which is as right as any."""
     moved = slice_gradient_syncs(program, slice_bytes)
     sums = [task for task in moved.collectives if not moved.statistics[task]]
-    assert len(sums) > len(order_gradient_syncs(program, "ready").sums)
+    assert len(sums) > len(order_gradient_syncs(program, "ready").sync_order)
     return chain_gradient_syncs(moved, np.random.default_rng(seed).permutation(sums).tolist())
 
 
@@ -125,7 +125,7 @@ def test_every_task_is_measured_in_its_iteration(ranks, overlap):
     _, _, measured = trained(ranks, moved, options(steps=6, overlap=overlap))
     for rows in measured:
         for before, row in pairwise(rows[WARM_UP - 1 :]):
-            starts, ends = before.start_s[list(moved.sums)], before.end_s[list(moved.sums)]
+            starts, ends = before.start_s[list(moved.sync_order)], before.end_s[list(moved.sync_order)]
             assert np.isfinite(starts).all()
             assert np.isfinite(ends).all()
             assert (starts[1:] >= ends[:-1]).all()

@@ -169,7 +169,7 @@ def test_every_rank_works_in_the_schedules_order(ranks, schedule, stages):
             (
                 KINDS[program.kind[task]] in FORWARD,
                 program.micro_batching.stage_of(program.layer[task]),
-                program.sub_batch[task],
+                program.micro_batch[task],
             )
             for task in mine.tolist()
         ]

@@ -35,7 +35,7 @@ def test_every_transfer_travels_once_as_the_program_says(program, join_bytes):
         for task, box in zip(message.tasks, message.boxes, strict=True):
             dims = len(box.low)
             assert (message.source, message.target) == (program.device[task], program.peer[task])
-            assert box == Box(tuple(program.box_low[task, :dims]), tuple(program.box_high[task, :dims]))
+            assert box == Box(tuple(program.region_low[task, :dims]), tuple(program.region_high[task, :dims]))
             assert box.elements * program.graph.element_bytes == program.size_bytes[task]
         assert message.elements * program.graph.element_bytes == program.size_bytes[list(message.tasks)].sum()
 

@@ -58,9 +58,9 @@ def test_training_is_the_same_to_the_last_bit(ranks, name, batch_norm):
     graph = classifier()
     strategy = named_strategy(name, graph, RANKS)
     program = same(ranks, graph, strategy, Recompute(("two", "hidden")), batch_norm=batch_norm)
-    twice = program.again & (program.kind == FORWARD)
+    twice = program.recomputed & (program.kind == FORWARD)
     assert {graph.layers[i].name for i in program.layer[twice]} == {"one", "two", "pool", "three", "hidden"}
-    assert (program.again & (program.kind == TRANSFER)).any() == (name != "data")
+    assert (program.recomputed & (program.kind == TRANSFER)).any() == (name != "data")
 
 
 @pytest.mark.parametrize("order", ["each", "all"])
@@ -74,7 +74,7 @@ def test_sub_batches_are_recomputed_one_by_one(ranks, order):
         Recompute(("two", "three")),
         micro_batching=micro_batching,
     )
-    assert program.again[program.kind == FORWARD].sum() == 4 * RANKS * 2
+    assert program.recomputed[program.kind == FORWARD].sum() == 4 * RANKS * 2
 
 
 @pytest.mark.parametrize("order", ["gpipe", "1f1b"])
@@ -86,15 +86,15 @@ def test_pipelines_recompute_their_stages(ranks, order):
     }
     micro_batching = MicroBatching(parts=4, first=0, order=order, stages=(0, 3))
     program = same(ranks, graph, strategy, Recompute(("pool", "hidden")), micro_batching=micro_batching)
-    assert program.again[program.kind == FORWARD].sum() == 5 * 4
-    assert not (program.again & (program.kind == TRANSFER)).any()  # what comes from another stage is kept
+    assert program.recomputed[program.kind == FORWARD].sum() == 5 * 4
+    assert not (program.recomputed & (program.kind == TRANSFER)).any()  # what comes from another stage is kept
 
 
 def test_branches_read_what_was_recomputed(ranks):
     graph = residual_block(BATCH)
     names = [layer.name for layer in graph.layers]
     program = same(ranks, graph, named_strategy("spatial", graph, RANKS), Recompute((names[1], names[-3])))
-    assert program.again.any()
+    assert program.recomputed.any()
 
 
 def test_float64_too(ranks):

@@ -184,7 +184,7 @@ def test_sent_bytes_are_the_programs(ranks, update_each):
     program = lowered(graph, micro_batching, MOST_RANKS, "ps", 5)
     measured = [rows for _, rows, _ in ranks.run(train, program, options(), True)]
     moved = program.size_bytes > 0
-    assert (moved & (program.kind == TRANSFER) & (program.sub_batch == 2)).any()
+    assert (moved & (program.kind == TRANSFER) & (program.micro_batch == 2)).any()
     assert (moved & (program.kind != TRANSFER)).any()
     for step in range(3):
         sent = np.nansum([rank[step].sent_bytes for rank in measured], axis=0)
@@ -215,5 +215,5 @@ def test_the_first_sub_batch_does_not_wait_for_the_last(ranks):
     joined = join(program, measured, np.zeros((MOST_RANKS, 3)), np.zeros(MOST_RANKS))
     sent = (program.kind == TRANSFER) & (program.consumer > micro_batching.first) & ~program.backward
     for rows in joined.start_s:
-        first, last = (np.min(rows[sent & (program.sub_batch == s)]) for s in (0, 2))
+        first, last = (np.min(rows[sent & (program.micro_batch == s)]) for s in (0, 2))
         assert first < last

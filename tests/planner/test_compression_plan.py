@@ -8,7 +8,7 @@ from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, random_strateg
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from planner.compression.data_types import compression
-from planner.compression.settings import UNCOMPRESSED, Compressed, takes
+from planner.compression.settings import UNCOMPRESSED, Compressed, can_synchronise
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.compressed_sync import compressed_all_reduce
@@ -44,7 +44,7 @@ def coded_questions(draw, models=SMALL_MODELS, most_devices=6):
     parts = draw(st.sampled_from([1, 2, 4]))
     graph = load_model(draw(st.sampled_from(models)), batch=parts * draw(st.sampled_from([1, 2, 4])))
     gradients = draw(st.sampled_from(["", *GRADIENT_TYPES]))
-    schemes = [s for s in GRADIENT_SYNCS if not gradients or s == "auto" or takes(compression(gradients), s)]
+    schemes = [s for s in GRADIENT_SYNCS if not gradients or s == "auto" or can_synchronise(compression(gradients), s)]
     norm = draw(st.sampled_from(["local", "reduced"]))
     model = CostModel(graph, cluster_of(spec, count), draw(st.sampled_from(schemes)), norm)
     names = [layer.name for layer in graph.layers]
@@ -100,7 +100,18 @@ def test_coding_comes_between_tasks_that_stay_as_they_are(question):
         lowered(model, strategy, UNCOMPRESSED, micro_batching),
     )
     moved = program.is_compute & ~program.is_codec | (program.kind == TRANSFER)
-    for column in ("kind", "layer", "consumer", "slot", "sub_batch", "device", "peer", "part", "box_low", "box_high"):
+    for column in (
+        "kind",
+        "layer",
+        "consumer",
+        "slot",
+        "micro_batch",
+        "device",
+        "peer",
+        "part",
+        "region_low",
+        "region_high",
+    ):
         same = plain.is_compute | (plain.kind == TRANSFER)
         np.testing.assert_array_equal(getattr(program, column)[moved], getattr(plain, column)[same])
     late = np.repeat(np.arange(program.size), np.diff(program.after_start))
@@ -108,11 +119,11 @@ def test_coding_comes_between_tasks_that_stay_as_they_are(question):
     assert np.all(np.diff(program.group) >= 0)
     for task in np.flatnonzero(program.kind == TRANSFER).tolist():
         kind = compressed.activation(model.graph, int(program.layer[task]))
-        elements = int((program.box_high[task] - program.box_low[task]).prod())
+        elements = int((program.region_high[task] - program.region_low[task]).prod())
         if kind is None:
             assert program.size_bytes[task] == 4 * elements
             continue
-        assert program.size_bytes[task] == kind.encoded_bytes(elements)
+        assert program.size_bytes[task] == kind.compressed_bytes(elements)
         (before,), behind = waits(program, task), late[program.after == task]
         assert (program.kind[before], program.device[before]) == (COMPRESS, program.device[task])
         assert (program.kind[behind].tolist(), program.device[behind]) == ([DECOMPRESS], program.peer[task])
@@ -127,13 +138,13 @@ def test_codes_made_and_taken_are_those_sent(question):
     tensors = program.consumer >= 0
     coded = np.array([bool(compressed.activation(model.graph, int(i))) for i in program.layer], dtype=bool)
     sends = coded & (program.kind == TRANSFER)
-    assert program.taken_bytes[tensors].sum() == program.size_bytes[sends].sum()
+    assert program.decompressed_bytes[tensors].sum() == program.size_bytes[sends].sum()
     distinct = {
-        (program.device[t], program.layer[t], program.consumer[t], program.slot[t], program.sub_batch[t],
-         program.backward[t], *program.box_low[t], *program.box_high[t]): program.size_bytes[t]
+        (program.device[t], program.layer[t], program.consumer[t], program.slot[t], program.micro_batch[t],
+         program.backward[t], *program.region_low[t], *program.region_high[t]): program.size_bytes[t]
         for t in np.flatnonzero(sends).tolist()
     }  # fmt: skip
-    assert program.made_bytes[tensors].sum() == sum(distinct.values())
+    assert program.compressed_bytes[tensors].sum() == sum(distinct.values())
 
 
 def summed_as_codes(scheme, elements, p):
@@ -170,7 +181,7 @@ def test_amounts_of_gradient_schemes(scheme, p, elements):
         for name, rows in zip(("encoded", "decoded", "added"), played, strict=True):
             expected = rows[stage].tolist()
             assert (getattr(work, name).tolist() if work else [0] * p) == expected
-    message = kind.encoded_bytes(elements if scheme != "ps-spread" else -(-elements // p))
+    message = kind.compressed_bytes(elements if scheme != "ps-spread" else -(-elements // p))
     assert total.buffer_bytes * (1 / p if scheme == "ps-spread" else 1) == pytest.approx(message)
 
 
@@ -186,7 +197,7 @@ def test_gradients_go_as_codes_and_come_as_sums(scheme, collectives):
     counts = {"direct": (p * (p - 1), elements), "ps": (2 * (p - 1), elements), "ps-spread": (2 * p * (p - 1), 18)}
     number, size = counts[scheme]
     rounds = (program.kind == COLLECTIVE) & (program.layer == 0)
-    assert program.size_bytes[rounds].sum() == pytest.approx(number * kind.encoded_bytes(size))
+    assert program.size_bytes[rounds].sum() == pytest.approx(number * kind.compressed_bytes(size))
     other = (program.kind == COLLECTIVE) & (program.layer == 1)
     assert program.size_bytes[other].sum() == pytest.approx(
         {"direct": p * (p - 1), "ps": 2 * (p - 1), "ps-spread": 2 * (p - 1)}[scheme] * 4 * 21
@@ -227,9 +238,9 @@ def test_residuals_are_read_and_written():
     none, nothing = np.zeros(1, dtype=np.int64), np.zeros(1)
     for name, passes in (("dynamic-tree", 2), ("one-bit", 4)):
         kind = compression(name)
-        size = np.array([float(kind.encoded_bytes(10**6))])
+        size = np.array([float(kind.compressed_bytes(10**6))])
         work = CodecWork(
-            made=np.ones_like(count), encoded=count, made_bytes=size, read=none, decoded=none, added=none,
+            made=np.ones_like(count), encoded=count, compressed_bytes=size, read=none, decoded=none, added=none,
             read_bytes=nothing, own_bytes=nothing,
         )  # fmt: skip
         profile = model.profiles[0]
@@ -279,10 +290,10 @@ def test_memory_counts_codes_and_residuals():
     for name, residual in (("dynamic-tree", 0), ("one-bit", 1)):
         kind = compression(name)
         program = lowered(model, strategy, Compressed(gradients=name))
-        codes = 2 * (kind.encoded_bytes(54) + kind.encoded_bytes(21))
+        codes = 2 * (kind.compressed_bytes(54) + kind.encoded_bytes(21))
         # as the first layer goes back: data, its output, the gradient of that, and of the second's; or, behind all
         # of these, the first layer's own codes and the other's
-        tensors, last = 4 * (8 + 6 + 6 + 3), 2 * kind.encoded_bytes(54)
+        tensors, last = 4 * (8 + 6 + 6 + 3), 2 * kind.compressed_bytes(54)
         extra = peak_memory_bytes(program) - peak_memory_bytes(plain)
         assert extra.tolist() == [residual * 4 * count + max(last - tensors, 0)] * 2
         known = buffers(replay(program, iterations=1))

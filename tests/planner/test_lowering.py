@@ -73,7 +73,7 @@ def tasks_of(program, kind, layer):
 
 
 def box_of(program, task, rank):
-    pairs = zip(program.box_low[task].tolist(), program.box_high[task].tolist(), strict=True)
+    pairs = zip(program.region_low[task].tolist(), program.region_high[task].tolist(), strict=True)
     return tuple(pairs)[:rank]
 
 

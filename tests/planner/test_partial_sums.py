@@ -99,7 +99,7 @@ def test_each_part_reads_its_slice_and_adds_pieces_of_its_own():
     assert ends == {(3, 1), (1, 3), (0, 2), (2, 0)}  # within a piece of the channels
     assert set(program.size_bytes[mine].tolist()) == {8 * 4 * 64 * 4.0}
     read = (program.kind == TRANSFER) & (program.consumer == index["conv2"]) & ~program.backward
-    low, high = program.box_low[read][:, 1], program.box_high[read][:, 1]
+    low, high = program.region_low[read][:, 1], program.region_high[read][:, 1]
     assert set(zip((low // 4).tolist(), ((high - 1) // 4).tolist(), strict=True)) <= {(0, 0), (1, 1)}
 
 
