@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwprofiles import ConfigError
-from planner.compression import UNCOMPRESSED, Compressed, compressed_of, compression, takes
+from planner.compression import UNCOMPRESSED, Compressed, compressed_of, compression, can_synchronise
 from planner.graph import ComputationGraph
 from planner.search import check_gradient_sync_order
 from simulator.collectives import ALL_REDUCES
@@ -68,7 +68,7 @@ def variants_of(
         ]
         for text in types:
             gradient_type, activation_type = (text if text in texts else "" for texts in chosen)
-            takes_it = not gradient_type or takes(compression(text), gradient_sync)
+            takes_it = not gradient_type or can_synchronise(compression(text), gradient_sync)
             scheme = gradient_sync if takes_it else _COMPRESSED_SYNC
             compressed = compressed_of(graph, scheme, gradients=gradient_type, activations=activation_type)
             name = f"{strategy}, {text}"

@@ -1,4 +1,4 @@
-"""Data types that messages are compressed with, and what a strategy compresses."""
+"""Data types that messages are compressed with, and the tensors and gradients that a strategy compresses."""
 
 import lazy_loader as lazy
 

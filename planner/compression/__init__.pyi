@@ -9,7 +9,7 @@ from .settings import (
     AUTO as AUTO,
     UNCOMPRESSED as UNCOMPRESSED,
     Compressed as Compressed,
+    can_synchronise as can_synchronise,
     check_gradient_sync as check_gradient_sync,
     compressed_of as compressed_of,
-    takes as takes,
 )

@@ -1,138 +1,170 @@
-"""Data types that messages are compressed with: names, parameters, sizes; how they encode is the executor's business.
+"""Data types that messages are compressed with: names, parameters, and sizes of messages; the executor has the codecs.
 
 The types are those of Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016 (dynamic tree,
-static tree, linear quantization, mantissa) and those it is compared with: one bit a number (Seide et al.,
+static tree, linear quantization, mantissa) and those it is compared with: one bit an element (Seide et al.,
 Interspeech 2014), a threshold (Strom, Interspeech 2015), half-width floats, and float32 itself.
 """
 
-import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, did_you_mean
 from hwprofiles.compute import ComputeProfile
 
-__all__ = ["COMPRESSIONS", "Compression", "check_codec_times", "compression", "compression_names"]
+__all__ = ["COMPRESSIONS", "SCALE_BYTES", "Compression", "check_codec_times", "compression", "compression_names"]
 
 _Count = TypeVar("_Count", int, NDArray[np.int64])
 
 SCALE_BYTES = 4
+"""Size of a scale in a message."""
+_WIDTH_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 _BLOCKS = (0, *(2**power for power in range(6, 17)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """A parameter: its default, its rule in words, and the rule."""
-
-    default: float
-    rule: str
-    holds: Callable[[float], bool]
-
-    def read(self, name: str, value: object) -> float:
-        try:
-            number = float(value)  # type: ignore[arg-type]  # what is no number is caught
-        except (TypeError, ValueError):
-            number = float("nan")
-        if isinstance(value, bool) or not self.holds(number):
-            raise ConfigError(f"{name} must be {self.rule}, got {value!r}")
-        return int(number) if isinstance(self.default, int) else number
+def _number(value: object) -> float:
+    """Return a number or its text as a float; truth values are no numbers."""
+    try:
+        number = float("nan") if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # caught below
+    except TypeError as error:
+        raise ValueError("not a number") from error
+    return number
 
 
-def _whole(default: int, low: int, high: int) -> _Field:
-    rule = f"an integer from {low} to {high}"
-    return _Field(default, rule, lambda value: low <= value <= high and value == int(value))
+def _block(value: int) -> int:
+    if value not in _BLOCKS:
+        raise ValueError("not a size of blocks")
+    return value
 
 
-def _block() -> _Field:
-    return _Field(0, "0 (the whole tensor) or a power of two from 64 to 65536", lambda value: value in _BLOCKS)
+# the descriptions are the rules in error messages
+_Number = BeforeValidator(_number)
+_Flag = Annotated[int, Field(ge=0, le=1, description="an integer from 0 to 1"), _Number]
+_Offset = Annotated[int, Field(ge=-28, le=37, description="an integer from -28 to 37"), _Number]
+_Block = Annotated[
+    int, Field(description="0 (the whole tensor) or a power of two from 64 to 65536"), AfterValidator(_block), _Number
+]
+_Top = Annotated[float, Field(gt=0.1, le=1, description="a number above 0.1 and up to 1"), _Number]
+_Threshold = Annotated[float, Field(ge=1e-30, le=1e30, description="a number from 1e-30 to 1e30"), _Number]
+_Every = Annotated[int, Field(ge=1, le=65536, description="an integer from 1 to 65536"), _Number]
 
 
-def _table(*, normalised: int, **more: _Field) -> dict[str, _Field]:
-    # offsets keep every value of every table a normal float32
-    fields = {"normalised": _whole(normalised, 0, 1), "offset": _whole(0, -28, 37), "block": _block()}
-    return fields | more
+class _Parameters(BaseModel):
+    """Parameters of a data type; a type without any has this class."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    feedback: ClassVar[bool] = False
+    """True if the part of a tensor that one message omits is kept and added to the next."""
 
 
-def _top() -> _Field:
-    return _Field(1.0, "a number above 0.1 and up to 1", lambda value: 0.1 < value <= 1)
+class _Table(_Parameters):
+    """Parameters of types whose values are those of a table."""
+
+    normalised: _Flag = 1
+    offset: _Offset = 0  # the bounds keep every value of every table a normal float32
+    block: _Block = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A type: its parameters, and whether what one message leaves out is kept for the next."""
+class _Tree(_Table):
+    """Parameters of the dynamic tree, whose bits bisect an interval."""
 
-    fields: Mapping[str, _Field]
-    feedback: bool = False
+    top: _Top = 1.0
 
 
-COMPRESSIONS: Mapping[str, _Kind] = {
-    "dynamic-tree": _Kind(_table(normalised=1, top=_top())),
-    "static-tree": _Kind(_table(normalised=0, top=_top())),
-    "linear": _Kind(_table(normalised=1)),
-    "mantissa": _Kind(_table(normalised=0)),
-    "one-bit": _Kind({"block": _block()}, feedback=True),
-    "threshold": _Kind(
-        {
-            "threshold": _Field(1e-3, "a number from 1e-30 to 1e30", lambda value: 1e-30 <= value <= 1e30),
-            "every": _whole(32, 1, 65536),
-        },
-        feedback=True,
-    ),
-    "float16": _Kind({}),
-    "bfloat16": _Kind({}),
-    "float32": _Kind({}),
+class _StaticTree(_Tree):
+    """Parameters of the static tree."""
+
+    normalised: _Flag = 0
+
+
+class _Mantissa(_Table):
+    """Parameters of a type of exponent and mantissa."""
+
+    normalised: _Flag = 0
+
+
+class _OneBit(_Parameters):
+    """Parameters of one bit an element."""
+
+    feedback = True
+
+    block: _Block = 0
+
+
+class _ThresholdType(_Parameters):
+    """Parameters of a threshold."""
+
+    feedback = True
+
+    threshold: _Threshold = 1e-3
+    every: _Every = 32
+
+
+COMPRESSIONS: Mapping[str, type[_Parameters]] = {
+    "dynamic-tree": _Tree,
+    "static-tree": _StaticTree,
+    "linear": _Table,
+    "mantissa": _Mantissa,
+    "one-bit": _OneBit,
+    "threshold": _ThresholdType,
+    "float16": _Parameters,
+    "bfloat16": _Parameters,
+    "float32": _Parameters,
 }
-"""Every type, by name."""
-
-_WIDTH_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+"""Parameters of every type, by the type's name."""
 
 
 def compression_names() -> list[str]:
-    """Names of all types."""
+    """Return the names of all types."""
     return list(COMPRESSIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """A type with its parameters; made by ``compression``."""
+    """A data type with its parameters; made by ``compression``."""
 
     name: str
     parameters: tuple[tuple[str, float], ...] = ()
-    """All of them, in the order of ``COMPRESSIONS``."""
+    """All parameters of the type with their values, in the order of its class in ``COMPRESSIONS``."""
 
     def __getitem__(self, parameter: str) -> float:
-        """Value of a parameter."""
+        """Return the value of a parameter."""
         return dict(self.parameters)[parameter]
 
     @property
     def text(self) -> str:
-        """As ``compression`` reads it: the name, and the parameters that are not at their defaults."""
-        fields = COMPRESSIONS[self.name].fields
+        """Text that ``compression`` reads: the name, and the parameters that are not at their defaults."""
+        fields = COMPRESSIONS[self.name].model_fields
         given = ",".join(f"{key}={value}" for key, value in self.parameters if value != fields[key].default)
         return f"{self.name}:{given}" if given else self.name
 
     @property
     def feedback(self) -> bool:
-        """Whether what one message leaves out is kept and added to the next."""
+        """True if the part of a tensor that one message omits is kept and added to the next."""
         return COMPRESSIONS[self.name].feedback
 
     def scales(self, elements: _Count) -> _Count:
-        """Number of scales in the message of so many numbers: one, or one a block; none where nothing is scaled."""
-        known = dict(self.parameters)
-        block = int(known.get("block", 0))
-        if "block" not in known or not known.get("normalised", 1):
+        """Return the number of scales in a message: one, or one a block; none if nothing is scaled.
+
+        Args:
+            elements: Elements in the message; an array gives an array.
+        """
+        values = dict(self.parameters)
+        block = int(values.get("block", 0))
+        if "block" not in values or not values.get("normalised", 1):
             return elements * 0
         return -(-elements // block) if block else elements * 0 + 1
 
-    def encoded_bytes(self, elements: _Count) -> _Count:
-        """Size of the message of so many numbers, in bytes; it depends on nothing else.
+    def compressed_bytes(self, elements: _Count) -> _Count:
+        """Return the size of a message, in bytes; it depends on the number of elements alone.
 
         Args:
-            elements: Numbers in the message, >= 0; an array gives an array.
+            elements: Elements in the message, >= 0; an array gives an array.
 
         Raises:
             ConfigError: ``elements`` is negative.
@@ -142,55 +174,62 @@ class Compression:
         if self.name in _WIDTH_BYTES:
             return elements * _WIDTH_BYTES[self.name]
         if self.name == "threshold":
-            return (1 + -(-elements // int(self["every"]))) * 4  # the count, then 32 bits a sent number
+            return (1 + -(-elements // int(self["every"]))) * 4  # the count, then 32 bits for each element sent
         if self.name == "one-bit":
             return self.scales(elements) * (2 * SCALE_BYTES) + -(-elements // 8)
         return self.scales(elements) * SCALE_BYTES + elements
 
 
 def compression(spec: str, **parameters: object) -> Compression:
-    """A type by name.
+    """Return the data type of a name, with parameters.
 
     Args:
         spec: Name, and parameters if any: ``dynamic-tree``, ``static-tree:offset=2``, ``linear:block=4096``; several
             are joined by commas.
-        parameters: The same by keyword.
+        **parameters: The same by keyword.
 
             * ``normalised`` (table types): 1: divide by the absolute maximum; 0: do not.
-            * ``block`` (table types, ``one-bit``): numbers that share a scale; 0: the whole tensor.
+            * ``block`` (table types, ``one-bit``): elements that share a scale; 0: the whole tensor.
             * ``offset`` (table types): exponent offset: the table times ten to this power.
             * ``top`` (trees): upper end of the bisected interval, whose lower end is 0.1.
-            * ``threshold``: size from which a number is sent.
-            * ``every`` (``threshold``): at most one number in so many is sent.
+            * ``threshold``: least size of an element that is sent.
+            * ``every`` (``threshold``): at most one element in so many is sent.
 
     Raises:
-        ConfigError: The type (the nearest is named) or a parameter is unknown, or a value breaks its rule.
+        ConfigError: The type (the message suggests the nearest) or a parameter is unknown, or a value breaks its rule.
     """
     name, colon, text = spec.partition(":")
-    kind = COMPRESSIONS.get(name)
-    if kind is None:
-        raise ConfigError(f"data type must be one of {', '.join(COMPRESSIONS)}, got {name!r}{_nearest(name)}")
+    if name not in COMPRESSIONS:
+        raise ConfigError(f"data type must be one of {', '.join(COMPRESSIONS)}, got {name!r}{_suggestion(name)}")
     given = dict(parameters)
     for setting in text.split(",") if colon else ():
         key, equals, value = setting.partition("=")
         if not equals or key in given:
             raise ConfigError(f"{name} must be given each parameter once, as name=number, got {setting!r}")
         given[key] = value
-    values = {key: field.default for key, field in kind.fields.items()}
-    for key, setting_value in given.items():
-        if key not in kind.fields:
-            known = ", ".join(kind.fields) or "none"
-            raise ConfigError(f"parameter of {name} must be one of {known}, got {key!r}")
-        values[key] = kind.fields[key].read(f"{name}:{key}", setting_value)
+    try:
+        values: dict[str, float] = COMPRESSIONS[name].model_validate(given).model_dump()
+    except ValidationError as error:
+        raise ConfigError(_broken_rule(name, error, given)) from None
     _check_scaling(name, values)
     return Compression(name, tuple(values.items()))
 
 
+def _broken_rule(name: str, error: ValidationError, given: Mapping[str, object]) -> str:
+    """Return the message for the first parameter of a type that is unknown or breaks its rule."""
+    fields = COMPRESSIONS[name].model_fields
+    broken = {str(detail["loc"][0]) for detail in error.errors()}
+    key = next(key for key in given if key in broken)
+    if key not in fields:
+        return f"parameter of {name} must be one of {', '.join(fields) or 'none'}, got {key!r}"
+    return f"{name}:{key} must be {fields[key].description}, got {given[key]!r}"
+
+
 def check_codec_times(profile: ComputeProfile) -> None:
-    """Refuse measured times that no type would ever find.
+    """Refuse measured codec times of a profile under names that no ``Compression.text`` is.
 
     Raises:
-        ConfigError: Their type is unknown, or written in another way than ``Compression.text``.
+        ConfigError: A type is unknown, or written in another way than ``Compression.text``.
     """
     for text in dict.fromkeys(kind for kind, _, _ in profile.coding):
         try:
@@ -202,6 +241,7 @@ def check_codec_times(profile: ComputeProfile) -> None:
 
 
 def _check_scaling(name: str, values: Mapping[str, float]) -> None:
+    """Refuse an exponent offset of normalised tables, and blocks of tables that are not normalised."""
     if "normalised" not in values:
         return
     if values["normalised"] and values["offset"]:
@@ -212,6 +252,8 @@ def _check_scaling(name: str, values: Mapping[str, float]) -> None:
         raise ConfigError(f"{name}:block must be 0 with normalised=0: nothing is scaled, got {values['block']}")
 
 
-def _nearest(name: str) -> str:
-    near = difflib.get_close_matches(name.lower().replace("_", "-"), COMPRESSIONS, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
+def _suggestion(name: str) -> str:
+    """Return a suggestion of the nearest type, whatever the case of ``name``, with hyphens for underscores."""
+    written = name.lower().replace("_", "-")
+    known = written in COMPRESSIONS
+    return f"; did you mean {written!r}?" if known else did_you_mean(written, COMPRESSIONS, cutoff=0.5)

@@ -1,4 +1,4 @@
-"""What a strategy compresses: which tensors, which gradients, and with which data types."""
+"""Compression settings of a strategy: the tensors and gradients that are compressed, and their data types."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,39 +8,49 @@ from hwprofiles import ConfigError
 from planner.compression.data_types import Compression, compression
 from planner.graph import ComputationGraph
 
-__all__ = ["AUTO", "CODED", "UNCOMPRESSED", "Compressed", "check_gradient_sync", "compressed_of", "takes"]
+__all__ = [
+    "AUTO",
+    "DECOMPRESSING_SYNCS",
+    "UNCOMPRESSED",
+    "Compressed",
+    "can_synchronise",
+    "check_gradient_sync",
+    "compressed_of",
+]
 
 AUTO = "auto"
-"""For every buffer the scheme that is cheapest where it is exchanged."""
-CODED = ("direct", "ps", "ps-spread")
-"""Schemes of gradient exchange in which whoever sums receives all that is summed: it decodes and sums floats."""
+"""Choice of the fastest algorithm of gradient synchronisation for each layer."""
+DECOMPRESSING_SYNCS = ("direct", "ps", "ps-spread")
+"""Algorithms in which the device that sums receives all addends, so that it can decompress them and sum floats."""
 _CASTS = ("float16", "bfloat16", "float32")
-"""Types in which numbers can be summed, so that any scheme serves."""
+"""Types that can be summed without decompression, so that any algorithm can use them."""
 
 
 @lru_cache(maxsize=64)
 def _type(text: str) -> Compression | None:
+    """Return the data type of a text; None for the empty text."""
     return compression(text) if text else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compressed:
-    """Data types of messages, as ``planner.compression.data_types.compression`` reads them; empty: messages stay as
-    they are.
+    """Compression settings of a strategy: data types of its messages, and the layers that use them.
+
+    Types are texts that ``planner.compression.compression`` reads; an empty text leaves messages uncompressed.
 
     Raises:
-        ConfigError: A type is unknown, or activations would be compressed by one that keeps a residual: what a
-            message leaves out belongs to other samples than the next message.
+        ConfigError: A type is unknown, or the type of activations keeps a residual: the part that a message omits
+            belongs to other samples than the next message.
     """
 
     gradients: str = ""
-    """Of parameters' gradients in their exchange."""
+    """Type of parameters' gradients in their synchronisation."""
     activations: str = ""
-    """Of tensors between layers forward, and of their gradients backward."""
+    """Type of tensors between layers in the forward pass, and of their gradients in the backward pass."""
     gradient_layers: tuple[str, ...] | None = None
     """Layers whose parameters' gradients are compressed; None: all."""
     activation_layers: tuple[str, ...] | None = None
-    """Layers whose outputs are, with their gradients; None: all."""
+    """Layers whose outputs, with the gradients of these, are compressed; None: all."""
 
     def __post_init__(self) -> None:
         _type(self.gradients)
@@ -52,7 +62,7 @@ class Compressed:
         return bool(self.gradients or self.activations)
 
     def describe(self) -> str:
-        """What is compressed, and as what, in words; empty where nothing is."""
+        """Return the compressed tensors and their types in words; empty if nothing is compressed."""
         parts = (
             ("gradients", self.gradients, self.gradient_layers),
             ("activations", self.activations, self.activation_layers),
@@ -62,61 +72,70 @@ class Compressed:
         return "; ".join(f"{what} as {kind}" for what, kind in rows)
 
     def gradient(self, graph: ComputationGraph, layer: int) -> Compression | None:
-        """Type that compresses the exchange of a layer's gradients; None where nothing does."""
+        """Return the type that a layer's gradients are synchronised with; None if they are not compressed."""
         named = self.gradient_layers is None or graph.model_layer(layer).name in self.gradient_layers
         return _type(self.gradients) if named else None
 
     def activation(self, graph: ComputationGraph, layer: int) -> Compression | None:
-        """Type that compresses a layer's output on its way, and the gradient of it; None where nothing does."""
+        """Return the type of messages with a layer's output or its gradient; None if they are not compressed."""
         named = self.activation_layers is None or graph.model_layer(layer).name in self.activation_layers
         return _type(self.activations) if named else None
 
 
 UNCOMPRESSED = Compressed()
-"""Nothing is compressed."""
+"""Settings that compress nothing."""
 
 
 def compressed_of(
     graph: ComputationGraph, gradient_sync: str, *, gradients: str = "", activations: str = "",
     gradient_layers: Sequence[str] | None = None, activation_layers: Sequence[str] | None = None,
 ) -> Compressed:  # fmt: skip
-    """What to compress, checked against a network and a scheme of exchange; types that are no change are left out.
+    """Return compression settings, checked against a network and its gradient synchronisation.
+
+    A type that equals that of the network's elements is left out.
 
     Args:
         graph: The network.
-        exchange: One of ``planner.cost.all_reduce.EXCHANGES``.
-        gradients, activations, gradient_layers, activation_layers: As in ``Compressed``.
+        gradient_sync: One of ``planner.cost.GRADIENT_SYNCS``.
+        gradients: Type of parameters' gradients, or empty.
+        activations: Type of tensors between layers, or empty.
+        gradient_layers: Layers whose gradients are compressed; None: all.
+        activation_layers: Layers whose outputs are compressed; None: all.
 
     Raises:
         ConfigError: A type is unknown or cannot compress this, or the network has no such layer.
     """
-    none_needed = f"float{8 * graph.element_bytes}"
-    types = [text if text != none_needed else "" for text in (gradients, activations)]
+    uncompressed = f"float{8 * graph.element_bytes}"
+    types = [text if text != uncompressed else "" for text in (gradients, activations)]
     for field, names in (("gradient_layers", gradient_layers), ("activation_layers", activation_layers)):
         unknown = [name for name in names or () if name not in graph.index]
         if unknown:
             raise ConfigError(f"{field} must be layers of {graph.name}, got {unknown[0]!r}")
     layers = [None if names is None else tuple(names) for names in (gradient_layers, activation_layers)]
-    found = Compressed(gradients=types[0], activations=types[1], gradient_layers=layers[0], activation_layers=layers[1])
-    kind = _type(found.gradients)
+    settings = Compressed(
+        gradients=types[0], activations=types[1], gradient_layers=layers[0], activation_layers=layers[1]
+    )
+    kind = _type(settings.gradients)
     if kind:
         check_gradient_sync(kind, gradient_sync)
-    return found
+    return settings
 
 
-def takes(kind: Compression, scheme: str) -> bool:
-    """Whether a scheme, one of ``simulator.collectives.ALL_REDUCES``, can exchange gradients of a type."""
-    return scheme in CODED or kind.name in _CASTS
+def can_synchronise(kind: Compression, scheme: str) -> bool:
+    """Return True if an algorithm, one of ``simulator.collectives.ALL_REDUCES``, can sum gradients of a type."""
+    return scheme in DECOMPRESSING_SYNCS or kind.name in _CASTS
 
 
 def check_gradient_sync(kind: Compression, gradient_sync: str) -> None:
-    """Refuse a scheme that would have to sum codes.
+    """Refuse an algorithm of gradient synchronisation that would have to sum compressed messages.
 
     Raises:
-        ConfigError: The scheme is neither ``auto`` nor one of ``CODED``, and the type is no plain float.
+        ConfigError: The algorithm is neither ``auto`` nor one of ``DECOMPRESSING_SYNCS``, and the type cannot be
+            summed without decompression.
     """
-    if gradient_sync != AUTO and not takes(kind, gradient_sync):
+    if gradient_sync != AUTO and not can_synchronise(kind, gradient_sync):
+        allowed = f"{', '.join(DECOMPRESSING_SYNCS)} or {AUTO}"
         raise ConfigError(
-            f"gradient_sync must be {', '.join(CODED)} or {AUTO} with gradients compressed as {kind.name}, "
-            f"whose codes cannot be summed on the way, got {gradient_sync!r}"
+            f"gradient_sync must be {allowed} with gradients compressed as {kind.name}, "
+            f"whose messages cannot be summed without decompression, got {gradient_sync!r}"
         )

@@ -20,7 +20,7 @@ from executor.program.recorder import Recorder
 from executor.runtime.boxes import whole_box
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
-from planner.compression.settings import CODED, UNCOMPRESSED, Compressed
+from planner.compression.settings import DECOMPRESSING_SYNCS, UNCOMPRESSED, Compressed
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
@@ -67,7 +67,7 @@ def trained(ranks, program, **changes):
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(list(GRAPHS)),
-    gradient_sync=st.sampled_from([*CODED, "tree", "halving"]),
+    gradient_sync=st.sampled_from([*DECOMPRESSING_SYNCS, "tree", "halving"]),
     count=st.sampled_from([2, 3, 4]),
     seed=st.integers(0, 2**32),
     overlap=st.booleans(),
@@ -92,7 +92,7 @@ def check_bytes(program, measured):
         np.testing.assert_array_equal(sent[moved], program.size_bytes[moved])
 
 
-@pytest.mark.parametrize("gradient_sync", CODED)
+@pytest.mark.parametrize("gradient_sync", DECOMPRESSING_SYNCS)
 @pytest.mark.parametrize("kind", GRADIENT_TYPES)
 def test_sent_bytes_are_the_programs(ranks, kind, gradient_sync):
     graph = inception_module()
@@ -183,7 +183,7 @@ def exchanged(rank, program):
     return found
 
 
-@pytest.mark.parametrize("gradient_sync", CODED)
+@pytest.mark.parametrize("gradient_sync", DECOMPRESSING_SYNCS)
 @pytest.mark.parametrize("text", [*GRADIENT_TYPES, "float16"])
 def test_gradients_are_summed_as_one_process_would(ranks, text, gradient_sync):
     graph, kind = perceptron(element_bytes=8), data_type(text)
@@ -232,7 +232,7 @@ def emulated_run(graph, text, gradient_sync, chosen, count):
     return losses, parameters
 
 
-@pytest.mark.parametrize("gradient_sync", CODED)
+@pytest.mark.parametrize("gradient_sync", DECOMPRESSING_SYNCS)
 @pytest.mark.parametrize("text", ["dynamic-tree", "one-bit"])
 def test_training_is_that_of_one_process_with_the_same_codes(ranks, text, gradient_sync):
     graph = perceptron(element_bytes=8)

@@ -290,7 +290,7 @@ def test_memory_counts_codes_and_residuals():
     for name, residual in (("dynamic-tree", 0), ("one-bit", 1)):
         kind = compression(name)
         program = lowered(model, strategy, Compressed(gradients=name))
-        codes = 2 * (kind.compressed_bytes(54) + kind.encoded_bytes(21))
+        codes = 2 * (kind.compressed_bytes(54) + kind.compressed_bytes(21))
         # as the first layer goes back: data, its output, the gradient of that, and of the second's; or, behind all
         # of these, the first layer's own codes and the other's
         tensors, last = 4 * (8 + 6 + 6 + 3), 2 * kind.compressed_bytes(54)
