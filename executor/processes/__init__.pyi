@@ -1,8 +1,8 @@
 from .diagnosis import (
-    HANG_LOOKS as HANG_LOOKS,
+    HANG_CHECKS as HANG_CHECKS,
     Diagnosis as Diagnosis,
     Ending as Ending,
-    Judge as Judge,
+    FailureDetector as FailureDetector,
     Patience as Patience,
     ending as ending,
 )

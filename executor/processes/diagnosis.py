@@ -1,4 +1,4 @@
-"""Which rank of a run failed first, and why: rules over what the board and the system show."""
+"""Diagnosis of a failed run: the rank that failed first and why, by rules over the status board and the processes."""
 
 import math
 import signal
@@ -8,32 +8,35 @@ from dataclasses import dataclass
 from executor.processes.status_board import RankRow, RankState
 from hwprofiles import ConfigError
 
-__all__ = ["HANG_LOOKS", "Diagnosis", "Ending", "Judge", "Patience", "ending"]
+__all__ = ["HANG_CHECKS", "Diagnosis", "Ending", "FailureDetector", "Patience", "ending"]
 
 SETTLE_S = 0.3
-"""Time in which an earlier or a plainer failure may still show itself."""
+"""Time in which an earlier failure, or one with a plainer cause, may still appear on the board."""
 GRACE_S = 3.0
-"""Time in which the cause of a mere consequence must show itself."""
-_LOOK_S = 1.0
-"""The longest time between two looks that counts; looks come far more often."""
-HANG_LOOKS = 20
-"""Looks for hangs in the time allowed for silence: they ask the system about every process."""
+"""Time in which the cause of a failure that is only a consequence must appear on the board."""
+_CHECK_S = 1.0
+"""Longest time between two checks that counts as silence of a rank; checks come far more often."""
+HANG_CHECKS = 20
+"""Checks for hangs in the time allowed for silence: they read the state of every process, which takes time."""
 
 _STOPPED = "a signal has stopped it"
+_SLOW_HINT = "; if the task is only slow, allow it more time with --stall-timeout"
+_WAIT_HINT = "; check the network between the hosts, and the logs of the other ranks"
+_MEMORY_HINT = "; a smaller batch, or a plan for more devices, needs less memory on each rank"
 _OUT_OF_MEMORY = "out of memory"
 _MEMORY_WORDS = (_OUT_OF_MEMORY, "memoryerror", "allocate memory", "bad_alloc", "outofmemory", "enomem")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a rank may be silent, in seconds."""
+    """Times for which a rank may be silent, in seconds."""
 
     stall_s: float
-    """In a task, or waiting while nobody else does anything."""
+    """Silence in a task, or while all ranks wait."""
     start_s: float = 120.0
-    """Before its first task."""
+    """Silence before the first task."""
     save_s: float = 300.0
-    """In one checkpoint."""
+    """Silence while one checkpoint is written."""
 
     def __post_init__(self) -> None:
         for name in ("stall_s", "start_s", "save_s"):
@@ -41,23 +44,23 @@ class Patience:
                 raise ConfigError(f"{name} must be finite and > 0 s, got {value!r}")
 
     def of(self, state: RankState) -> float:
-        """Return the time allowed in a state."""
+        """Return the time that a rank may be silent in a state."""
         return {RankState.STARTING: self.start_s, RankState.SAVING: self.save_s}.get(state, self.stall_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a process has ended."""
+    """End of a process."""
 
     reason: str = ""
-    """Empty if its exit code was 0."""
+    """Reason of the end; empty if the exit code was 0."""
     killed: bool = False
-    """By a signal that only others send, so surely not as a consequence."""
+    """True where a signal ended it that only other processes send: then no failure of another rank was the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The rank that ended the run, and why."""
+    """Rank that failed first, and the reason."""
 
     rank: int
     reason: str
@@ -65,50 +68,56 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
+    """Failure of one rank."""
+
     rank: int
     reason: str
     consequence: bool
+    """The failure follows from that of another rank."""
     killed: bool
+    """Another process has killed the rank."""
     failed_s: float
+    """Time of the failure."""
     seen_s: float
+    """Time of the check that saw it first."""
 
 
-class Judge:
-    """Looks at the ranks again and again until one is to blame.
+class FailureDetector:
+    """Repeated checks of all ranks, until one of them has failed or hangs.
 
-    A failure that is a consequence of another, such as a closed connection, is blamed only if no other shows itself
-    within 3 s; among the others a rank killed from outside comes first, then the earliest.  A rank hangs if it has
-    been silent for too long in a task, or if all are silent and the others wait for it.
+    A failure that is a consequence of another, such as a closed connection, is reported only if no other failure
+    appears within 3 s; among the others a rank killed from outside comes first, then the earliest.  A rank hangs if
+    it has been silent for too long in a task, or if all ranks are silent and the others wait for it.
     """
 
     def __init__(
         self, ranks: int, patience: Patience, *, is_stopped: Callable[[int], bool], stopped: str = _STOPPED
     ) -> None:
-        """Begin to watch.
+        """Begin with ranks of which nothing is known.
 
         Args:
-            ranks: How many there are.
-            patience: How long they may be silent.
-            is_stopped: Whether a signal has stopped a rank's process; asked rarely.
-            stopped: What that means, where it is not a signal; words before "for 20 s".
+            ranks: Number of ranks.
+            patience: Times for which they may be silent.
+            is_stopped: Returns whether the process of a rank has been stopped; called rarely.
+            stopped: Description of a stopped process, in words that can stand before "for 20 s".
         """
         self._patience, self._is_stopped, self._stopped = patience, is_stopped, stopped
         self._failures: dict[int, _Failure] = {}
         self._shown: list[object] = [None] * ranks
         self._moved_s = [0.0] * ranks
-        self._looked_s, self._looked_for_hangs_s = math.inf, 0.0
+        self._checked_s, self._checked_for_hangs_s = math.inf, 0.0
 
-    def look(self, rows: Sequence[RankRow], endings: Sequence[Ending | None], now_s: float) -> Diagnosis | None:
-        """Return the rank to blame, None while there is none.
+    def check(self, rows: Sequence[RankRow], endings: Sequence[Ending | None], now_s: float) -> Diagnosis | None:
+        """Return the rank that has failed or hangs, None while there is none.
 
         Args:
-            rows: The board.
-            endings: Per rank; None while it runs.
-            now_s: Time of the look, on the board's clock.
+            rows: Rows of the status board.
+            endings: End of each rank's process; None while it runs.
+            now_s: Time of the check, on the board's clock.
         """
-        # Where the watcher itself was stopped, so may the ranks have been: that time is not held against them.
-        lost_s = max(0.0, now_s - self._looked_s - _LOOK_S)
-        self._looked_s = now_s
+        # If this process was stopped meanwhile, the ranks may have been too: that time does not count as silence.
+        lost_s = max(0.0, now_s - self._checked_s - _CHECK_S)
+        self._checked_s = now_s
         for rank, row in enumerate(rows):
             self._moved_s[rank] += lost_s
             if (shown := (row.state, row.progress)) != self._shown[rank]:
@@ -119,18 +128,20 @@ class Judge:
         return self._failed(alive, now_s) or self._hung(rows, alive, now_s)
 
     def _failed(self, alive: Sequence[int], now_s: float) -> Diagnosis | None:
+        """Return the first failure, once no earlier one can be expected."""
         causes = [failure for failure in self._failures.values() if not failure.consequence]
-        found, wait_s = (causes, SETTLE_S) if causes else (list(self._failures.values()), GRACE_S)
-        if not found or (alive and now_s - min(failure.seen_s for failure in found) < wait_s):
+        failures, wait_s = (causes, SETTLE_S) if causes else (list(self._failures.values()), GRACE_S)
+        if not failures or (alive and now_s - min(failure.seen_s for failure in failures) < wait_s):
             return None
-        first = min(found, key=lambda failure: (not failure.killed, failure.failed_s, failure.rank))
+        first = min(failures, key=lambda failure: (not failure.killed, failure.failed_s, failure.rank))
         return Diagnosis(rank=first.rank, reason=first.reason)
 
     def _hung(self, rows: Sequence[RankRow], alive: Sequence[int], now_s: float) -> Diagnosis | None:
+        """Return the rank that hangs, None while there is none."""
         stall_s = self._patience.stall_s
-        if now_s - self._looked_for_hangs_s < stall_s / HANG_LOOKS:
+        if now_s - self._checked_for_hangs_s < stall_s / HANG_CHECKS:
             return None
-        self._looked_for_hangs_s = now_s
+        self._checked_for_hangs_s = now_s
         silent_s = {rank: now_s - self._moved_s[rank] for rank in alive}
         longest_first = sorted(alive, key=lambda rank: -silent_s[rank])
         for rank in longest_first:
@@ -140,8 +151,9 @@ class Judge:
         for rank in over:
             if rows[rank].state not in (RankState.WAITING, RankState.FINISHED):
                 state = rows[rank].state.name.lower()
-                return Diagnosis(rank=rank, reason=f"hangs: no progress for {silent_s[rank]:.0f} s while {state}")
-        # One may wait for as long as another does something.
+                hint = _SLOW_HINT if rows[rank].state == RankState.COMPUTING else ""
+                return Diagnosis(rank=rank, reason=f"hangs: no progress for {silent_s[rank]:.0f} s while {state}{hint}")
+        # A rank may wait for as long as another rank does something.
         if not over or len(over) < len(alive):
             return None
         waiting = [rank for rank in over if rows[rank].state == RankState.WAITING]
@@ -151,6 +163,7 @@ class Judge:
 
 
 def _failure(rank: int, row: RankRow, ending: Ending | None, now_s: float) -> _Failure | None:
+    """Return the failure of a rank, None if it runs or has ended well."""
     failed_s, killed = now_s, False
     if row.state == RankState.FAILED:
         reason, failed_s = _named_out_of_memory(row.reason), row.failed_s
@@ -164,7 +177,13 @@ def _failure(rank: int, row: RankRow, ending: Ending | None, now_s: float) -> _F
 
 
 def _end_of_chain(rows: Sequence[RankRow], first: int, silent_s: Sequence[float]) -> Diagnosis:
-    """Follow who waits for whom, to the rank that the others wait for."""
+    """Follow the ranks that wait for one another to the one that all others wait for.
+
+    Args:
+        rows: Rows of the status board.
+        first: Rank to begin with, which waits.
+        silent_s: Silence of every rank.
+    """
     chain = [first]
     while (
         rows[chain[-1]].state == RankState.WAITING and 0 <= (peer := rows[chain[-1]].peer) < len(rows)
@@ -172,26 +191,26 @@ def _end_of_chain(rows: Sequence[RankRow], first: int, silent_s: Sequence[float]
         chain.append(peer)
     last = chain[-1]
     peer = rows[last].peer
-    whom = f"rank {peer}, which waits for it in turn" if peer in chain else "a message or a collective"
+    whom = f"rank {peer}, which waits for it in turn" if peer in chain else f"a message or a collective{_WAIT_HINT}"
     if rows[last].state == RankState.FINISHED:
-        # It will send no more, so the one before it waits for what nobody sends.
+        # It will send no more, so the rank before it in the chain waits in vain.
         last, whom = chain[-2], f"rank {last}, which has finished"
     return Diagnosis(rank=last, reason=f"hangs: has waited {silent_s[last]:.0f} s for {whom}")
 
 
 def ending(code: int, error_lines: Sequence[str], *, memory_kill: bool) -> Ending:
-    """Say how a process ended.
+    """Describe how a process ended.
 
     Args:
         code: Its exit code; minus the number of a signal that ended it.
-        error_lines: The last lines of its standard error.
-        memory_kill: The system has killed a process of this run for want of memory.
+        error_lines: Last lines of its standard error.
+        memory_kill: True where the system has killed a process of this run because memory ran out.
     """
     if code == 0:
         return Ending()
     killed = code == -signal.SIGKILL
     if killed and memory_kill:
-        reason = "out of memory: killed by signal 9, and the control group counts a kill for want of memory"
+        reason = "out of memory: killed by signal 9, and the control group counts an out-of-memory kill"
     elif killed:
         reason = "killed by signal 9, which the system also sends when memory runs out"
     elif code < 0:
@@ -199,21 +218,22 @@ def ending(code: int, error_lines: Sequence[str], *, memory_kill: bool) -> Endin
     else:
         reason = f"ended with exit code {code}"
     if error_lines:
-        reason += f"; its last words: {error_lines[-1]}"
-    # The line that tells may not be the last.
-    if any(_is_out_of_memory(line) for line in error_lines):
-        reason = _prefixed(reason)
+        reason += f"; last error line: {error_lines[-1]}"
+    # The line that names the cause may not be the last one.
+    if _is_out_of_memory(reason) or any(_is_out_of_memory(line) for line in error_lines):
+        reason = _as_out_of_memory(reason)
     return Ending(reason=reason, killed=killed)
 
 
 def _named_out_of_memory(reason: str) -> str:
-    """Put ``out of memory`` before a reason that means it in other words, such as ``MemoryError``."""
-    return _prefixed(reason) if _is_out_of_memory(reason) else reason
+    """Put ``out of memory`` before a reason that says it in other words, such as ``MemoryError``."""
+    return _as_out_of_memory(reason) if _is_out_of_memory(reason) else reason
 
 
 def _is_out_of_memory(text: str) -> bool:
     return any(word in text.lower() for word in _MEMORY_WORDS)
 
 
-def _prefixed(reason: str) -> str:
-    return reason if reason.lower().startswith(_OUT_OF_MEMORY) else f"{_OUT_OF_MEMORY}: {reason}"
+def _as_out_of_memory(reason: str) -> str:
+    prefix = "" if reason.lower().startswith(_OUT_OF_MEMORY) else f"{_OUT_OF_MEMORY}: "
+    return f"{prefix}{reason}{_MEMORY_HINT}"

@@ -1,4 +1,4 @@
-"""A rank's watch on its supervisor: a rank does not outlive it."""
+"""Watch of a rank on its supervisor: a rank does not outlive it."""
 
 import os
 import signal
@@ -13,9 +13,9 @@ LIFELINE_VARIABLE = "ORRERY_LIFELINE"
 def end_with_parent() -> None:
     """End this process, and all of its process group, as soon as its supervisor has ended, in whatever way.
 
-    Call it first of all.  The pipe's end of file tells, so it also works behind wrappers such as ``ip netns exec``
-    or ``unshare --pid``, where the parent process is another or not to be seen.  Does nothing where no supervisor
-    started the process.
+    Call it first of all.  The end of a pipe shows the supervisor's end, so this also works behind wrappers such as
+    ``ip netns exec`` or ``unshare --pid``, where the parent process is another or cannot be seen.  Nothing happens
+    where no supervisor started the process.
     """
     if (descriptor := os.environ.pop(LIFELINE_VARIABLE, None)) is not None:
         Thread(target=_wait, args=(int(descriptor),), name="lifeline", daemon=True).start()
@@ -24,8 +24,8 @@ def end_with_parent() -> None:
 def _wait(descriptor: int) -> None:
     while os.read(descriptor, 1):
         pass
-    # The supervisor made the group for this rank alone: its wrappers and helpers go too.  Zero is the own group,
-    # whatever its number in this process namespace.
+    # The supervisor made the group for this rank alone: wrappers and child processes end too.  Zero is the own group,
+    # whatever its id in this process namespace.
     os.kill(0, signal.SIGKILL)
-    # The first process of a namespace outlives its own signals.
+    # The first process of a namespace is not killed by its own signals.
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Which process this is among those of a run, by the names that torchrun uses."""
+"""Rank of a process, and the address at which the ranks meet, in the environment variables that torchrun uses."""
 
 import os
 import socket
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 from hwprofiles import ConfigError
 
-__all__ = ["RankEnvironment", "free_port", "held_port", "local_environment", "local_ranks", "rank_environment"]
+__all__ = ["RankEnvironment", "held_port", "local_environment", "local_ranks", "rank_environment"]
 
 LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEnvironment:
-    """One process's place in a run."""
+    """Rank of one process, and the address at which the ranks meet."""
 
     rank: int
     ranks: int
     local_rank: int
-    """Number among the processes of the same machine; picks the GPU."""
+    """Number among the processes of the same machine, which is also the number of its GPU."""
     address: str
-    """Host at which the processes meet: that of rank 0."""
+    """Address of the host of rank 0, at which the ranks meet."""
     port: int
 
     def __post_init__(self) -> None:
@@ -35,7 +35,7 @@ class RankEnvironment:
 
 
 def rank_environment(environment: Mapping[str, str] = os.environ) -> RankEnvironment:
-    """Return this process's place, as ``torchrun`` or the supervisor wrote it into the environment.
+    """Return the rank of this process, as ``torchrun`` or the supervisor wrote it into the environment.
 
     Raises:
         ConfigError: A variable is missing, is no whole number or is out of range; the message names it.
@@ -52,14 +52,14 @@ def rank_environment(environment: Mapping[str, str] = os.environ) -> RankEnviron
 def local_environment(
     rank: int, ranks: int, port: int, threads: int, *, address: str = LOOPBACK, local_rank: int | None = None
 ) -> dict[str, str]:
-    """Return the variables that give a process of this machine its place.
+    """Return the environment variables that make a process of this machine a rank.
 
     Args:
         rank: Its rank.
-        ranks: How many processes there are.
-        port: Where they meet, on ``address``.
-        threads: Threads that each computes with.
-        address: Host of rank 0.
+        ranks: Number of ranks.
+        port: Port at ``address`` at which the ranks meet.
+        threads: Threads that each rank computes with.
+        address: Address of the host of rank 0.
         local_rank: Number among the processes of its machine; ``rank`` if None.
     """
     values = {
@@ -74,24 +74,16 @@ def local_environment(
 
 
 def local_ranks(where: RankEnvironment, environment: Mapping[str, str] = os.environ) -> int:
-    """How many ranks this machine has: torchrun says it; without it all are here."""
+    """Return the number of ranks of this machine, as torchrun says it; without torchrun all ranks are here."""
     return _integer(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else where.ranks
-
-
-def free_port() -> int:
-    """Return a TCP port that is free on the loopback interface now; another process may take it before it is used."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager
 def held_port() -> Iterator[int]:
-    """Yield a TCP port of the loopback interface that the system gives to nobody who lets it choose.
+    """Yield a TCP port of the loopback interface that the system gives to no other process meanwhile.
 
-    A rank can still listen at it: addresses may be shared with who does not listen, and ``TCPStore`` says that it
-    shares, as servers do.
+    The port is bound but not listened at.  A rank can still listen at it: ``TCPStore`` sets ``SO_REUSEADDR``, as
+    servers do, and such sockets share an address with one that does not listen.
     """
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""One process of a job: its process group, and how it ends, well or with the reason on the status board."""
+"""Process of one rank: its process group, and its end, well or with the reason on the status board."""
 
 import os
 import sys
@@ -19,11 +19,11 @@ from hwprofiles import OrreryError
 __all__ = ["failed", "group_timeout", "process_group", "serve"]
 
 _WATCHED, _ALONE = timedelta(days=7), timedelta(minutes=30)
-"""Time-outs of the back end: a supervisor sees what hangs long before; without one the back end must."""
+"""Time-outs of the back end: long with a supervisor, which sees a rank that hangs much earlier; shorter without."""
 
 
 def group_timeout() -> timedelta:
-    """How long the back end lets a rank wait for another."""
+    """Return the time that the back end lets a rank wait for another."""
     return _WATCHED if BOARD_VARIABLE in os.environ else _ALONE
 
 
@@ -31,7 +31,7 @@ def group_timeout() -> timedelta:
 def process_group(where: RankEnvironment, device: ComputeDevice) -> Iterator[None]:
     """Open the default process group of a device's back end, and close it again, unless the block fails.
 
-    Closing waits for what is still under way, and others may never do their part of it.
+    Closing waits for operations that are still under way; after a failure the other ranks may never take part in them.
     """
     dist.init_process_group(
         device.backend, init_method="env://", rank=where.rank, world_size=where.ranks, timeout=group_timeout(),
@@ -42,10 +42,13 @@ def process_group(where: RankEnvironment, device: ComputeDevice) -> Iterator[Non
 
 
 def serve(work: Callable[[RankEnvironment, RankStatus], None]) -> NoReturn:
-    """Do the work of one rank, in the place that the environment gives it, and end its process.
+    """Do the work of the rank that the environment names, and end its process.
 
-    The process ends at once, without the end of the interpreter: after a failure other threads may wait in the back
-    end for ever, and taking torch down costs most of a second of a core, which a busy machine makes many of.
+    The process ends at once, without the interpreter's clean-up: after a failure other threads may wait in the back
+    end for ever, and unloading torch takes most of a second of a core, on a busy machine several seconds.
+
+    Args:
+        work: Function that takes the rank and its row of the status board.
     """
     end_with_parent()
     where = rank_environment()
@@ -63,14 +66,14 @@ def serve(work: Callable[[RankEnvironment, RankStatus], None]) -> NoReturn:
 
 
 def failed(status: RankStatus, error: Exception) -> int:
-    """Write why a rank ends into its row; returns the exit code."""
+    """Write why a rank ends into its row, and return the exit code."""
     reason, consequence = _reason(error)
     status.fail(reason, consequence=consequence, refused=isinstance(error, OrreryError))
     return 2 if isinstance(error, OrreryError) else 1
 
 
 def _reason(error: Exception) -> tuple[str, bool]:
-    """What happened, on one line, and whether it only follows from the end of another rank."""
+    """Return the reason of an error on one line, and whether it only follows from the end of another rank."""
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text:
         return f"out of memory: {text}", False

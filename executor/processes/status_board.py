@@ -1,4 +1,4 @@
-"""What every rank is doing: a small file in shared memory, written by the ranks and read by who watches them."""
+"""Status board: a small file in shared memory in which every rank writes what it does, for its supervisor to read."""
 
 import mmap
 import os
@@ -29,12 +29,12 @@ _REASON = 16
 
 
 class RankState(IntEnum):
-    """What a rank does.  A new board is all zeros, so ``STARTING`` is zero."""
+    """State of a rank.  A new board is all zeros, so ``STARTING`` is zero."""
 
     STARTING = 0
     COMPUTING = 1
     WAITING = 2
-    """For a message or a collective, and so for other ranks."""
+    """The rank waits for a message or a collective, and so for other ranks."""
     SAVING = 3
     FINISHED = 4
     FAILED = 5
@@ -42,35 +42,35 @@ class RankState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRow:
-    """One rank's row as it was read."""
+    """Row of one rank as it was read."""
 
     state: RankState
     step: int
-    """-1 before the first."""
+    """Training step; -1 before the first."""
     task: int
-    """Id in the program; -1 between tasks."""
+    """Id of the task in the program; -1 between tasks."""
     peer: int
-    """The rank that a waiting rank waits for; -1 if none or unknown."""
+    """Rank that a waiting rank waits for; -1 if none or unknown."""
     progress: int
-    """Changes whenever the rank does anything."""
+    """Count that changes whenever the rank does anything."""
     pid: int
-    """As the rank sees it, which differs outside its process namespace; 0 before it started."""
+    """Id of the process as the rank sees it, which differs outside its process namespace; 0 before it started."""
     started_s: float
-    """When the rank opened its row, on the system's monotonic clock; 0 before it started."""
+    """Time at which the rank opened its row, on the system's monotonic clock; 0 before it started."""
     failed_s: float
-    """When the rank failed, on the same clock; 0 if it did not."""
+    """Time at which the rank failed, on the same clock; 0 if it did not."""
     loss: float
     images_per_s: float
     reason: str
-    """Why the rank failed; empty if it did not."""
+    """Reason of the rank's failure; empty if it did not fail."""
     consequence: bool
-    """The failure follows from another rank's, such as a closed connection."""
+    """The failure follows from that of another rank, such as a closed connection."""
     refused: bool
-    """The rank has failed because what it was given cannot be used."""
+    """The rank has failed because its input cannot be used."""
 
 
 class RankStatus:
-    """The writer of one rank's row.  A call costs well under 2 microseconds, so it may stand around every task."""
+    """Writer of one rank's row.  A call takes well under 2 microseconds, so it may stand around every task."""
 
     __slots__ = ("_count", "_numbers", "_text", "_words")
 
@@ -82,12 +82,12 @@ class RankStatus:
         self._numbers[_STARTED_S] = time.monotonic()
 
     def at(self, task: int, state: RankState, peer: int = -1) -> None:
-        """Say what the rank does from now on.
+        """Write what the rank does from now on.
 
         Args:
-            task: Id in the program; -1 for what is no task.
-            state: ``FINISHED`` only when nothing is left to do but to exit.
-            peer: The rank waited for, where it is one.
+            task: Id in the program; -1 outside of tasks.
+            state: State of the rank; ``FINISHED`` only when nothing is left to do but to exit.
+            peer: Rank that it waits for, where it is one rank.
         """
         words = self._words
         words[_TASK], words[_PEER], words[_STATE] = task, peer, state
@@ -95,19 +95,19 @@ class RankStatus:
         words[_PROGRESS] = self._count
 
     def step(self, step: int, loss: float = float("nan"), images_per_s: float = float("nan")) -> None:
-        """Say which step begins, and the loss and the speed of the one before it."""
+        """Write which step begins, and the loss and the speed of the step before it."""
         self._numbers[_LOSS], self._numbers[_IMAGES_PER_S] = loss, images_per_s
         self._words[_STEP] = step
         self._count += 1
         self._words[_PROGRESS] = self._count
 
     def fail(self, reason: str, *, consequence: bool = False, refused: bool = False) -> None:
-        """Say why the rank ends; the first reason stays.  The task and the step stay those at which it failed.
+        """Write why the rank ends; the first reason stays.  The task and the step stay those at which it failed.
 
         Args:
-            reason: What happened; the first 2048 bytes are kept.
-            consequence: Another rank's failure made this one, such as a connection that the other closed.
-            refused: What the user gave cannot be used.
+            reason: Reason of the failure; the first 2048 bytes are kept.
+            consequence: True where another rank's failure caused this one, such as a connection that the other closed.
+            refused: True where the input of the user cannot be used.
         """
         words = self._words
         if words[_STATE] == RankState.FAILED:
@@ -116,16 +116,16 @@ class RankStatus:
         self._text[: len(text)] = text
         words[_REASON_LENGTH], words[_CONSEQUENCE], words[_REFUSED] = len(text), consequence, refused
         self._numbers[_FAILED_S] = time.monotonic()
-        # Last, so that whoever sees the state finds the reason.
+        # Last, so that a reader that sees the state finds the reason.
         words[_STATE] = RankState.FAILED
 
     def row(self) -> bytes:
-        """A copy of the row as it lies in memory, for ``read_row``; cut after the reason, so mostly 128 bytes."""
+        """Return a copy of the row as it lies in memory, for ``read_row``; without a reason it has 128 bytes."""
         return bytes(self._words) + bytes(self._text[: self._words[_REASON_LENGTH]])
 
 
 class StatusBoard:
-    """A file of one row a rank, mapped into memory.  It lies best where nothing writes it to a disk (``/dev/shm``)."""
+    """File of one row a rank, mapped into memory; it is best put where nothing writes it to a disk (``/dev/shm``)."""
 
     def __init__(self, path: Path, memory: mmap.mmap) -> None:
         self.path = path
@@ -137,8 +137,8 @@ class StatusBoard:
         """Write an empty board and open it.
 
         Args:
-            path: The file; one that exists is replaced.
-            ranks: How many rows, >= 1.
+            path: Path of the file; one that exists is replaced.
+            ranks: Number of rows, >= 1.
 
         Raises:
             ConfigError: ``ranks`` < 1.
@@ -146,9 +146,9 @@ class StatusBoard:
         """
         if ranks < 1:
             raise ConfigError(f"ranks must be >= 1, got {ranks}")
-        beside = path.with_name(f"{path.name}.part")
-        beside.write_bytes(_MAGIC.ljust(_HEADER_BYTES, b"\0") + _empty_row() * ranks)
-        beside.replace(path)
+        partial = path.with_name(f"{path.name}.part")
+        partial.write_bytes(_MAGIC.ljust(_HEADER_BYTES, b"\0") + _empty_row() * ranks)
+        partial.replace(path)
         return cls.open(path)
 
     @classmethod
@@ -185,7 +185,7 @@ class StatusBoard:
 
 
 def read_row(row: bytes | bytearray | memoryview) -> RankRow:
-    """Read a row: one of the board, or what ``RankStatus.row`` gave."""
+    """Read a row of the board, or a copy that ``RankStatus.row`` returned."""
     whole = memoryview(row)
     head = whole[: _REASON * _WORD_BYTES]
     words, numbers = head.cast("q"), head.cast("d")
@@ -201,7 +201,7 @@ def read_row(row: bytes | bytearray | memoryview) -> RankRow:
         failed_s=numbers[_FAILED_S],
         loss=numbers[_LOSS],
         images_per_s=numbers[_IMAGES_PER_S],
-        # The cut may have split the last character.
+        # The end of the kept bytes may have split the last character.
         reason=bytes(text).decode(errors="ignore"),
         consequence=bool(words[_CONSEQUENCE]),
         refused=bool(words[_REFUSED]),
@@ -217,15 +217,15 @@ def _empty_row() -> bytearray:
 
 
 NEW_ROW = read_row(_empty_row())
-"""Of a rank that has not started."""
+"""Row of a rank that has not started."""
 
 
 def own_status(rank: int, environment: Mapping[str, str] = os.environ) -> RankStatus:
-    """Return the writer of this process's row: on the supervisor's board, else on one that only its forks can read.
+    """Return the writer of this process's row: on the supervisor's board, else in memory that only its forks can read.
 
     Args:
-        rank: This process's rank.
-        environment: Names the board in ``ORRERY_STATUS_BOARD`` where a supervisor started the process.
+        rank: Rank of this process.
+        environment: Environment variables; ``ORRERY_STATUS_BOARD`` names the board where there is a supervisor.
 
     Raises:
         ConfigError: The named file is no board, or has no such rank.

@@ -1,4 +1,4 @@
-"""What the status board of a job says, told to whoever shows progress."""
+"""Progress of a job, from the rows of its status board."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ __all__ = ["loss_of", "reporter"]
 def reporter(
     progress: Progress | None, label: Callable[[Sequence[RankRow]], str], total: int
 ) -> Callable[[Sequence[RankRow]], None] | None:
-    """Return what ``executor.processes.supervisor.supervise`` calls with the board; None where nobody asks.
+    """Return the callback of ``executor.processes.supervisor.supervise`` that reports progress; None without a report.
 
     Args:
-        progress: Told as many steps as every rank has begun.
-        label: What the rows of the board say, in words.
+        progress: Called as ``progress(label, done, total)``, with the number of steps that every rank has begun.
+        label: Returns a description of what the rows of the board show.
         total: Steps of the whole job.
     """
     if progress is None:
@@ -24,13 +24,13 @@ def reporter(
     report = progress
 
     def show(rows: Sequence[RankRow]) -> None:
-        """Tell what the rows say."""
+        """Report the progress that the rows show."""
         report(label(rows), max(min(row.step for row in rows), 0), total)
 
     return show
 
 
 def loss_of(rows: Sequence[RankRow]) -> str:
-    """The loss, the sum of the ranks' shares of it, once all ranks have one; until then that they are starting."""
+    """Return the loss, which is the sum of the ranks' shares, once all ranks have one; until then ``starting``."""
     losses = [row.loss for row in rows]
     return "starting" if any(map(math.isnan, losses)) else f"loss {sum(losses):.4g}"

@@ -1,4 +1,4 @@
-"""The local ranks of a run, from their start to their end: all of them finish, or none is left."""
+"""Supervision of the local ranks of a run, from their start to their end: all of them finish, or none is left."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from executor.processes.diagnosis import Ending, Judge, Patience, ending
+from executor.processes.diagnosis import Ending, FailureDetector, Patience, ending
 from executor.processes.parent_watch import LIFELINE_VARIABLE
 from executor.processes.status_board import BOARD_VARIABLE, RankRow, RankState, StatusBoard
 from executor.processes.system_processes import RankProcess, end_all, out_of_memory_kills
@@ -16,24 +16,24 @@ from hwprofiles import ConfigError, OrreryError
 
 __all__ = ["RankFailure", "supervise"]
 
-_LOOK_S = 0.05
-"""Between two looks at the ranks."""
+_CHECK_S = 0.05
+"""Time between two checks of the ranks."""
 
 
 class RankFailure(OrreryError):  # noqa: N818 - an event of the run, not a mistake of the caller
-    """A rank has died, hung, failed or run out of memory, and the run has been ended for it."""
+    """Failure of a rank, which died, hung or ran out of memory; the run has been ended for it."""
 
     exit_code = 1
 
     def __init__(self, *, rank: int, step: int, task: int, task_name: str, reason: str) -> None:
-        """Keep where and why.
+        """Make the message of rank, step, task and reason.
 
         Args:
-            rank: The rank to blame.
+            rank: Rank that failed first.
             step: Training step, -1 before the first.
             task: Id in the program, -1 outside of tasks.
-            task_name: What users call the task; empty outside of tasks.
-            reason: What happened; made one line.
+            task_name: Name of the task, as users know it; empty outside of tasks.
+            reason: Reason of the failure; put on one line.
         """
         self.rank, self.step, self.task, self.reason = rank, step, task, " ".join(reason.split())
         when = f"step {step}" if step >= 0 else "before the first step"
@@ -55,35 +55,35 @@ def supervise(
 ) -> None:
     """Start one process a rank, watch them, and return when all have finished.
 
-    However it ends, by the first failure, by an error of ours or by a signal, no process of any rank's group is
-    left: they are asked to end, and killed after 2 s.  Should this process itself be killed, the ranks end because
-    of ``executor.processes.parent_watch.end_with_parent``.  While it runs in the main thread, SIGINT, SIGTERM and
-    SIGHUP all end it
-    as Ctrl-C does, unless the caller ignores them.
+    However it ends, by the first failure, by an error of this program or by a signal, no process of any rank's group
+    is left: they get SIGTERM, and are killed after 2 s.  If this process itself is killed, the ranks end because of
+    ``executor.processes.parent_watch.end_with_parent``.  While it runs in the main thread, SIGINT, SIGTERM and SIGHUP
+    all end it as Ctrl-C does, unless the caller ignores them.
 
     Args:
         commands: Program and arguments of each rank; wrappers such as ``ip netns exec`` may stand before.
-        environments: Per rank, what is added to the environment of this process.
+        environments: Variables that are added to the environment of this process, for each rank.
         board: A new board of as many rows; the ranks find it by ``executor.processes.status_board.own_status``.
         stall_s: Silence after which a rank in a task hangs, and after which ranks that all wait do; longer than any
             task takes.
         start_s: Time allowed until every rank has left ``STARTING``.
         save_s: Time allowed for one checkpoint.
-        progress: Called with the board about 20 times a second.
-        task_name: What users call a task, by its id.
-        log_folder: Where ``rank-0.log`` and so on keep what the ranks print; made if missing.  Nowhere if None.
+        progress: Called with the rows of the board about 20 times a second.
+        task_name: Returns what users call a task, by its id.
+        log_folder: Folder for ``rank-0.log`` and so on, with what the ranks print; made if missing.  Their output is
+            not kept if None.
 
     Raises:
         RankFailure: A rank has failed; the others have been ended.
-        KeyboardInterrupt: A signal has asked for the end.
-        ConfigError: A rank has refused what it was given; commands, environments and rows are not equally many; or a
-            time is not > 0.
+        KeyboardInterrupt: A signal has requested the end.
+        ConfigError: A rank has refused its input; commands, environments and rows are not equally many; or a time is
+            not > 0.
         OSError: A command cannot be started.
     """
     if not len(commands) == len(environments) == board.ranks:
         counts = f"{len(commands)}, {len(environments)} and {board.ranks}"
         raise ConfigError(f"commands, environments and rows of the board must be equally many, got {counts}")
-    judge = Judge(
+    detector = FailureDetector(
         board.ranks,
         Patience(stall_s=stall_s, start_s=start_s, save_s=save_s),
         is_stopped=lambda rank: processes[rank].is_stopped(),
@@ -92,7 +92,7 @@ def supervise(
     with _interruption() as interrupted, _lifeline() as lifeline:
         try:
             _start(processes, commands, environments, board, lifeline, log_folder)
-            failure = _watch(processes, board, judge, interrupted, progress, task_name)
+            failure = _watch(processes, board, detector, interrupted, progress, task_name)
         finally:
             end_all(processes)
     if failure:
@@ -119,12 +119,12 @@ def _start(
 def _watch(
     processes: Sequence[RankProcess],
     board: StatusBoard,
-    judge: Judge,
+    detector: FailureDetector,
     interrupted: Sequence[int],
     progress: Callable[[Sequence[RankRow]], None] | None,
     task_name: Callable[[int], str],
 ) -> OrreryError | None:
-    """Return the first failure, None when all ranks have ended well."""
+    """Check the ranks until one fails or all have ended; return the first failure, None if there is none."""
     endings: list[Ending | None] = [None] * len(processes)
     kills_before = out_of_memory_kills()
     while True:
@@ -135,19 +135,19 @@ def _watch(
             if endings[rank] is None and (code := process.exit_code()) is not None:
                 memory_kill = out_of_memory_kills() > kills_before
                 endings[rank] = ending(code, process.error_lines(), memory_kill=memory_kill)
-        # After the processes: what a dead one has written is all there.
+        # After the processes: everything that a dead one has written is there by now.
         rows = board.rows()
         if progress:
             progress(rows)
-        if verdict := judge.look(rows, endings, time.monotonic()):
-            step, task = rows[verdict.rank].step, rows[verdict.rank].task
-            if rows[verdict.rank].refused:
-                return ConfigError(verdict.reason)
+        if diagnosis := detector.check(rows, endings, time.monotonic()):
+            step, task = rows[diagnosis.rank].step, rows[diagnosis.rank].task
+            if rows[diagnosis.rank].refused:
+                return ConfigError(diagnosis.reason)
             name = task_name(task) if task >= 0 else ""
-            return RankFailure(rank=verdict.rank, step=step, task=task, task_name=name, reason=verdict.reason)
+            return RankFailure(rank=diagnosis.rank, step=step, task=task, task_name=name, reason=diagnosis.reason)
         if None not in endings and all(row.state == RankState.FINISHED for row in rows):
             return None
-        time.sleep(_LOOK_S)
+        time.sleep(_CHECK_S)
 
 
 @contextmanager
@@ -163,13 +163,13 @@ def _lifeline() -> Iterator[int]:
 
 @contextmanager
 def _interruption() -> Iterator[Sequence[int]]:
-    """Yield the signals caught so far: none then falls between the start of a process and its record."""
+    """Yield the list of signals caught so far: none then interrupts between the start of a process and its record."""
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    # None is a handler that is not Python's.
+    # None stands for a handler that Python did not set.
     before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     try:
         for number in before:

@@ -1,4 +1,4 @@
-"""Ranks as processes of the system: started in groups of their own, heard, looked at, and ended without a trace."""
+"""Ranks as processes of the system: started in process groups of their own, read from, checked, and ended."""
 
 import contextlib
 import os
@@ -8,23 +8,27 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 __all__ = ["RankProcess", "end_all", "out_of_memory_kills"]
 
 TERMINATE_S = 2.0
-"""Time between the request to end and the order."""
+"""Time between SIGTERM and SIGKILL."""
 VANISH_S = 1.0
-"""Time allowed for what was killed to leave the table of processes."""
+"""Time allowed for killed processes to leave the table of processes."""
 POLL_S = 0.01
 TAIL_BYTES = 8192
+"""Last bytes of standard error that are kept for the diagnosis."""
 LOG_BYTES = 64 * 2**20
+"""First bytes of the output that are written to a log."""
 _PIPE_BYTES = 2**20
-"""More than a pipe holds, so that one read takes all."""
+"""Size of a read from a pipe: more than a pipe holds, so that one read takes all."""
 _SHELL_SIGNAL = 128
-"""What a shell adds to the number of the signal that ended its child."""
+"""Number that a shell adds to the signal that ended its child, for its own exit code."""
 
 
 class RankProcess:
-    """One rank: its command in a process group of its own, with its output held back."""
+    """Process of one rank: its command in a process group of its own, with its output kept from the terminal."""
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], *, lifeline: int, log: Path | None
@@ -33,7 +37,7 @@ class RankProcess:
 
         Args:
             command: Program and arguments, such as ``ip netns exec host-0 python ...``.
-            environment: All of its environment.
+            environment: Its whole environment.
             lifeline: Descriptor that it inherits.
             log: File for the first 64 MiB that it prints; its directory exists.
 
@@ -60,7 +64,7 @@ class RankProcess:
         self._log, self._log_left_bytes = log, LOG_BYTES
 
     def drain(self) -> None:
-        """Take what the rank has printed, so that it never waits for a reader."""
+        """Read what the rank has printed, so that it never waits for a reader."""
         out, error = (output.read(_PIPE_BYTES) or b"" for output in self._outputs)
         self._tail = (self._tail + error)[-TAIL_BYTES:]
         text = (out + error)[: self._log_left_bytes]
@@ -70,38 +74,38 @@ class RankProcess:
                 file.write(text)
 
     def error_lines(self) -> list[str]:
-        """Return the last lines of its standard error that hold anything."""
+        """Return the last lines of its standard error that are not empty."""
         self.drain()
         return [line.strip() for line in self._tail.decode(errors="replace").splitlines() if line.strip()]
 
     def exit_code(self) -> int | None:
         """Return its exit code, minus the number of a signal that ended it, None while it runs."""
-        # Not reaped: while the dead process keeps its number, no stranger's group can have it.
-        found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if found is None:
+        # Not reaped: while the dead process keeps its id, no other process group can get the same id.
+        result = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if result is None:
             return None
-        if found.si_code != os.CLD_EXITED:
-            return -found.si_status
-        ended_by = found.si_status - _SHELL_SIGNAL
-        return -ended_by if ended_by in signal.valid_signals() else found.si_status
+        if result.si_code != os.CLD_EXITED:
+            return -result.si_status
+        ended_by = result.si_status - _SHELL_SIGNAL
+        return -ended_by if ended_by in signal.valid_signals() else result.si_status
 
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped a process of its group."""
-        return "T" in _states(self._process.pid)
+        """Return whether a signal has stopped a process of its group."""
+        return psutil.STATUS_STOPPED in _states(self._process.pid)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the whole group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
-    def bury(self) -> None:
+    def remove(self) -> None:
         """Kill what is left of the group, and wait until it is gone."""
         self.send(signal.SIGKILL)
-        # A process that is stuck in the kernel ends when that lets it; nobody can do more.
+        # A process that is stuck in the kernel ends when the kernel lets it; nothing more can be done.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(VANISH_S)
         deadline_s = time.monotonic() + VANISH_S
-        while _states(self._process.pid) - {"Z"} and time.monotonic() < deadline_s:
+        while _states(self._process.pid) - {psutil.STATUS_ZOMBIE} and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
         self.drain()
         for output in self._outputs:
@@ -109,7 +113,7 @@ class RankProcess:
 
 
 def end_all(processes: Sequence[RankProcess]) -> None:
-    """End every process: ask those that run, kill what is left after 2 s."""
+    """End every process: send SIGTERM to those that run, kill what is left after 2 s."""
     for process in processes:
         if process.exit_code() is None:
             process.send(signal.SIGTERM)
@@ -119,31 +123,32 @@ def end_all(processes: Sequence[RankProcess]) -> None:
         for process in processes:
             process.drain()
         time.sleep(POLL_S)
-    # All at once before the first is waited for.
+    # All groups are killed before the first one is waited for.
     for process in processes:
         process.send(signal.SIGKILL)
     for process in processes:
-        process.bury()
+        process.remove()
 
 
 def _states(group: int) -> set[str]:
-    """The states, as letters of ``ps``, of a process group's members; empty where the system has no ``/proc``."""
-    states = set()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            # The name, in brackets, may hold anything.
-            state, _, its_group, *_ = path.read_text(errors="replace").rpartition(")")[2].split()
-            if int(its_group) == group:
-                states.add(state)
+    """Return the states, as ``psutil`` names them, of the members of a process group."""
+    states = set[str]()
+    for pid in psutil.pids():
+        # A process may end between two of these calls.
+        with contextlib.suppress(OSError, psutil.Error):
+            if os.getpgid(pid) == group:
+                states.add(psutil.Process(pid).status())
     return states
 
 
 def out_of_memory_kills(groups: Path = Path("/proc/self/cgroup"), tree: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return how many processes of this one's control group the system has killed for want of memory.
+    """Return how many processes of this one's control group the system has killed because memory ran out.
+
+    ``psutil`` knows nothing of control groups, so this reads the kernel's own files.
 
     Args:
-        groups: The control groups of this process, as the kernel lists them.
-        tree: Where control groups are mounted.
+        groups: File in which the kernel lists the control groups of this process.
+        tree: Folder in which control groups are mounted.
 
     Returns:
         The count since the group was made; 0 where it cannot be read.

@@ -1,3 +1,3 @@
 from .rank_watchdog import (
-    guarded as guarded,
+    watched as watched,
 )

@@ -1,9 +1,9 @@
-"""A guard beside every rank that no supervisor has started: torchrun ends ranks, but does not see one that hangs.
+"""A watchdog beside every rank that no supervisor has started: torchrun ends ranks, but does not see one that hangs.
 
-The guard is a fork of its rank.  It sees a rank that a signal has stopped and one that holds the interpreter's lock,
-takes no time from the threads that train, and can end a rank that does not listen.  All guards tell at the store where
-the ranks meet what they see; that of rank 0 judges by the supervisor's rules, and the others judge it by its
-heartbeat.
+The watchdog is a fork of its rank.  It sees a rank that a signal has stopped and one that holds the interpreter's
+lock, takes no time from the threads that train, and can end a rank that does not respond.  All watchdogs publish
+heartbeats of their ranks at the store where the ranks meet; that of rank 0 diagnoses failures by the supervisor's
+rules, and the others check that its heartbeat goes on.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from threading import Thread
 from typing import NoReturn
 
 from executor.processes import (
-    HANG_LOOKS,
+    HANG_CHECKS,
     NEW_ROW,
     Diagnosis,
     Patience,
@@ -28,50 +28,53 @@ from executor.processes import (
     out_of_memory_kills,
     read_row,
 )
-from executor.watchdog.heartbeats import Bench, Heartbeat, Heartbeats, Judgement, judgement, own_failure
-from executor.watchdog.rendezvous import LOST, Rendezvous
+from executor.watchdog.heartbeats import Heartbeat, RunEnd, RunMonitor, SilenceMonitor, end_of_own_rank, run_end
+from executor.watchdog.rendezvous import STORE_LOST, Rendezvous
 from executor.watchdog.watched_process import WatchedProcess, launcher_of
 
-__all__ = ["guarded"]
+__all__ = ["watched"]
 
+_NAME = "orrery-watchdog"
+"""Name of the process, which Linux keeps to 15 characters."""
 _BEAT_S = 0.5
-"""Between two sightings; less where patience is short."""
+"""Time between two heartbeats; less where ranks may be silent for a short time only."""
 _END_S = 1.0
-"""Time for a rank to end when told to."""
-_ASKED_S = 2.0
-"""Time for a rank to end that torchrun has asked to."""
-_PARTING_S = 5.0
-"""Time in which the others' judgement must come, and in which ranks may end after the meeting."""
-_YIELD_S, _VOICE_S = 0.5, 1.0
-"""How long a guard lets others tell whose ranks may be the cause; and how long it keeps them from telling again."""
-_TOLD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Time for a rank to end when its watchdog tells it to."""
+_TERMINATE_S = 2.0
+"""Time for a rank to end when torchrun has told it to."""
+_LEAVE_S = 5.0
+"""Time in which the end of the run must be published, and in which ranks may end after the store has gone."""
+_YIELD_S, _PRINTED_S = 0.5, 1.0
+"""Time for which a watchdog lets others print whose ranks may be the cause, and for which it keeps them from it."""
+_TERMINATING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def guarded(
+def watched(
     where: RankEnvironment, status: RankStatus, patience: Patience, task_name: Callable[[int], str]
 ) -> Iterator[None]:
-    """Watch over this process from now on, and end it when any rank of the run is to blame for something.
+    """Start a watchdog beside this process, which ends it when any rank of the run has failed or hangs.
 
     Then one line on each machine says rank, step, task and reason, as the supervisor does.  An error in the block
-    ends the process at once; the guard tells.
+    ends the process at once; the watchdog prints the line.
 
     Args:
-        where: Which rank this is.
-        status: Where it says what it does; from ``own_status`` without a supervisor.
-        patience: How long ranks may be silent, the same for all.
-        task_name: What users call a task, by its id.
+        where: Rank of this process.
+        status: Its row, from ``own_status`` without a supervisor.
+        patience: Times for which ranks may be silent, the same for all ranks.
+        task_name: Returns what users call a task, by its id.
     """
-    (alive, held), (heard, orders) = os.pipe(), os.pipe()
+    # The rank holds the write end of one pipe, the watchdog that of the other: each sees when the other ends.
+    (alive, held), (received, orders) = os.pipe(), os.pipe()
     rank = WatchedProcess(os.getpid(), alive=alive, orders=orders)
     launcher = os.getppid()
     if os.fork() == 0:
         os.close(held)
-        os.close(heard)
-        _Guard(where, status, patience, task_name, rank, launcher).serve()
+        os.close(received)
+        _Watchdog(where, status, patience, task_name, rank, launcher).serve()
     os.close(alive)
     os.close(orders)
-    Thread(target=_obey, args=(heard, where), name="guard", daemon=True).start()
+    Thread(target=_end_on_order, args=(received, where), name="watchdog", daemon=True).start()
     try:
         yield
     except Exception as error:
@@ -80,22 +83,22 @@ def guarded(
         os._exit(code)
 
 
-def _obey(heard: int, where: RankEnvironment) -> None:
-    """End this process when its guard says so, or is no more."""
-    if not os.read(heard, 1):
-        _say(
-            f"rank {where.rank}: its guard has ended, or had no answer from {where.address}:{where.port}, "
-            "where the ranks meet"
+def _end_on_order(received: int, where: RankEnvironment) -> None:
+    """End this process when its watchdog orders it, or has ended."""
+    if not os.read(received, 1):
+        _print_line(
+            f"rank {where.rank}: its watchdog has ended, or got no reply from the store at "
+            f"{where.address}:{where.port}, where the ranks meet"
         )
     os._exit(1)
 
 
-def _say(line: str, descriptor: int = 2) -> None:
+def _print_line(line: str, descriptor: int = 2) -> None:
     os.write(descriptor, f"orrery: {line}\n".encode(errors="replace"))
 
 
-class _Guard:
-    """The process beside a rank."""
+class _Watchdog:
+    """Process beside a rank."""
 
     def __init__(
         self,
@@ -108,82 +111,83 @@ class _Guard:
     ) -> None:
         self._where, self._status, self._patience, self._task_name = where, status, patience, task_name
         self._rank, self._launcher = rank, launcher
-        self._beat_s = min(_BEAT_S, patience.stall_s / HANG_LOOKS)
-        self._beats, self._asked_s, self._ended_s = 0, 0.0, 0.0
-        self._kills = out_of_memory_kills()
-        self._meeting: Rendezvous | None = None
-        self._bench = Bench(where.ranks, patience, task_name)
-        self._first_beats = Heartbeats(1, patience)
-        self._told, self._voice = os.dup(2), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._beat_s = min(_BEAT_S, patience.stall_s / HANG_CHECKS)
+        self._beats, self._terminated_s, self._ended_s = 0, 0.0, 0.0
+        self._kills_before = out_of_memory_kills()
+        self._rendezvous: Rendezvous | None = None
+        self._monitor = RunMonitor(where.ranks, patience, task_name)
+        self._rank_0_monitor = SilenceMonitor(1, patience)
+        self._stderr, self._print_lock = os.dup(2), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._home = f"{launcher} on {socket.gethostname()}"
 
     def serve(self) -> NoReturn:
-        """Watch until the rank or the run has ended; ends this process."""
+        """Watch until the rank or the run has ended, and end this process."""
         try:
             self._prepare()
-            found = self._watched()
-            if found:
-                self._close(found)
+            if end := self._watch():
+                self._finish(end)
         except BaseException:
-            os.dup2(self._told, 2)
+            os.dup2(self._stderr, 2)
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(0)
 
     def _prepare(self) -> None:
-        for number in _TOLD:
-            signal.signal(number, self._ask)
+        """Handle signals, close the rank's output, and take a name of its own."""
+        for number in _TERMINATING:
+            signal.signal(number, self._note_termination)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        # The rank's output ends with the rank; torch would trace the end of the store.
+        # The rank's output ends with the rank; torch would print a trace when the store ends.
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
         with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
-            file.write("orrery-guard")
+            file.write(_NAME)
 
-    def _ask(self, *_: object) -> None:
-        self._asked_s = self._asked_s or time.monotonic()
+    def _note_termination(self, *_: object) -> None:
+        self._terminated_s = self._terminated_s or time.monotonic()
 
-    def _watched(self) -> Judgement | None:
+    def _watch(self) -> RunEnd | None:
+        """Find the store and exchange heartbeats until the run ends; return its end, None if it is well."""
         try:
             deadline_s = time.monotonic() + self._patience.start_s
-            while self._meeting is None:
-                if self._round(self._beat_s):
-                    return self._own()
+            while self._rendezvous is None:
+                if self._wait(self._beat_s):
+                    return self._end_of_rank()
                 if time.monotonic() > deadline_s:
-                    return self._apart(f"has found no store for {self._patience.start_s:.0f} s")
-                self._meeting = Rendezvous.reached(self._where, self._beat_s)
-            return self._met(self._meeting)
-        except LOST:
-            return self._apart("has lost the store, so the run has ended elsewhere")
+                    return self._end_without_store(f"has found no store for {self._patience.start_s:.0f} s")
+                self._rendezvous = Rendezvous.reached(self._where, self._beat_s)
+            return self._exchange(self._rendezvous)
+        except STORE_LOST:
+            return self._end_without_store("has lost the store, so the run has ended elsewhere")
 
-    def _met(self, meeting: Rendezvous) -> Judgement | None:
-        """Tell and look, until there is a judgement or nothing left to see."""
+    def _exchange(self, rendezvous: Rendezvous) -> RunEnd | None:
+        """Publish and check heartbeats, until the run ends or nothing is left to watch."""
         while True:
-            self._round(self._beat_s)
-            seen = self._sighting()
-            meeting.tell(seen)
-            if found := meeting.judgement():
-                return found
-            if found := self._judged(meeting):
-                return meeting.decide(found)
-            if seen.ended_well and (self._where.rank > 0 or self._all_ended_well(meeting)):
+            self._wait(self._beat_s)
+            heartbeat = self._heartbeat()
+            rendezvous.publish(heartbeat)
+            if end := rendezvous.end():
+                return end
+            if end := self._diagnosed(rendezvous):
+                return rendezvous.publish_end(end)
+            if heartbeat.ended_well and (self._where.rank > 0 or self._all_ended_well(rendezvous)):
                 return None
-            if seen.ended and not seen.ended_well and time.monotonic() - self._ended_s > _PARTING_S:
-                return self._own()
+            if heartbeat.ended and not heartbeat.ended_well and time.monotonic() - self._ended_s > _LEAVE_S:
+                return self._end_of_rank()
 
-    def _round(self, seconds: float) -> bool:
-        """Wait for the rank's end, for so long; returns whether it has ended."""
-        # If the store does not answer for as long as a rank may be silent, the system ends the guard, and so the rank.
+    def _wait(self, seconds: float) -> bool:
+        """Wait for the rank's end, at most ``seconds``; return whether it has ended."""
+        # If the store does not reply for as long as a rank may be silent, the alarm ends this process, and so the rank.
         signal.setitimer(signal.ITIMER_REAL, max(self._patience.stall_s, _END_S) + seconds)
-        before = self._rank.ended
-        if self._rank.wait(seconds) and not before:
+        ended_before = self._rank.ended
+        if self._rank.wait(seconds) and not ended_before:
             self._ended_s = time.monotonic()
-        if self._asked_s and time.monotonic() - self._asked_s > _ASKED_S:
+        if self._terminated_s and time.monotonic() - self._terminated_s > _TERMINATE_S:
             self._rank.end(_END_S)
         return self._rank.ended
 
-    def _sighting(self) -> Heartbeat:
+    def _heartbeat(self) -> Heartbeat:
         self._beats += 1
         return Heartbeat(
             beat=self._beats,
@@ -191,70 +195,76 @@ class _Guard:
             stopped=self._rank.is_stopped(),
             ended=self._rank.ended,
             code=self._rank.code,
-            memory_kill=self._rank.ended and out_of_memory_kills() > self._kills,
-            asked=self._asked_s > 0,
+            memory_kill=self._rank.ended and out_of_memory_kills() > self._kills_before,
+            terminated=self._terminated_s > 0,
             pids=(self._rank.pid, os.getpid()),
             launcher=self._home,
         )
 
-    def _judged(self, meeting: Rendezvous) -> Judgement | None:
+    def _diagnosed(self, rendezvous: Rendezvous) -> RunEnd | None:
+        """Return how the run ends: on rank 0 by all heartbeats, on other ranks by that of rank 0 alone."""
         if self._where.rank == 0:
-            return self._bench.look(meeting.sightings(range(self._where.ranks)), time.monotonic())
-        first = meeting.sightings(range(1))
-        verdict = self._first_beats.look(first, time.monotonic())
-        row = read_row(first[0].row) if first else NEW_ROW
-        listeners = self._where.ranks - 1
-        return judgement(verdict, row, self._task_name, listeners=listeners, unheard=True) if verdict else None
+            return self._monitor.check(rendezvous.heartbeats(range(self._where.ranks)), time.monotonic())
+        of_rank_0 = rendezvous.heartbeats(range(1))
+        diagnosis = self._rank_0_monitor.check(of_rank_0, time.monotonic())
+        if diagnosis is None:
+            return None
+        row = read_row(of_rank_0[0].row) if of_rank_0 else NEW_ROW
+        return run_end(diagnosis, row, self._task_name, receivers=self._where.ranks - 1, silent=True)
 
-    def _all_ended_well(self, meeting: Rendezvous) -> bool:
-        sightings = meeting.sightings(range(self._where.ranks))
-        return len(sightings) == self._where.ranks and all(one.ended_well for one in sightings.values())
+    def _all_ended_well(self, rendezvous: Rendezvous) -> bool:
+        heartbeats = rendezvous.heartbeats(range(self._where.ranks))
+        return len(heartbeats) == self._where.ranks and all(each.ended_well for each in heartbeats.values())
 
-    def _own(self) -> Judgement | None:
-        """What can be said of the own rank alone, which has ended."""
-        seen = self._sighting()
-        if read_row(seen.row).consequence:
+    def _end_of_rank(self) -> RunEnd | None:
+        """Return how the run ends by the own rank alone, which has ended."""
+        heartbeat = self._heartbeat()
+        if read_row(heartbeat.row).consequence:
             time.sleep(_YIELD_S)
-        return own_failure(self._where.rank, seen, self._patience, self._task_name)
+        return end_of_own_rank(self._where.rank, heartbeat, self._patience, self._task_name)
 
-    def _apart(self, reason: str) -> Judgement | None:
-        """Without the meeting: let the rank end by itself, as all do in some order at the end; else end it."""
-        self._meeting = None
-        if self._rank.ended or self._round(_PARTING_S):
-            return self._own()
+    def _end_without_store(self, reason: str) -> RunEnd | None:
+        """Let the rank end by itself, as all ranks do in some order at the end of a run; else end it."""
+        self._rendezvous = None
+        if self._rank.ended or self._wait(_LEAVE_S):
+            return self._end_of_rank()
         where = self._where
-        verdict = Diagnosis(rank=where.rank, reason=f"{reason}: {where.address}:{where.port}, where the ranks meet")
-        return judgement(verdict, read_row(self._status.row()), self._task_name)
+        diagnosis = Diagnosis(rank=where.rank, reason=f"{reason}: {where.address}:{where.port}, where the ranks meet")
+        return run_end(diagnosis, read_row(self._status.row()), self._task_name)
 
-    def _close(self, found: Judgement) -> None:
-        """Tell how the run ends, once on a machine, and end the rank."""
+    def _finish(self, end: RunEnd) -> None:
+        """Print how the run ends, once on a machine, and end the rank."""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        speaks = bool(found.line) and self._speaks()
-        if speaks:
-            _say(found.line, self._told)
-        with contextlib.suppress(LOST):
-            if self._meeting:
-                self._meeting.part(found)
-                if found.unheard:
-                    self._end_unheard(self._meeting, found.rank)
+        prints = bool(end.line) and self._may_print()
+        if prints:
+            _print_line(end.line, self._stderr)
+        with contextlib.suppress(STORE_LOST):
+            if self._rendezvous:
+                self._rendezvous.leave(end)
+                if end.silent:
+                    self._kill_silent(self._rendezvous, end.rank)
         self._rank.end(_END_S)
-        if speaks:
-            time.sleep(_VOICE_S)
+        if prints:
+            time.sleep(_PRINTED_S)  # the name of the socket stays in use meanwhile
 
-    def _speaks(self) -> bool:
-        """Whether no other guard of this machine has told; the store may be gone, so it cannot say."""
+    def _may_print(self) -> bool:
+        """Return whether no other watchdog of this machine has printed.
+
+        The name of a socket serves as a lock on the machine: the store may be gone, so it cannot be one.
+        """
         try:
-            self._voice.bind(f"\0orrery-guard {self._home} {self._where.port}")
+            self._print_lock.bind(f"\0{_NAME} {self._home} {self._where.port}")
         except OSError:
             return False
         return True
 
-    def _end_unheard(self, meeting: Rendezvous, rank: int) -> None:
-        """Kill the rank to blame where its own guard cannot, and we can: a signal may have stopped both."""
-        seen = meeting.sightings(range(rank, rank + 1)).get(rank)
-        if seen is None or seen.ended or rank == self._where.rank or seen.launcher != self._home:
+    def _kill_silent(self, rendezvous: Rendezvous, rank: int) -> None:
+        """Kill a rank of this machine and its watchdog where that is silent: a signal may have stopped both."""
+        heartbeat = rendezvous.heartbeats(range(rank, rank + 1)).get(rank)
+        if heartbeat is None or heartbeat.ended or rank == self._where.rank or heartbeat.launcher != self._home:
             return
-        for pid, parent in zip(seen.pids, (self._launcher, seen.pids[0]), strict=True):
+        for pid, parent in zip(heartbeat.pids, (self._launcher, heartbeat.pids[0]), strict=True):
+            # The id may belong to another process by now: its parent shows that it does not.
             if launcher_of(pid) == parent:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -20,7 +20,7 @@ from executor.probe.layer_probe import LayerProbe
 from executor.probe.measured_rows import TimeSamples
 from executor.probe.parts_to_measure import parts_of
 from executor.processes.launcher import KEPT_MEMORY
-from executor.processes.rank_environment import free_port
+from executor.processes.rank_environment import held_port
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice, device_of
 from executor.runtime.run_options import RunOptions
@@ -81,8 +81,9 @@ def main(*words):
     own = "--own-time" in words
     iterations, *cases = [word for word in words if word != "--own-time"] or ["30"]
     device, clock = (OwnTime(), time.thread_time) if own else (device_of("auto", 0), time.perf_counter)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    dist.init_process_group(device.backend, rank=0, world_size=1)
+    with held_port() as port:
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        dist.init_process_group(device.backend, rank=0, world_size=1)
     how = f"{device.torch_device}, one thread, {iterations} samples each" + ", own time" * own
     print(f"{how}; load before {os.getloadavg()[0]:.1f}")
     print(f"{'model':<16}{'batch':>6}{'iteration':>12}{'spread':>8}{'tasks':>11}{'probed':>11}{'spread':>8}"

@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from plans import cluster_of, inception_module, program_of
+from ports import free_port
 from ranks import options
 from test_training import dense_block, small_alexnet, small_vgg
 
 from executor.measurement.measured_run import join
-from executor.processes.rank_environment import free_port
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice, CudaDevice, device_of
 from executor.runtime.optimizers import OptimizerSpec

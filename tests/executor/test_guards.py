@@ -188,7 +188,7 @@ LINES = {
     "unheard": r"rank 0, step \d+.*: hangs: its process and its watchdog have been silent for \d+ s",
     "killed": r"rank 1, step \d+.*: killed by signal 9, which the system also sends when memory .*",
     # with the interpreter's lock
-    "hang": r"rank 1, step 3, task \d+ \(.* update.*\): hangs: no progress for \d+ s while computing; if the task is .*",
+    "hang": r"rank 1, step 3, task \d+ \(.* update.*\): hangs: no progress for \d+ s while computing; if .*",
     "starve": rf"rank 1, {TASK}: out of memory: .*",
     # all wait: one of them is named, and what for
     "statistics": rf"rank [01], {TASK}: hangs: has waited \d+ s for a message or a collective; check .*",

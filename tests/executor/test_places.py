@@ -3,10 +3,10 @@
 import socket
 
 import pytest
+from ports import free_port
 
 from executor.processes.rank_environment import (
     RankEnvironment,
-    free_port,
     held_port,
     local_environment,
     rank_environment,

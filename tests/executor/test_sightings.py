@@ -4,7 +4,7 @@ import pytest
 
 from executor.processes.diagnosis import Patience
 from executor.processes.status_board import NEW_ROW, RankState, own_status, read_row
-from executor.watchdog.heartbeats import Bench, Heartbeat, own_failure
+from executor.watchdog.heartbeats import Heartbeat, RunMonitor, end_of_own_rank
 
 PATIENCE = Patience(stall_s=20.0)
 LOOK_S = 0.5
@@ -32,11 +32,11 @@ class Ranks:
 
     def judged(self, *, until_s=40, working=()):
         """Look again and again; return the judgement and the time that it took."""
-        bench = Bench(3, PATIENCE, lambda task: f"name of {task}")
+        monitor = RunMonitor(3, PATIENCE, lambda task: f"name of {task}")
         for look in range(round(until_s / LOOK_S)):
             for rank in working:
                 self.status[rank].at(7, RankState.COMPUTING)
-            if found := bench.look(self.sightings(), 1000 + look * LOOK_S):
+            if found := monitor.check(self.sightings(), 1000 + look * LOOK_S):
                 return found, look * LOOK_S
         return None, until_s
 
@@ -54,9 +54,12 @@ def test_a_rank_that_hangs_is_named_with_its_task(ranks):
     """In the supervisor's words and time."""
     found, after_s = ranks.judged(working=(0, 2))
 
-    assert found.line == "rank 1, step 4, task 7 (name of 7): hangs: no progress for 20 s while computing"
+    assert found.line == (
+        "rank 1, step 4, task 7 (name of 7): hangs: no progress for 20 s while computing; if "
+        "the task is only slow, allow it more time with --stall-timeout"
+    )
     assert 20 <= after_s <= 21.5
-    assert (found.rank, found.listeners, found.unheard) == (1, 3, False)
+    assert (found.rank, found.receivers, found.silent) == (1, 3, False)
 
 
 def test_a_stopped_rank_is_told_by_its_guard(ranks):
@@ -76,9 +79,9 @@ def test_a_silent_guard_is_blamed_before_those_who_wait_for_its_rank(ranks):
 
     found, after_s = ranks.judged()
 
-    assert "rank 1, step 4, task 7 (name of 7): hangs: its process and its guard have been silent" in found.line
+    assert "rank 1, step 4, task 7 (name of 7): hangs: its process and its watchdog have been silent" in found.line
     assert after_s <= 21.5
-    assert (found.listeners, found.unheard) == (2, True)
+    assert (found.receivers, found.silent) == (2, True)
 
 
 def test_a_rank_that_nobody_has_heard_of_has_longer(ranks):
@@ -94,7 +97,7 @@ def test_a_rank_that_nobody_has_heard_of_has_longer(ranks):
 def test_a_killed_rank_comes_before_what_follows_from_it(ranks):
     """Peers fail, and torchrun asks the others to end."""
     ranks.status[0].fail("connection closed by peer", consequence=True)
-    ranks.about[1] |= {"ended": True, "code": -15, "asked": True}
+    ranks.about[1] |= {"ended": True, "code": -15, "terminated": True}
     ranks.about[2] |= {"ended": True, "code": -9}
 
     found, after_s = ranks.judged()
@@ -106,7 +109,7 @@ def test_a_killed_rank_comes_before_what_follows_from_it(ranks):
 def test_ranks_that_were_asked_to_end_have_nothing_to_tell(ranks):
     """Such as after Ctrl-C."""
     for about in ranks.about:
-        about |= {"ended": True, "code": -15, "asked": True}
+        about |= {"ended": True, "code": -15, "terminated": True}
 
     assert ranks.judged()[0].line == ""
 
@@ -121,8 +124,11 @@ def test_bad_input_is_told_in_its_own_words(ranks):
     ("about", "line"),
     [
         ({"code": 0}, "ended while computing, with exit code 0"),
-        ({"code": None}, "has ended without a word"),
-        ({"code": -9, "memory_kill": True}, "out of memory: killed by signal 9, and the control group counts a kill"),
+        ({"code": None}, "its process has ended, with an exit code that is not known"),
+        (
+            {"code": -9, "memory_kill": True},
+            "out of memory: killed by signal 9, and the control group counts an out-of-memory kill",
+        ),
         ({"code": -11}, "killed by signal 11 (Segmentation fault)"),
     ],
     ids=str,
@@ -130,7 +136,7 @@ def test_bad_input_is_told_in_its_own_words(ranks):
 def test_a_guard_alone_knows_how_its_rank_ended(ranks, about, line):
     seen = Heartbeat(beat=1, row=ranks.status[1].row(), ended=True, **about)
 
-    assert f"rank 1, step 4, task 7 (7): {line}" in own_failure(1, seen, PATIENCE, str).line
+    assert f"rank 1, step 4, task 7 (7): {line}" in end_of_own_rank(1, seen, PATIENCE, str).line
     assert not seen.ended_well
 
 
@@ -141,7 +147,7 @@ def test_a_rank_that_ends_well_is_no_failure(ranks):
         seen = Heartbeat(beat=1, row=ranks.status[1].row(), ended=True, code=code)
 
         assert seen.ended_well
-        assert own_failure(1, seen, PATIENCE, str) is None
+        assert end_of_own_rank(1, seen, PATIENCE, str) is None
 
 
 def test_a_row_is_read_as_it_was_written():

@@ -79,7 +79,7 @@ def test_returns_when_all_ranks_have_finished(run, tmp_path):
 @pytest.mark.parametrize(
     ("deeds", "rank", "reason"),
     [
-        (("work", "then-exit"), 1, "ended with exit code 3; its last words: no such layer"),
+        (("work", "then-exit"), 1, "ended with exit code 3; last error line: no such layer"),
         (("work", "leave"), 1, "ended while computing, with exit code 0"),
         (("signal 9", "work"), 0, "killed by signal 9, which the system also sends when memory runs out"),
         (("signal 11", "work"), 0, r"killed by signal 11 \(Segmentation fault\)"),
@@ -87,7 +87,11 @@ def test_returns_when_all_ranks_have_finished(run, tmp_path):
         (("follow 0", "work", "then-fail 0.3"), 2, "ValueError: fail"),
         (("follow 0", "then-signal 9"), 1, "killed by signal 9, which the system also sends when memory runs out"),
         (("then-fail 0", "fail 0", "work"), 1, "ValueError: fail"),
-        (("work", "allocate"), 1, "out of memory: ended with exit code 1; its last words: MemoryError"),
+        (
+            ("work", "allocate"),
+            1,
+            "out of memory: ended with exit code 1; last error line: MemoryError",
+        ),
         (("allocate-and-say", "work"), 0, r"out of memory: MemoryError\(\)"),
         (("work", "loop"), 1, r"hangs: no progress for (\d+) s while computing"),
         (("finish", "loop"), 1, r"hangs: no progress for (\d+) s while computing"),
@@ -267,5 +271,5 @@ def test_ranks_behind_wrappers_are_ended_as_well(run):
     if shutil.which("unshare") is None or subprocess.run([*NAMESPACES, "true"], capture_output=True).returncode:
         pytest.skip("the system refuses new namespaces to this user")
 
-    with pytest.raises(RankFailure, match=r"^rank 1, .*: ended with exit code 3; its last words: no such layer$"):
+    with pytest.raises(RankFailure, match=r"^rank 1, .*: ended with exit code 3; last error line: no such layer$"):
         run("work", "then-exit", wrapper=NAMESPACES)

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from executor.processes.diagnosis import Diagnosis, Ending, Judge, Patience, ending
+from executor.processes.diagnosis import Diagnosis, Ending, FailureDetector, Patience, ending
 from executor.processes.status_board import RankState, StatusBoard
 from executor.processes.system_processes import out_of_memory_kills
 
 DEFAULT = Patience(stall_s=20.0, start_s=120.0, save_s=300.0)
 LOOK_S = 0.05
+WAIT_HINT = "; check the network between the hosts, and the logs of the other ranks"
+MEMORY_HINT = "; a smaller batch, or a plan for more devices, needs less memory on each rank"
 
 
 @pytest.fixture
@@ -25,21 +27,21 @@ def board(tmp_path):
 
 
 def judged(board, *, until_s, working=(), endings=(None, None, None), stopped=()):
-    """Look again and again; return the verdict and the time that it took."""
-    judge = Judge(board.ranks, DEFAULT, is_stopped=lambda rank: rank in stopped)
+    """Look again and again; return the diagnosis and the time that it took."""
+    detector = FailureDetector(board.ranks, DEFAULT, is_stopped=lambda rank: rank in stopped)
     for look in range(1, round(until_s / LOOK_S)):
         for rank in working:
             board.ranks_at_work[rank].at(look, RankState.COMPUTING)
-        if verdict := judge.look(board.rows(), endings, 1000 + look * LOOK_S):
-            return verdict, look * LOOK_S
+        if diagnosis := detector.check(board.rows(), endings, 1000 + look * LOOK_S):
+            return diagnosis, look * LOOK_S
     return None, until_s
 
 
 def test_a_hang_is_found_well_within_thirty_seconds(board):
     """Also while the other ranks go on: 20 s of silence, at most 1 s until it is looked for."""
-    verdict, after_s = judged(board, until_s=60, working=(0, 2))
+    diagnosis, after_s = judged(board, until_s=60, working=(0, 2))
 
-    assert verdict.rank == 1
+    assert diagnosis.rank == 1
     assert 20 <= after_s <= 21.1
 
 
@@ -59,11 +61,11 @@ def test_ranks_may_wait_for_a_long_start_and_a_long_checkpoint(board):
 
 def test_time_in_which_the_watcher_slept_is_not_held_against_the_ranks(board):
     """After a long stop of the whole machine every rank gets a new chance."""
-    judge = Judge(3, DEFAULT, is_stopped=lambda rank: False)
+    detector = FailureDetector(3, DEFAULT, is_stopped=lambda rank: False)
 
-    assert judge.look(board.rows(), [None] * 3, 1000.0) is None
-    assert judge.look(board.rows(), [None] * 3, 9000.0) is None
-    assert judge.look(board.rows(), [None] * 3, 9000.9) is None
+    assert detector.check(board.rows(), [None] * 3, 1000.0) is None
+    assert detector.check(board.rows(), [None] * 3, 9000.0) is None
+    assert detector.check(board.rows(), [None] * 3, 9000.9) is None
 
 
 @settings(max_examples=30)
@@ -76,26 +78,26 @@ def test_the_end_of_a_chain_of_waiting_ranks_is_blamed(tmp_path_factory, generat
     for place, rank in enumerate(order):
         board.writer(rank).at(0, RankState.WAITING, order[generator.randrange(place)] if place else -1)
 
-    verdict, _ = judged(board, until_s=30, endings=[None] * ranks)
+    diagnosis, _ = judged(board, until_s=30, endings=[None] * ranks)
 
-    assert verdict.rank == order[0]
+    assert diagnosis.rank == order[0]
 
 
 @pytest.mark.parametrize(
     ("last", "reason"),
     [
-        ((RankState.WAITING, -1), "hangs: has waited 20 s for a message or a collective"),
+        ((RankState.WAITING, -1), "hangs: has waited 20 s for a message or a collective" + WAIT_HINT),
         ((RankState.FINISHED, -1), "hangs: has waited 25 s for rank 2, which has finished"),
     ],
 )
 def test_a_wait_is_told_with_the_time_of_who_is_blamed(board, last, reason):
     """Each rank began to wait at a moment of its own: the first seconds before the last."""
-    judge, found = Judge(3, DEFAULT, is_stopped=lambda rank: False), None
+    detector, found = FailureDetector(3, DEFAULT, is_stopped=lambda rank: False), None
     begins = {0.0: (RankState.WAITING, 1), 5.0: (RankState.WAITING, 2), 10.0: last}
     for now_s in np.arange(0.0, 40.0, 0.5):
         if now_s in begins:
             board.ranks_at_work[list(begins).index(now_s)].at(7, *begins[now_s])
-        found = found or judge.look(board.rows(), [None] * 3, now_s)
+        found = found or detector.check(board.rows(), [None] * 3, now_s)
     assert found.reason == reason
 
 
@@ -105,9 +107,9 @@ def test_a_killed_rank_comes_before_those_that_merely_failed(board):
     board.ranks_at_work[1].fail("abort")
     killed = (None, None, ending(-9, [], memory_kill=False))
 
-    verdict, after_s = judged(board, until_s=10, endings=killed)
+    diagnosis, after_s = judged(board, until_s=10, endings=killed)
 
-    assert (verdict.rank, "killed by signal 9" in verdict.reason) == (2, True)
+    assert (diagnosis.rank, "killed by signal 9" in diagnosis.reason) == (2, True)
     assert after_s <= 0.4
 
 
@@ -116,9 +118,9 @@ def test_a_consequence_is_blamed_only_if_there_is_no_cause(board):
     board.ranks_at_work[1].fail("peer closed", consequence=True)
     ended = Ending(reason="ended with exit code 1")
 
-    verdict, after_s = judged(board, until_s=10, working=(0, 2))
+    diagnosis, after_s = judged(board, until_s=10, working=(0, 2))
 
-    assert (verdict.rank, verdict.reason) == (1, "peer closed")
+    assert (diagnosis.rank, diagnosis.reason) == (1, "peer closed")
     assert 3 <= after_s <= 3.2
     assert judged(board, until_s=10, working=(0, 2), endings=(None, ended, ended))[0].rank == 2
     for status in board.ranks_at_work:
@@ -131,12 +133,17 @@ def test_a_consequence_is_blamed_only_if_there_is_no_cause(board):
     [
         (0, ["warning"], False, ""),
         (2, [], False, "ended with exit code 2"),
-        (-9, [], True, "out of memory: killed by signal 9, and the control group counts a kill for want of memory"),
+        (
+            -9,
+            [],
+            True,
+            "out of memory: killed by signal 9, and the control group counts an out-of-memory kill" + MEMORY_HINT,
+        ),
         (
             -6,
             ["terminate called", "what():  std::bad_alloc", "dumped"],
             False,
-            "out of memory: killed by signal 6 (Aborted); its last words: dumped",
+            "out of memory: killed by signal 6 (Aborted); last error line: dumped" + MEMORY_HINT,
         ),
     ],
 )
