@@ -1,1 +1,1 @@
-"""Pages, plots and tables."""
+"""Results shown: tables for the terminal, figures, and pages of one HTML file each."""

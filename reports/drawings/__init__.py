@@ -1,4 +1,4 @@
-"""What drawings are made from: networks, clusters, timelines."""
+"""Layouts of drawings: networks, clusters and timelines as positions, lines and compact columns."""
 
 import lazy_loader as lazy
 

@@ -1,4 +1,4 @@
-"""The device graph as a drawing: a box a machine, devices below the switches that they reach the others through."""
+"""Drawing of a device graph: a box for each machine, devices below the switches that connect them to others."""
 
 import math
 from collections import deque
@@ -10,11 +10,21 @@ __all__ = ["cluster_drawing"]
 
 _STEP_X, _STEP_Y, _GAP = 46, 44, 22
 _APART = 2.2
-"""Half the distance between the two directions of a link."""
+"""Half the distance between the lines of the two directions of a link, in pixels."""
 
 
 def cluster_drawing(cluster: DeviceGraph) -> dict[str, Any]:
-    """Places of vertices, boxes and links, in pixels."""
+    """Return the positions of vertices, boxes and links, in pixels.
+
+    Vertices outside all machines stand in bands at the top, those farthest from the devices first; the boxes of the
+    machines fill rows below:
+
+        [   core switch   ]
+        [ rack ]   [ rack ]
+        +------+   +------+
+        | node |   | node |
+        +------+   +------+
+    """
     depth, home = _depths(cluster), _homes(cluster)
     machines = sorted(set(home) - {-1})
     inside = {machine: [v for v, place in enumerate(home) if place == machine] for machine in machines}
@@ -22,7 +32,7 @@ def cluster_drawing(cluster: DeviceGraph) -> dict[str, Any]:
     levels = max((depth[v] for v, place in enumerate(home) if place >= 0), default=0) + 1
     high = levels * _STEP_Y + 8
     columns = max(1, min(len(machines), math.ceil(math.sqrt(len(machines) * 2.2 * high / wide))))
-    columns = -(-len(machines) // max(1, -(-len(machines) // columns)))  # as many in each line, if it can be
+    columns = -(-len(machines) // max(1, -(-len(machines) // columns)))  # as many machines in each row, if possible
     outside = [v for v, place in enumerate(home) if place < 0]
     bands = sorted({depth[v] for v in outside}, reverse=True)
     top = len(bands) * _STEP_Y * 1.4 + (12 if bands else 0)
@@ -53,7 +63,7 @@ def cluster_drawing(cluster: DeviceGraph) -> dict[str, Any]:
 
 
 def _depths(cluster: DeviceGraph) -> list[int]:
-    """Links from the nearest device, by vertex."""
+    """Return the number of links from the nearest device to each vertex, at least 1 for switches."""
     depth = [0 if v < len(cluster.devices) else -1 for v in range(len(cluster.vertices))]
     beside: list[list[int]] = [[] for _ in depth]
     for link in cluster.links:
@@ -70,7 +80,7 @@ def _depths(cluster: DeviceGraph) -> list[int]:
 
 
 def _homes(cluster: DeviceGraph) -> list[int]:
-    """Machine of every vertex, by the beginning that its name shares with the machine's devices; -1 outside."""
+    """Return the machine of every vertex, by the prefix that its name shares with the machine's devices; else -1."""
     prefixes: dict[int, str] = {}
     for device in cluster.devices:
         parts = device.name.split("/")[:-1]
@@ -93,11 +103,11 @@ def _name(cluster: DeviceGraph, vertices: list[int]) -> str:
 
 
 def _line(a: tuple[float, float], b: tuple[float, float]) -> str:
-    """A path from one vertex to another, a little to its right, so that both directions are seen."""
+    """Return the SVG path between two vertices, shifted to its right, so that both directions are visible."""
     dx, dy = b[0] - a[0], b[1] - a[1]
     length = math.hypot(dx, dy) or 1.0
     nx, ny = -dy / length * _APART, dx / length * _APART
-    if abs(dy) < 1 and abs(dx) > _STEP_X * 1.5:  # past others in the same row: round them
+    if abs(dy) < 1 and abs(dx) > _STEP_X * 1.5:  # a bend around other vertices in the same row
         bend = 10 + abs(dx) / 7 + (3 if dx > 0 else 0)
         return f"M{a[0]:.1f} {a[1]:.1f}Q{(a[0] + b[0]) / 2:.1f} {a[1] + bend:.1f} {b[0]:.1f} {b[1]:.1f}"
     return f"M{a[0] + nx:.1f} {a[1] + ny:.1f}L{b[0] + nx:.1f} {b[1] + ny:.1f}"

@@ -1,4 +1,4 @@
-"""The network as a graph: layers from top to bottom, each coloured by how it is split."""
+"""Drawing of a network as a graph: layers from top to bottom, each coloured by its configuration."""
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -11,15 +11,15 @@ from reports.style import CONFIGURATIONS, byte_unit, time_unit
 __all__ = ["COLUMN", "ROW", "layer_places", "strategy_drawing"]
 
 COLUMN, ROW, WIDTH, HEIGHT = 176, 58, 160, 38
-"""Distances between boxes, and their size, in pixels of the drawing."""
+"""Distances between the boxes of layers, and the size of a box, in pixels."""
 _SWEEPS = 8
 
 
 def layer_places(graph: ComputationGraph) -> list[tuple[int, float]]:
-    """Row and column of every layer: a layer lies below all that it reads, beside what it shares neighbours with.
+    """Return row and column of every layer: below all layers that it reads, near layers with the same neighbours.
 
-    Rows are the longest paths from the input.  Within a row, layers are ordered by the mean place of their
-    neighbours, row by row down and up again.
+    The row is the length of the longest path from the input.  Within a row, layers are ordered by the mean position of
+    their neighbours, row by row down and up again.
 
     Source:
         Sugiyama, Tagawa, Toda, "Methods for visual understanding of hierarchical system structures", 1981, Sec. 4.
@@ -31,7 +31,7 @@ def layer_places(graph: ComputationGraph) -> list[tuple[int, float]]:
         before[edge.consumer].append(edge.producer)
         after[edge.producer].append(edge.consumer)
     row = [0] * count
-    for layer in range(count):  # layers stand in the order of their dependencies
+    for layer in range(count):  # layers are in the order of their dependencies
         row[layer] = max((row[other] + 1 for other in before[layer]), default=0)
     rows: list[list[int]] = [[] for _ in range(max(row, default=-1) + 1)]
     for layer in range(count):
@@ -51,7 +51,17 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 
 
 def strategy_drawing(graph: ComputationGraph, layers: Sequence[LayerResult]) -> dict[str, Any]:
-    """Boxes, lines and the key, in pixels; a box's bar is as long as its layer's time beside the longest."""
+    """Return boxes, lines and key of the drawing, in pixels.
+
+    Args:
+        graph: The network.
+        layers: Configuration, times and bytes of every layer, in the order of the graph.
+
+    Returns:
+        ``width`` and ``height``, ``box`` (the size of a box), ``boxes``, ``lines`` (two ends, and whether the
+        configurations at the ends differ) and ``key``.  A box's bar is as long as the layer's time relative to the
+        longest.
+    """
     places = layer_places(graph)
     left = min((place for _, place in places), default=0.0)
     at = [(round((place - left) * COLUMN) + 8, row * ROW + 8) for row, place in places]
@@ -94,11 +104,11 @@ def _short(words: str, most: int) -> str:
 
 
 def _bars(layer: LayerResult, longest_s: float) -> list[tuple[str, float, float]]:
-    """Kind of time, start and length of each piece of a box's bar, pixels."""
-    pieces, start = [], 0.0
+    """Return (kind of time, start, length) of each segment of a box's bar, in pixels."""
+    segments, start = [], 0.0
     for name in ("compute", "gradient_sync", "transfer"):
         length = WIDTH * float(getattr(layer, f"{name}_s")) / longest_s
         if length > 0.05:
-            pieces.append((name, round(start, 1), round(length, 1)))
+            segments.append((name, round(start, 1), round(length, 1)))
         start += length
-    return pieces
+    return segments

@@ -1,4 +1,4 @@
-"""A plan on its cluster, replayed once: what all its pages are drawn from."""
+"""View of a plan on its cluster, replayed once, from which all its pages are drawn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,17 +17,20 @@ from reports.style import plain_unit, time_unit
 
 __all__ = ["PlanView"]
 
+_HIDDEN = 0.02
+"""Share of exposed communication up to which communication counts as hidden."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlanView:
-    """A plan with its program, and what follows from them, each found when it is first asked for."""
+    """A plan with its program, and the results that follow from them, each computed when it is first used."""
 
     plan: Plan
     program: Program
     costs: CostModel
-    """Prices of the plan's exchange, on its graph and cluster."""
+    """Cost model of the plan, on its graph and cluster."""
     additive_s: float
-    """Eq. 1, priced now."""
+    """Additive cost (Eq. 1) with today's cost model."""
     notes: Sequence[str] = field(default=())
     measured: pd.DataFrame | None = None
     """Timeline of a measured iteration of the same program."""
@@ -35,17 +38,17 @@ class PlanView:
     """Median time of a measured iteration."""
 
     def with_measurement(self, path: Path) -> "PlanView":
-        """The same beside what ``orrery run`` measured of it.
+        """Return the view together with a measurement by ``orrery run``.
 
         Raises:
-            ConfigError: ``path`` is no measurement, or one of another program.
+            ConfigError: ``path`` is not a measurement, or is one of another program.
         """
         from executor.measurement import read_measurement
 
         try:
             measurement = read_measurement(path)
         except (OSError, BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else "no file that a run wrote"
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a file that a run wrote"
             raise ConfigError(f"measured must be measured.npz of a run, got {str(path)!r}: {reason}") from None
         tasks = measurement.start_s.shape[1]
         if tasks != self.program.size:
@@ -57,27 +60,27 @@ class PlanView:
 
     @cached_property
     def replay(self) -> Replay:
-        """Overlapped, with contention."""
+        """Replay with overlap and contention."""
         return replay(self.program)
 
     @cached_property
     def path(self) -> CriticalPath:
-        """What the iteration waits for."""
+        """Critical path of the steady iteration."""
         return program_path(self.replay)
 
     @cached_property
     def layers(self) -> tuple[LayerResult, ...]:
-        """Every layer with its configuration, the terms of Eq. 1 and its bytes."""
+        """Configuration of every layer, with its terms of Eq. 1 and its bytes."""
         return layer_results(self.costs, self.plan.configurations, self.plan.micro_batching, self.program)
 
     @cached_property
     def memory(self) -> MemoryCurve:
-        """What every device holds."""
+        """Memory of every device over time."""
         return memory_curve(self.replay)
 
     @property
     def subject(self) -> str:
-        """Model, cluster, strategy and size, as they stand above a page."""
+        """Model, cluster, strategy and size, for the line above a page's headline."""
         devices = len(self.program.cluster.devices)
         return (
             f"{self.plan.model} · {self.plan.cluster} · {self.plan.strategy} · {devices:,} devices"
@@ -86,14 +89,23 @@ class PlanView:
 
     @property
     def headline(self) -> str:
-        """How long an iteration takes, and what the most of it is spent on."""
-        unit = time_unit([self.replay.iteration_s])
-        kind, seconds = next(iter(self.path.seconds_by("kind").items()))
-        measured = f", {unit.full(self.measured_s)} measured" if self.measured is not None else ""
+        """Finding in one sentence: what limits the plan, and how long an iteration takes."""
+        shares, iteration_s = self.replay.shares(), self.replay.iteration_s
+        exposed, idle = shares.exposed_communication_s / iteration_s, shares.idle_s / iteration_s
+        compute = shares.compute_s / iteration_s
+        if idle > max(compute, exposed):
+            finding = f"Idle for {idle:.0%} of the time"
+        elif exposed > compute:
+            finding = f"Communication-bound, {exposed:.0%} of the time is exposed communication"
+        elif exposed >= _HIDDEN:
+            finding = f"Compute-bound, {exposed:.0%} of the time is exposed communication"
+        else:
+            finding = "Compute-bound, communication is hidden"
+        unit = time_unit([iteration_s])
+        measured = f" ({unit.full(self.measured_s)} measured)" if self.measured is not None else ""
         return (
-            f"{self.plan.model} by {self.plan.strategy} on {self.plan.cluster} takes "
-            f"{unit.full(self.replay.iteration_s)} an iteration{measured}; {seconds / self.replay.iteration_s:.0%} of "
-            f"its critical path is {kind.replace('_', ' ')}."
+            f"{finding}: {self.plan.model} with {self.plan.strategy} on {self.plan.cluster} takes "
+            f"{unit.full(iteration_s)} per iteration{measured}."
         )
 
     @property

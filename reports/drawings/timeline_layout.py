@@ -1,4 +1,4 @@
-"""A timeline as the page draws it: rows, lanes within a row, and compact columns."""
+"""Layout of a timeline: rows, lanes within a row, and compact columns for the page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ def pack_timeline(timeline: pd.DataFrame, devices: Sequence[str], *, ids: bool =
     """Pack every task of a timeline; nothing is merged or left out.
 
     Args:
-        timeline: One row a task, with the columns of ``StrategyResult.timeline``.
+        timeline: One row for each task, with the columns of ``StrategyResult.timeline``.
         devices: Names of the devices; an integer in the column ``device`` indexes them.
-        ids: Whether to pack the column ``id`` too, for pages that join tasks with what else is known of them.
+        ids: Whether to pack the column ``id`` too, for pages that join tasks with other data.
 
     Returns:
-        ``count``, ``tick_s`` (what start and duration count), and ``columns`` with packed arrays and,
-        under ``names``, ``layers``, ``phases``, ``kinds`` and ``rows``, the words behind their codes.
+        ``count``, ``tick_s`` (unit of start and duration), and ``columns`` with packed arrays.  The columns ``names``,
+        ``layers``, ``phases``, ``kinds`` and ``rows`` hold the words that integers in other columns refer to.
     """
     rows, row = timeline_rows(timeline, devices)
     order = np.lexsort((timeline["start_s"].to_numpy(dtype=np.float64), row))
@@ -49,10 +49,16 @@ def pack_timeline(timeline: pd.DataFrame, devices: Sequence[str], *, ids: bool =
 def side_by_side(
     simulated: pd.DataFrame, measured: pd.DataFrame, devices: Sequence[str]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Join two timelines of a program; each row says whose it is, and stands above that of the other.
+    """Join the simulated and the measured timeline of a program, with one row for each device and origin.
+
+    Args:
+        simulated: Simulated timeline.
+        measured: Measured timeline of the same program.
+        devices: Names of the devices.
 
     Returns:
-        Tasks of both whose times are known, and the names that stand for devices in it.
+        Tasks of both timelines whose times are known, and the names of the rows in the order of the devices, such as
+        ``gpu0 simulated``, ``gpu0 measured``, ``gpu1 simulated``.
     """
     both = pd.concat([_named(each, devices) for each in (simulated, measured)], ignore_index=True)
     known = both[both["start_s"].notna() & both["end_s"].notna()]
@@ -60,7 +66,7 @@ def side_by_side(
 
 
 def _named(timeline: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """A timeline whose devices, and collectives, say which one it is."""
+    """Return a timeline whose devices and collectives carry its origin, simulated or measured, in their names."""
     origin = str(timeline["origin"].iloc[0])
     label = [f"{name} {origin}" for name in names]
     streams = timeline["stream"].where(timeline["device"] >= 0, f"collective {origin}")
@@ -70,17 +76,17 @@ def _named(timeline: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """One row of the picture."""
+    """One row of a timeline."""
 
     label: str
     device: str
-    """Name, empty for what belongs to no device."""
+    """Name of the device; empty for tasks that belong to no device."""
     stream: str
     order: tuple[int, bool, bool, str]
 
     @classmethod
     def of(cls, device: object, stream: object, devices: Sequence[str]) -> "TimelineRow":
-        """Devices in the cluster's order, arithmetic above communication; the rest below."""
+        """Return the row of a stream: in the order of devices, computation first; tasks without device come last."""
         words = f"stream {stream}" if isinstance(stream, int | np.integer) else str(stream)
         if isinstance(device, int | np.integer):
             index = int(device)
@@ -98,10 +104,14 @@ class TimelineRow:
 
 
 def timeline_rows(timeline: pd.DataFrame, devices: Sequence[str]) -> tuple[list[TimelineRow], Ints]:
-    """Find the rows of a timeline: the streams of each device, then what belongs to no device.
+    """Return the rows of a timeline: the streams of each device, then tasks that belong to no device.
+
+    Args:
+        timeline: One row for each task, with the columns ``device`` and ``stream``.
+        devices: Names of the devices.
 
     Returns:
-        Rows from the top of the picture down, and the row of every task, shape (T,).
+        Rows from top to bottom, and the row of every task, shape (T,).
     """
     keys = pd.MultiIndex.from_frame(timeline[["device", "stream"]].astype(object).fillna(""))
     codes, found = keys.factorize()
@@ -113,18 +123,26 @@ def timeline_rows(timeline: pd.DataFrame, devices: Sequence[str]) -> tuple[list[
 
 
 def assign_lanes(row: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Share the height of a row between the tasks that run in it at once.
+    """Divide the height of a row into lanes for the tasks that overlap in it.
+
+    Three tasks of one row, of which the second overlaps both others, need two lanes:
+
+        lane 0  [  1  ]  [  3  ]
+        lane 1      [  2  ]
 
     Args:
-        row, start, end: Shape (T,), sorted by row, then start.
+        row: Row of every task, shape (T,), ascending.
+        start: Start of every task in ticks, shape (T,), ascending within a row.
+        end: End of every task in ticks, shape (T,).
 
     Returns:
-        Lane of every task, and the number of lanes of the group of overlapping tasks it belongs to.
+        Lane of every task, and the number of lanes of the group of overlapping tasks that it belongs to.
     """
     lane, lanes = np.zeros(len(row), dtype=np.int64), np.ones(len(row), dtype=np.int64)
     if not len(row):
         return lane, lanes
-    # A group ends where a task starts after all earlier ones of its row have ended.
+    # A group ends where a task starts after all earlier tasks of its row have ended.  Rows are laid end to end on one
+    # axis of time, so that a single running maximum finds the latest end in every row.
     shifted = end + row * (int(end.max()) + 1)
     latest = np.maximum.accumulate(shifted)
     fresh = np.r_[True, (row[1:] != row[:-1]) | (start[1:] + row[1:] * (int(end.max()) + 1) >= latest[:-1])]
@@ -136,7 +154,7 @@ def assign_lanes(row: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def _group_lanes(start: Ints, end: Ints) -> tuple[list[int], int]:
-    """First free lane for each task in order of start."""
+    """Return the first free lane for each task in order of start, and the number of lanes."""
     free_at: list[int] = []
     lane = []
     for begins, ends in zip(start.tolist(), end.tolist(), strict=True):
@@ -147,7 +165,7 @@ def _group_lanes(start: Ints, end: Ints) -> tuple[list[int], int]:
 
 
 def _tick(end_s: float) -> float:
-    """Nanoseconds, or the next power of ten with which the end still fits 32 bits."""
+    """Return 1 ns, or the next power of ten of it with which the end still fits in 32 bits."""
     tick_s = 1e-9
     while end_s / tick_s >= 2**32 - 1:
         tick_s *= 10

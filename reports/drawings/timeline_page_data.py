@@ -1,4 +1,4 @@
-"""What the timeline page knows of a replay beyond its intervals: waits, routes, shares of links, the critical path."""
+"""Data of the timeline page besides the intervals: dependencies, routes, shares of links, the critical path."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ __all__ = ["timeline_data"]
 
 
 def timeline_data(replay: Replay, path: CriticalPath, measured: pd.DataFrame | None = None) -> dict[str, Any]:
-    """Pack one steady iteration, all of it, with what each task waited for.
+    """Pack one whole steady iteration, with the dependencies of each task.
 
     Args:
-        replay: With overlap and contention: a task of the program is one of the engine's.
+        replay: Replay with overlap and contention, in which each task of the program is one activity.
         path: Critical path of the replay.
-        measured: Timeline of the same program, measured; shown below the simulated one, row by row.
+        measured: Measured timeline of the same program, shown below the simulated one row by row.
     """
     names = [device.name for device in replay.program.cluster.devices]
     shown = replay.timeline()
@@ -37,10 +37,10 @@ def timeline_data(replay: Replay, path: CriticalPath, measured: pd.DataFrame | N
 
 
 def _tasks(replay: Replay, tick_s: float) -> dict[str, Any]:
-    """By task of the program: latency and time alone in ticks, the task before in its stream, what it depends on.
+    """Return for each task its latency and time alone in ticks, the task before in its stream, its dependencies.
 
-    What it depends on is counted backwards: from the task itself within the iteration, which makes small numbers, and
-    from the last task in the iteration before.
+    Dependencies within the iteration are stored as distances from the task itself, which are small integers and
+    compress well; dependencies on the iteration before are stored as tasks.
     """
     program, engine_task = replay.program, replay.program_graph.task_of[replay.shown[0]]
     schedule = replay.schedule
@@ -60,12 +60,12 @@ def _tasks(replay: Replay, tick_s: float) -> dict[str, Any]:
 
 
 def _signed(values: Ints) -> Packed:
-    """Whole numbers of either sign: 0, -1, 1, -2, 2, ... count from 0."""
+    """Pack integers of either sign as 0, -1, 1, -2, 2, ... counted from 0."""
     return pack_array(np.where(values < 0, -2 * values - 1, 2 * values))
 
 
 def _stream_before(program: Program) -> Ints:
-    """The task before each in its device's order of arithmetic; -1 where there is none."""
+    """Return the compute task before each one on its device; -1 if there is none."""
     before = np.full(program.size, -1, dtype=np.int64)
     ordered = np.flatnonzero(program.is_compute & ~program.is_codec)
     ordered = ordered[np.argsort(program.device[ordered], kind="stable")]
@@ -75,9 +75,10 @@ def _stream_before(program: Program) -> Ints:
 
 
 def _links(replay: Replay) -> dict[str, Any]:
-    """Links, and by task the code of its route: which links it loads, and its work times its weight on each.
+    """Return the links, and for each task its work and the index of its route.
 
-    A route's loads are by unit of work, so that transfers between the same devices share one.
+    A route lists the links that it loads with the weight on each, per byte of work, so that transfers between the same
+    devices share one route.
     """
     program, graph = replay.program, replay.program_graph.graph
     count, engine_task = len(program.cluster.links), replay.program_graph.task_of[replay.shown[0]]
@@ -108,7 +109,7 @@ def _links(replay: Replay) -> dict[str, Any]:
 
 
 def _path(path: CriticalPath, replay: Replay) -> dict[str, Any]:
-    """Steps of the path in the iteration shown, in order: task, why it began, what it waited for and how long."""
+    """Return the steps of the critical path in the iteration shown: task, reason of its start, and waiting time."""
     steps = [step for step in path.steps if step.iteration == replay.shown[0]]
     return {
         "task": pack_array(np.array([step.task for step in steps], dtype=np.int64)),

@@ -1,4 +1,4 @@
-"""Figures of the pages; one module a figure, each a function from results to a Plotly figure."""
+"""Plotly figures of results, one module for each kind of result."""
 
 import lazy_loader as lazy
 

@@ -9,7 +9,7 @@ from .figure_of import (
 )
 from .ladder import (
     ladder_figure as ladder_figure,
-    ladder_readings as ladder_readings,
+    ladder_models as ladder_models,
 )
 from .memory import (
     memory_figure as memory_figure,

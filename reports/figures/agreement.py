@@ -1,4 +1,4 @@
-"""Additive against simulated cost: how far the additive model can be trusted to rank strategies."""
+"""Additive cost compared with simulated time: how well the additive cost ranks strategies."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ __all__ = ["agreement_figure"]
 
 
 def agreement_figure(comparison: Comparison) -> go.Figure:
-    """Draw every strategy tried as a point, with the line where both costs are equal.
+    """Draw every simulated strategy as a point, with the line where both times are equal.
 
     Both axes are logarithmic where the times span more than a factor of 10.
     """
@@ -58,7 +58,7 @@ def agreement_figure(comparison: Comparison) -> go.Figure:
 
 
 def _points(comparison: Comparison) -> list[tuple[str, float, float, bool]]:
-    """Name, additive and simulated cost of everything tried, and whether it is in the comparison."""
+    """Return (name, additive, simulated, is compared) of every strategy that was simulated, in seconds."""
     compared = {s.name: (s.name, s.additive_s, s.simulated_s, True) for s in comparison.strategies}
     tried = comparison.tried
     names = tried["name"] if len(tried) else ()
@@ -73,7 +73,7 @@ def _points(comparison: Comparison) -> list[tuple[str, float, float, bool]]:
 def _places(
     points: list[tuple[str, float, float, bool]], winner: str, ends: list[float], factor: float
 ) -> dict[str, str]:
-    """Where the names of the strategies compared stand, the fastest first; nothing where there is no room."""
+    """Return the positions of the names of the compared strategies, the fastest first; empty if there is no room."""
     scale = math.log if spread_out([value for _, *times_s, _ in points for value in times_s]) else float
     low, high = (scale(end) for end in ends)
 

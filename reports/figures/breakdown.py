@@ -1,4 +1,4 @@
-"""Where the time of an iteration goes."""
+"""Parts of an iteration: compute, exposed communication and idle time."""
 
 import plotly.graph_objects as go
 
@@ -51,7 +51,7 @@ def breakdown_figure(comparison: Comparison) -> go.Figure:
 
 
 def _mark_bounds(figure: go.Figure, comparison: Comparison, unit: Unit) -> None:
-    """Mark lower bounds by a line in a light seam, which shows on every part of a bar."""
+    """Mark lower bounds by a line with a light border, which is visible on every part of a bar."""
     strategies = comparison.strategies
     for width, colour in ((7, "#fff"), (3, MARK)):
         figure.add_scatter(

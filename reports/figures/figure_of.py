@@ -1,4 +1,4 @@
-"""The figure of a result, for notebooks: one function for all, since results lie below and know no pictures."""
+"""Figures by kind of result, for notebooks: one function for all, because the results' own code cannot draw."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -28,7 +28,7 @@ _HOMES: Mapping[str, Mapping[str, str]] = {
     "WhatIf": {"change": "reports.figures.whatif:whatif_figure"},
     "Validation": {"ladder": "reports.figures.validation:validation_figure"},
 }
-"""By class of the result, its pictures; the first is the usual one.  Loaded when asked for: no picture needs torch."""
+"""Figures by class of the result, the default first; they are imported when drawn, and none needs torch."""
 
 
 def figure(result: object, what: str = "", **options: Any) -> go.Figure:
@@ -36,11 +36,14 @@ def figure(result: object, what: str = "", **options: Any) -> go.Figure:
 
     Args:
         result: A comparison, replay, store of sweeps (or a frame of its points), oracle's table, what-if or validation.
-        what: Which picture; empty: the usual one of this result.
-        **options: As the picture takes them, such as ``x`` and ``y`` of a sweep.
+        what: Name of the figure; empty for the default figure of this kind of result.
+        **options: Options of the figure, such as ``x`` and ``y`` of a sweep.
+
+    Returns:
+        The figure, in Plotly's white template.
 
     Raises:
-        ConfigError: There is no such picture.
+        ConfigError: ``result`` or ``what`` has no figure.
     """
     pictures = next((_HOMES[each.__name__] for each in type(result).__mro__ if each.__name__ in _HOMES), None)
     if pictures is None:

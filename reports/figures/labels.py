@@ -1,23 +1,24 @@
-"""Words beside points: where they stand free of one another, and none where there is no room."""
+"""Positions of labels beside points, chosen so that labels cover neither points nor one another."""
 
 from collections.abc import Sequence
 
 __all__ = ["label_places"]
 
 _LETTER, _HIGH, _POINT = 0.02, 0.075, 0.025
-"""Width of a letter, height of a line and half a marker, in shares of a small picture's axes."""
+"""Width of a letter, height of a line and half a marker, as shares of a small figure's axes."""
 _SIDES = ("top center", "bottom center", "middle right", "middle left")
 LabelBox = tuple[float, float, float, float]
 
 
 def label_places(points: Sequence[tuple[str, float, float]]) -> list[str]:
-    """Choose where the words of points stand.
+    """Choose the positions of labels.
 
     Args:
-        points: Words and place in shares of the axes, 0 to 1; the first have the first choice.
+        points: Text and position of every point in shares of the axes, 0 to 1; the first points choose first.
 
     Returns:
-        By point, a ``textposition`` of Plotly, or nothing where every side covers a point, other words, or the edge.
+        For each point a ``textposition`` of Plotly, or an empty string if the label would cover a point, another
+        label or the edge on every side.
     """
     taken = [(x - _POINT, y - _POINT, x + _POINT, y + _POINT) for _, x, y in points]
     places = []
@@ -31,7 +32,7 @@ def label_places(points: Sequence[tuple[str, float, float]]) -> list[str]:
 
 
 def _box(words: str, x: float, y: float, side: str) -> LabelBox:
-    """Left, bottom, right and top of words beside a point."""
+    """Return left, bottom, right and top of a label on one side of a point."""
     wide = _LETTER * len(words)
     left = {"middle right": x + _POINT, "middle left": x - _POINT - wide}.get(side, x - wide / 2)
     bottom = {"top center": y + _POINT, "bottom center": y - _POINT - _HIGH}.get(side, y - _HIGH / 2)

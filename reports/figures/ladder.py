@@ -1,4 +1,4 @@
-"""The ladder: one program under several readings, from adding up to contention."""
+"""The ladder: one program replayed under several execution models, from additive to contention."""
 
 import plotly.graph_objects as go
 
@@ -6,31 +6,31 @@ from planner.plan import Comparison
 from reports.figures.look import styled
 from reports.style import RUNGS, time_unit
 
-__all__ = ["ladder_figure", "ladder_readings"]
+__all__ = ["ladder_figure", "ladder_models"]
 
 
-def ladder_readings(comparison: Comparison) -> list[str]:
-    """Readings that any strategy has, in order."""
-    return list(dict.fromkeys(reading for s in comparison.strategies for reading in s.ladder_s))
+def ladder_models(comparison: Comparison) -> list[str]:
+    """Return the execution models that any strategy has a time for, in order."""
+    return list(dict.fromkeys(model for s in comparison.strategies for model in s.ladder_s))
 
 
 def ladder_figure(comparison: Comparison) -> go.Figure:
-    """Draw, for each strategy, one bar a reading, so that a step shows what its reading explains."""
+    """Draw, for each strategy, one bar for each execution model; a step shows what its model adds."""
     unit = time_unit([value for s in comparison.strategies for value in s.ladder_s.values()])
     figure = go.Figure()
-    for reading, colour in zip(ladder_readings(comparison), _shades(len(ladder_readings(comparison))), strict=True):
-        values_s = [s.ladder_s.get(reading, float("nan")) for s in comparison.strategies]
+    for model, colour in zip(ladder_models(comparison), _shades(len(ladder_models(comparison))), strict=True):
+        values_s = [s.ladder_s.get(model, float("nan")) for s in comparison.strategies]
         figure.add_bar(
             y=[s.name for s in comparison.strategies],
             x=[value / unit.factor for value in values_s],
-            name=reading,
+            name=model,
             orientation="h",
             marker={"color": colour, "line": {"width": 0.5, "color": RUNGS[3]}},
             text=[" " + unit.text(value) for value in values_s],
             textposition="outside",
             cliponaxis=False,
             customdata=[unit.full(value) for value in values_s],
-            hovertemplate=f"%{{y}}: {reading} %{{customdata}}<extra></extra>",
+            hovertemplate=f"%{{y}}: {model} %{{customdata}}<extra></extra>",
         )
     # room for the number behind the longest bar, on a narrow page too
     longest = max(value for s in comparison.strategies for value in s.ladder_s.values()) / unit.factor

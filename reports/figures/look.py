@@ -1,4 +1,4 @@
-"""The look that all figures share; text and grid colours come from the page's style sheet."""
+"""Layout that all figures share; colours of text and grid come from the page's style sheet."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ __all__ = ["log_ticks", "spread_out", "styled"]
 
 
 def styled(figure: go.Figure, *, height: int = 340, **layout: Any) -> go.Figure:
-    """Set margins, fonts and a transparent ground, so that the page's light and dark themes show through."""
+    """Set margins, fonts and a transparent background, so that the figure fits light and dark themes."""
     return (
         figure.update_layout(
             template="none",
@@ -30,12 +30,12 @@ def styled(figure: go.Figure, *, height: int = 340, **layout: Any) -> go.Figure:
 
 
 def spread_out(values: Sequence[float], *, factor: float = 10.0) -> bool:
-    """Whether positive values span so much that only a logarithmic axis shows them all."""
+    """Return whether positive values span more than a factor, so that they need a logarithmic axis."""
     return bool(values) and min(values) > 0 and max(values) > factor * min(values)
 
 
 def log_ticks(low: float, high: float) -> dict[str, list[Any]]:
-    """Ticks at 1, 2 and 5 times the powers of ten between two positive numbers, printed in full."""
+    """Return ticks at 1, 2 and 5 times the powers of ten between two positive numbers, as Plotly takes them."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     values = [float(f"{digit}e{power}") for power in powers for digit in (1, 2, 5)]
     shown = [value for value in values if low <= value <= high]

@@ -1,4 +1,4 @@
-"""Peak memory of every device against what it has."""
+"""Peak memory of every device compared with its capacity."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,13 @@ __all__ = ["memory_figure"]
 
 
 def memory_figure(strategy: StrategyResult, devices: Sequence[str], capacity_bytes: Sequence[float]) -> go.Figure:
-    """Draw one bar a device and a mark at its capacity."""
+    """Draw one bar for the peak memory of each device, and a line at the capacities.
+
+    Args:
+        strategy: Result of one strategy, with the peak memory of every device.
+        devices: Names of the devices.
+        capacity_bytes: Memory of the devices.
+    """
     unit = memory_unit([*strategy.peak_memory_bytes, *capacity_bytes])
     shares = [peak / size for peak, size in zip(strategy.peak_memory_bytes, capacity_bytes, strict=True)]
     figure = go.Figure()

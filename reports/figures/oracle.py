@@ -1,4 +1,4 @@
-"""Pictures of the oracle: iterations in parts, epochs and memory over the number of devices."""
+"""Figures of the oracle: iterations in parts, epochs and memory over the number of devices."""
 
 from collections.abc import Callable, Sequence
 
@@ -36,12 +36,17 @@ _LINES = dict(
         strict=True,
     )
 )
-"""Colour, marker and dash of each strategy; a hybrid has those of its inner strategy, dashed."""
+"""Colour, marker and dash of each strategy; a hybrid has those of its inner strategy, with a dashed line."""
 _COLUMNS = 4
 
 
 def iteration_figure(table: OracleTable) -> go.Figure:
-    """Draw a panel a strategy, after the paper's Figure 1: the iteration over the devices, in parts."""
+    """Draw one panel for each strategy: the parts of the iteration over the number of devices.
+
+    Source:
+        Kahira et al., "An Oracle for Guiding Large-Scale Model/Hybrid Parallel Training of Convolutional Neural
+        Networks", Figure 1.
+    """
     names = [name for name in STRATEGIES if any(row.strategy == name for row in table.rows)]
     columns = min(_COLUMNS, len(names))
     lines = -(-len(names) // columns)
@@ -91,7 +96,7 @@ def _add_part(
 def _add_simulated(
     figure: go.Figure, rows: Sequence[OracleRow], unit: Unit, *, legend: bool, place: dict[str, int]
 ) -> None:
-    """The second answer over the bars of the first: iteration, and the arithmetic in it."""
+    """Add marks for the simulated iteration, and for the computation in it, over the bars of the closed forms."""
     known = [(row, row.simulated) for row in rows if row.simulated and not row.simulated.refused]
     marks = (("iteration_s", "simulated iteration", "diamond"), ("compute_s", "simulated compute", "line-ew"))
     for attribute, label, symbol in marks:
@@ -111,7 +116,7 @@ def _add_simulated(
 
 
 def epoch_figure(table: OracleTable) -> go.Figure:
-    """Draw the time of an epoch over the devices, both logarithmic; what does not fit is hollow, winners have stars."""
+    """Draw the time of an epoch over the number of devices; hollow markers do not fit, stars mark the fastest."""
     unit = time_unit([row.epoch_s for row in table.rows])
     figure = _lines(table, lambda row: row.epoch_s, unit)
     won = [row for p, name in table.winners.items() if (row := table.row(name, p)) is not None]
@@ -127,7 +132,7 @@ def epoch_figure(table: OracleTable) -> go.Figure:
 
 
 def oracle_memory_figure(table: OracleTable) -> go.Figure:
-    """Draw the memory of the fullest device over the devices, with the capacity."""
+    """Draw the memory of the fullest device over the number of devices, with the capacity."""
     capacity = table.device_memory_bytes
     unit = memory_unit([capacity])
     figure = _lines(table, lambda row: row.memory_bytes, unit)

@@ -1,4 +1,4 @@
-"""Pictures of schedules of streams: the ladder, the timelines, the occupancy over time."""
+"""Figures of stream schedules: iteration times, timelines, and occupancy over time."""
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -15,7 +15,7 @@ _ROW_HEIGHT, _PANEL_HEIGHT = 26, 64
 
 
 def ladder_of_streams(found: StreamComparison) -> go.Figure:
-    """Draw one bar a schedule, its gain beside it, and a mark at what no schedule with these streams can beat."""
+    """Draw one bar for each schedule with its gain, and a mark at its lower bound."""
     unit = time_unit([row.iteration_s for row in found.results])
     names = [row.name for row in found.results]
     colours = [RUNGS[i % len(RUNGS)] for i in range(1, len(names) + 1)]
@@ -49,7 +49,7 @@ def ladder_of_streams(found: StreamComparison) -> go.Figure:
 
 
 def timelines_figure(found: StreamComparison) -> go.Figure:
-    """Draw a panel a schedule on one axis of time: a row a stream, a bar a sub-task; gaps are launches and waits."""
+    """Draw one panel for each schedule, with a row for each stream and a bar for each sub-task; gaps are waits."""
     unit = time_unit([float(row.timeline["end_s"].max()) for row in found.results])
     heights = [_PANEL_HEIGHT + _ROW_HEIGHT * len(_rows(row)) for row in found.results]
     figure = make_subplots(
@@ -98,7 +98,7 @@ def _title(result: ScheduleResult, found: StreamComparison) -> str:
 
 
 def occupancy_figure(found: StreamComparison) -> go.Figure:
-    """Draw the share of the device in use over an iteration, a line a schedule."""
+    """Draw the share of the device in use over an iteration, one line for each schedule."""
     unit = time_unit([float(row.edges_s[-1]) for row in found.results])
     figure = go.Figure()
     for i, row in enumerate(found.results):

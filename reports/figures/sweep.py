@@ -1,4 +1,4 @@
-"""Points of a sweep as lines."""
+"""Results of a sweep as lines."""
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -14,10 +14,19 @@ __all__ = ["sweep_figure"]
 def sweep_figure(
     frame: pd.DataFrame, *, x: str = "devices", y: str = "iteration_s", colour: str = "strategy"
 ) -> go.Figure:
-    """Draw a column over another, a line a value of a third; of several points in one place the smallest is taken.
+    """Draw one column over another, with a line for each value of a third; of several points at one x the least y.
+
+    Args:
+        frame: Points of a sweep, as ``Store.to_frame`` returns them.
+        x: Column of the horizontal axis.
+        y: Column of the vertical axis.
+        colour: Column whose values have a line each.
+
+    Returns:
+        The figure.
 
     Raises:
-        ConfigError: There is no such column, or no point has both.
+        ConfigError: A column does not exist, or no point has a value in both ``x`` and ``y``.
     """
     for option, name in (("x", x), ("y", y), ("colour", colour)):
         if name not in frame.columns:

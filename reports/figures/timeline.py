@@ -1,4 +1,4 @@
-"""One iteration on all devices: bars where they can be told apart, cells where there are too many."""
+"""Timeline of one iteration on all devices: a bar for each task, or cells if there are too many tasks."""
 
 from collections.abc import Sequence
 
@@ -19,11 +19,12 @@ _CELLS = 1000
 
 
 def timeline_figure(replay: Replay, *, most_bars: int = _MOST_BARS) -> go.Figure:
-    """Draw the steady iteration, a row a stream of a device; the title says where tasks are summed into cells.
+    """Draw the steady iteration with one row for each stream of a device; the title says if tasks are merged.
 
     Args:
-        replay: A program, replayed.
-        most_bars: Tasks up to which each is a bar; above, a cell has the kind that takes most of its time.
+        replay: Replay of a program.
+        most_bars: Largest number of tasks that are drawn as bars.  With more tasks, each row is divided into cells,
+            and a cell shows the kind that takes most of its time.
     """
     tasks = replay.timeline()
     rows, row = timeline_rows(tasks, [device.name for device in replay.program.cluster.devices])

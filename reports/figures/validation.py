@@ -1,4 +1,4 @@
-"""Predicted against measured: iteration times under every reading, and durations of single tasks."""
+"""Predicted and measured times: iterations under every execution model, and durations of single tasks."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["measured_ladder_figure", "task_figure", "validation_figure"]
 
 BAND = 0.1
-"""Half width of the band in which a task counts as predicted well."""
+"""Half width of the band of tasks that are predicted well."""
 
 
 def validation_figure(validation: "Validation") -> go.Figure:
@@ -24,14 +24,14 @@ def validation_figure(validation: "Validation") -> go.Figure:
 
 
 def measured_ladder_figure(strategies: "Sequence[StrategyValidation]") -> go.Figure:
-    """Draw, for each strategy, one bar a reading and last the measurement, with its quartiles."""
+    """Draw, for each strategy, one bar for each execution model and one for the measurement, with its quartiles."""
     unit = time_unit([value for s in strategies for value in s.ladder_s.values()])
     names, figure = [s.name for s in strategies], go.Figure()
-    readings = list(strategies[0].ladder_s)
-    for reading, colour in zip(readings, [*RUNGS[: len(readings) - 1], COMMUNICATION], strict=True):
-        values_s = [s.ladder_s[reading] for s in strategies]
+    models = list(strategies[0].ladder_s)
+    for model, colour in zip(models, [*RUNGS[: len(models) - 1], COMMUNICATION], strict=True):
+        values_s = [s.ladder_s[model] for s in strategies]
         spread = None
-        if reading == "measured":
+        if model == "measured":
             low, high = zip(*(s.quartiles_s for s in strategies), strict=True)
             spread = {
                 "type": "data",
@@ -44,12 +44,12 @@ def measured_ladder_figure(strategies: "Sequence[StrategyValidation]") -> go.Fig
         figure.add_bar(
             y=names,
             x=[value / unit.factor for value in values_s],
-            name=reading,
+            name=model,
             orientation="h",
             marker={"color": colour, "line": {"width": 0.5, "color": RUNGS[3]}},
             error_x=spread,
             customdata=[unit.full(value) for value in values_s],
-            hovertemplate=f"%{{y}}: {reading} %{{customdata}}<extra></extra>",
+            hovertemplate=f"%{{y}}: {model} %{{customdata}}<extra></extra>",
         )
     for s in strategies:
         figure.add_annotation(
@@ -66,14 +66,14 @@ def measured_ladder_figure(strategies: "Sequence[StrategyValidation]") -> go.Fig
         figure,
         barmode="group",
         bargap=0.25,
-        height=110 + (16 * len(readings) + 16) * len(strategies),
+        height=110 + (16 * len(models) + 16) * len(strategies),
         xaxis={"title": f"time of one iteration [{unit.name}]", "range": [0, 1.12 * longest], "automargin": True},
         yaxis={"autorange": "reversed", "automargin": True, "ticksuffix": "  "},
     )
 
 
 def task_figure(strategy: "StrategyValidation") -> go.Figure:
-    """Draw the duration of every task, predicted over measured, with a band of 10 % about equality."""
+    """Draw the predicted duration of every task over the measured one, with a band of 10 % about equality."""
     tasks = strategy.tasks[(strategy.tasks["predicted_s"] > 0) & (strategy.tasks["measured_s"] > 0)]
     times_s = np.concatenate([tasks["predicted_s"], tasks["measured_s"]])
     unit, figure = time_unit([float(np.median(times_s)) if len(times_s) else 1.0]), go.Figure()

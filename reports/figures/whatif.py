@@ -1,4 +1,4 @@
-"""What-if by hand: every scenario against today."""
+"""What-if scenarios compared with today's cluster."""
 
 import plotly.graph_objects as go
 
@@ -9,12 +9,12 @@ from studies.whatif import WhatIf
 __all__ = ["whatif_figure"]
 
 
-def whatif_figure(found: WhatIf) -> go.Figure:
-    """Draw images a second of every scenario, relative to the same strategy today; what cannot be had has no bar."""
-    scenarios = list(dict.fromkeys(row.scenario for row in found.rows))
+def whatif_figure(result: WhatIf) -> go.Figure:
+    """Draw images per second of every scenario, relative to the same strategy today; impossible points have no bar."""
+    scenarios = list(dict.fromkeys(row.scenario for row in result.rows))
     figure = go.Figure()
-    for i, strategy in enumerate(dict.fromkeys(row.strategy for row in found.rows)):
-        rows = [row for row in found.rows if row.strategy == strategy and row.against_today == row.against_today]
+    for i, strategy in enumerate(dict.fromkeys(row.strategy for row in result.rows)):
+        rows = [row for row in result.rows if row.strategy == strategy and row.against_today == row.against_today]
         figure.add_bar(
             y=[row.scenario for row in rows],
             x=[100 * (row.against_today - 1) for row in rows],
@@ -28,6 +28,6 @@ def whatif_figure(found: WhatIf) -> go.Figure:
         figure,
         barmode="group",
         height=110 + 20 * len(scenarios) * max(len(figure.data), 1),
-        xaxis={"title": "images a second against today [%]", "automargin": True},
+        xaxis={"title": "images/s, change from today [%]", "automargin": True},
         yaxis={"categoryorder": "array", "categoryarray": scenarios[::-1], "automargin": True},
     )

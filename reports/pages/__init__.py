@@ -1,4 +1,4 @@
-"""Pages: one HTML file each, which needs nothing else."""
+"""Pages of results: one HTML file each, which needs no other file and sends no request."""
 
 import lazy_loader as lazy
 

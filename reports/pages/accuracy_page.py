@@ -1,4 +1,4 @@
-"""The answer of ``orrery accuracy`` as one HTML file that needs nothing else."""
+"""Page of ``orrery accuracy``: accuracies by data type, with losses and intervals."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from reports.tables import MODE_WORDS, accuracy_headline, difference_text, inter
 __all__ = ["accuracy_html", "write_accuracy_page"]
 
 _COLOURS = (PLAIN, *SERIES)
-"""Of the types; float32 comes first.  More begin again, dashed."""
+"""Colours of the types, float32 first; further types repeat them, with dashed lines."""
 
 
 def write_accuracy_page(result: AccuracyResult, path: Path) -> None:
@@ -28,7 +28,7 @@ def write_accuracy_page(result: AccuracyResult, path: Path) -> None:
 
 
 def accuracy_html(result: AccuracyResult) -> str:
-    """Render the page."""
+    """Return the page as HTML."""
     modes = list(dict.fromkeys(row.mode for row in result.rows))
     return rendered(
         "accuracy.html",
@@ -48,7 +48,7 @@ def _types(result: AccuracyResult) -> list[str]:
 
 
 def _data(result: AccuracyResult) -> dict[str, Any]:
-    """What the page draws from: for each case the curves of all seeds, their mean, and the last accuracies."""
+    """Return the data of the figures: for each case the curves over all seeds, their mean, and the last accuracies."""
     types = _types(result)
     looks = {
         kind: {"colour": _COLOURS[i % len(_COLOURS)], "dash": "solid" if i < len(_COLOURS) else "dash"}

@@ -1,4 +1,4 @@
-"""The comparison as one HTML file that needs nothing else: no network, no server, no other file."""
+"""Page of a comparison of strategies: table, ladder, timelines, links, memory and layers."""
 
 import math
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.plan import Comparison, StrategyResult
 from reports.drawings import pack_timeline
-from reports.figures import agreement_figure, breakdown_figure, ladder_figure, ladder_readings, memory_figure
+from reports.figures import agreement_figure, breakdown_figure, ladder_figure, ladder_models, memory_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
 from reports.style import byte_unit, kind_colours, memory_unit, pack_array, pack_json, plain_unit, time_unit
@@ -16,7 +16,7 @@ __all__ = ["comparison_html", "write_comparison_page"]
 
 
 def write_comparison_page(comparison: Comparison, path: Path) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one, never a part.
+    """Write the page; a reader of ``path`` sees the old file or the whole new one.
 
     Raises:
         OSError: The folder does not exist or cannot be written; ``path`` is then untouched.
@@ -25,7 +25,7 @@ def write_comparison_page(comparison: Comparison, path: Path) -> None:
 
 
 def comparison_html(comparison: Comparison) -> str:
-    """Render the page."""
+    """Return the page as HTML."""
     figures = _figures(comparison) if comparison.strategies else {}
     return rendered(
         "comparison.html",
@@ -36,7 +36,7 @@ def comparison_html(comparison: Comparison) -> str:
         tiles=_tiles(comparison),
         columns=comparison_columns(comparison),
         ladder=_ladder_rows(comparison),
-        readings=ladder_readings(comparison),
+        models=ladder_models(comparison),
         correlation=plain_unit([comparison.rank_correlation]).text(comparison.rank_correlation),
         layers=[layer_table(strategy.layers) for strategy in comparison.strategies],
         fullest=[_fullest(strategy, comparison) for strategy in comparison.strategies],
@@ -53,7 +53,7 @@ def _figures(comparison: Comparison) -> dict[str, Any]:
 
 
 def _tiles(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Key numbers of the winner: label, number, unit."""
+    """Return key numbers of the winner: label, number, unit."""
     winner = winner_of(comparison)
     if winner is None:
         return []
@@ -65,19 +65,19 @@ def _tiles(comparison: Comparison) -> list[tuple[str, str, str]]:
         ("throughput", plain_unit([winner.images_per_s]).text(winner.images_per_s), "images/s"),
         ("speedup over one device", f"{winner.speedup:.2f}", "×"),
         ("above its lower bound", f"{max(100 * (winner.simulated_s / winner.lower_bound_s - 1), 0):.1f}", "%"),
-        ("moved an iteration", moved.text(winner.moved_bytes), moved.name),
+        ("moved per iteration", moved.text(winner.moved_bytes), moved.name),
         ("peak memory", memory.text(peak), memory.name),
     ]
 
 
 def _ladder_rows(comparison: Comparison) -> dict[str, Any]:
-    """Time under each reading, with the step from the reading before."""
+    """Return the time under each execution model, with the change from the model before."""
     unit = time_unit([value for s in comparison.strategies for value in s.ladder_s.values()])
     rows = []
     for strategy in comparison.strategies:
         before, cells = math.nan, []
-        for reading in ladder_readings(comparison):
-            value_s = strategy.ladder_s.get(reading, math.nan)
+        for model in ladder_models(comparison):
+            value_s = strategy.ladder_s.get(model, math.nan)
             step = value_s / before - 1
             cells.append((value_s, unit.text(value_s), f"{step:+.1%}".replace("-", "−") if math.isfinite(step) else ""))
             before = value_s
@@ -89,11 +89,11 @@ def _fullest(strategy: StrategyResult, comparison: Comparison) -> str:
     device = fullest_device(strategy, comparison.device_memory_bytes)
     peak, size = strategy.peak_memory_bytes[device], comparison.device_memory_bytes[device]
     unit = memory_unit([peak, size])
-    return f"{comparison.devices[device]} is the fullest: {unit.text(peak)} of {unit.full(size)} ({peak / size:.1%})"
+    return f"The fullest is {comparison.devices[device]}: {unit.text(peak)} of {unit.full(size)} ({peak / size:.1%})"
 
 
 def _strategy_data(strategy: StrategyResult, comparison: Comparison) -> dict[str, Any]:
-    """What the page draws on demand."""
+    """Return what the page draws when a strategy is chosen."""
     use = strategy.link_use
     return {
         "name": strategy.name,
@@ -103,7 +103,7 @@ def _strategy_data(strategy: StrategyResult, comparison: Comparison) -> dict[str
         "links": {
             "names": pack_json(list(use.links)),
             "edges_s": pack_array(use.edges_s),
-            # Shares to a hundredth of a percent: four digits are more than a colour shows.
+            # Shares are stored to a hundredth of a percent: a colour shows fewer than these four digits.
             "share": pack_array((use.share.clip(0, 1) * 10_000).round().astype("int64")),
             "moved_bytes": pack_array(use.moved_bytes),
         },

@@ -1,4 +1,4 @@
-"""The answer of ``orrery whatif eight-bit`` as one HTML file that needs nothing else."""
+"""Page of ``orrery whatif eight-bit``: where compression pays."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from studies.eight_bit import CompressionSweep
 __all__ = ["eight_bit_html", "write_eight_bit_page"]
 
 _LOOKS = tuple(zip((PLAIN, *SERIES), SYMBOLS, strict=False))
-"""Colour and marker of the types; float32 comes first, dotted.  More types than looks begin again, dashed."""
+"""Colour and marker of the types, float32 first, dotted; further types repeat them, with dashed lines."""
 
 
 def write_eight_bit_page(sweep: CompressionSweep, path: Path) -> None:
@@ -25,7 +25,7 @@ def write_eight_bit_page(sweep: CompressionSweep, path: Path) -> None:
 
 
 def eight_bit_html(sweep: CompressionSweep) -> str:
-    """Render the page."""
+    """Return the page as HTML."""
     unit = time_unit([min(point.iteration_s for point in sweep.points if not point.reason)])
     return rendered(
         "eight_bit.html",
@@ -40,7 +40,7 @@ def eight_bit_html(sweep: CompressionSweep) -> str:
 
 
 def _data(sweep: CompressionSweep) -> dict[str, Any]:
-    """What the page draws from: points that were had, thresholds of all crossings, and the look of each type."""
+    """Return the data of the figures: points with a plan, crossovers, and the look of each type."""
     looks = {}
     for place, kind in enumerate(sweep.types):
         colour, symbol = _LOOKS[place % len(_LOOKS)]

@@ -1,4 +1,4 @@
-"""The answer of ``orrery reproduce eight-bit`` as one HTML file that needs nothing else."""
+"""Page of ``orrery reproduce eight-bit``: printed values of the paper beside recomputed ones."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from hwprofiles import Progress
 from reports.pages.page_file import write_page
 from reports.pages.page_template import rendered
 from reports.style import BLUE, GREEN, ORANGE, PLAIN, PURPLE
-from studies.reproduce import ComputedValue, eight_bit_answers
+from studies.reproduce import ComputedValue, eight_bit_values
 
 __all__ = ["INCONSISTENCIES", "paper_answers", "paper_headline", "paper_html", "write_paper_page"]
 
@@ -23,7 +23,7 @@ _LOOKS = {
     "as published": {"colour": BLUE, "symbol": "square", "dash": "solid"},
     "our types": {"colour": GREEN, "symbol": "diamond", "dash": "solid"},
 }
-"""Colour, marker and dash of each answer."""
+"""Colour, marker and dash of each way to compute a value."""
 
 INCONSISTENCIES = (
     "Table 1 prints the speedups of Table 7, which names one sub-batch 2056 that all other tables call 2048.",
@@ -42,17 +42,17 @@ INCONSISTENCIES = (
     "The appendix saves 3.16 ms by model parallelism, the time of one pass through the linear layers, where its "
     "speedups pay for four; and it takes 0.223 GiB for GB.",
 )
-"""Where the source contradicts itself, in words; rows say it again with numbers."""
+"""Contradictions within the paper, in words; the rows of the page have the numbers."""
 
 
 def paper_answers(*, numbers: int = 25_000_000, progress: Progress | None = None) -> list[ComputedValue]:
-    """Every answer to what the paper prints; Table 2 only where torch is installed.
+    """Compute every value that the paper prints, in each way; Table 2 only if torch is installed.
 
     Args:
-        numbers: Random numbers of each group of Table 2.
+        numbers: Number of random numbers for each group of Table 2.
         progress: Called as ``progress(label, done, total)``.
     """
-    found = list(eight_bit_answers(progress))
+    found = list(eight_bit_values(progress))
     if find_spec("torch") is None:
         return found
     from executor.compression import table_2
@@ -70,7 +70,7 @@ def write_paper_page(found: Sequence[ComputedValue], path: Path) -> None:
 
 
 def paper_html(found: Sequence[ComputedValue]) -> str:
-    """Render the page."""
+    """Return the page as HTML."""
     rows = [_values(each) for each in found]
     tables = list(dict.fromkeys(row["table"] for row in rows))
     return rendered(
@@ -85,12 +85,15 @@ def paper_html(found: Sequence[ComputedValue]) -> str:
 
 
 def paper_headline(found: Sequence[ComputedValue]) -> str:
-    """How near each way comes to the printed speedups or relative errors; Sec. 2.4's schedule is not the paper's."""
+    """Return the finding in one sentence: how close each way comes to the printed speedups or relative errors.
+
+    ``simulation of Sec. 2.4`` is left out, because the paper did not measure that schedule.
+    """
     words = []
     for way in ("closed form", "simulation", "as published", "our types"):
         differences = sorted(
             abs(found_row["difference"])
-            for found_row in map(_values, (each for each in found if each.way == way))
+            for found_row in map(_values, (each for each in found if each.method == way))
             if found_row["key"][0] in ("speedup", "node") or found_row["key"][:2] == ["error", "relative"]
         )
         if differences:
@@ -99,7 +102,7 @@ def paper_headline(found: Sequence[ComputedValue]) -> str:
             words.append(
                 f"{way}: {len(differences)} {what}, half within {100 * half:.1f} %, all within {100 * most:.1f} %"
             )
-    return f"Beside print: {'; '.join(words)}."
+    return f"Compared with the printed values: {'; '.join(words)}."
 
 
 def _values(found: ComputedValue) -> dict[str, Any]:
@@ -110,10 +113,10 @@ def _values(found: ComputedValue) -> dict[str, Any]:
         "table": claim.source,
         "text": claim.text,
         "key": list(claim.key),
-        "way": found.way,
+        "way": found.method,
         "printed": printed,
         "ours": found.ours if math.isfinite(found.ours) else None,
         "unit": claim.unit,
         "difference": difference,
-        "why": found.why,
+        "why": found.note,
     }

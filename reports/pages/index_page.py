@@ -1,4 +1,4 @@
-"""An index of a folder of results: the pages and JSON files in it, and what each says."""
+"""Index of a folder of results: the pages and JSON files in it, with their headlines."""
 
 import json
 import os
@@ -17,33 +17,36 @@ from reports.style import byte_unit, time_unit
 __all__ = ["IndexEntry", "found_results", "index_html"]
 
 _HEAD_BYTES = 4096
-"""What a page says of itself stands in its first bytes."""
+"""Number of bytes at the begin of a page that hold its description."""
 _MOST_BYTES = 50_000_000
-"""Larger JSON files are listed unread."""
+"""Size above which JSON files are listed without being read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:
-    """A page or a result."""
+    """Entry of the index: a page or a result."""
 
     file: str
-    """Relative to the folder."""
+    """Path relative to the folder."""
     kind: str
     headline: str
     size_bytes: int
     changed: str
-    """When, to the minute, in local time."""
+    """Time of the last change, to the minute, in local time."""
 
 
 def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexEntry]:
-    """Find Orrery's pages, and JSON files of any kind, in a folder and those in it; the latest first.
+    """Return the pages of Orrery, and JSON files of any kind, in a folder and its subfolders, the latest first.
 
     Args:
-        folder: Where to look.
-        leave_out: A file that is not listed: the index itself.
+        folder: Folder to search.
+        leave_out: File that is not listed: the index itself.
+
+    Returns:
+        One entry for each file.
 
     Raises:
-        ConfigError: There is no such folder, or nothing in it.
+        ConfigError: The folder does not exist, or has no such file.
     """
     if not folder.is_dir():
         raise ConfigError(f"index needs a folder, got {str(folder)!r}")
@@ -52,13 +55,14 @@ def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexE
     for path in sorted(paths):
         if not path.is_file() or (leave_out is not None and path.resolve() == leave_out.resolve()):
             continue
-        said = _page(path) if path.suffix == ".html" else _values(path)
-        if said is None:
+        description = _page(path) if path.suffix == ".html" else _values(path)
+        if description is None:
             continue
         stat = path.stat()
         found.append(
             IndexEntry(
-                file=path.relative_to(folder).as_posix(), kind=said[0], headline=said[1], size_bytes=stat.st_size,
+                file=path.relative_to(folder).as_posix(), kind=description[0], headline=description[1],
+                size_bytes=stat.st_size,
                 changed=datetime.fromtimestamp(stat.st_mtime).strftime("%Y-%m-%d %H:%M"),
             )
         )  # fmt: skip
@@ -68,7 +72,7 @@ def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexE
 
 
 class _Head(HTMLParser):
-    """Collects a page's own words about itself."""
+    """Parser that collects the description of a page from its meta elements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +86,7 @@ class _Head(HTMLParser):
 
 
 def _page(path: Path) -> tuple[str, str] | None:
-    """Kind and headline of a page of Orrery's; None for other pages, and for an index."""
+    """Return kind and headline of a page of Orrery; None for other pages, and for an index."""
     head = _Head()
     with path.open("rb") as file:
         head.feed(file.read(_HEAD_BYTES).decode("utf-8", errors="replace"))
@@ -92,7 +96,7 @@ def _page(path: Path) -> tuple[str, str] | None:
 
 
 def _values(path: Path) -> tuple[str, str]:
-    """Kind and headline of a JSON file: what it is of, and its main time."""
+    """Return kind and headline of a JSON file: its model, strategy and cluster, and its main time."""
     if path.stat().st_size > _MOST_BYTES:
         return "JSON", "too large to be read for the index"
     try:
@@ -101,7 +105,7 @@ def _values(path: Path) -> tuple[str, str]:
         return "JSON", "cannot be read"
     if not isinstance(values, Mapping):
         return "JSON", f"{len(values):,} rows" if isinstance(values, list) else str(values)[:80]
-    words = [f"{key} {values[key]}" for key in ("model", "strategy", "cluster", "batch") if _said(values.get(key))]
+    words = [f"{key} {values[key]}" for key in ("model", "strategy", "cluster", "batch") if _has_text(values.get(key))]
     for key in ("iteration_s", "simulated_s", "additive_s", "measured_s", "makespan_s"):
         if isinstance(values.get(key), int | float):
             seconds = float(values[key])
@@ -111,12 +115,12 @@ def _values(path: Path) -> tuple[str, str]:
     return _kind(values), ", ".join(words) or f"keys {', '.join(list(values)[:6])}"
 
 
-def _said(value: object) -> bool:
+def _has_text(value: object) -> bool:
     return isinstance(value, str | int | float) and value != ""
 
 
 def _kind(values: Mapping[str, Any]) -> str:
-    """What wrote it, by the keys that only that has."""
+    """Return the kind of a result by the keys that only this kind has."""
     known = {
         "plan": ("configurations", "model_digest"),
         "comparison": ("strategies", "winner"),
@@ -128,7 +132,13 @@ def _kind(values: Mapping[str, Any]) -> str:
 
 
 def index_html(folder: Path, found: list[IndexEntry], *, page: Path) -> str:
-    """Render the index; its links are relative to the page."""
+    """Return the index as HTML.
+
+    Args:
+        folder: Folder of the results.
+        found: Entries to list.
+        page: File of the index, to which links are relative.
+    """
     pages = sum(each.file.endswith(".html") for each in found)
     beside = Path(_relative(folder, page.parent))
     unit = byte_unit([each.size_bytes for each in found])

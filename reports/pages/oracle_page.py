@@ -1,4 +1,4 @@
-"""The oracle's answer as one HTML file that needs nothing else."""
+"""Page of the oracle: iterations, epochs, memory, limits and winners."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ def write_oracle_page(table: OracleTable, path: Path) -> None:
 
 
 def oracle_html(table: OracleTable) -> str:
-    """Render the page."""
+    """Return the page as HTML."""
     rows = rows_in_order(table)
     drawn = {"iterations": iteration_figure, "epochs": epoch_figure, "memory": oracle_memory_figure}
     return rendered(
@@ -42,7 +42,7 @@ def oracle_html(table: OracleTable) -> str:
 
 
 def _tiles(table: OracleTable) -> list[tuple[str, str, str]]:
-    """Key numbers of the row to book: label, number, unit."""
+    """Return key numbers of the row to book: label, number, unit."""
     row = table.affordable or table.fastest
     if row is None:
         return []
@@ -63,12 +63,12 @@ def _epochs(table: OracleTable) -> str:
 
 
 def _winners(table: OracleTable) -> list[dict[str, Any]]:
-    """For every number of devices the winner, its lead over the next, and what it waits for."""
+    """Return for every number of devices the winner, its lead over the second, and its largest part."""
     found: list[dict[str, Any]] = []
     for p in table.counts:
         fitting = sorted((row for row in table.rows if row.devices == p and row.fits), key=lambda row: row.epoch_s)
         if not fitting:
-            found.append({"devices": p, "row": None, "next": "", "bound": "nothing fits in memory", "epoch": "–"})
+            found.append({"devices": p, "row": None, "next": "", "bound": "no strategy fits in memory", "epoch": "–"})
             continue
         best = next(row for row in fitting if row.strategy == table.winners[p])
         other = next((row for row in fitting if row is not best), None)
@@ -77,7 +77,7 @@ def _winners(table: OracleTable) -> list[dict[str, Any]]:
                 "devices": p,
                 "row": best,
                 "epoch": time_unit([best.epoch_s]).full(best.epoch_s),
-                "next": f"{other.epoch_s / best.epoch_s:.2f}× as fast as {other.strategy}" if other else "alone",
+                "next": f"{other.epoch_s / best.epoch_s:.2f}× as fast as {other.strategy}" if other else "no other",
                 "bound": _bound(best),
             }
         )
@@ -85,11 +85,11 @@ def _winners(table: OracleTable) -> list[dict[str, Any]]:
 
 
 def _bound(row: OracleRow) -> str:
-    """The largest part of an iteration."""
+    """Return the largest part of an iteration, with its share."""
     words = {
-        "forward_backward_s": "arithmetic",
+        "forward_backward_s": "computation",
         "update_s": "updates",
-        "gradient_exchange_s": "the exchange of gradients",
+        "gradient_exchange_s": "gradient synchronisation",
         "activations_s": "activations between layers",
         "halo_s": "halos",
         "pipeline_s": "transfers between stages",
@@ -99,10 +99,10 @@ def _bound(row: OracleRow) -> str:
 
 
 def _parameters(table: OracleTable) -> list[tuple[str, str, str]]:
-    """Symbol, value and meaning."""
+    """Return symbol, value and meaning of every parameter."""
     rows = [
-        ("γ", f"{table.gamma:.3g}", "memory reuse: share of 2 Σ (|x| + |y|) alive at once"),
-        ("δ", f"{table.delta_bytes} B", "size of a number"),
+        ("γ", f"{table.gamma:.3g}", "memory reuse: share of 2 Σ (|x| + |y|) that is allocated at once"),
+        ("δ", f"{table.delta_bytes} B", "size of an element"),
     ]
     for wire in table.wires:
         alpha = time_unit([wire.alpha_s]).full(wire.alpha_s)

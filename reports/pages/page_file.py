@@ -1,4 +1,4 @@
-"""Writing a page: whole or not at all."""
+"""Files of pages, written whole or not at all."""
 
 import os
 import tempfile
@@ -8,7 +8,7 @@ __all__ = ["write_page"]
 
 
 def write_page(html: str, path: Path) -> None:
-    """Write a page beside its place and rename it: a reader sees the old file or the whole new one.
+    """Write a page to a temporary file and rename it, so that a reader sees the old file or the whole new one.
 
     Raises:
         OSError: The folder does not exist or cannot be written; ``path`` is then untouched.

@@ -1,4 +1,4 @@
-"""A page of its template: every page extends ``templates/base.html``."""
+"""Pages from templates; every template extends ``templates/base.html``."""
 
 import json
 from importlib.resources import files
@@ -13,19 +13,22 @@ from reports.style import PALETTE
 __all__ = ["Links", "plain_figure", "rendered"]
 
 Links = tuple[tuple[str, str], ...]
-"""Pages beside a page: name and address; an empty address is the page itself."""
+"""Linked pages: name and address; an empty address stands for the page itself."""
 
 
 def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (), **values: Any) -> str:
     """Fill in a template of ``reports/templates``.
 
     Args:
-        name: Template; without its ending it is the kind of page, which an index shows.
-        headline: The answer in a sentence: heading and description of the page.
-        draws: Whether Plotly comes with the page (4.8 MB).
+        name: File of the template; without its suffix it is the kind of page, which an index shows.
+        headline: Finding in one sentence, the heading and description of the page.
+        draws: True if the page draws with Plotly, which is then included (4.8 MB).
         links: Pages to link to.
-        **values: What else the template names; ``data`` becomes JSON for the script, ``tiles`` and ``notes`` stand in
-            the head.
+        **values: Other names in the template.  ``data`` becomes JSON for the script; ``tiles`` and ``notes`` are shown
+            in the head of the page.
+
+    Returns:
+        The page as HTML.
     """
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_template), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
@@ -42,7 +45,7 @@ def rendered(name: str, *, headline: str, draws: bool = True, links: Links = (),
 
 
 def plain_figure(figure: go.Figure) -> Any:
-    """A figure as plain values, for ``data``."""
+    """Return a figure as plain values, for ``data``."""
     return json.loads(figure.to_json())
 
 

@@ -1,4 +1,4 @@
-"""A plan as linked pages: the strategy, the cluster and the memory on one, the timeline on another."""
+"""Pages of a plan, linked to each other: one with strategy, cluster and memory, one with the timeline."""
 
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,14 @@ _BINS = 200
 
 
 def write_plan_pages(view: PlanView, folder: Path) -> tuple[Path, ...]:
-    """Write all pages of a plan into a folder that exists; each is whole or not there.
+    """Write all pages of a plan into an existing folder, each whole or not at all.
 
     Args:
-        view: The plan, replayed.
-        folder: Where to.
+        view: Plan with its replay.
+        folder: Folder to write to.
 
     Returns:
-        The files.
+        Paths of the files.
 
     Raises:
         OSError: The folder does not exist or cannot be written.
@@ -44,7 +44,12 @@ def _links(here: str) -> Links:
 
 
 def plan_html(view: PlanView, *, links: Links = ()) -> str:
-    """Render the page of strategy, cluster and memory; it is drawn in SVG and on a canvas, without Plotly."""
+    """Return the page of strategy, cluster and memory as HTML; it draws in SVG and on a canvas, without Plotly.
+
+    Args:
+        view: Plan with its replay.
+        links: Pages to link to.
+    """
     memory, cluster = view.memory, view.program.cluster
     fullest, capacity = memory.fullest, cluster.devices[memory.fullest].memory_bytes
     peak, unit = float(memory.peak_bytes[fullest]), memory_unit([capacity])
@@ -59,7 +64,7 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
         strategy=strategy_drawing(view.program.graph, view.layers),
         table=layer_table(view.layers),
         cluster=cluster_drawing(cluster),
-        fullest=f"{cluster.devices[fullest].name} is the fullest: {memory_unit([peak]).full(peak)} of "
+        fullest=f"The fullest is {cluster.devices[fullest].name}: {memory_unit([peak]).full(peak)} of "
         f"{unit.full(capacity)} ({peak / capacity:.1%})",
         alive=_alive(view),
         data={"cluster": _use(view), "memory": _memory(view)},
@@ -67,7 +72,7 @@ def plan_html(view: PlanView, *, links: Links = ()) -> str:
 
 
 def _alive(view: PlanView, most: int = 20) -> dict[str, Any]:
-    """What the fullest device holds when it holds most, the largest first."""
+    """Return the buffers of the fullest device at its peak, the largest first."""
     memory = view.memory
     rows = memory.alive(memory.fullest, memory.peak_time_s(memory.fullest))
     unit, left = memory_unit(rows["size_bytes"]), rows["size_bytes"][most:]
@@ -80,7 +85,7 @@ def _alive(view: PlanView, most: int = 20) -> dict[str, Any]:
 
 
 def _use(view: PlanView) -> dict[str, Any]:
-    """Shares of links and of devices' arithmetic in use over the steady iteration, to half a percent."""
+    """Return the shares of links and devices in use over the steady iteration, to half a percent."""
     replay, cluster = view.replay, view.program.cluster
     use = replay.link_use(_BINS)
     edges = np.linspace(*replay.window_s, _BINS + 1)
@@ -105,7 +110,7 @@ def _half_percents(share: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _memory(view: PlanView) -> dict[str, Any]:
-    """Exact steps of every device in the steady iteration; the first of each is what it holds when that begins."""
+    """Return the steps of every device's memory in the steady iteration, the first at its begin."""
     memory, (begin, end) = view.memory, view.replay.window_s
     times, held, counts = [], [], []
     for device in range(len(view.program.cluster.devices)):
@@ -121,7 +126,7 @@ def _memory(view: PlanView) -> dict[str, Any]:
         "names": pack_json([device.name for device in view.program.cluster.devices]),
         "capacity": pack_array(np.array([device.memory_bytes for device in view.program.cluster.devices])),
         "count": pack_array(np.array(counts)),
-        # a billionth of the span, and KiB, are finer than any screen
+        # a billionth of the span, and a KiB, are less than a pixel
         "time": pack_array(np.rint(np.concatenate(times) / span_s * 1e9).astype(np.int64)),
         "held_kib": pack_array(np.rint(np.concatenate(held) / 1024).astype(np.int64)),
         "fullest": memory.fullest,

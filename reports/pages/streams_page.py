@@ -1,4 +1,4 @@
-"""Schedules of streams, compared: a page that needs nothing else, and the table of the terminal."""
+"""Page and table of a comparison of stream schedules."""
 
 from pathlib import Path
 
@@ -15,19 +15,20 @@ __all__ = ["stream_rows", "streams_headline", "streams_html", "streams_table", "
 
 
 def streams_headline(found: StreamComparison) -> str:
-    """The result in a sentence."""
+    """Return the finding in one sentence: the fastest schedule and its gain."""
     best = min(found.results, key=lambda row: row.iteration_s)
     unit = time_unit([best.iteration_s])
     plain = found.results[0]
     where = f"{found.model} on {found.device}, batch {found.batch:,}"
-    what = f"{where}: {best.name} takes {unit.full(best.iteration_s)} an iteration"
+    time = f"{unit.full(best.iteration_s)} per iteration"
     if best is plain:
-        return f"{what}, the shortest"
-    return f"{what}, {found.gain(best):.2f} times as fast as {plain.name}, on {best.streams} streams"
+        return f"No schedule is faster than {plain.name} for {where}: {time}"
+    gain = f"{found.gain(best):.2f} times as fast as {plain.name}"
+    return f"{best.name} is {gain} for {where}: {time}, on {best.streams} streams"
 
 
 def stream_rows(found: StreamComparison) -> tuple[list[str], list[list[str]]]:
-    """Titles and cells of the table, a row a schedule."""
+    """Return titles and cells of the table, with one row for each schedule."""
     time = time_unit([row.iteration_s for row in found.results])
     memory = memory_unit([row.held_bytes for row in found.results])
     titles = [
@@ -49,7 +50,7 @@ def stream_rows(found: StreamComparison) -> tuple[list[str], list[list[str]]]:
 
 
 def streams_table(found: StreamComparison) -> Table:
-    """Lay out one row a schedule for the terminal, the fastest marked."""
+    """Return the table for the terminal, with one row for each schedule and the fastest marked."""
     titles, rows = stream_rows(found)
     best = min(range(len(rows)), key=lambda i: found.results[i].iteration_s)
     table = Table(title=f"{found.model} on {found.device}, batch {found.batch:,}, occupancy by {found.occupancy_model}")
@@ -71,7 +72,7 @@ def write_streams_page(found: StreamComparison, path: Path) -> None:
 
 
 def streams_html(found: StreamComparison) -> str:
-    """Render the page."""
+    """Return the page as HTML."""
     drawn = {"ladder": ladder_of_streams, "timelines": timelines_figure, "occupancy": occupancy_figure}
     titles, rows = stream_rows(found)
     best = min(found.results, key=lambda row: row.iteration_s)
@@ -88,7 +89,7 @@ def streams_html(found: StreamComparison) -> str:
 
 
 def _tiles(found: StreamComparison) -> list[tuple[str, str, str]]:
-    """Key numbers: label, number, unit."""
+    """Return key numbers: label, number, unit."""
     best = min(found.results, key=lambda row: row.iteration_s)
     time, memory = time_unit([best.iteration_s]), memory_unit([best.held_bytes])
     return [

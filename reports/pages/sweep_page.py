@@ -1,4 +1,4 @@
-"""What sweeps have stored, as one HTML file: axes chosen by the reader, fronts, and every point."""
+"""Page of a sweep: axes chosen by the reader, Pareto fronts, and every point."""
 
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,19 @@ _VALUES = (
     "iteration_s", "time_per_image_s", "images_per_s", "device_hours_per_million_images", "additive_s", "compute_s",
     "exposed_communication_s", "idle_s", "moved_bytes", "peak_memory_bytes",
 )  # fmt: skip
-"""What can be drawn over the axes; the rest of the columns are axes."""
+"""Columns that can be drawn over the axes; all other columns are axes."""
 _ASIDE = ("tasks", "status", "error", "seconds")
 _MORE_IS_BETTER = ("images_per_s",)
 
 
 def write_sweep_page(frame: pd.DataFrame, path: Path, *, name: str, links: Links = ()) -> None:
     """Write the page; a reader of ``path`` sees the old file or the whole new one.
+
+    Args:
+        frame: As for ``sweep_html``.
+        path: File to write.
+        name: Name of the store.
+        links: Pages to link to.
 
     Raises:
         ConfigError: The frame has no point.
@@ -35,43 +41,44 @@ def write_sweep_page(frame: pd.DataFrame, path: Path, *, name: str, links: Links
 
 
 def with_costs(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add what compares points of different batches: ``time_per_image_s``, and ``device_hours_per_million_images``."""
+    """Add ``time_per_image_s`` and ``device_hours_per_million_images``, which compare points of different batches."""
     image_s = frame["iteration_s"] / frame["batch"]
     with_time = frame.assign(time_per_image_s=image_s)
-    if "devices" not in frame:  # nothing but refusals has been stored
+    if "devices" not in frame:  # no point has a plan
         return with_time
     return with_time.assign(device_hours_per_million_images=frame["devices"] * image_s * 1e6 / HOUR_S)
 
 
 def sweep_headline(frame: pd.DataFrame) -> str:
-    """How many points, and the fastest per image."""
+    """Return the finding in one sentence: the point with the most images per second, of how many points."""
     done = frame[frame["iteration_s"].notna()]
-    said = f"{len(frame):,} point{'s' * (len(frame) != 1)}, {len(frame) - len(done):,} of them without a plan"
+    left_out = f", {len(frame) - len(done):,} of them without a plan" if len(done) < len(frame) else ""
+    points = f"{len(frame):,} point{'s' * (len(frame) != 1)}{left_out}"
     if not len(done):
-        return f"{said}."
+        return f"No point has a plan: {points}."
     best = done.iloc[int((done["iteration_s"] / done["batch"]).to_numpy().argmin())]
     on = f"{best['devices']:,.0f} devices of " if "devices" in done else ""
     where = f"{best['model']} on {on}{best['cluster']}"
     seconds = float(best["iteration_s"])
     return (
-        f"{said}; the most images a second has {best['strategy']} for {where}: "
-        f"batch {best['batch']:,} in {time_unit([seconds]).full(seconds)}."
+        f"{best['strategy']} has the most images per second, for {where}: batch {best['batch']:,} in "
+        f"{time_unit([seconds]).full(seconds)} ({points})."
     )
 
 
 def sweep_html(frame: pd.DataFrame, *, name: str, links: Links = ()) -> str:
-    """Render the page.
+    """Return the page as HTML.
 
     Args:
-        frame: As ``Store.to_frame`` gives it; with some rows left out where only they are asked for.
-        name: Of the store.
+        frame: Points as ``Store.to_frame`` returns them, or a selection of their rows.
+        name: Name of the store.
         links: Pages to link to.
 
     Raises:
         ConfigError: The frame has no point.
     """
     if frame.empty or "iteration_s" not in frame:
-        raise ConfigError("a sweep's page needs points with an iteration time, the rows chosen have none")
+        raise ConfigError("a sweep's page needs points with an iteration time, the selected rows have none")
     rows = with_costs(frame)
     columns = [_column(rows, column) for column in rows.columns]
     return rendered(
@@ -89,7 +96,7 @@ def sweep_html(frame: pd.DataFrame, *, name: str, links: Links = ()) -> str:
 
 
 def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
-    """A column with its unit and what it is for: an axis, a value, aside; or ``fixed``, the same in all rows."""
+    """Return a column with its unit and role: ``axis``, ``value``, ``aside``, or ``fixed`` if all rows are equal."""
     values, numeric = frame[name], is_numeric_dtype(frame[name])
     role = "value" if name in _VALUES else "aside" if name in _ASIDE else "axis"
     if role == "axis" and len(frame) > 1 and values.nunique(dropna=False) == 1:
@@ -112,7 +119,7 @@ def _packed(column: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON knows; None for none."""
+    """Return a value that JSON can represent; None for missing values."""
     if isinstance(value, float):
         return None if not np.isfinite(value) else int(value) if value == int(value) and abs(value) < 2**53 else value
     return None if value is None or value is pd.NaT else value

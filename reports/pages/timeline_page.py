@@ -1,4 +1,4 @@
-"""One iteration, every task on every device and link, as one HTML file that needs nothing else."""
+"""Page of a timeline: every task of one iteration on every device and link."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def write_timeline_page(view: PlanView, path: Path, *, links: Links = ()) -> Non
 
 
 def timeline_html(view: PlanView, *, links: Links = ()) -> str:
-    """Render the page; it draws on a canvas, without Plotly."""
+    """Return the page as HTML; it draws on a canvas, without Plotly."""
     data = timeline_data(view.replay, view.path, view.measured)
     kinds = sorted(set(view.replay.timeline()["kind"]))
     return rendered(
@@ -39,7 +39,7 @@ def timeline_html(view: PlanView, *, links: Links = ()) -> str:
 
 
 def _stretches(view: PlanView) -> dict[str, Any]:
-    """The critical path in order of time, consecutive steps of one kind and layer as one row."""
+    """Return the critical path in order of time, with one row for consecutive steps of one kind and layer."""
     found = view.path.stretches()
     unit = time_unit([stretch.seconds for stretch in found])
     rows = [

@@ -1,4 +1,4 @@
-"""The validation as one HTML file: predictions set beside measurements, strategy by strategy and task by task."""
+"""Page of a validation: predictions compared with measurements, strategy by strategy and task by task."""
 
 import math
 from pathlib import Path
@@ -22,7 +22,7 @@ _MOST_SHOWN = 15
 
 
 def write_validation_page(validation: "Validation", path: Path) -> None:
-    """Write the page; a reader of ``path`` sees the old file or the whole new one, never a part.
+    """Write the page; a reader of ``path`` sees the old file or the whole new one.
 
     Raises:
         OSError: The folder does not exist or cannot be written; ``path`` is then untouched.
@@ -31,21 +31,20 @@ def write_validation_page(validation: "Validation", path: Path) -> None:
 
 
 def validation_headline(validation: "Validation") -> str:
-    """Answer in one sentence how far the predictions can be trusted."""
-    found = validation.strategies
+    """Return the finding in one sentence: the largest error, and whether the order of strategies is right."""
+    strategies, worst = validation.strategies, validation.worst
     where = f"{validation.model} on {validation.cluster}, batch {validation.batch:,}"
-    worst = validation.worst
-    if len(found) == 1:
-        return f"The simulation is {_signed(worst.error)} off the measured iteration of {worst.name} for {where}."
-    order = "in their measured order" if validation.order_right else "but not in their measured order"
+    if len(strategies) == 1:
+        return f"The predicted iteration is {_signed(worst.error)} off the measured one: {worst.name} for {where}."
+    order = "and in their measured order" if validation.order_right else "but not in their measured order"
     return (
-        f"The simulation predicts {len(found)} strategies for {where} within {abs(worst.error):.1%} of measured, "
-        f"{order}."
+        f"Predictions are within {abs(worst.error):.1%} of measurements, {order}: {len(strategies)} strategies for "
+        f"{where}."
     )
 
 
 def validation_html(validation: "Validation") -> str:
-    """Render the page."""
+    """Return the page as HTML."""
     strategies = validation.strategies
     return rendered(
         "validation.html",
@@ -70,7 +69,7 @@ def _signed(share: float) -> str:
 
 
 def _tiles(validation: "Validation") -> list[tuple[str, str, str]]:
-    """Key numbers: label, number, unit."""
+    """Return key numbers: label, number, unit."""
     errors = sorted(abs(s.error) for s in validation.strategies)
     counted = sum(len(s.iterations_s) for s in validation.strategies)
     correlation = validation.rank_correlation
@@ -84,7 +83,7 @@ def _tiles(validation: "Validation") -> list[tuple[str, str, str]]:
 
 
 def _compared(validation: "Validation") -> dict[str, Any]:
-    """Rows of the table of strategies: every cell a value and its text."""
+    """Return the rows of the table of strategies; every cell is a value and its text."""
     strategies = validation.strategies
     unit = time_unit([value for s in strategies for value in s.ladder_s.values()])
     rows = []
@@ -96,11 +95,11 @@ def _compared(validation: "Validation") -> dict[str, Any]:
         cells.append((float(len(s.iterations_s)), f"{len(s.iterations_s)} in {s.rounds}"))
         cells.append((s.error, _signed(s.error)))
         rows.append((s.name, cells))
-    return {"unit": unit.name, "readings": list(strategies[0].ladder_s), "rows": rows}
+    return {"unit": unit.name, "models": list(strategies[0].ladder_s), "rows": rows}
 
 
 def _speedups(validation: "Validation") -> list[tuple[str, str, str, list[tuple[float, str]]]]:
-    """Strategy, what is compressed, over which, and cells; none where nothing is compressed."""
+    """Return rows of (strategy, what is compressed, strategy without, cells); none if nothing is compressed."""
     words = {s.name: s.compressed for s in validation.strategies}
     return [
         (
@@ -118,7 +117,7 @@ def _speedups(validation: "Validation") -> list[tuple[str, str, str, list[tuple[
 
 
 def _sums(rows: pd.DataFrame, label: str, prefixes: tuple[str, ...]) -> dict[str, Any]:
-    """Rows of a table of predicted and measured sums."""
+    """Return the rows of a table of predicted and measured sums."""
     columns = [f"{prefix}{key}" for prefix in prefixes for key in ("predicted_s", "measured_s")]
     times_s = rows[columns].to_numpy().ravel()
     unit = time_unit([float(np.median(times_s[times_s > 0]))] if (times_s > 0).any() else [])
@@ -136,7 +135,7 @@ def _sums(rows: pd.DataFrame, label: str, prefixes: tuple[str, ...]) -> dict[str
 
 
 def _differences(strategy: "StrategyValidation") -> dict[str, Any]:
-    """Tasks whose durations differ most."""
+    """Return the tasks whose durations differ most."""
     tasks = strategy.tasks.assign(difference=strategy.tasks["predicted_s"] - strategy.tasks["measured_s"])
     top = tasks.loc[tasks["difference"].abs().sort_values(ascending=False, kind="stable").index[:_MOST_SHOWN]]
     unit, size = time_unit(top[["predicted_s", "measured_s"]].to_numpy().ravel().tolist()), byte_unit(top["bytes"])
@@ -153,49 +152,49 @@ def _differences(strategy: "StrategyValidation") -> dict[str, Any]:
 
 
 def _notes(validation: "Validation") -> list[str]:
-    """What was assumed, and what the reader must know of the measurement."""
+    """Return the conditions of the measurement and the assumptions of the prediction, in sentences."""
     loss = validation.loss_difference
     notes = [
         "Measured times are medians of whole iterations, from end to end, after the first two of every turn. "
-        "Strategies took turns in shuffled order, so that what changes with time meets all of them alike.",
-        "A task's measured duration is its median. A transfer lasts from its sending to its arrival; a collective from "
-        "its last rank's arrival to its end. Gradient exchanges run one after another and join small layers, up to the "
-        "size named below, where the simulation sums every layer by itself, side by side: their sums of durations "
-        "differ, their ends need not.",
+        "Strategies took turns in shuffled order, so that changes of the machine affect all of them alike.",
+        "A task's measured duration is its median. A transfer lasts from its sending to its arrival, a collective from "
+        "the start of its last rank to its end. Gradient synchronisations run one after another and join small layers, "
+        "up to the size named below; the simulation synchronises every layer separately and at the same time. Their "
+        "sums of durations therefore differ, while their ends may agree.",
         _stood_in(validation)
         if validation.stand_in
-        else "Arithmetic is predicted by samples of the parts of layers, taken between the turns by the ranks that "
-        "hold them, at once.",
+        else "Computation is predicted by samples of the parts of layers, taken between the turns by all ranks that "
+        "hold them at the same time.",
     ]
     if all(s.bytes_equal for s in validation.strategies):
-        notes.append("Every tensor moved exactly the bytes that the cost model prices; exchanges by the back end's own "
-                     "ring are not counted.")  # fmt: skip
+        notes.append("Every tensor moved exactly the bytes that the cost model prices; gradient synchronisation "
+                     "by the back end's own ring is not counted.")  # fmt: skip
     else:
         notes.append("The bytes moved differ from those priced: see the table of tensors in the JSON output.")
     if validation.lab:
-        notes.append("Messages crossed real queues between network namespaces; rates are those of payload.")
+        notes.append("Messages were sent between network namespaces over shaped links; rates are those of payload.")
     if math.isfinite(loss):
         notes.append(
-            "All strategies that compress nothing computed the same network: their losses differ by at most "
-            f"{loss:.1e} of themselves."
+            "All strategies without compression computed the same network: their losses differ by at most "
+            f"{loss:.1e} relative to their size."
         )
     return [*notes, *validation.notes]
 
 
 def _stood_in(validation: "Validation") -> str:
-    waits = "Arithmetic was stood in for by waits of the predicted length: only messages were real"
+    waits = "Waits of the predicted length replaced computation: only messages were real"
     if not validation.speedups:
         return f"{waits}."
     if validation.stand_in_codes:
-        return f"{waits}; encoding and decoding were waits, too."
+        return f"{waits}; compression and decompression were waits too."
     return (
-        f"{waits}, and what encodes and decodes them, on this machine's processor; that is predicted by samples of the "
-        "data types, taken between the turns by all ranks at once."
+        f"{waits}, and their compression and decompression on this machine's processor, which is predicted by samples "
+        "of the data types, taken between the turns by all ranks at the same time."
     )
 
 
 def _strategy_data(strategy: "StrategyValidation", devices: tuple[str, ...]) -> dict[str, Any]:
-    """What the page draws on demand: tasks as points, and both timelines, simulated above measured."""
+    """Return what the page draws when a strategy is chosen: tasks as points, and both timelines."""
     known, names = side_by_side(strategy.simulated, strategy.measured, devices)
     return {
         "name": strategy.name,

@@ -1,4 +1,4 @@
-"""The look of all pages: colours, units, compact columns, lists of devices."""
+"""Style of all pages: colours, units, compact columns, lists of devices."""
 
 import lazy_loader as lazy
 

@@ -1,4 +1,4 @@
-"""Device lists as people write them: ``0-31`` instead of 32 numbers."""
+"""Compact lists of devices: ``0-31`` instead of 32 numbers."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ __all__ = ["compact_devices"]
 
 
 def compact_devices(devices: Sequence[int]) -> str:
-    """Print devices in their order, with runs of equal steps drawn together.
+    """Return devices in their order as text, with runs of equal steps written as ranges.
 
-    The order says which device holds which part, so it is kept: packed devices print as ``0-31``,
-    devices spread over nodes as ``0-12 by 4, 1-13 by 4``.
+    Part i of a layer lies on the i-th device, so the order is kept: packed devices give ``0-31``, devices spread over
+    nodes ``0-12 by 4, 1-13 by 4``.
     """
     runs, i = [], 0
     while i < len(devices):
@@ -20,7 +20,7 @@ def compact_devices(devices: Sequence[int]) -> str:
 
 
 def _run_length(devices: Sequence[int], start: int) -> int:
-    """Length of the run of one positive step at ``start``; 1 where fewer than three devices follow it."""
+    """Return the length of the run of one positive step at ``start``; 1 if it has fewer than three devices."""
     step = devices[start + 1] - devices[start] if start + 1 < len(devices) else 0
     if step <= 0:
         return 1

@@ -1,4 +1,4 @@
-"""Columns for a page: compressed, in base64, decoded by the browser's own decompressor."""
+"""Columns of a page: compressed and in base64, so that the browser's own decompressor unpacks them."""
 
 import base64
 import json
@@ -11,19 +11,23 @@ from numpy.typing import NDArray
 __all__ = ["Packed", "pack_array", "pack_json"]
 
 Packed = dict[str, str]
-"""``type`` (a JavaScript typed array, or ``json``) and ``data``."""
+"""A packed column: ``type`` (a JavaScript typed array, or ``json``) and ``data`` in base64."""
 
 _TYPES = {"u1": "Uint8Array", "u2": "Uint16Array", "u4": "Uint32Array", "f8": "Float64Array"}
 
 
 def pack_array(values: NDArray[Any]) -> Packed:
-    """Pack a column of any shape, row after row, in the smallest type that holds it exactly."""
+    """Pack a column of any shape, row after row, in the smallest type that holds it exactly.
+
+    Args:
+        values: Booleans, integers >= 0, or floats.
+    """
     smallest = np.ascontiguousarray(values, dtype=_smallest_type(values))
     return _pack(_TYPES[smallest.dtype.str[1:]], smallest.tobytes())
 
 
 def pack_json(value: object) -> Packed:
-    """Pack anything that JSON can say."""
+    """Pack a value that JSON can represent."""
     return _pack("json", json.dumps(value, ensure_ascii=False).encode())
 
 

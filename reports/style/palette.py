@@ -1,8 +1,10 @@
-"""One set of colours for every picture, on light and on dark ground.
+"""Colours of all figures and pages, on light and on dark ground.
 
-The kinds that one timeline shows, the parts of one bar, and the first five series with what they are
-measured against differ by at least 18 (CIE 1976) for normal, protan, deutan and tritan vision; a test
-computes it.  The hues start from Okabe and Ito, "Color Universal Design", 2008.
+The kinds of tasks in one timeline, the parts of one bar, and the first five series with their reference series
+differ by at least 18 (CIE 1976) for normal, protan, deutan and tritan vision; a test computes it.
+
+Source:
+    The hues start from Okabe and Ito, "Color Universal Design", 2008.
 """
 
 from collections.abc import Iterable
@@ -30,28 +32,28 @@ __all__ = [
 
 BLUE, ORANGE, GREEN, PURPLE, OLIVE = "#1f83c4", "#e2711d", "#17b25c", "#8744d6", "#6c651e"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, OLIVE, "#c4316e", "#4a63c9", "#b58900")
-"""Lines, points and bars without a meaning of their own, in order; more begin again, dashed where they are lines."""
+"""Colours of lines, points and bars in order; further series repeat them, lines then dashed."""
 PLAIN = "#7a8591"
-"""What series are measured against: float32, printed values, a single device."""
+"""Colour of the reference series: float32, printed values, a single device."""
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "pentagon")
-"""Markers of the series, for whoever cannot tell their colours apart."""
+"""Markers of the series, which tell them apart without colours."""
 COMPUTE = BLUE
 COMMUNICATION = ORANGE
 GRADIENT_SYNC = "#d78bb5"
 MOVED = GREEN
-"""Bytes, in bars of their own."""
+"""Colour of bars that show bytes."""
 IDLE = "#9aa3ad"
 MARK = "#b3246a"
-"""What the eye must find: the winner, a bound, a capacity."""
+"""Colour of marks: the winner, a bound, a capacity."""
 RUNGS = ("#a9cbe4", "#5aa5d6", BLUE, "#14608f", "#0c3f5f")
-"""Readings of the ladder, from the plainest to the fullest."""
+"""Colours of the execution models of the ladder, from the additive to the fullest."""
 CONFIGURATIONS = (
     "#5b6fd6", "#0a6b45", "#e8c63a", "#873cff", "#8bc6a4", "#74c7f2", "#aa4466", "#7788aa", "#667755",
 )  # fmt: skip
-"""How layers are split, the most frequent first; none is a colour of the bars in their boxes."""
+"""Colours of configurations, the most frequent first; none is a colour of the bars in the boxes of layers."""
 
 PALETTE = {name: value for name, value in globals().items() if name.isupper()}
-"""All of the above by name, for the style sheets of pages."""
+"""Colours above by name, for the style sheets of pages."""
 
 _KINDS = {
     "forward": BLUE,
@@ -72,7 +74,7 @@ _OTHERS = ("#999933", "#44aa99", "#aa4466", "#7788aa", "#bb8855", "#667755")
 
 
 def kind_colours(kinds: Iterable[str]) -> dict[str, str]:
-    """Give every kind of task its colour; kinds that are not known share the rest in order."""
+    """Return the colour of every kind of task; unknown kinds take the remaining colours in order."""
     listed = list(dict.fromkeys(kinds))
     unknown = [kind for kind in listed if kind not in _KINDS]
     others = {kind: _OTHERS[i % len(_OTHERS)] for i, kind in enumerate(unknown)}

@@ -1,4 +1,4 @@
-"""Human units: one unit and one number of decimals for everything that stands in one column."""
+"""Units for readers: one unit and one number of decimals for all values of a column."""
 
 import math
 from collections.abc import Iterable
@@ -13,22 +13,22 @@ _MEMORY = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit with the decimals that its column needs."""
+    """Unit of a column, with the number of decimals that the column needs."""
 
     name: str
-    """Symbol, empty for plain numbers."""
+    """Symbol of the unit; empty for plain numbers."""
     factor: float
-    """Size of the unit in SI."""
+    """Size of the unit in SI units."""
     decimals: int
 
     def text(self, value: float) -> str:
-        """Print the number without its unit; a dash where there is none."""
+        """Return the value in this unit as text, without the unit; a dash if the value is not finite."""
         if not math.isfinite(value):
             return "–"
         return f"{value / self.factor:,.{self.decimals}f}"
 
     def full(self, value: float) -> str:
-        """Print the number with its unit."""
+        """Return the value with its unit as text."""
         return f"{self.text(value)} {self.name}".strip()
 
 
@@ -38,7 +38,7 @@ def time_unit(values_s: Iterable[float]) -> Unit:
 
 
 def byte_unit(values_bytes: Iterable[float]) -> Unit:
-    """Choose the decimal unit for amounts of data that move."""
+    """Choose the decimal unit for amounts of data that are sent."""
     return _choose(_BYTES, values_bytes)
 
 
@@ -48,17 +48,17 @@ def memory_unit(values_bytes: Iterable[float]) -> Unit:
 
 
 def plain_unit(values: Iterable[float]) -> Unit:
-    """Choose the decimals of plain numbers."""
+    """Choose the number of decimals for plain numbers."""
     return _choose((("", 1.0),), values)
 
 
 def _choose(units: tuple[tuple[str, float], ...], values: Iterable[float]) -> Unit:
-    """Take the largest unit that the largest value fills, with four digits for it."""
+    """Choose the largest unit that is at most the largest value, with four digits for that value."""
     sizes = [abs(value) for value in values if math.isfinite(value) and value != 0]
     if not sizes:
         return Unit(*units[0], decimals=0)
     name, factor = next(((n, f) for n, f in units if max(sizes) >= f), units[-1])
     for_largest, for_smallest = (math.floor(math.log10(size / factor)) for size in (max(sizes), min(sizes)))
-    # A much smaller neighbour may ask for one decimal more; beyond that the column reads as noise.
+    # A much smaller value in the same column gets one decimal more; further digits would not help the reader.
     decimals = max(3 - for_largest, min(2 - for_smallest, 4 - for_largest))
     return Unit(name, factor, decimals=0 if name == "B" else min(max(decimals, 0), 3))

@@ -1,4 +1,4 @@
-"""What results say in words and columns; the terminal and the pages print the same."""
+"""Headlines, sentences and columns of results, printed alike by the terminal and the pages."""
 
 import lazy_loader as lazy
 

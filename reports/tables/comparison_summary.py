@@ -1,4 +1,4 @@
-"""What a comparison says, in words and columns; the terminal and the page print the same."""
+"""Headline and columns of a comparison, printed alike by the terminal and the page."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,52 +11,50 @@ __all__ = ["Column", "comparison_columns", "comparison_headline", "fullest_devic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of the comparison, a value a strategy."""
+    """Column of a table: one value for each row, all in one unit."""
 
     title: str
     meaning: str
     unit: Unit
     values: tuple[float, ...]
-    """SI."""
+    """Values in SI units."""
 
     @property
     def header(self) -> str:
-        """Title with the unit."""
+        """Title of the column with its unit."""
         return f"{self.title} [{self.unit.name}]" if self.unit.name else self.title
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Printed values, without the unit."""
+        """Values as text, without the unit."""
         return tuple(self.unit.text(value) for value in self.values)
 
 
 def winner_of(comparison: Comparison) -> StrategyResult | None:
-    """Return the named winner, else the shortest simulated iteration; None where nothing could run."""
+    """Return the named winner, else the strategy with the shortest simulated iteration; None if there is none."""
     named = [strategy for strategy in comparison.strategies if strategy.name == comparison.winner]
     return min(named or comparison.strategies, key=lambda strategy: strategy.simulated_s, default=None)
 
 
 def comparison_headline(comparison: Comparison) -> str:
-    """Answer the question in one sentence."""
-    question = (
-        f"{comparison.model} on {comparison.cluster} ({len(comparison.devices)} devices), batch {comparison.batch:,}"
-    )
+    """Return the finding in one sentence: the fastest strategy, its time, and how much faster it is."""
+    task = f"{comparison.model} on {comparison.cluster} ({len(comparison.devices)} devices), batch {comparison.batch:,}"
     winner = winner_of(comparison)
     if winner is None:
-        return f"No strategy can run {question}."
+        return f"No strategy can run {task}."
     time = time_unit([winner.simulated_s]).full(winner.simulated_s)
     rate = plain_unit([winner.images_per_s]).text(winner.images_per_s)
     equal = [s.name for s in comparison.strategies if s.simulated_s == winner.simulated_s and s is not winner]
-    best = [winner.name, *equal]  # the optimum may be another's plan
+    best = [winner.name, *equal]  # the optimum of a search may be a named strategy
     what = f"{_listed(best)} are the fastest ways" if len(best) > 1 else f"{winner.name} is the fastest way"
-    answer = f"{what} to train {question}: {time} an iteration, {rate} images/s"
+    finding = f"{what} to train {task}: {time} an iteration, {rate} images/s"
     others = [(s.simulated_s / winner.simulated_s, s.name) for s in comparison.strategies if s.name not in best]
     parts = [f"{ratio:.2f}× {'' if i else 'as fast as '}{name}" for i, (ratio, name) in enumerate(others)]
-    return f"{answer} – {_listed(parts)}." if others else f"{answer}."
+    return f"{finding} – {_listed(parts)}." if others else f"{finding}."
 
 
 def fullest_device(strategy: StrategyResult, capacity_bytes: tuple[float, ...]) -> int:
-    """Index of the device whose memory is filled to the largest share."""
+    """Return the index of the device whose memory is used to the largest share."""
     shares = [peak / size for peak, size in zip(strategy.peak_memory_bytes, capacity_bytes, strict=True)]
     return shares.index(max(shares))
 
@@ -75,21 +73,29 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
 
     peaks = [s.peak_memory_bytes[fullest_device(s, comparison.device_memory_bytes)] for s in strategies]
     return (
-        column("additive", "Eq. 1: every phase and transfer after the other", same, [s.additive_s for s in strategies]),
-        column("simulated", "steady iteration with overlap and contention", same, [s.simulated_s for s in strategies]),
-        column("images/s", "batch over simulated time", plain_unit, [s.images_per_s for s in strategies]),
         column(
-            "speedup", "over the whole batch on one device, memory aside", plain_unit, [s.speedup for s in strategies]
+            "additive",
+            "Eq. 1: the sum of all phases and transfers, one after the other",
+            same,
+            [s.additive_s for s in strategies],
         ),
-        column("moved", "bytes that leave a device in an iteration", byte_unit, [s.moved_bytes for s in strategies]),
+        column("simulated", "steady iteration with overlap and contention", same, [s.simulated_s for s in strategies]),
+        column("images/s", "batch size over simulated time", plain_unit, [s.images_per_s for s in strategies]),
+        column(
+            "speedup",
+            "compared with the whole batch on one device, even if it would not fit there",
+            plain_unit,
+            [s.speedup for s in strategies],
+        ),
+        column("moved", "bytes that devices send in an iteration", byte_unit, [s.moved_bytes for s in strategies]),
         column(
             "exposed comm.",
-            "time that the busiest device waits for communication",
+            "time in which the busiest device waits for communication",
             same,
             [s.exposed_communication_s for s in strategies],
         ),
         column("peak memory", "of the fullest device", memory_unit, peaks),
-        column("lower bound", "no schedule of these tasks is shorter", same, [s.lower_bound_s for s in strategies]),
+        column("lower bound", "no schedule of the same tasks is shorter", same, [s.lower_bound_s for s in strategies]),
     )
 
 

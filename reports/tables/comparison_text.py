@@ -1,4 +1,4 @@
-"""The comparison for the terminal."""
+"""Table of a comparison for the terminal."""
 
 from rich.table import Table
 from rich.text import Text
@@ -10,7 +10,7 @@ __all__ = ["comparison_table"]
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Lay out one row a strategy, the fastest marked, with units in the headers."""
+    """Return the table with one row for each strategy, the fastest marked, and units in the headers."""
     columns, winner = comparison_columns(comparison), winner_of(comparison)
     table = Table(title=f"{comparison.model} on {comparison.cluster}, batch {comparison.batch:,}")
     table.add_column("strategy", no_wrap=True)

@@ -1,4 +1,4 @@
-"""What a sweep of compressions says, in words and columns; the terminal and the page print the same."""
+"""Headline, crossovers and table of a sweep of compressions, printed alike by the terminal and the page."""
 
 import math
 
@@ -20,21 +20,24 @@ _AXES = {"link_speed": "link speed", "devices": "devices", "sub_batches": "sub-b
 
 
 def eight_bit_headline(sweep: CompressionSweep) -> str:
-    """What is best on most devices with links as they are, and from where on compression pays there."""
-    devices, speed = sweep.devices[-1], _as_they_are(sweep)
+    """Return the finding in one sentence: the fastest data type on most devices, with today's links."""
+    devices, speed = sweep.devices[-1], _todays_speed(sweep)
     found = [point for kind in sweep.types if (point := sweep.best(kind, devices, speed))]
     where = f"{devices:,} devices of {sweep.cluster}, {sweep.link_class} at {speed_text(sweep, speed)}"
     if not found:
-        return f"{sweep.model} cannot be had on {where}."
+        return f"No point has a plan: {sweep.model} on {where}."
     best = min(found, key=lambda point: point.iteration_s)
     plain = next((point for point in found if point.type == sweep.types[0]), None)
-    answer = f"{sweep.model} on {where}: {_with(best)} is fastest, {best.speedup:.3g}× one device"
-    if plain is None or best is plain:
-        return f"{answer}." if plain is None else f"{answer}; no type that was asked for pays."
-    return f"{answer}, {100 * (plain.iteration_s / best.iteration_s - 1):+.1f} % beside {_with(plain)}."
+    setting = f"for {sweep.model} on {where}: {best.speedup:.3g}× one device"
+    if plain is None:
+        return f"{_with(best)} is fastest {setting}."
+    if best is plain:
+        return f"Compression does not pay {setting} with {_with(plain)}."
+    gain = plain.iteration_s / best.iteration_s - 1
+    return f"Compression pays: {_with(best)} is fastest {setting}, {gain:+.1%} compared with {_with(plain)}."
 
 
-def _as_they_are(sweep: CompressionSweep) -> float:
+def _todays_speed(sweep: CompressionSweep) -> float:
     return min(sweep.link_speeds, key=lambda factor: abs(math.log(factor)))
 
 
@@ -47,14 +50,14 @@ def _parts(count: int) -> str:
 
 
 def speed_text(sweep: CompressionSweep, factor: float) -> str:
-    """A factor of link speed as the speed itself."""
+    """Return the link speed that a factor stands for, with its unit."""
     speed = factor * sweep.link_bytes_per_s
     return f"{1e-9 * speed:.3g} GB/s" if speed >= 1e9 else f"{1e-6 * speed:.3g} MB/s"
 
 
 def shown_crossings(sweep: CompressionSweep) -> list[Crossing]:
-    """Those that answer the question: over link speed, then over devices with links as they are, sub-batches best."""
-    speed = _as_they_are(sweep)
+    """Return the crossovers over link speed, then over devices with today's links, each with the best sub-batches."""
+    speed = _todays_speed(sweep)
     best = [each for each in sweep.crossings if each.sub_batches == BEST and each.axis != "sub_batches"]
     return [each for each in best if each.axis == "link_speed"] + [
         each for each in best if each.axis == "devices" and each.link_speed == speed
@@ -62,7 +65,7 @@ def shown_crossings(sweep: CompressionSweep) -> list[Crossing]:
 
 
 def crossing_lines(sweep: CompressionSweep) -> list[str]:
-    """A sentence for each of ``shown_crossings``."""
+    """Return a sentence for each of ``shown_crossings``."""
     lines = []
     for each in shown_crossings(sweep):
         place = f"{each.devices:,} devices" if each.axis == "link_speed" else speed_text(sweep, each.link_speed)
@@ -70,31 +73,31 @@ def crossing_lines(sweep: CompressionSweep) -> list[str]:
     return lines
 
 
-def crossing_words(sweep: CompressionSweep, found: Crossing) -> str:
-    """Where a type starts and stops to pay along its axis."""
+def crossing_words(sweep: CompressionSweep, crossing: Crossing) -> str:
+    """Return the ranges of an axis in which a type pays, in words."""
 
     def at(value: float) -> str:
-        if found.axis == "link_speed":
+        if crossing.axis == "link_speed":
             return f"{value:.3g}× ({speed_text(sweep, value)})"
         return f"{value:.3g}"
 
-    whole = f"from {at(found.low)} to {at(found.high)} {_AXES[found.axis]}"
-    if not found.thresholds:
-        return f"pays {whole}" if found.pays_at_low else f"does not pay {whole}"
-    pays, words = found.pays_at_low, [f"pays from {at(found.low)}"] if found.pays_at_low else []
-    for threshold, (low, high) in zip(found.thresholds, found.between, strict=True):
+    whole = f"from {at(crossing.low)} to {at(crossing.high)} {_AXES[crossing.axis]}"
+    if not crossing.thresholds:
+        return f"pays {whole}" if crossing.pays_at_low else f"does not pay {whole}"
+    pays, words = crossing.pays_at_low, [f"pays from {at(crossing.low)}"] if crossing.pays_at_low else []
+    for threshold, (low, high) in zip(crossing.thresholds, crossing.between, strict=True):
         pays = not pays
-        where = f"at {at(threshold)}" if found.axis == "link_speed" else f"between {low:g} and {high:g}"
+        where = f"at {at(threshold)}" if crossing.axis == "link_speed" else f"between {low:g} and {high:g}"
         words.append(f"{'starts to pay' if pays else 'stops'} {where}")
-    told = ("bisected" if found.exact else "interpolated") if found.axis == "link_speed" else ""
-    return f"{', '.join(words)} {_AXES[found.axis]}{f' ({told})' if told else ''}"
+    method = ("bisected" if crossing.exact else "interpolated") if crossing.axis == "link_speed" else ""
+    return f"{', '.join(words)} {_AXES[crossing.axis]}{f' ({method})' if method else ''}"
 
 
 def compression_table(sweep: CompressionSweep) -> Table:
-    """Lay out speedups: a row for devices and link speed, a column a type, each with its best sub-batches."""
+    """Return the table of speedups: a row for each number of devices and link speed, a column for each type."""
     shown = Table(
-        title=f"{sweep.model} on {sweep.cluster}, {sweep.batch_per_device:,} samples a device: speedup over one "
-        "device (sub-batches that suit best)"
+        title=f"{sweep.model} on {sweep.cluster}, {sweep.batch_per_device:,} samples per device: speedup over one "
+        "device (with the best number of sub-batches)"
     )
     shown.add_column("devices", justify="right")
     shown.add_column(sweep.link_class, justify="right")

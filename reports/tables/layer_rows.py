@@ -1,4 +1,4 @@
-"""Layers with their configurations, bytes and times, as pages show them."""
+"""Rows of the tables of layers: configurations, bytes and times, as pages show them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ __all__ = ["layer_table"]
 
 
 def layer_table(layers: Sequence[LayerResult]) -> dict[str, Any]:
-    """Rows of the layer table; every bar is scaled to the longest of the three kinds of time."""
+    """Return the rows of the table of layers; all bars of time are scaled to the longest one."""
     keys = ("compute_s", "gradient_sync_s", "transfer_s")
     times = [getattr(layer, key) for layer in layers for key in keys]
     time, moved = time_unit(times), byte_unit([layer.moved_bytes for layer in layers])

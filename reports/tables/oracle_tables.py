@@ -1,4 +1,4 @@
-"""What the oracle says, in words and columns; the terminal and the page print the same."""
+"""Headline, sentences and table of the oracle, printed alike by the terminal and the page."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,22 +23,24 @@ __all__ = [
 
 
 def oracle_headline(table: OracleTable) -> str:
-    """Answer the question in one sentence or two."""
-    counts = f"{min(table.counts):,} to {max(table.counts):,} devices" if len(table.counts) > 1 else "one choice"
-    question = f"{table.model} on {table.cluster}, {table.samples:,} samples an epoch"
+    """Return the finding in one or two sentences: the fastest strategy, and the fastest within the budget."""
+    counts = (
+        f"{min(table.counts):,} to {max(table.counts):,} devices" if len(table.counts) > 1 else "one number of devices"
+    )
+    task = f"{table.model} on {table.cluster}, {table.samples:,} samples per epoch"
     best = table.fastest
     if best is None:
-        return f"No strategy fits in memory: {question}, {counts}."
-    answer = f"{_spoken(best)} is the fastest projected way to train {question}: {_time(best.epoch_s)} an epoch"
+        return f"No strategy fits in memory: {task}, {counts}."
+    finding = f"{_spoken(best)} is predicted fastest for {task}: {_time(best.epoch_s)} per epoch"
     if table.budget_gpu_hours is None:
-        return f"{answer}."
+        return f"{finding}."
     affordable = table.affordable
     words = f"within {table.budget_gpu_hours:,g} device hours for {table.epochs:,} epoch{'s' * (table.epochs > 1)}"
     if affordable is None:
-        return f"{answer}; no row is {words}."
+        return f"{finding}; no row is {words}."
     if affordable is best:
-        return f"{answer}, {words} ({best.gpu_hours:,.3g})."
-    return f"{answer}; {words} it is {_spoken(affordable)}: {_time(affordable.epoch_s)} an epoch."
+        return f"{finding}, {words} ({best.gpu_hours:,.3g})."
+    return f"{finding}; {words} it is {_spoken(affordable)}: {_time(affordable.epoch_s)} per epoch."
 
 
 def _spoken(row: OracleRow) -> str:
@@ -50,7 +52,7 @@ def _time(seconds: float) -> str:
 
 
 def booking_line(table: OracleTable) -> str:
-    """What to book: strategy, devices and time for all epochs."""
+    """Return what to book: strategy, devices and time for all epochs."""
     booking, epochs = table.booking, f"{table.epochs:,} epoch{'s' * (table.epochs > 1)}"
     if booking is None:
         budget = "" if table.budget_gpu_hours is None else f" and in {table.budget_gpu_hours:,g} device hours"
@@ -64,7 +66,7 @@ def booking_line(table: OracleTable) -> str:
 
 
 def refused_lines(table: OracleTable) -> list[str]:
-    """Rows that have no plan, each reason once."""
+    """Return the rows that have no plan, with each reason once."""
     rows: dict[str, list[str]] = {}
     for row in table.rows:
         if row.simulated and row.simulated.refused:
@@ -73,17 +75,17 @@ def refused_lines(table: OracleTable) -> list[str]:
 
 
 def limit_lines(table: OracleTable) -> list[str]:
-    """How far each strategy scales, and why."""
+    """Return the largest number of devices of each strategy, and the reason."""
     return [f"{limit.strategy}: at most {limit.devices:,}, {limit.reason}" for limit in table.limits]
 
 
 def rows_in_order(table: OracleTable) -> list[OracleRow]:
-    """Rows by number of devices, then by time of an epoch."""
+    """Return the rows by number of devices, then by time of an epoch."""
     return sorted(table.rows, key=lambda row: (row.devices, row.epoch_s))
 
 
 def oracle_columns(rows: Sequence[OracleRow]) -> tuple[Column, ...]:
-    """Columns of numbers, each in one unit."""
+    """Return the columns of numbers, each in one unit."""
     iteration = time_unit([row.iteration_s for row in rows])
 
     def same(_: Sequence[float]) -> Unit:
@@ -94,11 +96,11 @@ def oracle_columns(rows: Sequence[OracleRow]) -> tuple[Column, ...]:
         return Column(title=title, meaning=meaning, unit=choose(values), values=values)
 
     return (
-        column("compute", "forward, backward and update on a device", same, "compute_s"),
-        column("gradients", "exchange of the gradients", same, "gradient_exchange_s"),
+        column("compute", "forward, backward and update of one device", same, "compute_s"),
+        column("gradients", "gradient synchronisation", same, "gradient_exchange_s"),
         column("activations", "gathered and summed between layers", same, "activations_s"),
-        column("halo", "edges of the neighbours' parts", same, "halo_s"),
-        column("stages", "between the stages of a pipeline", same, "pipeline_s"),
+        column("halo", "borders of the neighbours' parts", same, "halo_s"),
+        column("stages", "transfers between the stages of a pipeline", same, "pipeline_s"),
         column("iteration", "sum of all parts: nothing overlaps", same, "iteration_s"),
         column("epoch", "all samples once", _wide_time_unit, "epoch_s"),
         column("device h", "devices x time of all epochs", plain_unit, "gpu_hours"),
@@ -108,7 +110,7 @@ def oracle_columns(rows: Sequence[OracleRow]) -> tuple[Column, ...]:
 
 
 def _simulated_columns(rows: Sequence[OracleRow], iteration: Unit) -> tuple[Column, ...]:
-    """The second answer beside the first: nothing where it was not asked for; 0 where a row has no plan."""
+    """Return the columns of the simulation: none if nothing was simulated; 0 in rows without a plan."""
     known = [row.simulated for row in rows]
     if not any(known):
         return ()
@@ -118,27 +120,27 @@ def _simulated_columns(rows: Sequence[OracleRow], iteration: Unit) -> tuple[Colu
         return Column(title=title, meaning=meaning, unit=unit or memory_unit(values), values=values)
 
     return (
-        column("sim. compute", "simulated: arithmetic of the busiest device", "compute_s", iteration),
-        column("sim. waits", "simulated: what that arithmetic does not cover", "waits_s", iteration),
+        column("sim. compute", "simulated: computation of the busiest device", "compute_s", iteration),
+        column("sim. waits", "simulated: time that this computation does not cover", "waits_s", iteration),
         column("sim. iteration", "the same strategy as a plan, with overlap and contention", "iteration_s", iteration),
         column("sim. memory", "peak of the fullest device in the simulation", "memory_bytes"),
     )
 
 
 def _wide_time_unit(values_s: Sequence[float]) -> Unit:
-    """A unit for times that span orders of magnitude: three digits for the shortest."""
+    """Choose the unit for times that span orders of magnitude, with three digits for the shortest."""
     unit = time_unit(values_s)
     shortest = min(values_s, default=unit.factor) / unit.factor
     return Unit(unit.name, unit.factor, decimals=min(max(2 - math.floor(math.log10(shortest)), 0), 3))
 
 
 def oracle_table(table: OracleTable) -> Table:
-    """Lay out one row a strategy and number of devices, the winner of each number marked."""
+    """Return the table with one row for each strategy and number of devices; the fastest of each number is marked."""
     rows = rows_in_order(table)
     columns = [column for column in oracle_columns(rows) if any(column.values)]  # a terminal is narrow
     if table.simulates:
         columns = [column for column in columns if column.title != "device h"]
-    kind = "a device" if table.scaling == "weak" else "for all"
+    kind = "per device" if table.scaling == "weak" else "for all"
     shown = Table(title=f"{table.model} on {table.cluster}, {table.dataset}, batch {table.batch:,} {kind}")
     shown.add_column("devices", justify="right")
     shown.add_column("strategy", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Results of sweeps for the terminal."""
+"""Columns and table of the results of sweeps, for the terminal."""
 
 import re
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from reports.style import Unit, byte_unit, memory_unit, plain_unit, time_unit
 __all__ = ["column_label", "column_texts", "column_unit", "fitting_columns", "reason_lines", "sweep_table"]
 
 _UNITS = {"_per_s": plain_unit, "memory_bytes": memory_unit, "_bytes": byte_unit, "_s": time_unit}
-"""By how a column's name ends; the first that fits."""
+"""Functions that choose the unit, by the end of a column's name; the first that fits is taken."""
 
 _HEADER = 14
-"""Longest line of a header that can be broken."""
+"""Largest number of characters of a header's line, if it can be broken."""
 
 _RESULTS = (
     "iteration_s", "status", "devices", "images_per_s", "peak_memory_bytes", "exposed_communication_s", "moved_bytes",
     "compute_s", "additive_s", "idle_s", "tasks", "seconds",
 )  # fmt: skip
-"""Results, those that matter most first; all other columns say which point it is."""
+"""Columns of results, the most important first; all other columns identify the point."""
 
 
 def column_texts(name: str, values: "pd.Series[float]") -> tuple[str, list[str]]:
-    """A column's header, with its unit, and its cells; a dash where there is nothing."""
+    """Return a column's header with its unit, and its cells; a dash for missing values."""
     if not is_numeric_dtype(values):
         return name, [text if text and not pd.isna(text) else "–" for text in values.astype(object)]
     numbers: Sequence[float] = values.astype(float).tolist()
@@ -41,25 +41,25 @@ def column_texts(name: str, values: "pd.Series[float]") -> tuple[str, list[str]]
 
 
 def column_unit(name: str, numbers: Sequence[float]) -> Unit:
-    """Unit of a column, by how its name ends."""
+    """Choose the unit of a column by the end of its name."""
     return next((choose for suffix, choose in _UNITS.items() if name.endswith(suffix)), plain_unit)(numbers)
 
 
 def column_label(name: str) -> str:
-    """A column's name without its SI unit."""
+    """Return a column's name without its SI unit."""
     return name if name.endswith("_per_s") else name.removesuffix("_bytes").removesuffix("_s")
 
 
 def fitting_columns(frame: pd.DataFrame, width: int) -> list[str]:
-    """Columns to show of a table that is too wide: what was varied, then of the results what matters most.
+    """Return the columns that fit: those that vary, then the most important results.
 
     Args:
         frame: Rows to show.
         width: Characters of a line.
 
     Returns:
-        Names in the frame's order.  A column of one value takes no room, for the title says it; errors, which are
-        sentences, are left to ``reason_lines``.
+        Names in the frame's order.  A column with one value takes no room, because it is in the title; errors, which
+        are sentences, are left to ``reason_lines``.
     """
     single = _single(frame)
     room = width - 1 - sum(_width(frame, name) for name in frame.columns if name not in {*_RESULTS, "error", *single})
@@ -73,13 +73,13 @@ def fitting_columns(frame: pd.DataFrame, width: int) -> list[str]:
 
 
 def _width(frame: pd.DataFrame, name: str) -> int:
-    """Characters that a column takes, with its edge and the space on both sides."""
+    """Return the number of characters of a column, with its border and the space on both sides."""
     header, texts = column_texts(name, frame[name])
     return max(map(len, (*_broken(header).split("\n"), *texts)), default=0) + 3
 
 
 def _broken(header: str) -> str:
-    """A header in lines, broken after points, underscores and spaces where it is long."""
+    """Return a header with line breaks after points, underscores and spaces, if it is long."""
     lines = [""]
     for piece in re.split(r"(?<=[._ ])", header):
         if len(lines[-1] + piece.rstrip()) > _HEADER and lines[-1]:
@@ -89,12 +89,12 @@ def _broken(header: str) -> str:
 
 
 def _single(frame: pd.DataFrame) -> list[str]:
-    """Columns that hold one value in all rows."""
+    """Return the columns that have the same value in all rows."""
     return [name for name in frame.columns if len(frame) > 1 and frame[name].nunique(False) == 1]
 
 
 def reason_lines(frame: pd.DataFrame) -> list[str]:
-    """Why points have no result: a sentence for each way to end, with its first reason."""
+    """Return a sentence for each status of points without a result, with its first reason."""
     if not {"status", "error"} <= set(frame.columns):
         return []
     rows = frame[frame["status"] != "ok"].groupby("status", sort=True)["error"]
@@ -107,11 +107,11 @@ def reason_lines(frame: pd.DataFrame) -> list[str]:
 
 
 def sweep_table(frame: pd.DataFrame) -> Table:
-    """Lay out one row a point; columns that hold one value in all rows go into the title, empty ones away."""
+    """Return the table with one row for each point; columns with one value are in the title, empty ones nowhere."""
     single = _single(frame)
     values = [(name, frame[name].iloc[0]) for name in single]
-    said = [f"{name} {value}" for name, value in values if value != "" and not pd.isna(value)]
-    table = Table(title=", ".join(said) or None)
+    shared = [f"{name} {value}" for name, value in values if value != "" and not pd.isna(value)]
+    table = Table(title=", ".join(shared) or None)
     cells = []
     for name in (name for name in frame.columns if name not in single):
         header, texts = column_texts(name, frame[name])

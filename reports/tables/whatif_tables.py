@@ -1,4 +1,4 @@
-"""What-if by hand for the terminal: scenarios against today, and what faster hardware would change."""
+"""Tables of what-if results for the terminal: scenarios, and the effect of faster hardware."""
 
 import math
 
@@ -11,18 +11,18 @@ from studies.whatif import WhatIf
 __all__ = ["sensitivity_table", "whatif_reason_lines", "whatif_table"]
 
 
-def whatif_table(found: WhatIf) -> Table:
-    """One row a scenario and strategy, with its speed against the same strategy today."""
-    table = Table(title=f"{found.model} on {found.cluster}")
-    times = time_unit([row.iteration_s for row in found.rows])
-    rates = plain_unit([row.images_per_s for row in found.rows])
+def whatif_table(result: WhatIf) -> Table:
+    """Return the table with one row for each scenario and strategy, with the change from the same strategy today."""
+    table = Table(title=f"{result.model} on {result.cluster}")
+    times = time_unit([row.iteration_s for row in result.rows])
+    rates = plain_unit([row.images_per_s for row in result.rows])
     for name in ("scenario", "strategy"):
         table.add_column(name)
     for name in ("devices", "batch", f"iteration [{times.name}]", "images/s", "against today"):
         table.add_column(Text(name), justify="right")
-    for i, row in enumerate(found.rows):
-        last = i + 1 == len(found.rows) or found.rows[i + 1].scenario != row.scenario
-        first = i == 0 or found.rows[i - 1].scenario != row.scenario
+    for i, row in enumerate(result.rows):
+        last = i + 1 == len(result.rows) or result.rows[i + 1].scenario != row.scenario
+        first = i == 0 or result.rows[i - 1].scenario != row.scenario
         change = "–" if math.isnan(row.against_today) else f"{row.against_today - 1:+.1%}"
         cells = [row.scenario if first else "", row.strategy, f"{row.devices:,}", f"{row.batch:,}"]
         cells += [times.text(row.iteration_s), rates.text(row.images_per_s), change]
@@ -30,21 +30,21 @@ def whatif_table(found: WhatIf) -> Table:
     return table
 
 
-def whatif_reason_lines(found: WhatIf) -> list[str]:
-    """Why rows have no numbers, each reason of a scenario once."""
+def whatif_reason_lines(result: WhatIf) -> list[str]:
+    """Return the reasons why rows have no result, each reason of a scenario once."""
     reasons: dict[tuple[str, str], list[str]] = {}
-    for row in found.rows:
+    for row in result.rows:
         if row.reason:
             reasons.setdefault((row.scenario, row.reason), []).append(row.strategy)
     return [f"{scenario}: {', '.join(names)}: {reason}" for (scenario, reason), names in reasons.items()]
 
 
-def sensitivity_table(found: WhatIf, top: int) -> Table:
-    """What faster hardware would change today, the greatest gains of each strategy."""
+def sensitivity_table(result: WhatIf, top: int) -> Table:
+    """Return the table of what faster hardware would change today, the largest gains of each strategy first."""
     table = Table(title="today, with faster hardware")
     for name, justify in (("strategy", "left"), ("change", "left"), ("iteration", "right"), ("elasticity", "right")):
         table.add_column(name, justify="right" if justify == "right" else "left")
-    for strategy, rows in found.sensitivities.items():
+    for strategy, rows in result.sensitivities.items():
         for i, row in enumerate(rows[:top]):
             cells = (strategy if i == 0 else "", row.change, f"{row.effect:+.1%}", f"{row.elasticity:+.3f}")
             table.add_row(*map(Text, cells), end_section=i + 1 == min(top, len(rows)))

@@ -1,7 +1,7 @@
 const percent = (values) => values.map((value) => 100 * value);
 const faint = (colour) => `${colour}26`;
 
-// The mean over the seeds, and where asked for the band from the lowest to the highest.
+// The mean over the seeds and, on request, the band from the lowest to the highest.
 function curves(cases, what, scale, band) {
   return cases.flatMap(({ type, [what]: { mean, low, high } }) => {
     const { colour, dash } = data.looks[type], x = mean.map((_, epoch) => epoch + 1);
@@ -40,7 +40,7 @@ controlled(document.getElementById("controls"), (form) => {
     yaxis: { title: { text: "accuracy [%]" } }, shapes: [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: low, y1: high,
       fillcolor: faint(data.looks[data.plain].colour), line: { width: 0 }, layer: "below" }] });
   plot("difference", intervals(cases.filter((each) => each.type !== data.plain), "difference"), {
-    yaxis: { title: { text: "points beside float32" }, zeroline: true } });
+    yaxis: { title: { text: "difference from float32 [points]" }, zeroline: true } });
 });
 sortable(document.getElementById("rows"));
 document.body.dataset.ready = "yes";

@@ -71,7 +71,7 @@ function draw() {
       fixed[name] === BEST ? "best sub-batches of each" : `${fixed[name]} sub-batches`);
   document.getElementById("curve-title").textContent = `Over ${AXES[axis]}: ${place.join(", ")}`;
   document.getElementById("caption").textContent = crossed.length
-    ? `Upright lines: where a type starts or stops to pay: ${crossed.map(({ type, at, between, starts }) =>
+    ? `Vertical lines: link speeds or counts at which a type starts or stops to pay: ${crossed.map(({ type, at, between, starts }) =>
       `${type} ${starts ? "starts" : "stops"} ${axis === "link_speed" ? `at ${compact(at)}×` : `between ${between.join(" and ")}`}`).join(", ")}.`
     : "No type starts or stops to pay within this range.";
 }

@@ -3,7 +3,7 @@ const hover = (row) => `<b>${row.text}</b><br>printed ${compact(row.printed)} ${
   `<br>${row.way} ${compact(row.ours)} ${row.unit} (${row.difference >= 0 ? "+" : ""}${compact(100 * row.difference)} %)`;
 
 // What is printed, then every way, as traces over x.
-function answers(rows, x, make) {
+function waysOf(rows, x, make) {
   const ways = [...new Set(rows.map((row) => row.way))];
   const printed = rows.filter((row) => row.way === ways[0]);
   return [[data.printed, printed, printed.map((row) => row.printed)],
@@ -28,22 +28,22 @@ const subBatch = (rows) => ({ type: "log", title: { text: "sub-batch" },
 
 controlled(document.querySelector("[data-figure=many]"), (form) => {
   const rows = at("speedup", null, form.get("bits"), form.get("kernels"));
-  plot("many", answers(rows, (row) => Number(row.key[1]), line), {
+  plot("many", waysOf(rows, (row) => Number(row.key[1]), line), {
     xaxis: subBatch(rows), yaxis: { title: { text: "speedup" }, rangemode: "tozero" } });
 });
 controlled(document.querySelector("[data-figure=passes]"), (form) => {
   const quantity = form.get("quantity"), rows = at(quantity, null, quantity === "forward" ? null : form.get("bits"));
-  plot("passes", answers(rows, (row) => Number(row.key[1]), line), {
+  plot("passes", waysOf(rows, (row) => Number(row.key[1]), line), {
     xaxis: subBatch(rows), yaxis: { type: "log", title: { text: "time [ms]" } } });
 });
 const NODES = { 32: "32 bits", 8: "8 bits", convnet2: "32 bits, convnet2" };
-plot("four", answers(at("node"), (row) => NODES[row.key[1]], bar), {
+plot("four", waysOf(at("node"), (row) => NODES[row.key[1]], bar), {
   barmode: "group", xaxis: {}, yaxis: { title: { text: "speedup" }, rangemode: "tozero" } });
 const errors = document.querySelector("[data-figure=errors]");
 if (errors) controlled(errors, (form) => {
   const what = form.get("what"), rows = at("error", what);
   const make = (name, x, y, text) => bar(name, [x.map((place) => place[0]), x.map((place) => place[1])], y, text);
-  plot("errors", answers(rows, (row) => [row.text.split(", ").slice(0, -2).join(", "), row.key[3]], make), {
+  plot("errors", waysOf(rows, (row) => [row.text.split(", ").slice(0, -2).join(", "), row.key[3]], make), {
     barmode: "group", xaxis: {},
     yaxis: what === "relative" ? { title: { text: "relative error [%]" }, rangemode: "tozero" }
       : { title: { text: "absolute error" }, type: "log" } });

@@ -102,11 +102,11 @@ function drawPicture() {
   });
   Plotly.react("picture", all, { ...layout({ height: down > 1 ? 340 * down : 460, margin: { l: 64, r: 16, t: 40, b: 48 } }), ...layoutOf, showlegend: kind !== "heat", legend: { orientation: "h", y: 1.04, yanchor: "bottom", x: 0 },
     coloraxis: { colorscale: "Cividis", reversescale: !y.more, colorbar: { title: { text: titled(y) }, thickness: 12, ...(deep ? logTicks(rows.map((i) => drawn(y)(y.values[i]))) : {}) } } }, CONFIG);
-  const cut = every.length > panels.length ? ` ${every.length - panels.length} panels more are not drawn: filter, or choose other panels.` : "";
+  const cut = every.length > panels.length ? ` ${every.length - panels.length} more panels are not drawn: filter, or choose other panels.` : "";
   const left = data.count - rows.length, several = rows.length - drawnRows - every.slice(MOST_PANELS).reduce((sum, [, mine]) => sum + mine.length, 0);
   $("picture-title").textContent = `${y.label} over ${x.label}`;
-  $("caption").textContent = `${drawnRows.toLocaleString("en")} of ${data.count.toLocaleString("en")} points drawn` + (several > 0 ? `; of several that share a place the best is taken, ${several.toLocaleString("en")} others are not drawn` : "") +
-    (left ? `; ${left.toLocaleString("en")} filtered out or without a value` : "") + (kind === "front" ? `; the front: none has less ${x.label} and a better ${y.label}` : "") + `.${cut}`;
+  $("caption").textContent = `${drawnRows.toLocaleString("en")} of ${data.count.toLocaleString("en")} points drawn` + (several > 0 ? `; of several points at the same place only the best is drawn, ${several.toLocaleString("en")} are not` : "") +
+    (left ? `; ${left.toLocaleString("en")} filtered out or without a value` : "") + (kind === "front" ? `; the front: no point has less ${x.label} and a better ${y.label}` : "") + `.${cut}`;
 }
 
 // ---- the table --------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ function drawTable() {
     }
     return row;
   }));
-  $("shown").textContent = kept.length ? `${(first + 1).toLocaleString("en")} to ${(first + rows.length).toLocaleString("en")} of ${kept.length.toLocaleString("en")} that the filters leave, of ${data.count.toLocaleString("en")}` : "No point meets the filters.";
+  $("shown").textContent = kept.length ? `${(first + 1).toLocaleString("en")} to ${(first + rows.length).toLocaleString("en")} of ${kept.length.toLocaleString("en")} after filtering, of ${data.count.toLocaleString("en")}` : "No point passes the filters.";
   $("before").disabled = first === 0;
   $("after").disabled = first + PAGE >= kept.length;
 }

@@ -7,11 +7,11 @@ function report(seen) {
   const clipped = v.x[0] > 0 || v.x[1] < m.end || v.y[0] > 0 || v.y[1] < v.total;
   $("status").textContent =
     `${number(seen.tasks)} of ${number(m.count)} ${clipped ? "tasks in view" : "tasks"}: ${number(seen.bars)} as bars of their own` +
-    (seen.merged ? `, ${number(seen.merged)} shorter than a pixel (${time(((v.x[1] - v.x[0]) / plotWidth()) * m.tick)}) summed, pixel by pixel, into the kind that takes most; zoom in to tell them apart` : "") +
+    (seen.merged ? `, ${number(seen.merged)} shorter than a pixel (${time(((v.x[1] - v.x[0]) / plotWidth()) * m.tick)}) merged, pixel by pixel, into the kind that takes most of the pixel; zoom in to see them` : "") +
     (seen.links ? `; use of ${number(seen.links)} links` : "") + ".";
   listLongest();
 }
-// The picture in words, for whoever reads no canvas; made while it is open.
+// The longest tasks as a table, for readers who cannot see the canvas; filled while it is open.
 function listLongest() {
   if (!$("longest").open) return;
   const seen = [];
@@ -88,8 +88,8 @@ function find() {
   }
   v.next = 0;
   const ends = v.found.reduce((end, i) => Math.max(end, m.start[i] + m.duration[i]), 0);
-  $("found").textContent = !part ? "" : !v.found.length ? "No task has that in its name." :
-    `${number(v.found.length)} tasks, from ${ticks(m.start[v.found[0]])} to ${ticks(ends)}; the others are faint.`;
+  $("found").textContent = !part ? "" : !v.found.length ? "No task or layer has this in its name." :
+    `${number(v.found.length)} tasks, from ${ticks(m.start[v.found[0]])} to ${ticks(ends)}; all other tasks are dimmed.`;
 }
 function nextMatch() {
   if (!v.found?.length) return;
@@ -148,13 +148,13 @@ function describe(i) {
   if (m.bytes[i]) line("moves", bytes(m.bytes[i]));
   if (m.whole && !measured) {
     const alone = m.own.alone[task], latency = m.own.latency[task];
-    line("alone", `${ticks(alone)}${m.duration[i] > alone * 1.001 + 1 ? `; ${ticks(m.duration[i] - alone)} lost to others on its links or device` : "; nothing lost to others"}`);
+    line("alone", `${ticks(alone)}${m.duration[i] > alone * 1.001 + 1 ? `; ${ticks(m.duration[i] - alone)} lost to others on the same links or device` : "; nothing lost to others"}`);
     if (latency) line("before it", `ready ${ticks(latency)} earlier: latency, or its turn on an exclusive link`);
   }
   const other = measured ? m.at[task] : m.atMeasured[task];
   if (other >= 0) line(measured ? "simulated" : "measured", `${ticks(m.start[other])} to ${ticks(m.start[other] + m.duration[other])}: ${ticks(m.duration[other])}`);
   const step = m.step.get(task);
-  if (step !== undefined) line("critical path", `step ${step + 1} of ${m.chain.task.length}; began upon ${m.chain.words[step]}${m.chain.wait_s[step] ? `, ${time(m.chain.wait_s[step])} lost` : ""}`);
+  if (step !== undefined) line("critical path", `step ${step + 1} of ${m.chain.task.length}; waited for ${m.chain.words[step]}${m.chain.wait_s[step] ? `, ${time(m.chain.wait_s[step])} lost` : ""}`);
   const crossed = [];
   for (let k = m.routeStart[m.wires.route[task]]; k < m.routeStart[m.wires.route[task] + 1]; k++) crossed.push(m.wires.names[m.wires.route_link[k]]);
   if (crossed.length) line("links", crossed.length > 8 ? `${number(crossed.length)}: ${crossed.slice(0, 8).join(", ")}, …` : crossed.join(", "));
@@ -175,7 +175,7 @@ function describeLink(row, tick) {
   users.sort((a, b) => b.share - a.share);
   $("details-title").textContent = `${row.label} at ${ticks(tick)}`;
   const speed = m.wires.bandwidth_bytes_per_s[row.link], kind = m.wires.exclusive[row.link] ? "one transfer at a time" : "shared fairly";
-  $("details-body").replaceChildren(element("p", `${m.wires.classes[row.link]}, ${bytes(speed)}/s, ${kind}; ${(100 * users.reduce((sum, each) => sum + each.share, 0)).toFixed(1)} % in use.`, "quiet"), listOf(`${number(users.length)} tasks use it then`, users, "None."));
+  $("details-body").replaceChildren(element("p", `${m.wires.classes[row.link]}, ${bytes(speed)}/s, ${kind}; ${(100 * users.reduce((sum, each) => sum + each.share, 0)).toFixed(1)} % in use.`, "quiet"), listOf(`${number(users.length)} tasks use it at that time`, users, "None."));
 }
 
 // ---- the mouse --------------------------------------------------------------------------------------------

@@ -268,7 +268,7 @@ function drawAxis(context, width, height) {
   context.fillText(`[${unit}]`, width - 4, height - AXIS + 5);
 }
 
-// ---- the strip on top: arithmetic over all the time, every device a line of it --------------------------
+// ---- the strip on top: computation over the whole iteration, one line for each device --------------------------
 let strip = null;
 function drawOverview() {
   const canvas = document.createElement("canvas"), wide = Math.max(100, Math.floor(plotWidth())), rows = m.rows.map((_, i) => i);

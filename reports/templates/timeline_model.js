@@ -1,6 +1,6 @@
-// ---- what the picture is drawn from -----------------------------------------------------------------
+// ---- the data of the picture -----------------------------------------------------------------
 // m.count intervals, sorted by row, then start; columns of the program's tasks by their id; links with routes.
-// Pages of several strategies know their intervals alone: no tasks, links or path then.
+// Pages of several strategies have intervals only, and neither tasks nor links nor a path.
 let m = {};
 
 async function unpackParts({ timeline, tasks, links, path }) {
@@ -48,7 +48,7 @@ const dependencies = (task) => {
   return found;
 };
 const carried = (task) => Array.from(m.own.carried.subarray(m.carriedStart[task], m.carriedStart[task + 1]));
-// Which tasks depend on each: the dependencies turned round.
+// The tasks that depend on each task: the dependencies reversed.
 function feeds() {
   const count = new Uint32Array(m.size), all = [];
   for (let task = 0; task < m.size; task++) for (const before of dependencies(task)) { all.push(before, task); count[before]++; }
@@ -87,7 +87,7 @@ function allRows() {
   const busy = links.filter((row) => m.users.start[row.link] < m.users.start[row.link + 1]);
   return [...list, ...busy];
 }
-// How high a row is beside others: arithmetic first, links least; many lanes need more.
+// Relative heights of rows: computation is high, links are low, many lanes need more.
 function weightOf(row) {
   if (row.link >= 0) return 0.6;
   let lanes = 1;

@@ -30,7 +30,7 @@ def test_headline_table_and_page_name_what_is_told_apart(found):
     assert accuracy_headline(found) in html
     assert accuracy_table(found).row_count == 3 + 2
     assert html[html.index('<table id="rows">') :].count("<tr") == 1 + 3 + 2
-    assert "Left out of model parallelism: one-bit" in html
+    assert "Not used in model parallelism: one-bit" in html
 
 
 @pytest.mark.browser

@@ -14,7 +14,7 @@ from reports.pages.eight_bit_paper_page import (
     paper_html,
     write_paper_page,
 )
-from studies.reproduce.answers import Claim, ComputedValue
+from studies.reproduce.paper_claims import Claim, ComputedValue
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -45,7 +45,7 @@ def test_headline_counts_each_way_and_names_the_farthest():
     ]
 
     assert paper_headline(answers) == (
-        "Beside print: closed form: 2 speedups, half within 30.0 %, all within 30.0 %; "
+        "Compared with the printed values: closed form: 2 speedups, half within 30.0 %, all within 30.0 %; "
         "as published: 1 relative errors, half within 2.5 %, all within 2.5 %."
     )
 

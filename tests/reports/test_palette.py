@@ -11,7 +11,7 @@ from reports.style.palette import (
     COMMUNICATION,
     COMPUTE,
     CONFIGURATIONS,
-    EXCHANGE,
+    GRADIENT_SYNC,
     IDLE,
     MARK,
     PLAIN,
@@ -54,14 +54,14 @@ def test_colours_of_one_picture_stay_apart(vision, colours):
 
 def test_no_series_or_configuration_looks_like_another():
     assert len({PLAIN, *SERIES}) == 1 + len(SERIES)
-    assert len({COMPUTE, COMMUNICATION, EXCHANGE, *CONFIGURATIONS}) == 3 + len(CONFIGURATIONS)
+    assert len({COMPUTE, COMMUNICATION, GRADIENT_SYNC, *CONFIGURATIONS}) == 3 + len(CONFIGURATIONS)
 
 
 def test_colours_stand_in_the_palette_alone():
     """Beside it, only the style sheet has colours: grounds, inks and lines, which differ by theme."""
     folder = files("reports")
     texts = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.suffix in SOURCES}
-    assert folder / "palette.py" in texts
+    assert folder / "style" / "palette.py" in texts
     found = {path.name for path, text in texts.items() if re.search(r"#[0-9a-fA-F]{6}\b", text)}
     assert found == {"palette.py", "page.css"}
 

@@ -80,11 +80,11 @@ def html(validation):
 
 
 def test_the_headline_says_how_far_off_it_is(validation):
-    assert "within 3.8% of measured, in their measured order" in validation_headline(validation)
+    assert "within 3.8% of measurements, and in their measured order" in validation_headline(validation)
     wrong = replace(validation, strategies=(make_strategy("data", 0.5, 0.3), make_strategy("model", 0.4, 0.39)))
     assert "but not in their measured order" in validation_headline(wrong)
     alone = replace(validation, strategies=validation.strategies[:1])
-    assert "−3.8% off the measured iteration of data" in validation_headline(alone)
+    assert "−3.8% off the measured one: data" in validation_headline(alone)
 
 
 def test_the_table_of_strategies_equals_the_data(validation, html):
@@ -204,4 +204,4 @@ def test_speedups_by_compression_are_on_the_page(validation, html):
     assert row.error == pytest.approx(row.predicted / row.measured - 1)
     assert "predicted by samples of the data types" in page.texts["notes"]
     waits = parse(validation_html(replace(both, stand_in_codes=True))).texts["notes"]
-    assert "encoding and decoding were waits, too" in waits
+    assert "compression and decompression were waits too" in waits
