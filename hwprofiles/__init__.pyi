@@ -10,6 +10,9 @@ from .errors import (
     OrreryError as OrreryError,
     UnreachableError as UnreachableError,
 )
+from .html_tables import (
+    html_table as html_table,
+)
 from .old_keywords import (
     renamed_keywords as renamed_keywords,
     warn_old_name as warn_old_name,

@@ -1,1 +1,1 @@
-"""Task graphs, the engines that replay them, and what can be read off a timeline."""
+"""Task graphs, the engines that replay them, and analyses of the timelines."""

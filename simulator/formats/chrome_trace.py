@@ -1,8 +1,8 @@
 """Timelines as Chrome trace events, for Perfetto and chrome://tracing.
 
-One process is a device or a node, one thread a serial resource.  Viewers drop events that overlap on
-one thread, so a stream whose tasks overlap is drawn in as many lanes as it takes.  Times are whole
-nanoseconds, written as the microseconds that the format asks for.
+A process is a device or a node, a thread is a serial resource.  Viewers drop events that overlap on
+one thread, so a stream whose tasks overlap is drawn in several lanes, as many as needed.  Times are whole
+nanoseconds, written as microseconds, which the format requires.
 
 Source:
     "Trace Event Format", Google, 2016: complete (X), flow (s, f), counter (C) and metadata (M) events.
@@ -10,7 +10,6 @@ Source:
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +22,12 @@ from simulator.formats.whole_files import whole_file
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_trace", "write_trace"]
+__all__ = ["write_trace"]
 
 Event = dict[str, Any]
+"""One entry of ``traceEvents``."""
 Counter = tuple[Sequence[float], Sequence[float]]
+"""Times in seconds, and the values from then on."""
 
 _COLUMNS = ("name", "kind", "process", "stream", "start_s", "end_s")
 _NS_PER_S, _NS_PER_US = 1e9, 1e3
@@ -43,10 +44,10 @@ def write_trace(
 
     Args:
         path: The JSON file.
-        rows: One task a row: name, kind, process (device or link), stream (its lanes stay together),
+        rows: One row for each task: name, kind, process (device or link), stream (its lanes stay together),
             start_s, end_s; any other column is shown as an argument of the task.
         dependencies: Pairs (row before, row after), drawn as arrows.
-        counters: For (process, counter) the times in seconds and the values from then on.
+        counters: Times in seconds and values from then on, by (process, counter).
 
     Raises:
         ConfigError: A column is missing, a task ends before it starts, or the folder cannot be written.
@@ -80,10 +81,15 @@ def write_trace(
 
 
 def _lanes(pid: Ints, stream: list[Any], start_ns: Ints, end_ns: Ints) -> tuple[Ints, dict[tuple[int, int], str]]:
-    """Thread of each task, and the name of each (process, thread)."""
+    """Assign tasks to lanes so that no two tasks in a lane overlap.
+
+    Returns:
+        The thread of each task, and the name of each (process, thread).
+    """
     lane = np.zeros(len(pid), dtype=np.int64)
     free: dict[tuple[int, Any], list[tuple[int, int]]] = {}
     lanes_of: dict[tuple[int, Any], int] = {}
+    # In order of start, each task takes the lane of its stream that is free first, or a new one.
     for task in np.lexsort((end_ns, start_ns)):
         group = (int(pid[task]), stream[task])
         lanes = free.setdefault(group, [])
@@ -95,6 +101,7 @@ def _lanes(pid: Ints, stream: list[Any], start_ns: Ints, end_ns: Ints) -> tuple[
     first: dict[tuple[int, Any], int] = {}
     threads: dict[tuple[int, int], str] = {}
     next_thread: dict[int, int] = {}
+    # Lanes become threads: those of one stream stay together.
     for process, name in sorted(lanes_of, key=lambda group: (group[0], str(group[1]))):
         first[process, name] = start = next_thread.get(process, 0)
         for extra in range(lanes_of[process, name] + 1):
@@ -105,6 +112,7 @@ def _lanes(pid: Ints, stream: list[Any], start_ns: Ints, end_ns: Ints) -> tuple[
 
 
 def _names(number: Mapping[str, int], threads: Mapping[tuple[int, int], str]) -> Iterator[Event]:
+    """Yield the events that name and order processes and threads."""
     for process, pid in number.items():
         yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": str(process)}}
         yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
@@ -114,6 +122,7 @@ def _names(number: Mapping[str, int], threads: Mapping[tuple[int, int], str]) ->
 
 
 def _tasks(rows: "pd.DataFrame", pid: Ints, lane: Ints, start_ns: Ints, end_ns: Ints) -> Iterator[Event]:
+    """Yield one complete event for each task."""
     extra = [column for column in rows if column not in _COLUMNS]
     values = [rows[column].tolist() for column in extra]
     for at, (name, kind) in enumerate(zip(rows["name"], rows["kind"], strict=True)):
@@ -132,8 +141,9 @@ def _tasks(rows: "pd.DataFrame", pid: Ints, lane: Ints, start_ns: Ints, end_ns: 
 def _arrows(
     dependencies: Sequence[tuple[int, int]] | Ints, pid: Ints, lane: Ints, start_ns: Ints, end_ns: Ints
 ) -> Iterator[Event]:
+    """Yield the two flow events of each dependency."""
     for arrow, (before, after) in enumerate(dependencies):
-        # An arrow hangs on the task that covers its time, so it leaves just before the end.
+        # Viewers attach an arrow to the task that covers its time, so it leaves just before the end.
         leaves_ns = max(start_ns[before], end_ns[before] - 1)
         for phase, row, time_ns in (("s", before, leaves_ns), ("f", after, start_ns[after])):
             event = {"ph": phase, "name": "after", "cat": "dependency", "id": arrow}
@@ -142,30 +152,8 @@ def _arrows(
 
 
 def _counts(counters: Mapping[tuple[str, str], Counter], number: Mapping[str, int]) -> Iterator[Event]:
+    """Yield one counter event for each change of a value."""
     for (process, name), (times_s, values) in counters.items():
         for time_s, value in zip(times_s, values, strict=True):
             time_us = round(time_s * _NS_PER_S) / _NS_PER_US
             yield {"ph": "C", "name": name, "pid": number[process], "ts": time_us, "args": {name: float(value)}}
-
-
-def check_trace(path: Path) -> int:
-    """Check what viewers demand of a trace, and return its number of tasks.
-
-    Raises:
-        ConfigError: Two tasks overlap on one thread, or a time is no whole number of nanoseconds.
-    """
-    threads: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
-    for event in msgspec.json.decode(Path(path).read_bytes())["traceEvents"]:
-        times_us = [event[key] for key in ("ts", "dur") if key in event]
-        times_ns = [round(time_us * _NS_PER_US) for time_us in times_us]
-        if any(time_ns / _NS_PER_US != time_us for time_ns, time_us in zip(times_ns, times_us, strict=True)):
-            raise ConfigError(f"times of {event['name']!r} must be whole nanoseconds, got {times_us} us")
-        if event["ph"] == "X":
-            row = (times_ns[0], times_ns[0] + times_ns[1], event["name"])
-            threads.setdefault((event["pid"], event["tid"]), []).append(row)
-    for thread, rows in threads.items():
-        rows.sort()
-        for before, after in pairwise(rows):
-            if after[0] < before[1]:
-                raise ConfigError(f"tasks on one thread must not overlap, got {before} and {after} on {thread}")
-    return sum(len(rows) for rows in threads.values())

@@ -1,10 +1,9 @@
-"""The columns that every form of a task graph file holds, and the task graph that they make.
+"""The columns that every format of a task graph file holds, and the task graph made from them.
 
 Files name tasks by id and may list them in any order; engines number tasks from 0 and break ties by
 number.  So tasks are numbered in the order of their ids.
 """
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -12,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from hwprofiles import ConfigError, Floats, Ints
+from hwprofiles import ConfigError, Floats, Ints, did_you_mean, row_entries
 from simulator.graph import TaskGraph
 
 __all__ = [
@@ -29,6 +28,7 @@ __all__ = [
 ]
 
 GRAPH_VERSION = 1
+"""Version of the file format."""
 
 
 class ResourceRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,7 +46,7 @@ class ResourceRow(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphColumns:
-    """A file's tasks in its own order; arrays have shape (T,) unless stated."""
+    """The tasks of a file in its own order; arrays have shape (T,) unless stated."""
 
     resources: Sequence[ResourceRow]
     id: Ints
@@ -56,16 +56,20 @@ class GraphColumns:
     start_s: Floats
     latency_s: Floats
     rate_limit: Floats
-    """``inf`` for none."""
+    """Largest rate; ``inf`` for none."""
     priority: Ints
     stream: Ints
-    """Numbered from 0; -1 for none."""
+    """Streams numbered from 0; -1 for none."""
     after_count: Ints
+    """Number of entries of each task in ``after``."""
     after: Ints
-    """Ids that the tasks wait for, task after task."""
+    """Ids of the tasks that must end first, task after task, shape (dependencies,)."""
     use_count: Ints
+    """Number of entries of each task in ``use_resource`` and ``use_weight``."""
     use_resource: Ints
+    """Numbers of the resources that the tasks use, task after task, shape (uses,)."""
     use_weight: Floats
+    """Use per unit of rate, shape (uses,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +79,19 @@ class GraphFile:
     graph: TaskGraph
     """Tasks in increasing order of their ids."""
     ids: Ints
-    """Shape (T,): id of each task of the graph, rising."""
+    """Id of each task of the graph, rising, shape (T,)."""
     order: Ints
-    """Shape (T,): the graph's tasks in the order of the file."""
+    """Tasks of the graph in the order of the file, shape (T,)."""
     names: Sequence[str]
     kinds: Sequence[str]
 
     def task_name(self, task: int) -> str:
-        """Id, and name where there is one."""
+        """Return the id of a task, and its name where there is one."""
         return task_label(self.ids[task], self.names[task])
 
 
 def task_label(identity: int, name: str) -> str:
-    """How messages name a task."""
+    """Return the name of a task for messages."""
     return f"{identity} ({name})" if name else str(identity)
 
 
@@ -95,20 +99,20 @@ def check_version(version: int) -> None:
     """Refuse a file of another version.
 
     Raises:
-        ConfigError: As said.
+        ConfigError: The version is not ``GRAPH_VERSION``.
     """
     if version != GRAPH_VERSION:
         raise ConfigError(f"version must be {GRAPH_VERSION}, the only one that this program reads, got {version}")
 
 
 def resource_rows(graph: TaskGraph) -> list[ResourceRow]:
-    """The resources of a task graph as files hold them."""
+    """Return the resources of a task graph as files hold them."""
     rows = zip(graph.resource_names, graph.capacity.tolist(), graph.exclusive.tolist(), strict=True)
-    return [ResourceRow(name, capacity, "exclusive" if alone else "fair") for name, capacity, alone in rows]
+    return [ResourceRow(name, capacity, "exclusive" if exclusive else "fair") for name, capacity, exclusive in rows]
 
 
 def number_resources(resources: Sequence[ResourceRow]) -> dict[str, int]:
-    """Number of each resource by its name.
+    """Return the number of each resource by its name.
 
     Raises:
         ConfigError: A name occurs twice.
@@ -121,17 +125,15 @@ def number_resources(resources: Sequence[ResourceRow]) -> dict[str, int]:
 
 
 def unknown_resource(task: str, got: str, known: Sequence[str]) -> ConfigError:
-    """Error of a task that uses a resource that is not there."""
-    near = difflib.get_close_matches(got, known, n=1)
-    hint = f", did you mean {near[0]!r}?" if near else ""
-    return ConfigError(f"uses of task {task} must name resources of the file, got {got!r}{hint}")
+    """Return the error of a task that uses a resource that the file does not have."""
+    return ConfigError(f"uses of task {task} must name resources of the file, got {got!r}{did_you_mean(got, known)}")
 
 
 def number_tasks(columns: GraphColumns) -> GraphFile:
-    """Make the task graph.
+    """Make the task graph from the columns of a file.
 
     Raises:
-        ConfigError: An id occurs twice, or a task waits for an id that is not there.
+        ConfigError: An id occurs twice, or a task waits for an id that the file does not have.
     """
     by_id = np.argsort(columns.id, kind="stable")
     ids = columns.id[by_id]
@@ -164,7 +166,7 @@ def number_tasks(columns: GraphColumns) -> GraphFile:
 
 
 def _numbers(columns: GraphColumns, ids: Ints) -> Ints:
-    """Numbers of the tasks that each task of the file waits for."""
+    """Return the numbers of the tasks that the tasks of the file wait for, task after task."""
     if len(columns.after) == 0:
         return np.zeros(0, dtype=np.int64)
     numbers = np.minimum(np.searchsorted(ids, columns.after), len(ids) - 1)
@@ -177,8 +179,12 @@ def _numbers(columns: GraphColumns, ids: Ints) -> Ints:
 
 
 def _permuted(count: Ints, order: Ints) -> tuple[Ints, Ints]:
-    """Offsets of packed rows put in another order, and where each of their entries was."""
+    """Return the offsets of rows in another order, and the former index of each of their entries.
+
+    Args:
+        count: Number of entries of each row.
+        order: Rows in the new order.
+    """
     first = np.concatenate([[0], np.cumsum(count)])
     start = np.concatenate([[0], np.cumsum(count[order])])
-    entries = np.arange(start[-1]) + np.repeat(first[order] - start[:-1], count[order])
-    return start, entries
+    return start, row_entries(first[order], count[order])

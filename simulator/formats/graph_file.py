@@ -15,17 +15,19 @@ from simulator.graph import Schedule, TaskGraph
 __all__ = ["GraphFile", "read_graph", "write_graph", "write_schedule"]
 
 _PARQUET = ".parquet"
-_CHUNK = 100_000  # rows written at once
+_CHUNK = 100_000
+"""Rows that are written at once."""
 
 
 def read_graph(path: Path) -> GraphFile:
     """Read a task graph: Parquet by its suffix, else JSON.
 
-    What the tasks say is checked where they are replayed (``simulator.graph.graph_checks``); here the form is.
+    The format is checked here; the values are checked where the tasks are replayed
+    (``simulator.graph.graph_checks``).
 
     Raises:
-        ConfigError: The file cannot be read, is cut off, of another version, or names a key, a resource or
-            a task that there is not, or one twice.
+        ConfigError: The file cannot be read, is cut off, of another version, or names an unknown key,
+            resource or task, or one twice.
         InfeasiblePlanError: It does not fit in memory.
     """
     try:
@@ -43,8 +45,9 @@ def write_graph(
 
     Args:
         path: File to write.
-        graph: Its tasks' numbers become their ids.
-        names, kinds: Shape (T,): printed names, and what sort of task each is.
+        graph: Task graph; the numbers of its tasks become their ids.
+        names: Printed name of each task, shape (T,); none if left out.
+        kinds: Kind of each task, such as ``forward`` or ``transfer``, shape (T,); none if left out.
 
     Raises:
         ConfigError: The file cannot be written, or two resources have one name.
@@ -57,12 +60,12 @@ def write_graph(
 
 
 def write_schedule(path: Path, source: GraphFile, schedule: Schedule) -> None:
-    """Write when each task ran, whole or not at all: id, ready_s, start_s, end_s, in the order of the graph's file.
+    """Write the times of each task, whole or not at all: id, ready_s, start_s, end_s, in the order of the graph's file.
 
     Args:
-        path: Parquet by its suffix, else CSV with numbers that read back to the last bit.
-        source: What ran.
-        schedule: When.
+        path: File to write: Parquet by its suffix, else CSV with numbers that read back to the last bit.
+        source: Task graph with the ids of its tasks.
+        schedule: Its times.
 
     Raises:
         ConfigError: The file cannot be written, or pyarrow is missing that Parquet needs.

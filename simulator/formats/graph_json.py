@@ -1,4 +1,4 @@
-"""Task graphs as JSON: what people write, and what other programs read with nothing but a JSON parser."""
+"""Task graphs as JSON, which people can write and other programs can read with any JSON parser."""
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from hwprofiles import Floats, Ints
 from simulator.formats.graph_columns import (
     GRAPH_VERSION,
     GraphColumns,
@@ -24,10 +25,12 @@ from simulator.formats.graph_columns import (
 )
 from simulator.graph import TaskGraph, check_replay_memory
 
-__all__ = ["json_schema", "read_json", "write_json"]
+__all__ = ["TaskGraphFile", "read_json", "write_json"]
 
-_INFLATION = 12  # bytes of memory while reading a byte of JSON: measured 9 for transfers, 19 for bare tasks
-_CHUNK = 10_000  # tasks encoded at once
+_INFLATION = 12
+"""Bytes of memory while reading a byte of JSON: measured 9 for transfers, 19 for tasks without dependencies."""
+_CHUNK = 10_000
+"""Tasks that are encoded at once."""
 
 _COLUMNS = ("work", "start_s", "latency_s", "rate_limit", "priority", "stream")
 
@@ -74,12 +77,9 @@ class TaskGraphFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Version(msgspec.Struct):
+    """The only key of a file that is read before its version is known."""
+
     version: int
-
-
-def json_schema() -> dict[str, Any]:
-    """The form as a JSON Schema."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(TaskGraphFile)}
 
 
 def read_json(path: Path) -> GraphColumns:
@@ -97,7 +97,7 @@ def read_json(path: Path) -> GraphColumns:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Pause the cyclic garbage collector: it would walk all rows again and again, and takes half the time."""
+    """Pause the cyclic garbage collector, which would walk all rows repeatedly and take half of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -108,10 +108,11 @@ def _without_collector() -> Iterator[None]:
 
 
 def _decode(text: bytes) -> TaskGraphFile:
+    """Decode a file and check its version."""
     try:
         file = msgspec.json.decode(text, type=TaskGraphFile)
     except msgspec.ValidationError:
-        # A later version may hold keys that this one does not know: say which of both it is.
+        # A later version may hold keys that this one does not know: then the version is the error, not the key.
         check_version(msgspec.json.decode(text, type=_Version).version)
         raise
     check_version(file.version)
@@ -119,6 +120,7 @@ def _decode(text: bytes) -> TaskGraphFile:
 
 
 def _columns(file: TaskGraphFile) -> GraphColumns:
+    """Return the tasks of a file as columns."""
     tasks, numbers = file.tasks, number_resources(file.resources)
     streams: dict[str | int, int] = {}
     uses, after = [task.uses for task in tasks], [task.after for task in tasks]
@@ -147,16 +149,18 @@ def _columns(file: TaskGraphFile) -> GraphColumns:
     )
 
 
-def _whole(values: Any) -> NDArray[np.int64]:
+def _whole(values: Any) -> Ints:
+    """Return an array of whole numbers."""
     return np.fromiter(values, dtype=np.int64)
 
 
-def _real(values: Any) -> NDArray[np.float64]:
+def _real(values: Any) -> Floats:
+    """Return an array of floating-point numbers."""
     return np.fromiter(values, dtype=np.float64)
 
 
 def write_json(file: IO[bytes], graph: TaskGraph, *, names: Sequence[str], kinds: Sequence[str]) -> None:
-    """Write a task graph, one task a line; what has its default value is left out."""
+    """Write a task graph, one task a line, without the keys that have their default value."""
     encode: Callable[[object], bytes] = msgspec.json.encode
     file.write(b'{"version":%d,\n"resources":%s,\n"tasks":[' % (GRAPH_VERSION, encode(resource_rows(graph))))
     for first in range(0, graph.size, _CHUNK):
@@ -166,7 +170,7 @@ def write_json(file: IO[bytes], graph: TaskGraph, *, names: Sequence[str], kinds
 
 
 def _rows(graph: TaskGraph, part: slice, names: Sequence[str], kinds: Sequence[str]) -> Iterator[TaskRow]:
-    """Rows of a part of the tasks: plain lists are read faster than arrays."""
+    """Yield rows of a part of the tasks, from plain lists, which are read faster than arrays."""
     task = range(graph.size)[part]
     after = _split(graph.after, graph.after_start, part)
     resources = _split(graph.use_resource, graph.use_start, part)
@@ -190,8 +194,8 @@ def _rows(graph: TaskGraph, part: slice, names: Sequence[str], kinds: Sequence[s
         )
 
 
-def _split(values: NDArray[Any], start: NDArray[np.int64], part: slice) -> Iterator[list[Any]]:
-    """Packed rows of a part of the tasks."""
+def _split(values: NDArray[Any], start: Ints, part: slice) -> Iterator[list[Any]]:
+    """Return the compressed sparse rows of a part of the tasks as lists."""
     bounds = start[part.start : part.stop + 1]
     listed, offsets = values[bounds[0] : bounds[-1]].tolist(), (bounds - bounds[0]).tolist()
     return (listed[low:high] for low, high in pairwise(offsets))

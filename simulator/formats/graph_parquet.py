@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, Ints
+from hwprofiles import ConfigError, Floats, Ints
 from simulator.formats.graph_columns import (
     GRAPH_VERSION,
     GraphColumns,
@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["read_parquet", "write_columns", "write_parquet"]
 
-_ATTRIBUTES = b"PANDAS_ATTRS"  # where pandas keeps ``DataFrame.attrs``
-_COPIES = 4  # of the arrays, while columns become a task graph
-_STRING_BYTES = 150  # a name and a kind, twice
+_ATTRIBUTES = b"PANDAS_ATTRS"
+"""Key of the metadata under which pandas keeps ``DataFrame.attrs``."""
+_COPIES = 4
+"""Copies of the arrays that exist while columns become a task graph."""
+_STRING_BYTES = 150
+"""Memory of a name and a kind, twice."""
 
 _COLUMNS = (
     "id", "name", "kind", "after", "start_s", "latency_s", "work", "uses", "weights", "rate_limit", "priority",
@@ -42,7 +45,7 @@ _COLUMNS = (
 
 
 class _Attributes(msgspec.Struct, forbid_unknown_fields=True):
-    """What the metadata says."""
+    """The metadata of a file."""
 
     version: int
     resources: list[ResourceRow]
@@ -63,7 +66,7 @@ def read_parquet(path: Path) -> GraphColumns:
             attributes = _attributes(file.schema_arrow.metadata or {})
             _check_columns(file.schema_arrow.names)
             check_replay_memory(_needed_bytes(file.metadata), f"reading task graph {path}")
-            # group by group: arrow cannot read lists of strings across groups
+            # One group after the other, because arrow cannot read lists of strings across groups.
             groups = [file.read_row_group(group) for group in range(file.num_row_groups)]
             table = arrow.concat_tables(groups) if groups else file.schema_arrow.empty_table()
             return _columns(table, attributes.resources)
@@ -72,6 +75,11 @@ def read_parquet(path: Path) -> GraphColumns:
 
 
 def _arrow() -> Any:
+    """Return pyarrow.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
     try:
         import pyarrow
     except ImportError as error:
@@ -80,6 +88,7 @@ def _arrow() -> Any:
 
 
 def _attributes(metadata: dict[bytes, bytes]) -> _Attributes:
+    """Read the metadata and check the version."""
     if _ATTRIBUTES not in metadata:
         raise ConfigError(f"metadata must hold version and resources as JSON under {_ATTRIBUTES.decode()}, got none")
     version = msgspec.json.decode(metadata[_ATTRIBUTES], type=dict[str, Any]).get("version")
@@ -89,6 +98,7 @@ def _attributes(metadata: dict[bytes, bytes]) -> _Attributes:
 
 
 def _check_columns(got: Sequence[str]) -> None:
+    """Raise where a column is unknown, occurs twice or is missing."""
     for name in got:
         if name not in _COLUMNS or list(got).count(name) > 1:
             raise ConfigError(f"columns must be of {', '.join(_COLUMNS)}, each once, got {name!r}")
@@ -98,7 +108,7 @@ def _check_columns(got: Sequence[str]) -> None:
 
 
 def _needed_bytes(metadata: Any) -> int:
-    """Estimate from the numbers in the footer: no column is read."""
+    """Estimate the memory for a task graph from the counts in the footer, without reading a column."""
     values = Counter[str]()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
@@ -108,6 +118,7 @@ def _needed_bytes(metadata: Any) -> int:
 
 
 def _columns(table: "pa.Table", resources: Sequence[ResourceRow]) -> GraphColumns:
+    """Return the tasks of a table as columns, with defaults for those that the table does not have."""
     import pyarrow as pa
 
     identity, names = _filled(table, "id", pa.int64(), None), _texts(table, "name")
@@ -115,6 +126,7 @@ def _columns(table: "pa.Table", resources: Sequence[ResourceRow]) -> GraphColumn
     after_count, after = _packed(table, "after", pa.int64())
 
     def label(task: int) -> str:
+        """Return the name of a task for messages."""
         return task_label(int(identity[task]), names[task])
 
     return GraphColumns(
@@ -137,10 +149,10 @@ def _columns(table: "pa.Table", resources: Sequence[ResourceRow]) -> GraphColumn
 
 
 def _resources(uses: "pa.Array", count: Ints, numbers: dict[str, int], label: Callable[[int], str]) -> Ints:
-    """Number of the resource of each use."""
-    coded = uses.dictionary_encode()
-    known = np.array([numbers.get(name, -1) for name in coded.dictionary.to_pylist()], dtype=np.int64)
-    resource = known[coded.indices.fill_null(0).to_numpy()] if len(known) else np.zeros(len(uses), dtype=np.int64) - 1
+    """Return the number of the resource of each use."""
+    encoded = uses.dictionary_encode()  # every name is looked up once
+    known = np.array([numbers.get(name, -1) for name in encoded.dictionary.to_pylist()], dtype=np.int64)
+    resource = known[encoded.indices.fill_null(0).to_numpy()] if len(known) else np.zeros(len(uses), dtype=np.int64) - 1
     if np.any(resource < 0):
         use = int(np.argmin(resource))
         task = int(np.searchsorted(np.cumsum(count), use, side="right"))
@@ -148,8 +160,8 @@ def _resources(uses: "pa.Array", count: Ints, numbers: dict[str, int], label: Ca
     return resource
 
 
-def _weights(table: "pa.Table", use_count: Ints, label: Callable[[int], str]) -> NDArray[np.float64]:
-    """Weight of each use; 1 where the file has none."""
+def _weights(table: "pa.Table", use_count: Ints, label: Callable[[int], str]) -> Floats:
+    """Return the weight of each use; 1 where the file has no weights."""
     import pyarrow as pa
 
     if "weights" not in table.column_names:
@@ -164,7 +176,7 @@ def _weights(table: "pa.Table", use_count: Ints, label: Callable[[int], str]) ->
 
 
 def _packed(table: "pa.Table", name: str, kind: "pa.DataType") -> tuple[Ints, "pa.Array"]:
-    """Lengths and entries of a column of lists; a list that is null is empty."""
+    """Return the lengths and entries of a column of lists; a list that is null is empty."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -176,7 +188,7 @@ def _packed(table: "pa.Table", name: str, kind: "pa.DataType") -> tuple[Ints, "p
 
 
 def _filled(table: "pa.Table", name: str, kind: "pa.DataType", default: float | None) -> Any:
-    """A column of numbers with null replaced by its default."""
+    """Return a column of numbers with null replaced by a default; without a default null is an error."""
     if name not in table.column_names:
         return np.full(len(table), default, dtype=kind.to_pandas_dtype())
     column = table[name].cast(kind)
@@ -188,6 +200,7 @@ def _filled(table: "pa.Table", name: str, kind: "pa.DataType", default: float | 
 
 
 def _texts(table: "pa.Table", name: str) -> list[str]:
+    """Return a column of strings; empty ones where there is none."""
     import pyarrow as pa
 
     if name not in table.column_names:
@@ -195,8 +208,8 @@ def _texts(table: "pa.Table", name: str) -> list[str]:
     return list(table[name].cast(pa.string()).fill_null("").to_pylist())
 
 
-def _streams(table: "pa.Table") -> NDArray[np.int64]:
-    """Streams, whole numbers or strings in the file, numbered from 0; -1 for none."""
+def _streams(table: "pa.Table") -> Ints:
+    """Return the streams, which are whole numbers or strings in the file, numbered from 0; -1 for none."""
     import pyarrow as pa
 
     if "stream" not in table.column_names:
@@ -205,8 +218,8 @@ def _streams(table: "pa.Table") -> NDArray[np.int64]:
     if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
         whole = pa.types.is_floating(column.type)  # how pandas keeps whole numbers beside null
         column = column.cast(pa.int64() if whole else pa.string())
-    coded = column.combine_chunks().dictionary_encode()
-    return np.asarray(coded.indices.fill_null(-1).to_numpy(), dtype=np.int64)
+    encoded = column.combine_chunks().dictionary_encode()
+    return np.asarray(encoded.indices.fill_null(-1).to_numpy(), dtype=np.int64)
 
 
 def write_parquet(file: IO[bytes], graph: TaskGraph, *, names: Sequence[str], kinds: Sequence[str]) -> None:

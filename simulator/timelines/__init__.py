@@ -1,4 +1,4 @@
-"""What can be read off a replayed timeline: use of resources, bounds, the critical path."""
+"""Analyses of a replayed timeline: use of resources, lower bounds, the critical path."""
 
 import lazy_loader as lazy
 

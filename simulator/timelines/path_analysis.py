@@ -1,4 +1,4 @@
-"""The critical path: the chain of tasks that a schedule's length follows from."""
+"""The critical path: the chain of tasks that determines the length of a schedule."""
 
 from typing import NamedTuple
 
@@ -11,31 +11,35 @@ from simulator.timelines.timeline import alone_s
 __all__ = ["CriticalStep", "critical_path"]
 
 
-_SAME = 10 * TOLERANCE  # relative difference of times that belong to one instant
+_SAME = 10 * TOLERANCE
+"""Largest relative difference of times that belong to one instant."""
 
 
 class CriticalStep(NamedTuple):
-    """One task of the chain.  Latency, wait and work of all steps add up to the makespan, less the first ready time."""
+    """One task of the critical path.
+
+    Latency, wait and work of all steps add up to the makespan less the first ready time.
+    """
 
     task: int
     reason: str
-    """What it began upon: ``dependency`` or ``stream`` (the step before had ended), ``resource`` (the step
-    before left an exclusive resource), ``start`` (its earliest start: the first of the chain)."""
+    """Event that it began upon: ``dependency`` or ``stream`` (the step before had ended), ``resource`` (the step
+    before released an exclusive resource), ``start`` (its earliest start: the first of the chain)."""
     latency_s: float
     wait_s: float
-    """Time lost because others used its resources at the same time."""
+    """Time lost because other tasks used its resources at the same time."""
     work_s: float
     """Time that its work takes alone."""
     resource: int
-    """Where it waited: the resource that others used most meanwhile; -1 where it did not wait."""
+    """Resource that it waited for, which others used most meanwhile; -1 where it did not wait."""
 
 
 def critical_path(graph: TaskGraph, schedule: Schedule) -> list[CriticalStep]:
-    """Chain of tasks, from the first to the one that ends last, each of which held up the next.
+    """Return the chain of tasks, from the first to the one that ends last, each of which delayed the next.
 
     Args:
-        graph: What ran.
-        schedule: When, as an engine says it.
+        graph: Task graph.
+        schedule: Its times, as an engine returned them.
 
     Returns:
         Steps in order of time; empty for an empty graph.
@@ -52,7 +56,7 @@ def critical_path(graph: TaskGraph, schedule: Schedule) -> list[CriticalStep]:
 
 
 class _Chain:
-    """Finds the step before a task."""
+    """A replayed task graph, indexed to find the task that delayed another one."""
 
     def __init__(self, graph: TaskGraph, schedule: Schedule) -> None:
         self.graph, self.schedule = graph, schedule
@@ -68,7 +72,7 @@ class _Chain:
         self.stream_before[order[1:][follows]] = order[:-1][follows]
 
     def step(self, task: int) -> tuple[int, CriticalStep]:
-        """The task that held this one up, or -1, and the step of this one."""
+        """Return the task that delayed this one, or -1, and the step of this one."""
         ready_s, start_s, end_s = (
             float(times[task]) for times in (self.schedule.ready_s, self.schedule.start_s, self.schedule.end_s)
         )
@@ -77,13 +81,13 @@ class _Chain:
         wait_s = wait_s if wait_s > _SAME * end_s else 0.0
         resource = self._busiest(task) if wait_s else -1
         if start_s > (ready_s + float(self.graph.latency_s[task])) * (1 + _SAME):
-            before, port = self._holder(task)
-            return before, CriticalStep(task, "resource", 0.0, wait_s, work_s, port)
+            before, held = self._holder(task)
+            return before, CriticalStep(task, "resource", 0.0, wait_s, work_s, held)
         before, reason = self._cause(task)
         return before, CriticalStep(task, reason, start_s - ready_s, wait_s, work_s, resource)
 
     def _cause(self, task: int) -> tuple[int, str]:
-        """What made the task ready: the last to end of what it waits for."""
+        """Return the task whose end made this one ready, the last of those that it waits for, and the reason."""
         waits_for = self.graph.after[self.graph.after_start[task] : self.graph.after_start[task + 1]]
         candidates = [(float(self.schedule.end_s[other]), "dependency", int(other)) for other in waits_for]
         stream_before = int(self.stream_before[task])
@@ -95,16 +99,17 @@ class _Chain:
         return before, reason
 
     def _overlapping(self, resource: int, begin_s: float, end_s: float) -> Ints:
-        """Uses of a resource that may overlap a span of time, its ends included, in order."""
+        """Return the uses of a resource that may overlap a span of time, its ends included, in order."""
         uses, starts_s, reached_s = self.uses_of[resource]
         return np.sort(uses[np.searchsorted(reached_s, begin_s) : np.searchsorted(starts_s, end_s, side="right")])
 
     def _resources(self, task: int) -> list[int]:
+        """Return the resources that a task uses."""
         row = slice(self.graph.use_start[task], self.graph.use_start[task + 1])
         return [int(resource) for resource in self.graph.use_resource[row]]
 
     def _holder(self, task: int) -> tuple[int, int]:
-        """Who left an exclusive resource at the moment that this task began, and which."""
+        """Return the task that released an exclusive resource when this task began, and the resource."""
         start_s = self.schedule.start_s[task]
         for resource in self._resources(task):
             if not self.graph.exclusive[resource]:
@@ -117,10 +122,11 @@ class _Chain:
         raise AssertionError(f"task {task} waited for an exclusive resource that nobody left")
 
     def _busiest(self, task: int) -> int:
-        """Resource of which others used the largest share while this task worked."""
+        """Return the resource of which others used the largest share while this task worked."""
         start_s, end_s = self.schedule.start_s[task], self.schedule.end_s[task]
 
         def share(resource: int) -> float:
+            """Return the seconds of capacity of a resource that other tasks used meanwhile."""
             uses = self._overlapping(resource, start_s, end_s)
             users = self.owner[uses]
             from_s = np.maximum(self.schedule.start_s[users], start_s)
@@ -133,7 +139,7 @@ class _Chain:
 
 
 def _in_time(uses: Ints, owner: Ints, schedule: Schedule) -> tuple[Ints, Floats, Floats]:
-    """Uses in order of their start, those starts, and the latest end up to each."""
+    """Return uses in order of their start, those starts, and the latest end up to each use."""
     uses = uses[np.argsort(schedule.start_s[owner[uses]], kind="stable")]
     tasks = owner[uses]
     return uses, schedule.start_s[tasks], np.maximum.accumulate(schedule.end_s[tasks])

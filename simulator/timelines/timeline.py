@@ -1,4 +1,4 @@
-"""What a schedule says of its resources, and how short any schedule could be."""
+"""Use of resources under a schedule, and lower bounds on the length of any schedule."""
 
 from dataclasses import dataclass, replace
 
@@ -13,21 +13,22 @@ __all__ = ["Bound", "alone_s", "busiest_resource", "longest_path_s", "lower_boun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """No schedule is shorter than this."""
+    """A lower bound on the length of every schedule of a task graph."""
 
     seconds: float
     reason: str
+    """Reason for the bound, in words: the longest path, or the busiest resource."""
 
 
 def alone_s(graph: TaskGraph) -> Floats:
-    """Seconds of work of each task at the rate that it has alone in the world, shape (T,)."""
+    """Return the seconds of work of each task if it ran alone, shape (T,)."""
     return np.asarray(graph.work / graph.alone_rates, dtype=np.float64)
 
 
 def longest_path_s(graph: TaskGraph) -> float:
-    """Length of the longest path of dependencies and streams, each task alone at its fastest.
+    """Return the length of the longest path of dependencies and streams, with each task at the rate it has alone.
 
-    It is the makespan of the same tasks where every resource is boundless.
+    It is the makespan of the same tasks on resources without limits.
     """
     free = replace(
         graph,
@@ -41,23 +42,23 @@ def longest_path_s(graph: TaskGraph) -> float:
 
 
 def busiest_resource(graph: TaskGraph) -> tuple[int, float]:
-    """Resource with the most to do, and the seconds that it takes at least; (-1, 0) where there is none.
+    """Return the resource with the most work, and the least time that the work takes; (-1, 0) without resources.
 
     A fair resource serves at its capacity at best; an exclusive one is held for as long as each task lasts
-    at its fastest.
+    at the rate that it has alone.
     """
     if len(graph.capacity) == 0:
         return -1, 0.0
     owner = graph.use_owners
     served_s = graph.use_weight * graph.work[owner] / graph.capacity[graph.use_resource]
-    at_least_s = np.where(graph.exclusive[graph.use_resource], alone_s(graph)[owner], served_s)
-    total_s = np.bincount(graph.use_resource, at_least_s, minlength=len(graph.capacity))
+    least_s = np.where(graph.exclusive[graph.use_resource], alone_s(graph)[owner], served_s)
+    total_s = np.bincount(graph.use_resource, least_s, minlength=len(graph.capacity))
     busiest = int(np.argmax(total_s))
     return busiest, float(total_s[busiest])
 
 
 def lower_bound(graph: TaskGraph) -> Bound:
-    """The greater of the longest path and the busiest resource."""
+    """Return the greater of two bounds: the longest path and the busiest resource."""
     path_s = longest_path_s(graph)
     resource, resource_s = busiest_resource(graph)
     if path_s >= resource_s:
@@ -66,28 +67,29 @@ def lower_bound(graph: TaskGraph) -> Bound:
 
 
 def resource_use(graph: TaskGraph, schedule: Schedule, edges_s: Floats) -> Floats:
-    """Share of each resource's capacity in use, averaged over bins of time.
+    """Return the share of each resource's capacity in use, averaged over bins of time.
 
-    What a task moves counts as spread evenly from its start to its end: the total is exact, and so is
+    The work of a task counts as spread evenly from its start to its end: the total is exact, and so is
     every bin in which no rate changes.
 
     Args:
-        graph: What ran.
-        schedule: When.
-        edges_s: Shape (B + 1,), rising.
+        graph: Task graph.
+        schedule: Its times, as an engine returned them.
+        edges_s: Edges of the bins, rising, shape (B + 1,).
 
     Returns:
-        Shape (R, B).
+        Shares, shape (R, B).
     """
     owner = graph.use_owners
     start_s, end_s = (np.clip(times, edges_s[0], edges_s[-1])[owner] for times in (schedule.start_s, schedule.end_s))
-    seen = end_s > start_s
-    owner, resource, start_s, end_s = owner[seen], graph.use_resource[seen], start_s[seen], end_s[seen]
-    slope = graph.use_weight[seen] * graph.work[owner] / (schedule.end_s - schedule.start_s)[owner]
+    visible = end_s > start_s
+    owner, resource, start_s, end_s = owner[visible], graph.use_resource[visible], start_s[visible], end_s[visible]
+    slope = graph.use_weight[visible] * graph.work[owner] / (schedule.end_s - schedule.start_s)[owner]
     first = np.searchsorted(edges_s, start_s, side="right") - 1
     last = np.searchsorted(edges_s, end_s, side="left") - 1
     width_s = np.diff(edges_s)
-    # The bins in between are full: their slopes are summed once for all.  The outer two are added singly.
+    # A use covers the bins between its outer two in full: differences of slopes, summed up once for all uses.
+    # Its share of the outer two bins is added for each use.
     whole = np.zeros((len(graph.capacity), len(edges_s)))
     np.add.at(whole, (resource, first + 1), np.where(first < last, slope, 0.0))
     np.add.at(whole, (resource, last), np.where(first < last, -slope, 0.0))
@@ -98,7 +100,7 @@ def resource_use(graph: TaskGraph, schedule: Schedule, edges_s: Floats) -> Float
 
 
 def union(start_s: Floats, end_s: Floats) -> tuple[Floats, Floats]:
-    """Union of intervals as disjoint ones in order: (starts, ends).  Empty intervals count for nothing."""
+    """Return the union of intervals as disjoint intervals in order: their starts and ends.  Empty ones are left out."""
     lasts = end_s > start_s
     order = np.argsort(start_s[lasts], kind="stable")
     start_s, end_s = start_s[lasts][order], end_s[lasts][order]

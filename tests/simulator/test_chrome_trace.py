@@ -5,9 +5,10 @@ import json
 import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
+from trace_checks import check_trace
 
 from hwprofiles.errors import ConfigError
-from simulator.formats.chrome_trace import check_trace, write_trace
+from simulator.formats.chrome_trace import write_trace
 
 
 def rows(*tasks):

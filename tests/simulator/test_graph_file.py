@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow
@@ -15,7 +16,7 @@ from task_graphs import task_graph, task_graphs
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
 from simulator.engines.engine import simulate
 from simulator.formats.graph_file import read_graph, write_graph, write_schedule
-from simulator.formats.graph_json import json_schema
+from simulator.formats.graph_json import TaskGraphFile
 from simulator.graph import memory_need
 
 TIMES = ("ready_s", "start_s", "end_s")
@@ -158,7 +159,7 @@ BAD_JSON = {
     "named cycle": ({"tasks": [{**TASK, "name": "send", "after": [7]}]}, r"cycle 7 \(send\) -> 7 \(send\)"),
     "unknown resource": (
         {"tasks": [{**TASK, "name": "send", "uses": {"a-to-c": 1}}]},
-        r"uses of task 7 \(send\) must name resources of the file, got 'a-to-c', did you mean 'a-to-b'\?",
+        r"uses of task 7 \(send\) must name resources of the file, got 'a-to-c'; did you mean 'a-to-b'\?",
     ),
     "unknown task": ({"tasks": chain((1, []), (2, [1]), (3, [1, 4]))}, "after of task 3 must name tasks .* got 4"),
     "repeated id": ({"tasks": [TASK, TASK]}, "ids of tasks must differ, got 7 twice"),
@@ -239,7 +240,8 @@ def test_schema_is_the_one_in_the_documents():
     """Written by hand nowhere: ``docs/task-graph.schema.json`` is what the reader is made of."""
     schema = json.loads((Path(__file__).parents[2] / "docs" / "task-graph.schema.json").read_text())
 
-    assert schema == json_schema()
+    form = msgspec.json.schema(TaskGraphFile)
+    assert schema == {"$schema": "https://json-schema.org/draft/2020-12/schema", **form}
     assert set(schema["$defs"]) == {"TaskGraphFile", "ResourceRow", "TaskRow"}
 
 
