@@ -8,7 +8,7 @@ from executor.accuracy.accuracy_job import job_of
 from executor.accuracy.accuracy_request import AccuracyRequest
 from executor.accuracy.accuracy_result import AccuracyResult, mean_interval
 from executor.accuracy.accuracy_samples import read_accuracy_samples
-from executor.data import Expected
+from executor.data import DataRequirements
 from executor.processes import LaunchSpec, launch, loss_of, reporter, scratch_folder, threads_of
 from hwprofiles import Progress
 from planner.models import load_model
@@ -32,7 +32,7 @@ def accuracy_study(request: AccuracyRequest, *, progress: Progress | None = None
         RankFailure: A rank died, hung, ran out of memory or computed a loss that is not finite.
     """
     mean_interval([0.0, 1.0])  # SciPy is missed before the long work, not after it
-    expected = Expected.of(load_model(request.model, batch=request.batch))
+    expected = DataRequirements.of(load_model(request.model, batch=request.batch))
     training, testing = read_accuracy_samples(request.data, expected.sample)
     with scratch_folder() as folder:
         for name, (inputs, targets) in (("training", training), ("testing", testing)):

@@ -1,22 +1,16 @@
-"""What of a session goes into a checkpoint, and comes back under this plan or another of the same model.
+"""State of a session in a checkpoint, to be loaded under the same plan or another one of the same model.
 
-Where gradients travel as codes of a type with feedback, every replica keeps a residual of its own.  Under the same
-plan each gets its own back.  The residuals of all replicas add up to what the sums so far lack: where there are more
-or fewer replicas than before, they share that sum equally, so that nothing is lost.
+Where gradients are compressed by a type with feedback, every replica keeps a residual of its own.  Under the same plan
+each replica loads its own.  The residuals of all replicas add up to what the sums so far lack: where there are more or
+fewer replicas than before, they share that sum equally, so that nothing is lost.
 """
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from executor.checkpoints.checkpoint import (
-    CheckpointPart,
-    latest_step,
-    load_checkpoint,
-    model_identity,
-    save_checkpoint,
-    saved_sizes,
-)
+from executor.checkpoints.checkpoint import latest_step, load_checkpoint, model_identity, save_checkpoint, saved_sizes
+from executor.checkpoints.checkpoint_storage import CheckpointPart
 from executor.runtime import Box, RunOptions
 from executor.training import Session
 from planner.graph import ComputationGraph
@@ -30,8 +24,8 @@ class Checkpoints:
     """The checkpoints of a run.
 
     Args:
-        options: The folder, and what a checkpoint must have been saved with: the kind of optimizer.
-        graph: The model, or a graph of it in which layers are partial sums; another batch is no hindrance.
+        options: Options with the folder, and with the optimizer that a checkpoint must have been saved with.
+        graph: The model, or a graph of it in which layers are partial sums; its batch may change between runs.
     """
 
     def __init__(self, options: RunOptions, graph: ComputationGraph) -> None:
@@ -44,10 +38,10 @@ class Checkpoints:
         self._about = {"model_name": graph.name, "batch": graph.batch, "seed": options.seed}
 
     def latest_step(self) -> int:
-        """Steps behind the newest checkpoint.
+        """Return the training steps before the newest checkpoint.
 
         Raises:
-            ConfigError: There is none, or it is of another model or optimizer.
+            ConfigError: There is no checkpoint, or it is of another model or optimizer.
         """
         return latest_step(self._folder, self._identity)
 
@@ -55,8 +49,8 @@ class Checkpoints:
         """Save parameters, optimizer state, running statistics and residuals; all ranks call it together.
 
         Raises:
-            ConfigError: It cannot be written.
-            FloatingPointError: A number is not finite, so that nobody could go on from it.
+            ConfigError: The checkpoint cannot be written.
+            FloatingPointError: An element is not finite, so that no run could continue from the checkpoint.
         """
         tensors = {**_tensors(session), **_residuals(session)}
         for name, part in tensors.items():
@@ -65,30 +59,30 @@ class Checkpoints:
         save_checkpoint(self._folder, step=step, identity={**self._identity, **self._about}, tensors=tensors)
 
     def load(self, session: Session) -> tuple[str, ...]:
-        """Take up the newest checkpoint; all ranks call it together.
+        """Load the newest checkpoint; all ranks call it together.
 
         Returns:
-            What does not go on as it was, as far as this rank knows: residuals that begin at zero, or that nobody
-            takes up.
+            Notes on state that is not restored, as far as this rank knows: residuals that begin at zero, or that no
+            replica loads.
 
         Raises:
-            ConfigError: It is damaged, or of another model or optimizer.
+            ConfigError: The checkpoint is damaged, or of another model or optimizer.
         """
         saved = saved_sizes(self._folder, self._identity)
         mine = _residuals(session)
         known = {name: _of_replicas(part, saved[name][0]) for name, part in mine.items() if name in saved}
-        found = load_checkpoint(self._folder, self._identity, {**_tensors(session), **known})
+        checkpoint = load_checkpoint(self._folder, self._identity, {**_tensors(session), **known})
         for name, part in known.items():
             if part.tensor is not mine[name].tensor:
                 mine[name].tensor.copy_(part.tensor.sum(dim=0, keepdim=True) / mine[name].whole[0])
         micro_batching = session.view.program.micro_batching
         for layer, optimizer in session.optimizers.items():
-            optimizer.resume(found.step * (micro_batching.of(layer) if micro_batching.update_each else 1))
+            optimizer.resume(checkpoint.step * (micro_batching.of(layer) if micro_batching.update_each else 1))
         return tuple(_notes(session, mine, saved))
 
 
 def _residuals(session: Session) -> dict[str, CheckpointPart]:
-    """By name, what this replica keeps of gradients: its row of a tensor with one row a replica."""
+    """Return this replica's residuals by name: its row of a tensor with one row for each replica."""
     tensors: dict[str, CheckpointPart] = {}
     for i, residual in session.gradient_sync.residuals().items():
         layer = session.view.program.graph.layers[i]
@@ -103,7 +97,7 @@ def _residuals(session: Session) -> dict[str, CheckpointPart]:
 
 
 def _of_replicas(part: CheckpointPart, replicas: int) -> CheckpointPart:
-    """The residual itself where there are as many replicas as before; else a place for those of all of them."""
+    """Return the residual itself where the number of replicas is the same; else a buffer for those of all replicas."""
     if replicas == part.whole[0]:
         return part
     box = Box((0, *part.box.low[1:]), (replicas, *part.box.high[1:]))
@@ -111,12 +105,13 @@ def _of_replicas(part: CheckpointPart, replicas: int) -> CheckpointPart:
 
 
 def _notes(session: Session, mine: Collection[str], saved: Collection[str]) -> Iterator[str]:
+    """Yield the notes of ``Checkpoints.load``."""
     graph = session.view.program.graph
     held = {graph.layers[i].name for i in session.boxes}
-    begun = {_layer_of(name) for name in mine if name not in saved}
+    new = {_layer_of(name) for name in mine if name not in saved}
     lost = {_layer_of(name) for name in saved if name.endswith(_RESIDUAL) and name not in mine} & held
-    if begun:
-        yield f"residuals of {', '.join(sorted(begun))} begin at zero: the checkpoint holds none"
+    if new:
+        yield f"residuals of {', '.join(sorted(new))} begin at zero: the checkpoint holds none"
     if lost:
         yield f"residuals of {', '.join(sorted(lost))} in the checkpoint are left out: this plan keeps none there"
 
@@ -126,16 +121,16 @@ def _layer_of(residual: str) -> str:
 
 
 def _tensors(session: Session) -> dict[str, CheckpointPart]:
-    """By name, what a rank holds."""
+    """Return the boxes of parameters, optimizer state and running statistics that a rank holds, by name."""
     tensors: dict[str, CheckpointPart] = {}
     for i, boxes in session.boxes.items():
         layer = session.view.program.graph.model_layer(i)
         shapes = {parameter.name: parameter.shape for parameter in layer.parameters}
-        for place, (name, box) in enumerate(boxes.items()):
+        for number, (name, box) in enumerate(boxes.items()):
             key = f"{layer.name}.{name}"
             tensors[key] = CheckpointPart(box, shapes[name], session.parameters[i][name])
             for state, values in session.optimizers[i].state.items():
-                tensors[f"{key}.{state}"] = CheckpointPart(box, shapes[name], values[place])
+                tensors[f"{key}.{state}"] = CheckpointPart(box, shapes[name], values[number])
         held = session.view.parts.held(i)
         for name, buffer in session.parts[i].buffers.items():
             channels = Box((held.low[1],), (held.high[1],))

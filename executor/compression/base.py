@@ -38,7 +38,7 @@ class DataType(ABC):
 
     def compressed_bytes(self, elements: int) -> int:
         """Return the size of a message with so many elements, in bytes; it depends on nothing else."""
-        return self.spec.encoded_bytes(elements)
+        return self.spec.compressed_bytes(elements)
 
     def compress(
         self, tensor: Tensor, residual: Tensor | None = None, *, out: Tensor | None = None

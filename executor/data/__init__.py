@@ -1,4 +1,4 @@
-"""Training data: generated, arrays in files, or folders of images; every rank reads its part of a mini-batch."""
+"""Training data: generated, arrays in files, or folders of images; every rank reads its region of a mini-batch."""
 
 import lazy_loader as lazy
 

@@ -1,6 +1,6 @@
 from .dataset import (
+    DataRequirements as DataRequirements,
     Dataset as Dataset,
-    Expected as Expected,
 )
 from .idx import (
     read_mnist as read_mnist,

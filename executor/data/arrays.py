@@ -1,4 +1,4 @@
-"""Arrays in files, mapped into memory where they are not compressed, so that a rank reads its part only."""
+"""Arrays in files, mapped into memory where they are not compressed, so that a rank reads its region only."""
 
 import math
 import struct
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.data.dataset import Expected
+from executor.data.dataset import DataRequirements
 from executor.runtime import Box
 from hwprofiles import ConfigError
 
@@ -20,25 +20,25 @@ __all__ = ["ArraySource", "open_npy", "open_npz"]
 Array = NDArray[Any]
 
 _ZIP_NAME_LENGTHS = 26
-"""Offset in a local file header of the lengths of the name and of the extra field (APPNOTE.TXT, 4.3.7)."""
+"""Offset of the lengths of the name and of the extra field in a local file header (APPNOTE.TXT, 4.3.7)."""
 _ZIP_HEADER_BYTES = 30
 
 
 class ArraySource:
-    """Samples in two arrays.
+    """A source of samples in two arrays.
 
     Args:
-        name: The file, for messages.
-        inputs: Shape (N, channel, positions...), floating-point or uint8.
-        targets: Labels, shape (N,), integers; or values, floating-point, shape (N, features) or (N, sizes of what
-            the loss reads...).
-        expected: What the model asks for.
+        name: Name of the file, for error messages.
+        inputs: Shape (N, channel, *positions), floating-point or uint8.
+        targets: Labels, shape (N,), integers; or values, floating-point, shape (N, features) or (N, *sizes of the
+            loss's input).
+        expected: Shapes that the model requires.
 
     Raises:
-        ConfigError: A type or a shape is another, or a label is no class of the model.
+        ConfigError: A type or a shape does not fit the model, or a label is no class of it.
     """
 
-    def __init__(self, name: str, inputs: Array, targets: Array, expected: Expected) -> None:
+    def __init__(self, name: str, inputs: Array, targets: Array, expected: DataRequirements) -> None:
         if inputs.dtype != np.uint8 and inputs.dtype.kind != "f":
             raise ConfigError(f"data {name}: inputs must be floating-point or uint8, got {inputs.dtype}")
         if inputs.shape[1:] != expected.sample:
@@ -53,16 +53,17 @@ class ArraySource:
         self._targets = _labels(name, targets, expected) if expected.labelled else _values(name, targets, expected)
 
     def inputs(self, rows: NDArray[np.int64], box: Box) -> Tensor:
-        """See ``Source.inputs``."""
+        """Return a region of each of some samples; see ``Source.inputs``."""
         region: tuple[Any, ...] = (rows, *map(slice, box.low, box.high))
         return _tensor(self._inputs[region])
 
     def targets(self, rows: NDArray[np.int64]) -> Tensor:
-        """See ``Source.targets``."""
+        """Return the targets of some samples; see ``Source.targets``."""
         return _tensor(self._targets[rows])
 
 
-def _labels(name: str, targets: Array, expected: Expected) -> Array:
+def _labels(name: str, targets: Array, expected: DataRequirements) -> Array:
+    """Return targets that are checked to be classes of the model, as int64."""
     if targets.dtype.kind not in "iu" or targets.ndim != 1:
         raise ConfigError(
             f"data {name}: targets must be one integer a sample, the class, for {expected.model}, "
@@ -77,7 +78,8 @@ def _labels(name: str, targets: Array, expected: Expected) -> Array:
     return targets.astype(np.int64)
 
 
-def _values(name: str, targets: Array, expected: Expected) -> Array:
+def _values(name: str, targets: Array, expected: DataRequirements) -> Array:
+    """Return targets that are checked to be values for the model, in the shape of the loss's input."""
     shapes = ((math.prod(expected.outputs),), expected.outputs)
     if targets.dtype.kind != "f" or targets.shape[1:] not in shapes:
         raise ConfigError(
@@ -88,7 +90,7 @@ def _values(name: str, targets: Array, expected: Expected) -> Array:
 
 
 def _tensor(values: Array) -> Tensor:
-    """A copy in this machine's byte order."""
+    """Return a copy in this machine's byte order."""
     return torch.from_numpy(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("=")))
 
 
@@ -97,7 +99,7 @@ def _sizes(shape: tuple[int, ...]) -> str:
 
 
 def open_npy(path: Path) -> Array:
-    """Map the array of an .npy file.
+    """Map the array of an .npy file into memory.
 
     Raises:
         ConfigError: The file is missing, damaged or holds objects.
@@ -109,7 +111,7 @@ def open_npy(path: Path) -> Array:
 
 
 def open_npz(path: Path) -> tuple[Array, Array]:
-    """The arrays ``inputs`` and ``targets`` of an .npz file; a compressed one is read whole.
+    """Return the arrays ``inputs`` and ``targets`` of an .npz file; a compressed file is read entirely.
 
     Raises:
         ConfigError: The file is missing, damaged, or lacks one of the two.
@@ -129,6 +131,12 @@ def open_npz(path: Path) -> tuple[Array, Array]:
 
 
 def _member(path: Path, info: zipfile.ZipInfo) -> Array:
+    """Return one array of an .npz file, mapped into memory where it is not compressed.
+
+    ::
+
+        local file header (30 bytes) | name | extra field | .npy header | elements, mapped
+    """
     if info.compress_type != zipfile.ZIP_STORED:
         with np.load(path, allow_pickle=False) as archive:
             array: Array = archive[info.filename.removesuffix(".npy")]

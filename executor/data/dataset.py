@@ -1,4 +1,4 @@
-"""What data sets share: the shapes that a model asks for, and the order of the samples."""
+"""Interfaces of data sets, the shapes that a model requires of them, and the order of their samples."""
 
 import math
 from dataclasses import dataclass
@@ -15,72 +15,80 @@ from hwprofiles import ConfigError
 from planner.graph import ComputationGraph
 from planner.operations import Loss
 
-__all__ = ["PURPOSE", "Dataset", "Expected", "Shuffled", "Source"]
+__all__ = ["PURPOSE", "DataRequirements", "Dataset", "Shuffled", "Source"]
 
 PURPOSE = 2
-"""Keeps the random numbers of the data apart from those of other purposes with the same seed."""
+"""Part of the key that separates the data's random numbers from those of other purposes with the same seed."""
 _ORDER = 2
 _UINT8_HALF = 128.0
 
 
 class Dataset(Protocol):
-    """Mini-batches by step, from 0; the same samples whatever part of them a rank asks for."""
+    """Mini-batches by step, from 0; their samples do not depend on the regions that ranks read."""
 
     @property
     def samples(self) -> int | None:
-        """Samples of one epoch; None where they are generated without end."""
+        """Number of samples of one epoch; None where they are generated without end."""
         ...
 
     def inputs(self, step: int, box: Box) -> Tensor:
-        """A region of the mini-batch of a step: indices of sample, channel and positions; of the box's shape."""
+        """Return a region of the mini-batch of a step.
+
+        Args:
+            step: Number of the step.
+            box: Indices of sample, channel and positions.
+
+        Returns:
+            A tensor of the box's shape.
+        """
         ...
 
     def targets(self, step: int, low: int, high: int) -> Tensor:
-        """What samples [low, high) of the mini-batch should give.
+        """Return the targets of samples [low, high) of the mini-batch of a step.
 
         Returns:
-            Labels, shape (high - low,), int64, before a softmax; values of the shape of the loss's input before
-            a squared error.
+            Labels, shape (high - low,), int64, for a softmax; values of the shape of the loss's input for a squared
+            error.
         """
         ...
 
 
 class Source(Protocol):
-    """Samples that are numbered, in no order."""
+    """Numbered samples, to be read in any order."""
 
     @property
     def samples(self) -> int:
-        """How many there are."""
+        """Number of samples."""
         ...
 
     def inputs(self, rows: NDArray[np.int64], box: Box) -> Tensor:
-        """The region ``box`` (channel, positions) of each of these samples; bytes stand for [-1, 1)."""
+        """Return the region ``box`` (channel, positions) of each of some samples; bytes stand for [-1, 1)."""
         ...
 
     def targets(self, rows: NDArray[np.int64]) -> Tensor:
-        """Labels or values of these samples."""
+        """Return the labels or values of some samples."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What a model asks of its data."""
+class DataRequirements:
+    """Shapes and kind of the data that a model requires."""
 
     model: str
     batch: int
     sample: tuple[int, ...]
     """Channels and positions of an input."""
     outputs: tuple[int, ...]
-    """Sizes of what the loss reads, of one sample."""
+    """Sizes of the loss's input, for one sample."""
     labelled: bool
     """Whether targets are labels; else they are values of the shape ``outputs``."""
 
     @classmethod
-    def of(cls, graph: ComputationGraph) -> "Expected":
-        """What a graph asks for.
+    def of(cls, graph: ComputationGraph) -> "DataRequirements":
+        """Return the shapes that a graph requires.
 
         Raises:
-            ConfigError: Its last layer is no loss.
+            ConfigError: The last layer of the graph is no loss.
         """
         last = graph.layers[-1]
         if not isinstance(last.operation, Loss):
@@ -97,18 +105,20 @@ class Expected:
 
     @property
     def classes(self) -> int:
-        """Number of classes that labels tell apart."""
+        """Number of classes of the labels."""
         return math.prod(self.outputs)
 
 
 class Shuffled:
-    """A source epoch by epoch, each in an order of its own; the last incomplete batch of an epoch is dropped.
+    """A data set that reads a source epoch by epoch, each in a random order of its own.
+
+    The last incomplete batch of an epoch is dropped.
 
     Args:
         source: The samples.
-        expected: The model's batch.
-        name: Of the data, for messages.
-        seed: Of the orders.
+        expected: The model's requirements, of which the batch is read.
+        name: Name of the data, for error messages.
+        seed: Seed of the orders.
         dtype, device: Of the inputs, and of targets that are values.
 
     Raises:
@@ -118,7 +128,7 @@ class Shuffled:
     def __init__(
         self,
         source: Source,
-        expected: Expected,
+        expected: DataRequirements,
         *,
         name: str,
         seed: int,
@@ -134,30 +144,31 @@ class Shuffled:
         self._dtype, self._device = dtype, device
 
     def inputs(self, step: int, box: Box) -> Tensor:
-        """See ``Dataset.inputs``."""
+        """Return a region of a mini-batch; see ``Dataset.inputs``."""
         values = self._read(step, box).to(self._device)
         if values.dtype == torch.uint8:
             return values.to(self._dtype).div_(_UINT8_HALF).sub_(1)
         return values.to(self._dtype)
 
     def targets(self, step: int, low: int, high: int) -> Tensor:
-        """See ``Dataset.targets``."""
+        """Return the targets of samples of a mini-batch; see ``Dataset.targets``."""
         values = self._source.targets(self._rows(step, low, high)).to(self._device)
         return values.to(self._dtype) if values.dtype.is_floating_point else values.to(torch.int64)
 
     def _read(self, step: int, box: Box) -> Tensor:
-        """The region as the source has it."""
+        """Return the region as the source delivers it."""
         rows = self._rows(step, box.low[0], box.high[0])
         return self._source.inputs(rows, Box(box.low[1:], box.high[1:]))
 
     def _rows(self, step: int, low: int, high: int) -> NDArray[np.int64]:
+        """Return the source's numbers of samples [low, high) of the mini-batch of a step."""
         epoch, batch = divmod(step, self.samples // self._batch)
         return _order(self._seed, epoch, self.samples)[batch * self._batch + low : batch * self._batch + high]
 
 
 @lru_cache(maxsize=4)
 def _order(seed: int, epoch: int, samples: int) -> NDArray[np.int64]:
-    """A permutation of the samples: sorted by random numbers, so that no library's release changes it."""
+    """Return a permutation of the samples: sorted by random numbers, so that no library's release changes it."""
     key = key_of(seed, PURPOSE, epoch, _ORDER)
     return np.argsort(
         uniform(key, whole_box((samples,)), (samples,), dtype=torch.float64, device="cpu").numpy(), kind="stable"

@@ -5,26 +5,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.data.dataset import PURPOSE, Expected
+from executor.data.dataset import PURPOSE, DataRequirements
 from executor.runtime import Box, key_of, uniform
 
 __all__ = ["Endless", "Repeated"]
 
 _INPUTS, _TARGETS = 0, 1
 _REPEATED = -1
-"""Stands for the step where the samples are those of all steps."""
+"""Number used in place of the step where all steps have the same samples."""
 
 
 class _Generator:
-    """Random samples by position.
+    """A generator of random samples, each a function of seed, step and position.
 
     Args:
-        expected: Their shapes.
-        seed: Of all.
+        expected: Shapes of the samples.
+        seed: Seed of all samples.
         dtype, device: Of the inputs, and of targets that are values.
     """
 
-    def __init__(self, expected: Expected, *, seed: int, dtype: torch.dtype, device: torch.device | str) -> None:
+    def __init__(
+        self, expected: DataRequirements, *, seed: int, dtype: torch.dtype, device: torch.device | str
+    ) -> None:
         self._expected, self._seed, self._dtype, self._device = expected, seed, dtype, device
 
     def _sample_inputs(self, step: int, box: Box, count: int) -> Tensor:
@@ -49,32 +51,39 @@ class Endless(_Generator):
     samples = None
 
     def inputs(self, step: int, box: Box) -> Tensor:
-        """See ``Dataset.inputs``."""
+        """Return a region of a mini-batch; see ``Dataset.inputs``."""
         return self._sample_inputs(step, box, self._expected.batch)
 
     def targets(self, step: int, low: int, high: int) -> Tensor:
-        """See ``Dataset.targets``."""
+        """Return the targets of samples of a mini-batch; see ``Dataset.targets``."""
         return self._sample_targets(step, low, high, self._expected.batch)
 
 
 class Repeated(_Generator):
-    """A source of as many samples as asked for, which a network can learn by heart."""
+    """A source with a fixed number of random samples, to which a network can overfit.
+
+    Args:
+        samples: Number of samples.
+        expected: Shapes of the samples.
+        seed: Seed of all samples.
+        dtype, device: Of the inputs, and of targets that are values.
+    """
 
     def __init__(
-        self, samples: int, expected: Expected, *, seed: int, dtype: torch.dtype, device: torch.device | str
+        self, samples: int, expected: DataRequirements, *, seed: int, dtype: torch.dtype, device: torch.device | str
     ) -> None:
         super().__init__(expected, seed=seed, dtype=dtype, device=device)
         self.samples = samples
         self._targets = self._sample_targets(_REPEATED, 0, samples, samples)
 
     def inputs(self, rows: NDArray[np.int64], box: Box) -> Tensor:
-        """See ``Source.inputs``."""
+        """Return a region of each of some samples; see ``Source.inputs``."""
         values = torch.empty(len(rows), *box.shape, dtype=self._dtype, device=self._device)
         for i, row in enumerate(rows.tolist()):
-            place = Box((row, *box.low), (row + 1, *box.high))
-            values[i] = self._sample_inputs(_REPEATED, place, self.samples)[0]
+            sample = Box((row, *box.low), (row + 1, *box.high))
+            values[i] = self._sample_inputs(_REPEATED, sample, self.samples)[0]
         return values
 
     def targets(self, rows: NDArray[np.int64]) -> Tensor:
-        """See ``Source.targets``."""
+        """Return the targets of some samples; see ``Source.targets``."""
         return self._targets[torch.from_numpy(rows).to(self._targets.device)]

@@ -1,4 +1,4 @@
-"""The MNIST files: arrays in the IDX format, compressed by gzip or not.
+"""Files of MNIST: arrays in the IDX format, compressed by gzip or not.
 
 Source: LeCun, Cortes and Burges, "The MNIST database of handwritten digits", its description of the file formats.
 """
@@ -20,21 +20,24 @@ MNIST_FILES = {
     "training": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "testing": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
-"""Images and labels by what they are for; each may end in ``.gz``."""
+"""Names of the files of images and labels by their use; each may end in ``.gz``."""
 _BYTES = 0x08
 """Third byte of the magic number: elements are unsigned bytes.  The fourth is the number of dimensions."""
 _GZIP = b"\x1f\x8b"
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """The array of bytes in an IDX file.
+    """Return the array of bytes in an IDX file.
 
     Args:
-        path: The file; what is compressed is known by its first bytes.
-        dimensions: How many the array must have.
+        path: The file; a compressed file is recognised by its first bytes.
+        dimensions: Number of dimensions that the array must have.
 
     Raises:
-        ConfigError: The file is missing, damaged, or of another magic number or length.
+        ConfigError: The file is missing or damaged, or its magic number or its length is wrong.
+
+    Source:
+        LeCun, Cortes and Burges, "The MNIST database of handwritten digits", its description of the file formats.
     """
     try:
         content = path.read_bytes()
@@ -58,14 +61,14 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
 
 
 def read_mnist(folder: Path, use: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images, shape (N, 1, height, width), and labels, shape (N,), of the MNIST files in a folder.
+    """Return images, shape (N, 1, height, width), and labels, shape (N,), of the MNIST files in a folder.
 
     Args:
-        folder: Holds the four files, compressed or not.
+        folder: Folder with the four files, compressed or not.
         use: A key of ``MNIST_FILES``.
 
     Raises:
-        ConfigError: A file is missing or damaged, or there are not as many labels as images.
+        ConfigError: A file is missing or damaged, or the numbers of labels and images differ.
     """
     if not folder.is_dir():
         raise ConfigError(f"data must be the folder of the MNIST files, got {str(folder)!r}")

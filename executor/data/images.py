@@ -1,4 +1,4 @@
-"""Folders of images, one folder a class."""
+"""Folders of images, with one folder for each class."""
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from executor.data.dataset import Expected, Shuffled, Source
+from executor.data.dataset import DataRequirements, Shuffled, Source
 from executor.runtime import Box
 from hwprofiles import ConfigError
 
@@ -22,20 +22,20 @@ _MOST_THREADS = 8
 
 
 class ImageSource:
-    """The images of a folder; the folders in it, in the order of their names, are the classes.
+    """A source of the images in a folder, whose sub-folders in the order of their names are the classes.
 
-    An image is scaled until it covers the model's height and width, and cut to its centre.
+    An image is scaled until it covers the model's height and width, then cropped to its centre.
 
     Args:
-        folder: Holds one folder for each class.
-        expected: What the model asks for.
+        folder: Folder with one sub-folder for each class.
+        expected: Shapes that the model requires.
 
     Raises:
-        ConfigError: Pillow is missing, the model reads no images of 1 or 3 channels or has no labels, or it tells
-            fewer classes apart than there are folders.
+        ConfigError: Pillow is missing, the model does not read images of 1 or 3 channels, its targets are not labels,
+            or it has fewer classes than there are sub-folders.
     """
 
-    def __init__(self, folder: Path, expected: Expected) -> None:
+    def __init__(self, folder: Path, expected: DataRequirements) -> None:
         try:
             import PIL.Image  # noqa: F401
         except ImportError as error:
@@ -55,21 +55,21 @@ class ImageSource:
             raise ConfigError(
                 f"data {folder}: {len(classes)} folders, {expected.model} tells {expected.classes} classes apart"
             )
-        found = [
+        files = [
             (path, label)
             for label, entry in enumerate(classes)
             for path in sorted(entry.rglob("*"))
             if path.suffix.lower() in _SUFFIXES
         ]
-        self.samples = len(found)
-        self._paths = [path for path, _ in found]
-        self._labels = np.array([label for _, label in found], dtype=np.int64)
+        self.samples = len(files)
+        self._paths = [path for path, _ in files]
+        self._labels = np.array([label for _, label in files], dtype=np.int64)
         self._mode = _MODES[channels]
         self._height, self._width = positions
         self._pool = ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS))
 
     def inputs(self, rows: NDArray[np.int64], box: Box) -> Tensor:
-        """See ``Source.inputs``."""
+        """Return a region of each of some samples; see ``Source.inputs``."""
         slices = tuple(map(slice, box.low, box.high))
         values = np.empty((len(rows), *box.shape), dtype=np.uint8)
         for i, pixels in enumerate(self._pool.map(self._pixels, rows.tolist())):
@@ -77,11 +77,11 @@ class ImageSource:
         return torch.from_numpy(values)
 
     def targets(self, rows: NDArray[np.int64]) -> Tensor:
-        """See ``Source.targets``."""
+        """Return the targets of some samples; see ``Source.targets``."""
         return torch.from_numpy(self._labels[rows])
 
     def _pixels(self, row: int) -> NDArray[np.uint8]:
-        """One image, shape (channel, height, width)."""
+        """Return the pixels of one image, shape (channel, height, width)."""
         from PIL import Image, ImageOps
 
         path = self._paths[row]
@@ -95,9 +95,9 @@ class ImageSource:
 
 
 class Prefetching(Shuffled):
-    """A source whose regions of the next step are read, in a thread, while this step runs."""
+    """A data set that reads the next step's regions in a thread while this step runs; arguments as for ``Shuffled``."""
 
-    def __init__(self, source: Source, expected: Expected, **named: Any) -> None:
+    def __init__(self, source: Source, expected: DataRequirements, **named: Any) -> None:
         super().__init__(source, expected, **named)
         self._pool = ThreadPoolExecutor(1)
         self._ready: dict[Box, tuple[int, Future[Tensor]]] = {}
@@ -105,6 +105,6 @@ class Prefetching(Shuffled):
     def _read(self, step: int, box: Box) -> Tensor:
         ready = self._ready.get(box)
         value = ready[1].result() if ready and ready[0] == step else super()._read(step, box)
-        if ready is None or ready[0] != step + 1:  # a second reader of this step leaves the next one as it is
+        if ready is None or ready[0] != step + 1:  # a second read in this step keeps what is prepared for the next
             self._ready[box] = step + 1, self._pool.submit(super()._read, step + 1, box)
         return value

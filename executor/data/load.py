@@ -1,4 +1,4 @@
-"""Which data set a specification names."""
+"""Data sets by their specifications."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from executor.data.arrays import ArraySource, open_npy, open_npz
-from executor.data.dataset import Dataset, Expected, Shuffled, Source
+from executor.data.dataset import DataRequirements, Dataset, Shuffled, Source
 from executor.data.generated import Endless, Repeated
 from executor.data.images import ImageSource, Prefetching
 from hwprofiles import ConfigError
@@ -18,22 +18,22 @@ __all__ = ["load_data"]
 def load_data(
     spec: str, graph: ComputationGraph, *, seed: int, dtype: torch.dtype, device: torch.device | str
 ) -> Dataset:
-    """Open a data set; the order of its samples is a permutation for each epoch.
+    """Open a data set, whose samples come in another random order in each epoch.
 
     Args:
         spec: ``generated``: random inputs and targets, new ones in every step; ``generated:1024``: as many random
-            samples, again in every epoch; ``FILE.npz`` with the arrays ``inputs`` and ``targets``;
+            samples, the same in every epoch; ``FILE.npz`` with the arrays ``inputs`` and ``targets``;
             ``INPUTS.npy,TARGETS.npy``; or a folder of images with a folder for each class.  Inputs of bytes are
             scaled to [-1, 1).
         graph: The model, with its batch.
-        seed: Of generated samples and of the order.
-        dtype: Of inputs, and of targets that are values.
-        device: Where both are wanted.
+        seed: Seed of generated samples and of the order.
+        dtype: Type of inputs, and of targets that are values.
+        device: Device of both.
 
     Raises:
         ConfigError: The data cannot be read, do not fit the model, or are fewer than one batch.
     """
-    expected = Expected.of(graph)
+    expected = DataRequirements.of(graph)
     if spec == "generated":
         return Endless(expected, seed=seed, dtype=dtype, device=device)
     source = _source(spec, expected, seed, dtype, device)
@@ -41,7 +41,7 @@ def load_data(
     return kind(source, expected, name=spec, seed=seed, dtype=dtype, device=device)
 
 
-def _source(spec: str, expected: Expected, seed: int, dtype: torch.dtype, device: torch.device | str) -> Source:
+def _source(spec: str, expected: DataRequirements, seed: int, dtype: torch.dtype, device: torch.device | str) -> Source:
     kind, _, count = spec.partition(":")
     if kind == "generated":
         if not re.fullmatch(r"[1-9][0-9]{0,7}", count):

@@ -1,4 +1,4 @@
-"""The arithmetic of layers: one part of one layer, forward and backward, on one device."""
+"""Layer arithmetic: one part of one layer, forward and backward, on one device."""
 
 import lazy_loader as lazy
 

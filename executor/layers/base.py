@@ -1,4 +1,4 @@
-"""What every part of a layer can do, whatever its kind."""
+"""Interface of all parts of layers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,61 +13,67 @@ from planner.graph import Layer
 __all__ = ["NO_BUFFERS", "PartContext", "PartLayer", "TrainingStep"]
 
 NO_BUFFERS: Mapping[str, Tensor] = MappingProxyType({})
-"""No places for gradients: all are new tensors."""
+"""No buffers for gradients: all are new tensors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingStep:
-    """What a training step gives to the layers beside tensors of the network."""
+    """Values of a training step that layers read beside tensors of the network."""
 
     number: int
-    """Training step; with the seed and the layer it keys dropout's masks."""
+    """Number of the step; with the seed and the layer it determines dropout's masks."""
     seed: int
     targets: Tensor | None = None
-    """For loss layers, of the part's samples: labels, int64, shape (samples,), or values of the input's shape."""
+    """Targets of a loss layer's samples: labels, int64, shape (samples,), or values of the input's shape."""
     again: bool = False
-    """Whether the step's forward pass is repeated: with the same result, and running statistics stay."""
+    """Whether the forward pass is recomputed: the result is the same, and running statistics do not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartContext:
-    """Which part of which layer."""
+    """The part of a layer that a rank holds: its regions and samples."""
 
     layer: Layer
     index: int
-    """Index in the model of the layer, or of that of which it is a piece."""
+    """Index of the layer in the model; of partial sums, of the layer that they divide."""
     held: Box
+    """Region of the layer's output that the part computes."""
     inputs: tuple[Box, ...]
+    """Region of each input that the part reads, by slot; empty where it needs none."""
     samples: BatchSamples
-    """Of the layer's tensors."""
+    """Samples that the layer's tensors hold."""
 
 
 class PartLayer(ABC):
     """One part of one layer on one rank.
 
     A step calls ``forward``, then ``begin_backward``, then each of the two gradients at most once, in either order,
-    then ``release``; a layer that ``reduces`` has its statistics summed over the parts of the same channels before
-    ``finish_forward`` and before ``finish_backward``.  All run without autograd's recording.  No tensor handed in is
-    written, and the gradients returned may be views of one another or of what was handed in.
+    then ``release``.  For a layer that ``reduces`` the caller sums its statistics over the parts of the same channels
+    and calls ``finish_forward`` after ``forward``, and ``finish_backward`` after ``begin_backward``.  All methods run
+    without autograd's recording.  They write no argument but ``out``, and the gradients that they return may be views
+    of one another or of arguments.
+
+    Args:
+        context: The part and its layer.
     """
 
     reduces: bool = False
-    """Whether the runtime must sum ``statistics`` and call ``finish_forward`` and ``finish_backward``."""
+    """Whether the caller must sum ``statistics`` and call ``finish_forward`` and ``finish_backward``."""
     reads_last: bool = False
-    """Whether it would copy an input whose channels are not last in memory."""
+    """Whether the part would copy an input whose channels are not last in memory."""
 
     def __init__(self, context: PartContext) -> None:
         self.layer = context.layer
         self.index = context.index
         self.held = context.held
-        """The box of the layer's output that the part makes."""
+        """Region of the layer's output that the part computes."""
         self.samples = context.samples
         self.inputs = context.inputs
-        """By slot, the box of the input that ``forward`` gets; empty where the part needs none of it."""
+        """Region of each input that ``forward`` gets, by slot; empty where the part needs none of it."""
         self.loss: Tensor | None = None
-        """Of a loss layer after ``forward``: the part's share of the mean loss over the whole batch, 0-d."""
+        """Share of the part in the mean loss over the whole batch, 0-d; of a loss layer after ``forward``."""
         self.statistics: Tensor | None = None
-        """Of a layer that reduces: float64, shape (2, channels), for the runtime to sum in context."""
+        """Statistics of a layer that reduces, for the caller to sum in place: float64, shape (2, channels)."""
         self.buffers: dict[str, Tensor] = {}
         """Tensors that steps change but training does not: running statistics, shape (channels,)."""
         self._saved: dict[str, Tensor] = {}
@@ -77,36 +83,43 @@ class PartLayer(ABC):
         """Compute the output and save what the backward passes need.
 
         Args:
-            inputs: By slot, shapes of ``self.inputs``.
-            parameters: By name, the held slices; kept until ``release``, so not to be updated before.
+            inputs: Inputs by slot, of the shapes of ``self.inputs``.
+            parameters: The held slices by name; they are kept until ``release`` and must not be updated before.
             step: The training step.
 
         Returns:
-            The part of the output, shape of ``held``; of a layer that reduces not yet the output, which
-            ``finish_forward`` returns.
+            The part of the output, of the shape of ``held``.  A layer that reduces returns another tensor, and its
+            output from ``finish_forward``.
         """
 
     @abstractmethod
     def begin_backward(self, gradient: Tensor | None) -> None:
-        """Go back from the output's gradient, shape of ``held``, to what both gradients start from.
+        """Compute from the output's gradient what both gradients of the part start from.
 
-        A loss layer takes None.
+        Args:
+            gradient: Gradient of the output, of the shape of ``held``; None for a loss layer.
         """
 
     @abstractmethod
     def activation_gradient(self) -> list[Tensor]:
-        """Gradients of the inputs, by slot, shapes of ``inputs``; zero where no output depends on an input."""
+        """Return the gradients of the inputs by slot, of the shapes of ``self.inputs``.
+
+        They are zero where no output of the part depends on an input.
+        """
 
     def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
-        """Gradients of the parameters by name, of the part's samples and positions, shapes of the held slices.
+        """Return the gradients of the parameters by name, summed over the part's samples and positions.
 
         Args:
-            places: By name, where a gradient may be written; it is returned if it was.
+            out: Buffers by name into which gradients may be written; a buffer that was written is returned.
+
+        Returns:
+            Tensors of the shapes of the held slices.
         """
         return {}
 
     def finish_forward(self) -> Tensor:
-        """Return the output, shape of ``held``, from the summed statistics."""
+        """Return the output, of the shape of ``held``, from the summed statistics."""
         raise TypeError(f"{self.layer.operation.kind} {self.layer.name!r} reduces no statistics")
 
     def finish_backward(self) -> None:
@@ -114,10 +127,10 @@ class PartLayer(ABC):
         raise TypeError(f"{self.layer.operation.kind} {self.layer.name!r} reduces no statistics")
 
     def drop(self) -> None:
-        """Drop what ``forward`` saved; it will be called again, with ``Step.again``."""
+        """Release what ``forward`` saved; it will be called again, with ``TrainingStep.again``."""
         self.release()
 
     def release(self) -> None:
-        """Drop everything saved for the backward passes."""
+        """Release everything that was saved for the backward pass."""
         self._saved.clear()
         self.statistics = None

@@ -1,4 +1,4 @@
-"""Batch normalisation of a part, with statistics of its own or of the whole batch."""
+"""Batch normalisation of a part, by statistics of the part alone or of the whole batch."""
 
 import torch
 from torch import Tensor
@@ -6,21 +6,22 @@ from torch import Tensor
 __all__ = ["BatchNormalization"]
 
 EPSILON = 1e-5
-"""Added to the variance."""
+"""Constant added to the variance."""
 _MOMENTUM = 0.1
-"""Weight of a step's statistics in the running ones."""
+"""Weight of a step's statistics in the running statistics."""
 
 
 class BatchNormalization:
-    """Normalises the channels of one part.
+    """Batch normalisation of the channels of one part.
 
-    Alone, a part uses the mean and the biased variance of its own values.  Reduced, the values of all parts of the
-    same channels count: forward each part adds up its values less the running mean, which all parts share, and their
-    squares; so sums stay small and no digits cancel.  Backward it adds up dy and dy * xhat.
+    Without reduction, a part is normalised by the mean and the biased variance of its own elements.  With reduction,
+    all parts of the same channels are normalised together.  In the forward pass each part sums its elements less the
+    running mean, which all parts share, and their squares: such sums stay small, so that no digits cancel.  In the
+    backward pass it sums dy and dy * xhat.
 
     Args:
-        channels: Channels of the part.
-        count: Values of one channel in the whole tensor if the statistics are reduced, else None.
+        channels: Number of channels of the part.
+        count: Number of elements of one channel in the whole tensor if the statistics are reduced, else None.
         dtype, device: Of the running statistics.
 
     Source:
@@ -34,20 +35,28 @@ class BatchNormalization:
             "running_var": torch.ones(channels, dtype=dtype, device=device),
         }
         self.statistics: Tensor | None = None
-        """Reduced: float64, shape (2, channels), to be summed over the parts before the ``finish`` calls."""
+        """Sums to be reduced over the parts before the ``finish`` methods are called: float64, shape (2, channels)."""
         self.gradients: tuple[Tensor, Tensor] | None = None
-        """After ``begin_backward``: of scale and shift, of the part's own values."""
+        """Gradients of scale and shift over the part's own elements, after ``begin_backward``."""
         self._saved: dict[str, Tensor] = {}
 
     @property
     def reduced(self) -> bool:
-        """Whether statistics are those of all parts."""
+        """Whether statistics are summed over all parts."""
         return self.count is not None
 
     def begin_forward(self, values: Tensor, weight: Tensor, bias: Tensor, *, again: bool = False) -> Tensor:
-        """Return the normalised values, or, reduced, the values: their statistics are set.
+        """Normalise a part, or, with reduction, set its statistics.
 
-        The second time running statistics stay; reduced, the values are normalised by the statistics kept.
+        Args:
+            values: Elements of the part, shape (samples, channels, *positions).
+            weight: Scale, shape (channels,).
+            bias: Shift, shape (channels,).
+            again: Whether the forward pass is recomputed: the running statistics then do not change, and a part with
+                reduction is normalised by the statistics that it has kept.
+
+        Returns:
+            The normalised elements; with reduction, ``values``, unless recomputed.
         """
         self._saved |= {"values": values, "weight": weight, "bias": bias}
         if again and self.reduced:
@@ -59,9 +68,9 @@ class BatchNormalization:
             shifted = own_mean.double() - mean
             self.statistics = torch.stack((shifted, own_variance.double().addcmul_(shifted, shifted))).mul_(own)
             return values
-        # The unbiased variance of one value does not exist: the running statistics then stay.
-        moves = values.numel() > len(mean) and not again
-        running = (mean, variance) if moves else (None, None)
+        # The unbiased variance of one element does not exist: the running statistics then do not change.
+        updates = values.numel() > len(mean) and not again
+        running = (mean, variance) if updates else (None, None)
         output: Tensor
         output, self._saved["mean"], self._saved["deviation"] = torch.ops.aten.native_batch_norm(
             values, weight, bias, *running, True, _MOMENTUM, EPSILON
@@ -69,7 +78,7 @@ class BatchNormalization:
         return output
 
     def finish_forward(self) -> Tensor:
-        """Return the values, normalised with the summed statistics."""
+        """Return the elements, normalised by the summed statistics."""
         assert self.statistics is not None
         assert self.count is not None
         running_mean, running_var = self.buffers["running_mean"], self.buffers["running_var"]
@@ -84,7 +93,7 @@ class BatchNormalization:
         return self._fixed(saved["weight"], saved["bias"])
 
     def begin_backward(self, gradient: Tensor) -> Tensor:
-        """Return the gradient of the values, or, reduced, the one handed in: its statistics are set."""
+        """Return the gradient of the elements; with reduction, set its statistics and return ``gradient`` itself."""
         saved = self._saved
         if not self.reduced:
             before: Tensor
@@ -112,7 +121,7 @@ class BatchNormalization:
         return gradient
 
     def finish_backward(self) -> Tensor:
-        """Return the gradient of the values: w / sigma * (dy - mean(dy) - xhat * mean(dy * xhat))."""
+        """Return the gradient of the elements: w / sigma * (dy - mean(dy) - xhat * mean(dy * xhat))."""
         assert self.statistics is not None
         assert self.count is not None
         saved = self._saved
@@ -122,15 +131,15 @@ class BatchNormalization:
         return self._fixed(scale * products, scale * sums).addcmul_(saved["gradient"], broadcast)
 
     def drop(self) -> None:
-        """Drop everything saved but the statistics, which ``begin_forward`` may need again."""
+        """Release everything saved but the statistics, which a recomputation needs."""
         self._saved = {name: self._saved[name] for name in ("mean", "variance") if name in self._saved}
 
     def release(self) -> None:
-        """Drop everything saved."""
+        """Release everything saved."""
         self._saved, self.statistics, self.gradients = {}, None, None
 
     def _fixed(self, weight: Tensor, bias: Tensor) -> Tensor:
-        """Return weight * xhat + bias, in one pass over the values."""
+        """Return weight * xhat + bias, in one pass over the elements."""
         saved = self._saved
         output: Tensor = torch.ops.aten.native_batch_norm(
             saved["values"], weight, bias, saved["mean"], saved["variance"], False, 0.0, EPSILON

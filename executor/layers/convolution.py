@@ -1,4 +1,4 @@
-"""Convolutions of a part: its windows, and the channel groups that it holds whole or in part."""
+"""Convolutions of a part: its sliding windows, and the channel groups that it holds entirely or in part."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ __all__ = ["ConvolutionPart"]
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """Output channels of a part that one convolution makes: a part of one group, or whole groups."""
+    """Output channels of a part that one library call computes: a part of one group, or several whole groups."""
 
     outputs: slice
     inputs: slice
@@ -30,12 +30,16 @@ class _Segment:
 class ConvolutionPart(EpiloguePart):
     """A convolution, then batch normalisation and an activation where it has them.
 
-    The padding that a part's region needs is the library's own where it is symmetric, else the region is copied
-    into a padded one.
+    Where the padding of a part's region is symmetric, the library pads; else the region is copied into a padded one.
+
+    Args:
+        context: The part and its layer.
+        operation: The convolution.
+        normalization: Batch normalisation of the part's output channels, or None.
     """
 
-    def __init__(self, context: PartContext, operation: Convolution, normaliser: BatchNormalization | None) -> None:
-        super().__init__(context, operation.activation, normaliser)
+    def __init__(self, context: PartContext, operation: Convolution, normalization: BatchNormalization | None) -> None:
+        super().__init__(context, operation.activation, normalization)
         given = context.inputs[0]
         windows = windows_of(operation.needs(0, context.layer.input_shapes), context.held, given)
         self._operation = operation
@@ -43,7 +47,7 @@ class ConvolutionPart(EpiloguePart):
         self._segments = _segments(operation, context)
         self._in_padding: tuple[int, ...] | None = None
         native = [window.left if window.symmetric else 0 for window in windows]
-        if not given.elements:  # all windows lie in the padding
+        if not given.elements:  # all of the part's windows lie in the padding
             channels = self._segments[-1].inputs.stop
             self._in_padding = (context.held.shape[0], channels, *(window.left for window in windows))
             native = [0] * len(windows)
@@ -52,21 +56,21 @@ class ConvolutionPart(EpiloguePart):
         self._form = (operation.stride, native, operation.dilation, False, [0] * len(windows))
 
     def _product_of(self, pad: list[int]) -> Product | None:
-        """What computes the gradient of the weights on a processor, where products do that quickest."""
+        """Return the matrix products that compute the gradient of the weights on a processor; None for the library."""
         if self._in_padding is not None:
             return None
         operation, (samples, channels, *positions) = self._operation, self.held.shape
-        taps = KernelPositions(
+        kernel = KernelPositions(
             kernel=operation.kernel, stride=operation.stride, dilation=operation.dilation,
             outputs=np.array([positions]), pad=np.array([pad]),
             inputs=np.array([[window.left + window.size + window.right for window in self._copied]]),
         )  # fmt: skip
         filters = np.array([float(channels * self.inputs[0].shape[1])])
-        forms = gradient_forms(taps, filters=filters, samples=np.array([float(samples)]), groups=operation.groups)
-        return product_of(taps, int(forms[0]))
+        forms = gradient_forms(kernel, filters=filters, samples=np.array([float(samples)]), groups=operation.groups)
+        return product_of(kernel, int(forms[0]))
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
-        """Convolve the region with the held filters, then normalise and activate."""
+        """Convolve the region with the held filters, then normalise it and apply the activation."""
         weight, bias = parameters["weight"], parameters.get("bias")
         if self._in_padding is None:
             values = laid_out(padded(inputs[0], self._copied), self.reads_last)
@@ -86,7 +90,7 @@ class ConvolutionPart(EpiloguePart):
         return self._epilogue(products[0] if len(products) == 1 else torch.cat(products, 1), parameters, step)
 
     def activation_gradient(self) -> list[Tensor]:
-        """Gradient of the region."""
+        """Return the gradient of the region that the part reads."""
         if self._in_padding is not None:
             return [self._saved["weight"].new_zeros(self.inputs[0].shape)]
         gradients = [row[0] for row in self._gradients([True, False, False])]
@@ -94,7 +98,7 @@ class ConvolutionPart(EpiloguePart):
         return [cropped(gradient, self._copied)]
 
     def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
-        """Gradients of the filters, the bias, and the normalisation's scale and shift."""
+        """Return the gradients of the filters, the bias, and the normalisation's scale and shift."""
         gradients = super().weight_gradient(out)
         weight, gradient = self._saved["weight"], self._saved["product_gradient"]
         if self._product and weight.device.type == "cpu":
@@ -111,7 +115,7 @@ class ConvolutionPart(EpiloguePart):
         return gradients
 
     def _gradients(self, wanted: list[bool]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Gradients of input, weight and bias of every segment, those that are wanted."""
+        """Return the gradients of input, weight and bias of every segment, as far as they are wanted."""
         gradient, values, weight = (self._saved[name] for name in ("product_gradient", "input", "weight"))
         return [
             torch.ops.aten.convolution_backward(
@@ -128,13 +132,19 @@ class ConvolutionPart(EpiloguePart):
 
 
 def _taken(values: Tensor, dim: int, part: slice) -> Tensor:
-    """Part of a dimension: a view, or the tensor itself where it is all."""
+    """Return a slice of one dimension as a view; the tensor itself where the slice is the whole dimension."""
     whole = part.start == 0 and part.stop == values.shape[dim]
     return values if whole else values.narrow(dim, part.start, part.stop - part.start)
 
 
 def _segments(operation: Convolution, context: PartContext) -> tuple[_Segment, ...]:
-    """Cut a part's channels at its first and last border between groups; slices count from the part's first."""
+    """Divide a part's output channels at its first and last border between groups.
+
+    Slices count from the first channel that the part holds or reads.  A part with channels 2 to 9 of groups of four::
+
+        output channels     2 3 | 4 5 6 7 | 8 9
+        segments             a  |    b    |  c       a, c: parts of a group; b: one whole group
+    """
     low, high = context.held.low[1], context.held.high[1]
     group_out = operation.channels // operation.groups
     group_in = context.layer.input_shapes[0].size("channel") // operation.groups

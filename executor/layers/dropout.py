@@ -1,37 +1,37 @@
-"""Dropout of a part, as a layer of its own."""
+"""Dropout as a layer of its own."""
 
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
 from executor.layers.base import PartContext, PartLayer, TrainingStep
-from executor.layers.dropout_mask import DropoutMask as Mask
+from executor.layers.dropout_mask import DropoutMask
 from planner.operations import Dropout
 
 __all__ = ["DropoutPart"]
 
 
 class DropoutPart(PartLayer):
-    """Elements dropped, the others scaled."""
+    """Dropout: sets a share of the elements to zero and scales the others."""
 
     def __init__(self, context: PartContext, operation: Dropout) -> None:
         super().__init__(context)
-        self._mask = Mask(context, operation.dropout)
+        self._mask = DropoutMask(context, operation.dropout)
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
-        """Drop."""
+        """Apply the mask."""
         return self._mask.forward(inputs[0], step)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
-        """Go back through the mask."""
+        """Apply the mask to the gradient."""
         assert gradient is not None
         self._saved["gradient"] = self._mask.backward(gradient)
 
     def activation_gradient(self) -> list[Tensor]:
-        """Gradient of what was kept."""
+        """Return the gradient of the input."""
         return [self._saved["gradient"]]
 
     def release(self) -> None:
-        """Forget the mask."""
+        """Release the mask and everything else that was saved."""
         super().release()
         self._mask.release()

@@ -1,4 +1,4 @@
-"""Dropout whose mask depends on seed, step, layer and position only."""
+"""Dropout masks that depend on seed, step, layer and position only."""
 
 import torch
 from torch import Tensor
@@ -10,11 +10,14 @@ __all__ = ["DropoutMask"]
 
 
 class DropoutMask:
-    """Drops a share of a part's outputs, and scales the others so that their mean stays.
+    """The dropout mask of a part, which drops a share of its outputs and scales the others to keep their mean.
 
     Args:
-        place: Which part.
-        share: Of the outputs that are dropped; 0 for none.
+        context: The part and its layer.
+        share: Share of the outputs that are dropped; 0 for none.
+
+    Source:
+        Srivastava et al., "Dropout", JMLR 15, 2014, Sec. 10: the scaled variant.
     """
 
     def __init__(self, context: PartContext, share: float) -> None:
@@ -22,7 +25,7 @@ class DropoutMask:
         self._factor: Tensor | None = None
 
     def forward(self, output: Tensor, step: TrainingStep) -> Tensor:
-        """Drop; returns ``output`` itself where nothing is dropped."""
+        """Return the output with elements dropped; ``output`` itself where the share is 0."""
         if not self._share:
             return output
         context = self._context
@@ -35,9 +38,9 @@ class DropoutMask:
         return output * self._factor
 
     def backward(self, gradient: Tensor) -> Tensor:
-        """Gradient of what ``forward`` was given."""
+        """Return the gradient of the tensor that ``forward`` was given."""
         return gradient if self._factor is None else gradient * self._factor
 
     def release(self) -> None:
-        """Forget the mask."""
+        """Release the mask."""
         self._factor = None

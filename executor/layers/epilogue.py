@@ -13,42 +13,45 @@ __all__ = ["BatchNormPart", "EpiloguePart"]
 
 
 class EpiloguePart(PartLayer):
-    """A product, then its normalisation and activation, each where there is one.
+    """A part whose result is normalised and activated, each where the layer says so.
 
-    A subclass hands its product, which it must not need again, to ``_epilogue``, and starts both its gradients from
-    ``self._saved["product_gradient"]``.
+    A subclass passes its product, which it must not read afterwards, to ``_epilogue``, and starts both its gradients
+    from ``self._saved["product_gradient"]``.
 
     Args:
-        place: Which part.
-        activation: Name, or None.
-        normaliser: Of the part's channels, or None.
-        prefix: Of the names of the normalisation's parameters.
+        context: The part and its layer.
+        activation: Name of the activation, or None.
+        normalization: Batch normalisation of the part's channels, or None.
+        prefix: Prefix of the names of the normalisation's parameters.
     """
 
     def __init__(
         self,
         context: PartContext,
         activation: str | None,
-        normaliser: BatchNormalization | None = None,
+        normalization: BatchNormalization | None = None,
         prefix: str = "norm_",
     ) -> None:
         super().__init__(context)
-        self._activation, self._normaliser, self._prefix = activation, normaliser, prefix
-        if normaliser is not None:
-            self.reduces, self.buffers = normaliser.reduced, normaliser.buffers
+        self._activation, self._normalization, self._prefix = activation, normalization, prefix
+        if normalization is not None:
+            self.reduces, self.buffers = normalization.reduced, normalization.buffers
 
     def _epilogue(self, product: Tensor, parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
-        if self._normaliser is None:
+        """Return the normalised and activated product; with reduction, set the statistics and return the product."""
+        if self._normalization is None:
             return self._activated(product)
         weight, bias = (parameters[self._prefix + name] for name in ("weight", "bias"))
-        normalised = self._normaliser.begin_forward(product, weight, bias, again=step.again)
-        self.statistics = self._normaliser.statistics
+        normalised = self._normalization.begin_forward(product, weight, bias, again=step.again)
+        self.statistics = self._normalization.statistics
         return normalised if self.reduces and not step.again else self._activated(normalised)
 
     def finish_forward(self) -> Tensor:
-        """Return the output, shape of ``held``, from the summed statistics."""
+        """Return the output, of the shape of ``held``, from the summed statistics."""
         return (
-            super().finish_forward() if self._normaliser is None else self._activated(self._normaliser.finish_forward())
+            super().finish_forward()
+            if self._normalization is None
+            else self._activated(self._normalization.finish_forward())
         )
 
     def _activated(self, values: Tensor) -> Tensor:
@@ -58,52 +61,52 @@ class EpiloguePart(PartLayer):
         return output
 
     def begin_backward(self, gradient: Tensor | None) -> None:
-        """Go back through the activation and, unless its sums are to be reduced, the normalisation."""
+        """Compute the gradient of the activation's input and, unless statistics are summed first, of the product."""
         assert gradient is not None
         if self._activation is not None:
             gradient = activation_backward(self._activation, gradient, self._saved["output"])
-        if self._normaliser is not None:
-            gradient = self._normaliser.begin_backward(gradient)
-            self.statistics = self._normaliser.statistics
+        if self._normalization is not None:
+            gradient = self._normalization.begin_backward(gradient)
+            self.statistics = self._normalization.statistics
         self._saved["product_gradient"] = gradient
 
     def finish_backward(self) -> None:
-        """Complete the way back through the normalisation from the summed statistics."""
-        if self._normaliser is None:
+        """Compute the gradient of the product from the summed statistics."""
+        if self._normalization is None:
             super().finish_backward()
         else:
-            self._saved["product_gradient"] = self._normaliser.finish_backward()
+            self._saved["product_gradient"] = self._normalization.finish_backward()
 
     def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
-        """Gradients of the normalisation's scale and shift."""
-        if self._normaliser is None:
+        """Return the gradients of the normalisation's scale and shift."""
+        if self._normalization is None:
             return {}
-        assert self._normaliser.gradients is not None
-        return dict(zip((f"{self._prefix}weight", f"{self._prefix}bias"), self._normaliser.gradients, strict=True))
+        assert self._normalization.gradients is not None
+        return dict(zip((f"{self._prefix}weight", f"{self._prefix}bias"), self._normalization.gradients, strict=True))
 
     def drop(self) -> None:
-        """Drop what ``forward`` saved, but a normalisation's statistics."""
+        """Release what ``forward`` saved, but a normalisation's statistics."""
         self._saved.clear()
-        if self._normaliser is not None:
-            self._normaliser.drop()
+        if self._normalization is not None:
+            self._normalization.drop()
 
     def release(self) -> None:
-        """Drop everything saved for the backward passes."""
+        """Release everything that was saved for the backward pass."""
         super().release()
-        if self._normaliser is not None:
-            self._normaliser.release()
+        if self._normalization is not None:
+            self._normalization.release()
 
 
 class BatchNormPart(EpiloguePart):
     """Batch normalisation as a layer of its own."""
 
-    def __init__(self, context: PartContext, operation: BatchNorm, normaliser: BatchNormalization) -> None:
-        super().__init__(context, operation.activation, normaliser, prefix="")
+    def __init__(self, context: PartContext, operation: BatchNorm, normalization: BatchNormalization) -> None:
+        super().__init__(context, operation.activation, normalization, prefix="")
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
         """Normalise the input and apply the activation."""
         return self._epilogue(inputs[0], parameters, step)
 
     def activation_gradient(self) -> list[Tensor]:
-        """Gradient of the input."""
+        """Return the gradient of the input."""
         return [self._saved["product_gradient"]]

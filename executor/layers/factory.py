@@ -1,4 +1,4 @@
-"""Makes the part of a layer that a rank holds."""
+"""Factory of parts: makes the part of a layer that a rank holds."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from executor.layers.partial import SLICES, PartialProductPart, PartialSumPart
 from executor.layers.pooling import GlobalPoolingPart, PoolingPart
 from executor.runtime import BatchSamples, Box
 from hwprofiles import ConfigError
-from planner.graph import IN_CHANNEL, ComputationGraph, Layer, Parameter, Shape
+from planner.graph import IN_CHANNEL, ComputationGraph, Layer, Operation, Parameter, Shape
 from planner.operations import (
     Add,
     BatchNorm,
@@ -52,13 +52,14 @@ def part_layer(
 
     Args:
         graph: The network.
-        index: The layer.
-        space: The layer's configuration, alone.
-        part: Which part of it.
+        index: Index of the layer.
+        space: The space that holds the layer's one configuration.
+        part: Index of the part.
         reduced: Whether batch normalisation takes its statistics over the whole batch, all parts of the same
-            channels together; else each part over its own values.
-        samples: Which samples the graph's tensors hold; all of its batch if None.
-        dtype, device: Of the running statistics of batch normalisation.
+            channels together; else each part over its own elements.
+        samples: Samples that the graph's tensors hold; all of its batch if None.
+        dtype: Type of the running statistics of batch normalisation.
+        device: Their device.
 
     Raises:
         ConfigError: The kind of layer is not one of ``planner.operations``.
@@ -66,15 +67,15 @@ def part_layer(
     context = _context(graph, index, space, part, samples or BatchSamples(batch=graph.batch))
     output = context.layer.output
 
-    def normaliser() -> BatchNormalization:
+    def normalization() -> BatchNormalization:
         count = output.elements // output.size("channel") if reduced else None
         return BatchNormalization(context.held.shape[1], count=count, dtype=dtype, device=device)
 
-    return _made(context, normaliser)
+    return _made(context, normalization)
 
 
 def _context(graph: ComputationGraph, index: int, space: ConfigSpace, part: int, samples: BatchSamples) -> PartContext:
-    """What a part holds, and what it reads."""
+    """Return the regions that a part computes and reads."""
     layer = graph.layers[index]
     operation, shapes = layer.operation, layer.input_shapes
     given = [
@@ -83,39 +84,39 @@ def _context(graph: ComputationGraph, index: int, space: ConfigSpace, part: int,
     return PartContext(layer, graph.origin[index], Box.of(held_regions(space), part), tuple(given), samples)
 
 
-def _made(context: PartContext, normaliser: Callable[[], BatchNormalization]) -> PartLayer:
-    """The part of the layer's kind; one that normalises takes what does it."""
+_PLAIN_PARTS: dict[type[Operation], Callable[..., PartLayer]] = {
+    Pooling: PoolingPart,
+    GlobalPooling: GlobalPoolingPart,
+    Linear: LinearPart,
+    Add: AddPart,
+    LocalResponseNorm: LocalResponseNormPart,
+    Dropout: DropoutPart,
+    Loss: LossPart,
+}
+"""Parts that are made from their context and their operation alone."""
+
+
+def _made(context: PartContext, normalization: Callable[[], BatchNormalization]) -> PartLayer:
+    """Return the part of the layer's kind; ``normalization`` makes the batch normalisation of one that needs it."""
     operation = context.layer.operation
     match operation:
         case Convolution():
-            return ConvolutionPart(context, operation, normaliser() if operation.batch_norm else None)
+            return ConvolutionPart(context, operation, normalization() if operation.batch_norm else None)
         case BatchNorm():
-            return BatchNormPart(context, operation, normaliser())
-        case Pooling():
-            return PoolingPart(context, operation)
-        case GlobalPooling():
-            return GlobalPoolingPart(context, operation)
-        case Linear():
-            return LinearPart(context, operation)
-        case Add():
-            return AddPart(context, operation)
+            return BatchNormPart(context, operation, normalization())
         case Concat():
             return ConcatPart(context)
-        case LocalResponseNorm():
-            return LocalResponseNormPart(context, operation)
-        case Dropout():
-            return DropoutPart(context, operation)
-        case Loss():
-            return LossPart(context, operation)
         case PartialProduct():
             return PartialProductPart(context, _product_part(context, operation))
         case PartialSum():
-            return PartialSumPart(context, operation, normaliser() if operation.statistics else None)
+            return PartialSumPart(context, operation, normalization() if operation.statistics else None)
+    if type(operation) in _PLAIN_PARTS:
+        return _PLAIN_PARTS[type(operation)](context, operation)
     raise ConfigError(f"layer {context.layer.name!r} must be of a kind of planner.operations, got {operation.kind}")
 
 
 def _product_part(context: PartContext, operation: PartialProduct) -> PartLayer:
-    """The part of a layer that reads one slice of the input channels and nothing else."""
+    """Return the part of a layer whose only input is one slice of the input channels."""
     product, inputs = operation.product, operation.sliced(context.layer.input_shapes)
     whole = Layer(context.layer.name, product, context.layer.inputs, inputs, product.output(inputs))
     low, high = ((*ends[:SLICES], *ends[SLICES + 1 :]) for ends in (context.held.low, context.held.high))
@@ -131,7 +132,7 @@ def _product_part(context: PartContext, operation: PartialProduct) -> PartLayer:
 
 
 def parameter_box(parameter: Parameter, held: Box, output: Shape) -> Box:
-    """The slice of a parameter that a part holds: of its first dimension, and of partial sums of its second.
+    """Return the slice of a parameter that a part holds: of its first dimension, and for partial sums of its second.
 
     Args:
         parameter: A parameter of the layer.

@@ -1,4 +1,4 @@
-"""Sums and concatenations of a part."""
+"""Sums and concatenations of several inputs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,12 +26,12 @@ class AddPart(EpiloguePart):
         return self._epilogue(total, parameters, step)
 
     def activation_gradient(self) -> list[Tensor]:
-        """One tensor for all slots."""
+        """Return the gradient of the sum for every slot: the same tensor."""
         return [self._saved["product_gradient"]] * len(self.inputs)
 
 
 class ConcatPart(PartLayer):
-    """The channels of the inputs one after another; a part may need nothing of some."""
+    """The channels of the inputs one after another; a part may need none of some inputs."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__(context)
@@ -42,16 +42,16 @@ class ConcatPart(PartLayer):
         self._starts = tuple(starts)
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
-        """Copy what is not empty, one after another."""
+        """Concatenate the regions that are not empty."""
         return torch.cat([values for values in inputs if values.numel()], 1)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
-        """Keep the gradient."""
+        """Save the gradient."""
         assert gradient is not None
         self._saved["gradient"] = gradient
 
     def activation_gradient(self) -> list[Tensor]:
-        """Views of the gradient, by slot."""
+        """Return views of the gradient by slot."""
         gradient = self._saved["gradient"]
         return [
             gradient.narrow(1, start, given.shape[1]) if given.elements else gradient.new_zeros(given.shape)

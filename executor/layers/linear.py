@@ -1,4 +1,4 @@
-"""Fully connected layers of a part: some samples, some output channels."""
+"""Fully connected layers: a part has some of the samples and some of the output channels."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,34 +21,34 @@ class LinearPart(EpiloguePart):
         self._operation, self._dropout = operation, DropoutMask(context, operation.dropout)
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
-        """Multiply the flattened samples with the held rows of the weights; activate; drop."""
+        """Multiply the flattened samples with the held rows of the weights, then apply activation and dropout."""
         values, weight = inputs[0].reshape(len(inputs[0]), -1), parameters["weight"]
         self._saved["input"], self._saved["weight"] = values, weight
         output = self._epilogue(torch.nn.functional.linear(values, weight, parameters.get("bias")), parameters, step)
         return self._dropout.forward(output, step)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
-        """Go back through dropout and the activation."""
+        """Compute the gradient of the product from that of dropout's output."""
         assert gradient is not None
         super().begin_backward(self._dropout.backward(gradient))
 
     def activation_gradient(self) -> list[Tensor]:
-        """Gradient of the samples, of the part's channels alone."""
+        """Return the gradient of the samples through the part's output channels alone."""
         return [(self._saved["product_gradient"] @ self._saved["weight"]).view(self.inputs[0].shape)]
 
     def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
-        """Gradients of the weights and the bias, in their places."""
+        """Return the gradients of the weights and the bias, in ``out`` where it has buffers for them."""
         gradient = self._saved["product_gradient"]
-        found = {"weight": torch.mm(gradient.t(), self._saved["input"], out=out.get("weight"))}
+        gradients = {"weight": torch.mm(gradient.t(), self._saved["input"], out=out.get("weight"))}
         if self._operation.bias:
-            found["bias"] = torch.sum(gradient, 0, out=out.get("bias"))
-        return found
+            gradients["bias"] = torch.sum(gradient, 0, out=out.get("bias"))
+        return gradients
 
     def drop(self) -> None:
-        """Drop everything: the mask is made again."""
+        """Release everything: a recomputation makes the same mask."""
         self.release()
 
     def release(self) -> None:
-        """Drop everything saved for the backward passes."""
+        """Release everything that was saved for the backward pass."""
         super().release()
         self._dropout.release()

@@ -1,4 +1,4 @@
-"""Local response normalisation of a part, with its halo of channels."""
+"""Local response normalisation of a part, which reads a halo of neighbouring channels."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,10 +12,14 @@ __all__ = ["LocalResponseNormPart"]
 
 
 class LocalResponseNormPart(PartLayer):
-    """y = x / d^beta with d = k + alpha / size * the sum of the squares of ``size`` neighbouring channels.
+    """Local response normalisation: y = x / d^beta, d = k + alpha / size * the sum of x^2 over ``size`` channels.
 
     The gradient of x_j is g_j / d_j^beta - 2 alpha beta / size * x_j * the sum of g_i y_i / d_i over the outputs i
-    whose window j is in.  Both sums are means over windows of channels, times ``size``.
+    whose window contains j.  Both sums are computed as means over windows of channels, times ``size``.
+
+    Source:
+        Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional Neural Networks", NIPS 2012,
+        Sec. 3.3, with alpha divided by ``size`` as in torch.
     """
 
     def __init__(self, context: PartContext, operation: LocalResponseNorm) -> None:
@@ -36,12 +40,12 @@ class LocalResponseNormPart(PartLayer):
         return output
 
     def begin_backward(self, gradient: Tensor | None) -> None:
-        """Keep the gradient."""
+        """Save the gradient."""
         assert gradient is not None
         self._saved["gradient"] = gradient
 
     def activation_gradient(self) -> list[Tensor]:
-        """Gradient of the region, halo included."""
+        """Return the gradient of the region, with its halo."""
         operation = self._operation
         gradient, values, divisor, output = (self._saved[name] for name in ("gradient", "input", "divisor", "output"))
         through = self._means((gradient * output).div_(divisor), *self._around)
@@ -50,11 +54,11 @@ class LocalResponseNormPart(PartLayer):
         return [through]
 
     def _own(self, values: Tensor) -> Tensor:
-        """The held channels of the region, a view."""
+        """Return the held channels of the region, as a view."""
         return values.narrow(1, self._before, self._channels)
 
     def _means(self, values: Tensor, before: int, behind: int) -> Tensor:
-        """Means over windows of channels, after padding them with ``before`` and ``behind`` zeros."""
+        """Return means over windows of channels, padded with ``before`` and ``behind`` channels of zeros."""
         size = self._operation.size
         flat = values.reshape(len(values), 1, values.shape[1], -1)
         native = before == behind == size // 2

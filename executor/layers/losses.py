@@ -1,4 +1,4 @@
-"""Losses of a part of the samples."""
+"""Losses of the samples of a part."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,8 +15,8 @@ __all__ = ["LossPart"]
 class LossPart(PartLayer):
     """Softmax with cross-entropy, or the mean squared error, of flattened samples.
 
-    The loss is the mean over the samples of the whole batch; each part holds its share of it, so that gradients are
-    scaled once for all.  The output is the probabilities, or the errors.
+    The loss is the mean over the samples of the whole batch.  Each part computes its share of it, so that
+    gradients need no scale factor later.  The output is the probabilities, or the errors.
     """
 
     def __init__(self, context: PartContext, operation: Loss) -> None:
@@ -25,7 +25,7 @@ class LossPart(PartLayer):
         self._batch = context.samples.batch
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
-        """Set the loss and return what its gradient starts from.
+        """Set the loss and return the probabilities or the errors.
 
         Raises:
             ConfigError: The step has no targets.
@@ -44,10 +44,10 @@ class LossPart(PartLayer):
         return output.view(self.held.shape)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
-        """Start from the targets: a loss has no gradient of its output."""
+        """Do nothing: the gradient of a loss starts from the targets."""
 
     def activation_gradient(self) -> list[Tensor]:
-        """Gradient of the whole batch's mean loss."""
+        """Return the gradient of the mean loss over the whole batch."""
         output, targets = self._saved["output"], self._saved["targets"]
         if self._softmax:
             gradient = output / self._batch

@@ -1,4 +1,4 @@
-"""Partial sums of a part: one slice of the input channels, and the sum over all slices."""
+"""Partial sums of a layer split in its input channels: one slice of them, and the sum over all slices."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,15 +13,15 @@ from planner.operations import PartialSum
 __all__ = ["SLICES", "PartialProductPart", "PartialSumPart"]
 
 SLICES = 2
-"""The dimension of a tensor of partial sums that counts slices."""
+"""Index of the dimension of a tensor of partial sums that counts slices."""
 
 
 class PartialProductPart(PartLayer):
     """The product of one slice of the input channels with that slice of the weights.
 
     Args:
-        place: Which part; of one slice.
-        product: The same part of a layer that has that slice as its only input.
+        context: The part and its layer; it holds one slice.
+        product: The same part of a layer whose only input is that slice.
     """
 
     def __init__(self, context: PartContext, product: PartLayer) -> None:
@@ -30,55 +30,55 @@ class PartialProductPart(PartLayer):
         self._product = product
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
-        """Multiply the slice."""
+        """Multiply the slice with its weights."""
         return self._product.forward(inputs, parameters, step).unsqueeze(SLICES)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
-        """Go back to the product."""
+        """Pass the gradient to the product."""
         assert gradient is not None
         self._product.begin_backward(gradient.squeeze(SLICES))
 
     def activation_gradient(self) -> list[Tensor]:
-        """Gradient of the region, of the slice alone."""
+        """Return the gradient of the region, through the slice alone."""
         return self._product.activation_gradient()
 
     def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
-        """Gradient of the slice of the weights."""
+        """Return the gradient of the slice of the weights."""
         return self._product.weight_gradient(out)
 
     def release(self) -> None:
-        """Drop everything saved for the backward passes."""
+        """Release everything that was saved for the backward pass."""
         super().release()
         self._product.release()
 
 
 class PartialSumPart(EpiloguePart):
-    """The sum of all slices' partial sums, with the bias, then normalisation, activation and dropout as they are."""
+    """The sum over all slices, with the bias, then normalisation, activation and dropout where the layer has them."""
 
-    def __init__(self, context: PartContext, operation: PartialSum, normaliser: BatchNormalization | None) -> None:
-        super().__init__(context, operation.operation.activation, normaliser)
+    def __init__(self, context: PartContext, operation: PartialSum, normalization: BatchNormalization | None) -> None:
+        super().__init__(context, operation.operation.activation, normalization)
         self._bias = operation.operation.bias
         self._dropout = DropoutMask(context, getattr(operation.operation, "dropout", 0.0))
 
     def forward(self, inputs: Sequence[Tensor], parameters: Mapping[str, Tensor], step: TrainingStep) -> Tensor:
-        """Add up, normalise, activate, drop."""
+        """Sum over the slices, then normalise, activate and drop."""
         total = inputs[0].sum(SLICES)
         if self._bias:
             total += parameters["bias"].view(-1, *(1 for _ in total.shape[2:]))
         return self._dropout.forward(self._epilogue(total, parameters, step), step)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
-        """Go back through dropout, the activation and the normalisation."""
+        """Compute the gradient of the sum from that of dropout's output."""
         assert gradient is not None
         super().begin_backward(self._dropout.backward(gradient))
 
     def activation_gradient(self) -> list[Tensor]:
-        """Gradient of the partial sums: the same for all slices."""
+        """Return the gradient of the partial sums, which is the same for all slices."""
         gradient = self._saved["product_gradient"].unsqueeze(SLICES)
         return [gradient.expand(self.inputs[0].shape)]
 
     def weight_gradient(self, out: Mapping[str, Tensor] = NO_BUFFERS) -> dict[str, Tensor]:
-        """Gradients of the bias, and the normalisation's scale and shift."""
+        """Return the gradients of the bias, and of the normalisation's scale and shift."""
         gradients = super().weight_gradient(out)
         if self._bias:
             gradient = self._saved["product_gradient"]
@@ -86,11 +86,11 @@ class PartialSumPart(EpiloguePart):
         return gradients
 
     def drop(self) -> None:
-        """Drop what ``forward`` saved, but a normalisation's statistics."""
+        """Release what ``forward`` saved, but a normalisation's statistics."""
         super().drop()
         self._dropout.release()
 
     def release(self) -> None:
-        """Drop everything saved for the backward passes."""
+        """Release everything that was saved for the backward pass."""
         super().release()
         self._dropout.release()

@@ -1,4 +1,4 @@
-"""Pooling of a part, over windows and over all positions."""
+"""Pooling over sliding windows and over all positions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,13 @@ __all__ = ["GlobalPoolingPart", "PoolingPart"]
 class PoolingPart(PartLayer):
     """The maximum or the mean of each window.
 
-    Where the library's own padding, rounding down or up, gives the part's windows, it is used; else the region is
-    copied into a padded one, with minus infinity for the maximum.  The divisor of a mean counts the tensor's padding
-    but not what sticks out of it; only the last window of a dimension does.
+    Where the library's own padding, with sizes rounded down or up, gives the part's windows, it is used; else the
+    region is copied into a padded one, with minus infinity for the maximum.  The divisor of a mean counts the tensor's
+    padding, but not positions beyond it, which only the last window of a dimension can reach.
+
+    Args:
+        context: The part and its layer.
+        operation: The pooling.
     """
 
     def __init__(self, context: PartContext, operation: Pooling) -> None:
@@ -44,7 +48,7 @@ class PoolingPart(PartLayer):
             self._pool = getattr(aten, f"avg_pool{rank}d")
             self._unpool = getattr(aten, f"avg_pool{rank}d_backward")
         self._shortened: dict[int, float] = {}
-        """By dimension of the output, kernel over what the last mean divides by."""
+        """Kernel size over the divisor of the last mean, by dimension of the output."""
         if not native and not self._maximum:
             self._shortened = {
                 dim: window.kernel / (window.kernel + window.pad - window.right)
@@ -62,15 +66,15 @@ class PoolingPart(PartLayer):
         return self._corrected(self._lower(pooled))
 
     def begin_backward(self, gradient: Tensor | None) -> None:
-        """Keep the gradient, scaled where the mean was."""
+        """Save the gradient, with the scale factors of the last means."""
         assert gradient is not None
         gradient = self._corrected(gradient.clone()) if self._shortened else gradient
         self._saved["gradient"] = self._lift(gradient)
 
     def activation_gradient(self) -> list[Tensor]:
-        """Gradient of the region."""
-        found, values = (self._saved["indices"],) if self._maximum else (), self._saved["input"]
-        gradient = self._unpool(laid_out_as(values, self._saved["gradient"]), values, *self._form, *found)
+        """Return the gradient of the region."""
+        indices, values = (self._saved["indices"],) if self._maximum else (), self._saved["input"]
+        gradient = self._unpool(laid_out_as(values, self._saved["gradient"]), values, *self._form, *indices)
         return [cropped(self._lower(gradient), self._copied)]
 
     def _lift(self, values: Tensor) -> Tensor:
@@ -80,14 +84,14 @@ class PoolingPart(PartLayer):
         return values.squeeze(2) if self._lifted else values
 
     def _corrected(self, values: Tensor) -> Tensor:
-        """Scale the last mean of each dimension, in context."""
+        """Scale the last mean of each dimension in place."""
         for dim, factor in self._shortened.items():
             values.narrow(dim, -1, 1).mul_(factor)
         return values
 
 
 class GlobalPoolingPart(PartLayer):
-    """The first maximum, or the mean, over all positions of the part's samples and channels."""
+    """The first maximum, or the mean, over all positions, for each of the part's samples and channels."""
 
     def __init__(self, context: PartContext, operation: GlobalPooling) -> None:
         super().__init__(context)
@@ -102,12 +106,12 @@ class GlobalPoolingPart(PartLayer):
         return pooled.view(self.held.shape)
 
     def begin_backward(self, gradient: Tensor | None) -> None:
-        """Keep the gradient."""
+        """Save the gradient."""
         assert gradient is not None
         self._saved["gradient"] = gradient
 
     def activation_gradient(self) -> list[Tensor]:
-        """Gradient of the input: where the maximum was, or evenly."""
+        """Return the gradient of the input: at the position of the maximum, or the same at all positions."""
         gradient, shape = self._saved["gradient"].flatten(2), self.inputs[0].shape
         positions = math.prod(shape[2:])
         if not self._maximum:

@@ -1,4 +1,4 @@
-"""What runs measure: tasks of all ranks on one clock, allocations, confidence."""
+"""Measurements of runs: tasks of all ranks on one clock, allocations, confidence of intervals."""
 
 import lazy_loader as lazy
 

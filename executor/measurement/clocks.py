@@ -1,4 +1,4 @@
-"""Clocks of the ranks: how far each is from that of rank 0."""
+"""Offsets between the clocks of the ranks and that of rank 0."""
 
 import socket
 import time
@@ -13,10 +13,19 @@ _TRIES = 40
 
 
 def clock_offset_s(device: torch.device) -> float:
-    """What to add to this rank's ``time.perf_counter`` to read that of rank 0; all ranks must call it together.
+    """Return the offset from this rank's ``time.perf_counter`` to that of rank 0; all ranks must call it together.
 
-    Processes of one machine share the clock.  Others exchange short messages with rank 0: the quickest round trip
-    bounds the error by half its length (Cristian, "Probabilistic clock synchronization", 1989).
+    Processes of one machine share the clock.  Ranks of other machines send short messages to rank 0 and back: half the
+    duration of the fastest round trip bounds the error.
+
+    Args:
+        device: Device of the messages.
+
+    Returns:
+        Seconds to add to this rank's clock.
+
+    Source:
+        Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989.
     """
     rank, machines = dist.get_rank(), [""] * dist.get_world_size()
     dist.all_gather_object(machines, _machine())
@@ -25,19 +34,20 @@ def clock_offset_s(device: torch.device) -> float:
         if machines[other] == machines[0]:
             continue
         if rank == 0:
-            _answer(other, device)
+            _send_clock(other, device)
         elif rank == other:
-            offset_s = _ask(device)
+            offset_s = _measure_offset(device)
     return offset_s
 
 
 def _machine() -> str:
-    """What processes with the same clock have in common."""
+    """Return a text that processes with the same clock have in common."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text() if boot.exists() else socket.gethostname()
 
 
-def _answer(other: int, device: torch.device) -> None:
+def _send_clock(other: int, device: torch.device) -> None:
+    """Return each message of another rank with the time at which it arrived."""
     message = torch.zeros(1, dtype=torch.float64, device=device)
     for _ in range(_TRIES):
         dist.recv(message, other)
@@ -46,7 +56,8 @@ def _answer(other: int, device: torch.device) -> None:
         dist.send(message, other)
 
 
-def _ask(device: torch.device) -> float:
+def _measure_offset(device: torch.device) -> float:
+    """Return the offset to the clock of rank 0 by the fastest of several round trips."""
     message = torch.zeros(1, dtype=torch.float64, device=device)
     best_s, offset_s = float("inf"), 0.0
     for _ in range(_TRIES):

@@ -1,6 +1,6 @@
-"""How sure the intervals are that come with measured and trained values."""
+"""Confidence of the intervals of measured and trained values."""
 
 __all__ = ["CONFIDENCE"]
 
 CONFIDENCE = 0.95
-"""Share of studies, all done alike, whose intervals hold what they estimate."""
+"""Share of repeated studies whose intervals contain the value that they estimate."""

@@ -1,4 +1,4 @@
-"""What all ranks measured, joined: when each task of the program really ran."""
+"""Measurements of all ranks, joined: start and end of each task of the program."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,33 +21,32 @@ __all__ = ["MEASUREMENT", "Measurement", "join", "read_measurement"]
 
 
 MEASUREMENT = "measured.npz"
-"""What rank 0 writes into the run's folder."""
+"""Name of the file that rank 0 writes into the run's folder."""
 WARM_UP = 2
-"""Iterations that are measured but not counted: buffers are made, connections and caches warm up."""
+"""Iterations that are measured but not counted: buffers are allocated, connections and caches warm up."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measurement:
-    """K iterations of T tasks, all on the clock of rank 0."""
+    """Measurement of K iterations of T tasks, on the clock of rank 0."""
 
     start_s: Floats
-    """Shape (K, T): a transfer's sending, a collective's last arrival; NaN where nothing was measured."""
+    """Starts, shape (K, T): when a transfer is sent, when the last rank joins a collective; NaN where not measured."""
     end_s: Floats
-    """Shape (K, T): a transfer's arrival, a collective's last end."""
+    """Ends, shape (K, T): when a transfer arrives, when a collective ends on the last rank."""
     sent_bytes: Floats
-    """Shape (K, T): as counted by the senders; NaN where the back end moved them by itself."""
+    """Bytes that the senders counted, shape (K, T); NaN where the back end sent them by itself."""
     paused: NDArray[np.bool_]
-    """Shape (K,): whether something else, such as a checkpoint's writing, came before an iteration."""
+    """Whether other work, such as writing a checkpoint, came before an iteration, shape (K,)."""
     loss: Floats
-    """Shape (steps,): mean over the batch; of all steps, also of those before the K measured ones."""
+    """Mean loss over the batch, shape (steps,); of all steps, also of those before the K measured ones."""
     peak_memory_bytes: Floats
-    """Shape (ranks,)."""
+    """Peak memory, shape (ranks,)."""
     notes: tuple[str, ...] = ()
-    """What else ranks have to say."""
+    """Notes of the ranks."""
     allocated_bytes: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    """Shape (ranks, kinds): what was allocated at the peak, by ``executor.measurement.memory_meter.ALLOCATED``; empty
-    if not asked
-    for."""
+    """Bytes allocated at the peak, shape (ranks, kinds), by ``executor.measurement.memory_meter.ALLOCATED``; empty if
+    not measured."""
 
     @cached_property
     def ends_s(self) -> Floats:
@@ -56,16 +55,16 @@ class Measurement:
 
     @cached_property
     def iterations_s(self) -> Floats:
-        """Time of each iteration that counts, from end to end."""
+        """Duration of each counted iteration, from end to end."""
         ends = np.concatenate([[float(np.nanmin(self.start_s[0]))], self.ends_s])
         return np.asarray(np.diff(ends)[self.counted])
 
     @cached_property
     def counted(self) -> NDArray[np.int64]:
-        """Iterations that count: after the warm-up and not after a pause, where there are any; else the last."""
+        """Iterations that count: those after the warm-up and not after a pause; the last one where there are none."""
         iterations = np.arange(len(self.ends_s))
-        found = iterations[(iterations >= WARM_UP) & ~self.paused]
-        return found if len(found) else iterations[-1:]
+        counted = iterations[(iterations >= WARM_UP) & ~self.paused]
+        return counted if len(counted) else iterations[-1:]
 
     @property
     def iteration_s(self) -> float:
@@ -79,17 +78,15 @@ class Measurement:
         return float(high - low) / 2
 
     @cached_property
-    def task_s(self) -> Floats:
-        """Median duration of each task over the iterations that count, shape (T,)."""
-        return np.asarray(np.median(self.end_s[self.counted] - self.start_s[self.counted], axis=0))
-
-    @cached_property
     def shown(self) -> int:
-        """The iteration whose time is nearest the median: the one that timelines show."""
+        """Iteration whose duration is nearest to the median, which timelines show."""
         return int(self.counted[np.abs(self.iterations_s - self.iteration_s).argmin()])
 
     def timeline(self, program: Program) -> "pd.DataFrame":
-        """One row a task of a typical iteration, in the form of a simulated one; times from its first task."""
+        """Return one row for each task of a typical iteration, in the form of a simulated timeline.
+
+        Times are seconds from the start of the first task.
+        """
         from planner.simulation import iteration_rows  # not loaded by ranks, whose start it would delay
 
         start_s, end_s = self.start_s[self.shown], self.end_s[self.shown]
@@ -124,7 +121,7 @@ class Measurement:
 
 
 def read_measurement(path: Path) -> Measurement:
-    """Read what ``Measurement.write`` wrote."""
+    """Read a measurement that ``Measurement.write`` wrote."""
     with np.load(path) as arrays:
         values = {name: arrays[name] for name in arrays.files}
     return Measurement(**{**values, "notes": tuple(values["notes"].tolist())})
@@ -140,15 +137,15 @@ def join(
     paused: Sequence[bool] = (),
     notes: tuple[str, ...] = (),
 ) -> Measurement:
-    """Join the views of all ranks.
+    """Join the measurements of all ranks.
 
     Args:
-        program: What ran.
-        ranks: By rank and iteration, on one clock.
-        losses: Shape (ranks, steps): shares of the mean loss.
-        peak_memory_bytes: Shape (ranks,).
+        program: The program that ran.
+        ranks: Measurements by rank and iteration, on one clock.
+        losses: Shares of the mean loss, shape (ranks, steps).
+        peak_memory_bytes: Peak memory, shape (ranks,).
         allocated_bytes: As in ``Measurement``.
-        paused: As in ``Measurement``; nothing came between if empty.
+        paused: As in ``Measurement``; empty where nothing came between iterations.
         notes: As in ``Measurement``.
     """
     starts = np.array([[row.start_s for row in rank] for rank in ranks])
@@ -156,7 +153,7 @@ def join(
     sent = np.array([[row.sent_bytes for row in rank] for rank in ranks])
     known = ~np.isnan(sent).all(axis=0)
     return Measurement(
-        # of a collective the last arrival is its start; anything else has one rank that says when it started
+        # a collective starts when the last rank joins it; the start of any other task is measured by one rank
         start_s=np.fmax.reduce(starts, axis=0),
         end_s=np.fmax.reduce(ends, axis=0),
         sent_bytes=np.where(known, np.nansum(sent, axis=0), np.nan),

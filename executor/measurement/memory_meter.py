@@ -1,9 +1,9 @@
-"""Allocations of a process, counted exactly: what torch's allocator gave and took back, by the profiler's events.
+"""Exact count of a process's allocations by torch's allocator, from the profiler's events.
 
-The processor's allocator keeps no books of its own.  Its reports to the profiler name the size of every allocation
-and of every release of what was allocated since the profiler began, also of tensors that live inside one operation.
-Only what the thread that starts the meter allocates is seen: the scratch of sums that run by rounds on another is not;
-nor is what libraries take without torch's allocator, such as gloo's buffers and oneDNN's reordered weights.
+The processor's allocator keeps no statistics.  It reports to the profiler the size of every allocation and of every
+release of memory allocated since the profiler began, also for tensors within one operation.  Only allocations of the
+thread that starts the meter are counted: those of reductions that run by rounds on another thread are not, nor is
+memory that libraries take without torch's allocator, such as gloo's buffers and oneDNN's reordered weights.
 """
 
 import gc
@@ -26,38 +26,38 @@ if TYPE_CHECKING:
 __all__ = ["ALLOCATED", "AllocationMeter", "HeldBytes", "MemoryMeter"]
 
 ALLOCATED = ("peak", "parameters", "optimizer_state", "exchanged_gradients", "message_buffers", "activations_and_rest")
-"""What is allocated at the peak: all, and what it is made of."""
+"""Kinds of memory that are allocated at the peak: the total, and its parts."""
 
 _EVENT = "[memory]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldBytes:
-    """What a process held, above what was there when its meter started, in exact steps."""
+    """Memory of a process over time, above that at the start of its meter, in exact steps."""
 
     time_s: NDArray[np.float64]
-    """Shape (N,), ascending, on ``time.perf_counter``'s clock: when something was allocated or released."""
+    """Times of allocations and releases, shape (N,), ascending, on the clock of ``time.perf_counter``."""
     held_bytes: NDArray[np.float64]
-    """Shape (N,): from then on."""
+    """Bytes held from each time on, shape (N,)."""
 
     @property
     def peak_bytes(self) -> float:
-        """The most that was held; 0 where nothing was allocated."""
+        """Peak; 0 where nothing was allocated."""
         return float(self.held_bytes.max(initial=0.0))
 
     @property
     def peak_time_s(self) -> float:
-        """When that was first so."""
+        """Time at which the peak was first reached."""
         return float(self.time_s[self.held_bytes.argmax()]) if len(self.time_s) else float("nan")
 
     def at(self, time_s: float) -> float:
-        """Bytes held at a moment."""
-        place = int(np.searchsorted(self.time_s, time_s, side="right")) - 1
-        return float(self.held_bytes[place]) if place >= 0 else 0.0
+        """Return the bytes held at a time."""
+        index = int(np.searchsorted(self.time_s, time_s, side="right")) - 1
+        return float(self.held_bytes[index]) if index >= 0 else 0.0
 
 
 class MemoryMeter:
-    """Counts from ``start`` to ``stop``; slows torch's operations down meanwhile."""
+    """Count of allocations from ``start`` to ``stop``; torch's operations are slower meanwhile."""
 
     def __init__(self) -> None:
         self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
@@ -68,12 +68,12 @@ class MemoryMeter:
         self._offset_s = time.time_ns() * 1e-9 - time.perf_counter()
 
     def stop(self) -> HeldBytes:
-        """End, and add up."""
+        """End the count, and return the memory over time."""
         self._profile.stop()
         assert self._profile.profiler is not None
         results = self._profile.profiler.kineto_results
         assert results is not None
-        events: list[Any] = results.events()  # the stubs do not know their sizes
+        events: list[Any] = results.events()  # the type stubs do not declare their sizes
         rows = [(event.start_ns(), event.nbytes()) for event in events if event.name() == _EVENT]
         rows.sort(key=lambda row: row[0])
         moments = np.array([row[0] for row in rows], dtype=np.float64) * 1e-9 - self._offset_s
@@ -81,15 +81,15 @@ class MemoryMeter:
 
 
 def _storage_bytes(tensors: Iterable[Tensor]) -> float:
-    """Bytes of the storages of tensors, each storage once."""
+    """Return the bytes of the storages of tensors, each storage counted once."""
     return float(sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values()))
 
 
 class AllocationMeter:
-    """What one rank allocates from now on, at its peak; on a GPU by the allocator's own books.
+    """Peak of one rank's allocations since the meter was made; on a GPU by the allocator's own statistics.
 
     Args:
-        device: Where the rank computes.
+        device: The device that the rank computes on.
     """
 
     def __init__(self, device: ComputeDevice) -> None:
@@ -104,14 +104,14 @@ class AllocationMeter:
             self._meter.start()
 
     def stop(self) -> None:
-        """End of what is measured."""
+        """End the measurement."""
         if self._cuda:
             self._peak_bytes = float(torch.cuda.max_memory_allocated()) - self._before_bytes
         else:
             self._peak_bytes = self._meter.stop().peak_bytes
 
     def split(self, session: "Session") -> list[float]:
-        """Bytes by ``ALLOCATED``: what is always there by its tensors, and what is left of the peak."""
+        """Return the peak in bytes by ``ALLOCATED``: the sizes of tensors that are allocated once, and the rest."""
         parameters = _storage_bytes(t for row in session.parameters.values() for t in row.values())
         state = _storage_bytes(
             t for row in session.optimizers.values() for tensors in row.state.values() for t in tensors

@@ -1,4 +1,4 @@
-"""What every rank has: devices, boxes, options, random numbers by position, parameters, optimizers."""
+"""Foundations of every rank: devices, boxes, options, random numbers by position, parameters, optimizers."""
 
 import lazy_loader as lazy
 

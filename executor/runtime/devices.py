@@ -1,7 +1,7 @@
-"""Where a rank computes: a processor or a GPU, with its clock and what runs beside its arithmetic.
+"""Devices that ranks compute on: a processor or a GPU, with its clock and with lanes for concurrent work.
 
-One code path serves both.  Work that runs beside the arithmetic goes to a lane: a thread on a processor, a
-stream on a GPU; either takes its work in order.
+One code path serves both.  Work that runs concurrently with arithmetic goes to a lane: a thread on a processor, a
+stream on a GPU.  A lane runs its work in order.
 """
 
 import ctypes
@@ -21,72 +21,77 @@ from hwprofiles import ConfigError
 __all__ = ["DTYPES", "ComputeDevice", "CpuDevice", "CudaDevice", "Handle", "Lane", "Mark", "device_of"]
 
 Mark = float | torch.cuda.Event
-"""A moment: of the host's clock, or of a stream."""
+"""A moment: a time of the host's clock, or an event on a stream."""
 
 
 DTYPES = {4: torch.float32, 8: torch.float64}
-"""By bytes of an element."""
+"""Type of elements by their size in bytes."""
 
 
 class Handle(ABC):
-    """Work that a lane has taken on."""
+    """Work that was submitted to a lane."""
 
     @abstractmethod
     def wait(self, timeout_s: float) -> None:
-        """Let what the rank computes next come after this work.
+        """Make the arithmetic that follows wait for this work.
+
+        Args:
+            timeout_s: Longest time that the host waits; a GPU's host does not wait.
 
         Raises:
-            TimeoutError: It is not done in time.
-            Exception: What the work raised.
+            TimeoutError: The work is not done in time.
+            Exception: The error that the work raised.
         """
 
 
 class Lane(ABC):
-    """Runs work in order, beside the arithmetic and after all that the arithmetic had been given by then."""
+    """Runs work in order, concurrently with arithmetic; work waits for all arithmetic that was begun before it."""
 
     @abstractmethod
     def submit(self, work: Callable[[], None]) -> Handle:
-        """Take on a piece of work; marks that it takes are those of the lane."""
+        """Submit work; the marks that it makes are those of the lane."""
 
     @abstractmethod
     def keep(self, tensor: torch.Tensor) -> None:
-        """Let a tensor's memory live until the work submitted so far is done."""
+        """Keep a tensor's memory until the work submitted so far is done."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the lane; work not begun is dropped."""
+        """End the lane; no more work may be submitted."""
 
 
 class ComputeDevice(ABC):
-    """Where one rank computes."""
+    """The device of one rank."""
 
     torch_device: torch.device
     backend: str
-    """Of ``torch.distributed``."""
+    """Back end of ``torch.distributed``."""
 
     @abstractmethod
     def mark(self) -> Mark:
-        """This moment, for the arithmetic given so far."""
+        """Return a mark of the moment when the arithmetic submitted so far is done."""
 
     @abstractmethod
     def seconds(self, mark: Mark) -> float:
-        """A mark on the host's clock (``time.perf_counter``), once the device is synchronised."""
+        """Return the time of a mark on the host's clock (``time.perf_counter``); the device must be synchronised."""
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait for everything given so far."""
+        """Wait for all work submitted so far."""
 
     @abstractmethod
     def lane(self, name: str) -> Lane:
-        """A new lane."""
+        """Return a new lane."""
 
     @abstractmethod
     def peak_memory_bytes(self) -> float:
-        """Most memory in use so far: of the process, or of the device's allocator."""
+        """Return the peak memory so far: of the process, or of the device's allocator."""
 
 
 @dataclass
 class _Job(Handle):
+    """Work of a thread."""
+
     work: Callable[[], None]
     done: threading.Event
     error: BaseException | None = None
@@ -99,6 +104,8 @@ class _Job(Handle):
 
 
 class _Thread(Lane):
+    """A lane of a processor."""
+
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -107,7 +114,7 @@ class _Thread(Lane):
         while (job := self._jobs.get()) is not None:
             try:
                 job.work()
-            except Exception as error:  # handed to whoever waits
+            except Exception as error:  # raised in the thread that waits for the job
                 job.error = error
             job.done.set()
 
@@ -117,7 +124,7 @@ class _Thread(Lane):
         return job
 
     def keep(self, tensor: torch.Tensor) -> None:
-        pass  # the work itself refers to it
+        pass  # the work itself refers to the tensor
 
     def close(self) -> None:
         self._jobs.put(None)
@@ -128,10 +135,10 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 
 
 def _keep_freed_memory() -> None:
-    """Let freed memory stay with the process, where the C library is glibc.
+    """Keep freed memory in the process, where the C library is glibc.
 
-    It would give tensors of some megabytes back and fetch them, page by page, again: convolutions of small images
-    with few channels then take more than twice as long.
+    By default it returns tensors of some megabytes to the system and fetches them again, page by page: convolutions of
+    small images with few channels then take more than twice as long.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -174,6 +181,8 @@ class CpuDevice(ComputeDevice):
 
 @dataclass
 class _Queued(Handle):
+    """Work of a stream."""
+
     end: torch.cuda.Event
 
     def wait(self, timeout_s: float) -> None:
@@ -181,8 +190,10 @@ class _Queued(Handle):
 
 
 class _Stream(Lane):
+    """A lane of a GPU."""
+
     def __init__(self) -> None:
-        self._stream = torch.cuda.Stream(priority=-1)  # messages before arithmetic: others wait for them
+        self._stream = torch.cuda.Stream(priority=-1)  # messages go before arithmetic: other ranks wait for them
 
     def submit(self, work: Callable[[], None]) -> Handle:
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -223,11 +234,11 @@ class CudaDevice(ComputeDevice):
 
     @override
     def synchronize(self) -> None:
-        # An origin for every iteration: clocks drift, and times between events have only 24 bits.
+        # A new origin for every iteration: clocks drift, and times between events have only 24 bits.
         self._origin, self._next_origin = self._next_origin, self._moment()
 
     def _moment(self) -> tuple[torch.cuda.Event, float]:
-        """An event with its time on the host's clock, once all work is done."""
+        """Wait for all work, and return an event with its time on the host's clock."""
         torch.cuda.synchronize()
         event, begin_s = torch.cuda.Event(enable_timing=True), time.perf_counter()
         event.record()
@@ -244,12 +255,12 @@ class CudaDevice(ComputeDevice):
 
 
 def device_of(name: str, local_rank: int, *, local_ranks: int = 1) -> ComputeDevice:
-    """The device of a rank.
+    """Return the device of a rank.
 
     Args:
         name: ``cpu``, ``cuda``, or ``auto``: CUDA where there is a GPU for every rank of the machine.
-        local_rank: Place of the rank on its machine.
-        local_ranks: Ranks on its machine.
+        local_rank: Index of the rank on its machine.
+        local_ranks: Number of ranks on its machine.
 
     Raises:
         ConfigError: ``cuda`` where there is no GPU for this rank, or an unknown name.

@@ -1,4 +1,4 @@
-"""Which optimizer a run uses: known without torch, so that whoever starts ranks need not load it."""
+"""Optimizer settings of a run, in a module without torch, so that the launcher of ranks need not load it."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ OPTIMIZER_NAMES = ("sgd", "adam")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSpec:
-    """Which optimizer, and its settings; the update rules are those of ``torch.optim``.
+    """Name and settings of an optimizer; the update rules are those of ``torch.optim``.
 
     Adam runs with betas of 0.9 and 0.999 and eps of 1e-8, and does not read ``momentum``.
     """
@@ -23,7 +23,7 @@ class OptimizerSpec:
     momentum: float = 0.9
     """Share of the last step that the next one keeps, in [0, 1)."""
     weight_decay: float = 0.0
-    """What times the parameter is added to its gradient, >= 0."""
+    """Factor of the parameter that is added to its gradient, >= 0."""
 
     def __post_init__(self) -> None:
         if self.name not in OPTIMIZER_NAMES:

@@ -1,4 +1,4 @@
-"""First values of the parameters: a function of seed, layer and position, so every split starts from one network."""
+"""Initial parameters: a function of seed, layer and position, so that every split starts from the same network."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from planner.graph import ComputationGraph, Parameter
 __all__ = ["initial_parameters"]
 
 _PURPOSE = 1
-"""Keeps these random numbers apart from those of other purposes with the same seed."""
+"""Part of the key that separates these random numbers from those of other purposes with the same seed."""
 _RECTIFIED = ("relu", "leaky_relu")
 
 
@@ -26,21 +26,21 @@ def initial_parameters(
     dtype: torch.dtype,
     device: torch.device | str,
 ) -> dict[str, Tensor]:
-    """Values that training starts from.
+    """Return the values that training starts from.
 
     Weights are uniform with the variance 2 / fan-in before a rectifier and 1 / fan-in elsewhere.  Biases are 0,
     and normalisations start as the identity: one-dimensional weights are 1.
 
     Args:
         graph: The model, or a graph of it in which layers are partial sums.
-        index: Layer of the graph whose parameters are wanted: values are those of the layer of the model.
-        boxes: The slice of each parameter that is held, by its name.
-        seed: Of the whole network.
-        dtype: Of the values.
-        device: Where they are made.
+        index: Index of a layer of the graph; its values are those of the model's layer.
+        boxes: The slice of each parameter that the rank holds, by name.
+        seed: Seed of the whole network.
+        dtype: Type of the elements.
+        device: Device that makes them.
 
     Returns:
-        The values by name, each of its box's shape.
+        Tensors by name, each of its box's shape.
 
     Source:
         He et al., "Delving deep into rectifiers", ICCV 2015, Eq. 10; the uniform distribution on [-a, a) has
@@ -65,5 +65,6 @@ def initial_parameters(
 
 
 def _bound(parameter: Parameter, gain: float) -> float:
+    """Return the a of the uniform distribution on [-a, a) with the variance gain / fan-in."""
     fan_in = math.prod(parameter.shape[1:])
     return math.sqrt(3 * gain / fan_in)

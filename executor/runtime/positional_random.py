@@ -1,4 +1,4 @@
-"""Random numbers by position: the same whatever part of a tensor a rank holds, and on every device."""
+"""Random numbers by position: the same for every split of a tensor over ranks, and on every device."""
 
 import math
 from collections.abc import Sequence
@@ -17,20 +17,24 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = 2**64 - 1
 _BITS = 53
 _CHUNK, _DEVICE_CHUNK = 2**14, 2**24
-"""Numbers made at once: what stays in a core's cache, and what keeps an accelerator busy."""
+"""Elements made at once: as many as stay in a core's cache, and as many as keep an accelerator busy."""
 _STEPS = np.arange(_CHUNK, dtype=np.uint64) * _GOLDEN
 
 _Words = NDArray[np.uint64]
 
 
 def _signed(value: int) -> int:
-    """An unsigned 64-bit number as the two's complement that tensors hold."""
+    """Return the two's complement of an unsigned 64-bit number, as tensors hold it."""
     value &= _MASK
     return value - 2**64 if value >= 2**63 else value
 
 
 def key_of(*words: int) -> int:
-    """One 64-bit key of several numbers, such as a seed, a step and a layer."""
+    """Return one 64-bit key for several numbers, such as a seed, a step and a layer.
+
+    Source:
+        Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014: SplitMix64.
+    """
     key = 0
     for word in words:
         key = ((key ^ word) + _GOLDEN) & _MASK
@@ -41,17 +45,21 @@ def key_of(*words: int) -> int:
 
 
 def uniform(key: int, box: Box, whole: Sequence[int], *, dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    """Numbers in [0, 1), one a position of a tensor; each depends on the key and its position only.
+    """Return random elements in [0, 1) for a region of a tensor; each depends on the key and its position only.
 
     Args:
-        key: What the tensor is for, from ``key_of``.
-        box: The part wanted.
+        key: Key of the tensor, from ``key_of``.
+        box: The region.
         whole: Sizes of the whole tensor.
-        dtype: ``float32`` gets 24 random bits, ``float64`` 53.
-        device: Where the numbers are made.
+        dtype: Type of the elements: ``float32`` gets 24 random bits, ``float64`` 53.
+        device: Device that makes them.
 
     Returns:
-        Shape of the box.
+        A tensor of the box's shape.
+
+    Source:
+        Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014: SplitMix64, whose state
+        advances by a constant, so that the element at any position can be computed directly.
     """
     out = torch.empty(box.shape, dtype=dtype, device=device)
     starts, run = _runs(box, whole)
@@ -65,7 +73,14 @@ def uniform(key: int, box: Box, whole: Sequence[int], *, dtype: torch.dtype, dev
 
 
 def _runs(box: Box, whole: Sequence[int]) -> tuple[NDArray[np.int64], int]:
-    """A box as runs of neighbouring positions: where each starts, shape (R, 1), and how long they all are."""
+    """Return a box as runs of consecutive positions: their first positions, shape (R, 1), and their common length.
+
+    Rows 1 and 2, columns 1 to 3, of a tensor of three rows and five columns::
+
+        position      0  1  2  3  4
+                      5 [6  7  8] 9          first 6, length 3
+                     10[11 12 13]14          first 11, length 3
+    """
     split, run = len(whole), 1
     while split:
         split -= 1
@@ -81,12 +96,12 @@ def _runs(box: Box, whole: Sequence[int]) -> tuple[NDArray[np.int64], int]:
 
 
 def _fill_array(out: NDArray[np.floating], first: _Words, bits: int) -> None:
-    """Fill rows with the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), modulo 2^64.
+    """Fill rows with outputs of SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014), modulo 2^64.
 
     Args:
         out: Shape (rows, run).
-        first: What the first number of each row is made of, shape (rows, 1).
-        bits: Random ones of a number.
+        first: State of the generator for the first element of each row, shape (rows, 1).
+        bits: Number of random bits of an element.
     """
     rows, run = out.shape
     width, height = max(min(run, _CHUNK), 1), max(_CHUNK // max(run, 1), 1)
@@ -101,12 +116,12 @@ def _fill_array(out: NDArray[np.floating], first: _Words, bits: int) -> None:
                 np.multiply(value, factor, out=value)
             np.bitwise_xor(value, np.right_shift(value, 31, out=scratch), out=value)
             np.right_shift(value, 64 - bits, out=value)
-            np.copyto(part, value.view(np.int64), casting="unsafe")  # exact, and quicker than from unsigned ones
+            np.copyto(part, value.view(np.int64), casting="unsafe")  # exact, and faster than from unsigned integers
             np.multiply(part, 2.0**-bits, out=part)
 
 
 def _fill_tensor(out: Tensor, first: Tensor, bits: int) -> None:
-    """As ``_fill_array``, on any device, in the two's complement."""
+    """Fill rows as ``_fill_array`` does, on any device, in two's complement."""
     rows, run = out.shape
     width, height = max(min(run, _DEVICE_CHUNK), 1), max(_DEVICE_CHUNK // max(run, 1), 1)
     steps = torch.arange(width, device=out.device).mul_(_signed(_GOLDEN))
@@ -123,5 +138,5 @@ def _fill_tensor(out: Tensor, first: Tensor, bits: int) -> None:
 
 
 def _shifted(value: Tensor, by: int, out: Tensor) -> Tensor:
-    """Logical shift to the right."""
+    """Return the logical shift to the right."""
     return torch.bitwise_right_shift(value, by, out=out).bitwise_and_((1 << (64 - by)) - 1)

@@ -1,4 +1,4 @@
-"""What a run is predicted to hold, with the optimizer and on the device that it is run with."""
+"""Predicted memory of a run, with its optimizer and on its kind of device."""
 
 import numpy as np
 import torch
@@ -13,12 +13,12 @@ __all__ = ["memory_policy_of", "predicted_bytes"]
 
 
 def memory_policy_of(optimizer: OptimizerSpec, *, host: bool) -> MemoryPolicy:
-    """What an optimizer keeps, on processors or on GPUs."""
-    moves = optimizer.name == "sgd" and optimizer.momentum > 0
-    return MemoryPolicy(optimizer="momentum" if moves else optimizer.name, host=host)
+    """Return the memory policy of an optimizer, on processors or on GPUs."""
+    has_momentum = optimizer.name == "sgd" and optimizer.momentum > 0
+    return MemoryPolicy(optimizer="momentum" if has_momentum else optimizer.name, host=host)
 
 
 def predicted_bytes(program: Program, options: RunOptions) -> NDArray[np.float64]:
-    """Peak of every device, shape (devices,); on processors with the copies that their library makes."""
+    """Return the peak memory of every device, shape (devices,); on processors with the copies of their library."""
     host = options.device == "cpu" or (options.device == "auto" and not torch.cuda.is_available())
     return peak_memory_bytes(program, memory_policy_of(options.optimizer, host=host))

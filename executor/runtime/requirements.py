@@ -1,4 +1,4 @@
-"""What must be installed to run anything, asked without loading it."""
+"""Packages that must be installed to run a plan, checked without loading them."""
 
 import importlib.util
 
@@ -8,7 +8,7 @@ __all__ = ["check_torch"]
 
 
 def check_torch(command: str) -> None:
-    """Check that a command can run things for real.
+    """Check that a command can execute plans.
 
     Raises:
         ConfigError: torch is not installed.

@@ -1,4 +1,4 @@
-"""Plans lowered as they are run, and which of them can be run."""
+"""Plans lowered as they are run, and checks that they can be run."""
 
 from hwprofiles import ConfigError
 from hwprofiles.catalogue import load_cluster
@@ -11,22 +11,26 @@ __all__ = ["check_program", "program_of"]
 
 
 def program_of(plan: Plan) -> Program:
-    """Lower a plan as it is run: collectives as activities, on its model and cluster.
+    """Lower a plan on its model and cluster, with collectives as activities.
 
     Raises:
         ConfigError: The plan was made for another model.
-        InfeasiblePlanError: It does not fit in memory.
+        InfeasiblePlanError: The plan does not fit in memory.
     """
     graph = load_model(plan.model, batch=plan.batch, element_bytes=plan.element_bytes)
     return lower_plan(plan, graph, load_cluster(plan.cluster))
 
 
 def check_program(program: Program, ranks: int) -> None:
-    """Refuse what cannot be run.
+    """Check that a program can be run.
+
+    Args:
+        program: The program.
+        ranks: Number of processes.
 
     Raises:
-        ConfigError: Fewer ranks than devices in the plan, numbers of a size that is not
-            trained with, or a network that does not end in a loss.
+        ConfigError: There are fewer ranks than devices in the plan, the elements have another size than 4 or 8 bytes,
+            the network does not end in a loss, or a parameter is not split with its layer's channels.
     """
     devices = 1 + max(int(space.devices.max()) for space in program.spaces)
     if devices > ranks:

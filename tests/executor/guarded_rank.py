@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from executor.checkpoints.checkpoint import _Writer
+from executor.checkpoints.checkpoint_storage import RenamingWriter
 from executor.communication.reduction import Reducer
 from executor.processes.diagnosis import Patience
 from executor.processes.status_board import RankState
@@ -61,7 +61,7 @@ PLACES = {
     "starve": (_Sgd, "_update"),
     "hang": (_Sgd, "_update"),
     "hang in statistics": (Reducer, "sum"),
-    "hang in a checkpoint": (_Writer, "write_data"),
+    "hang in a checkpoint": (RenamingWriter, "write_data"),
 }
 
 if __name__ == "__main__":

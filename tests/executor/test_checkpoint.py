@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from hypothesis import given, settings, strategies as st
 
-from executor.checkpoints.checkpoint import CheckpointPart, load_checkpoint, model_identity, save_checkpoint
+from executor.checkpoints.checkpoint import load_checkpoint, model_identity, save_checkpoint
+from executor.checkpoints.checkpoint_storage import CheckpointPart
 from executor.runtime.boxes import Box, whole_box
 from hwprofiles.errors import ConfigError
 from planner.models.builder import ModelBuilder

@@ -1,4 +1,4 @@
-"""Arithmetic that knows no layer: windows, activations, products, memory layouts."""
+"""Kernels that layers share: sliding windows, activations, matrix products, memory layouts."""
 
 import lazy_loader as lazy
 

@@ -6,7 +6,7 @@ from torch import Tensor
 __all__ = ["activate_", "activation_backward"]
 
 SLOPE = 0.01
-"""Of leaky ReLU below zero."""
+"""Slope of leaky ReLU below zero."""
 
 
 def activate_(name: str | None, values: Tensor) -> Tensor:
@@ -20,9 +20,9 @@ def activate_(name: str | None, values: Tensor) -> Tensor:
 
 
 def activation_backward(name: str | None, gradient: Tensor, output: Tensor) -> Tensor:
-    """Gradient of an activation's input: ``gradient`` itself, where there is none.
+    """Return the gradient of an activation's input; ``gradient`` itself where there is no activation.
 
-    Every activation here is monotonic, so that its output says all that the gradient needs.
+    Every activation here is monotonic, so that its output determines its derivative.
     """
     aten, before = torch.ops.aten, gradient
     if name == "relu":

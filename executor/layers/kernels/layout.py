@@ -1,4 +1,4 @@
-"""Memory layouts: in which order a processor convolves images quickest."""
+"""Memory layouts: the order of dimensions in which a processor convolves images fastest."""
 
 import math
 from collections.abc import Sequence
@@ -12,31 +12,35 @@ __all__ = ["channels_last", "laid_out", "laid_out_as", "memory_format"]
 
 
 def channels_last(region: Sequence[int]) -> bool:
-    """Whether a convolution on a processor reads a region of these sizes (samples, channels, positions) so."""
+    """Return whether a processor convolves a region fastest with its channels last in memory.
+
+    Args:
+        region: Sizes of the region: samples, channels, positions.
+    """
     return len(region) == 4 and math.prod(region[2:]) >= CHANNELS_LAST_POSITIONS
 
 
 def laid_out(values: Tensor, last: bool) -> Tensor:
-    """A tensor with its channels last in memory, where that may be quicker, or first.
+    """Return a tensor with its channels last in memory where that may be faster, else with its channels first.
 
     Args:
         values: Any tensor; copied where its layout is another.
-        last: Whether channels are last; numbers that are not float32, and GPUs, keep them first.
+        last: Whether channels are to be last; elements that are not float32, and GPUs, keep them first.
     """
     return values.contiguous(memory_format=memory_format(last, values.dtype, values.device))
 
 
 def memory_format(last: bool, dtype: torch.dtype, device: torch.device) -> torch.memory_format:
-    """The layout of a tensor that a convolution is to read; arguments as for ``laid_out``."""
-    quick = last and dtype == torch.float32 and device.type == "cpu"
-    return torch.channels_last if quick else torch.contiguous_format
+    """Return the memory layout of a tensor that a convolution reads; arguments as for ``laid_out``."""
+    channels_last_format = last and dtype == torch.float32 and device.type == "cpu"
+    return torch.channels_last if channels_last_format else torch.contiguous_format
 
 
 def laid_out_as(other: Tensor, values: Tensor) -> Tensor:
-    """A tensor with its channels where another has them; copied where its layout is another.
+    """Return a tensor in the memory layout of another; copied where its own layout differs.
 
-    Pooling's backward copies each tensor whose layout is not its input's by itself, but slowly: with channels last
-    before and first behind a pool it took five to eight times as long as after this copy.
+    The backward pass of pooling copies a gradient whose layout is not that of the input by itself, but slowly: with
+    channels last before and first after a pool it took five to eight times as long as after this copy.
     """
     last = other.dim() == 4 and other.is_contiguous(memory_format=torch.channels_last) and not other.is_contiguous()
     return values.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""Sliding windows of a part: the padding that its own region needs on each side."""
+"""Sliding windows of a part, and the padding that its region needs on each side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,17 +16,23 @@ __all__ = ["Window", "cropped", "padded", "windows_of"]
 class Window:
     """Windows of a part along one position dimension; all sizes in elements of the input.
 
-    ``left + size + right`` is the distance from the start of the part's first window to the end of its last.
+    ``left + size + right`` is the distance from the start of the part's first window to the end of its last.  A tensor
+    of six positions with padding 1, kernel 3 and stride 1, of which the part computes the first three outputs::
+
+        position    -1 | 0 1 2 3 4 5 | 6
+        windows     [======]                left 1, size 4, right 0
+                         [===]
+                           [===]
     """
 
     count: int
-    """Windows: the part's outputs along the dimension."""
+    """Number of windows: the part's outputs along the dimension."""
     left: int
-    """What lies outside the tensor, before it."""
+    """Elements before the tensor's first."""
     size: int
-    """What lies inside: the region that the part is given."""
+    """Elements of the tensor: the region that the part reads."""
     right: int
-    """What lies outside the tensor, behind it."""
+    """Elements after the tensor's last."""
     kernel: int
     stride: int
     pad: int
@@ -47,13 +53,13 @@ class Window:
 
 
 def windows_of(needs: Sequence[Need], held: Box, given: Box) -> tuple[Window, ...]:
-    """Windows along every position dimension.
+    """Return the windows along every position dimension.
 
     Args:
-        needs: Of all dimensions of the input.
-        held: Box of the output.
-        given: Box of the input.  An empty one means that in some dimension all windows lie in the padding: then
-            nothing counts as inside, in any dimension.
+        needs: Windows of the operation, for all dimensions of the input.
+        held: Region of the output that the part computes.
+        given: Region of the input that it reads.  An empty one means that in some dimension all windows lie in the
+            padding: all of them are then counted as padding in every dimension.
     """
     windows = []
     for need, low, high, first, last in list(zip(needs, held.low, held.high, given.low, given.high, strict=True))[2:]:
@@ -65,13 +71,13 @@ def windows_of(needs: Sequence[Need], held: Box, given: Box) -> tuple[Window, ..
 
 
 def padded(values: Tensor, windows: Sequence[Window], fill: float = 0.0) -> Tensor:
-    """Pad each position dimension by its ``left`` and ``right``; the tensor itself where they are all 0."""
+    """Return a tensor with each position dimension padded by ``left`` and ``right``; itself where they are all 0."""
     widths = [width for window in reversed(windows) for width in (window.left, window.right)]
     return torch.nn.functional.pad(values, widths, value=fill) if any(widths) else values
 
 
 def cropped(values: Tensor, windows: Sequence[Window]) -> Tensor:
-    """Take what ``padded`` added away: a view."""
+    """Return a tensor without the padding of ``padded``, as a view."""
     for dim, window in enumerate(windows, start=2):
         if window.left or window.right:
             values = values.narrow(dim, window.left, window.size)
