@@ -8,6 +8,11 @@ from .compression_sweep import (
     CompressionSweep as CompressionSweep,
     sweep_compression as sweep_compression,
 )
+from .element_cost import (
+    EIGHT_BIT_COST as EIGHT_BIT_COST,
+    FLOAT32_COST as FLOAT32_COST,
+    ElementCost as ElementCost,
+)
 from .lists import (
     type_list as type_list,
 )
@@ -25,11 +30,6 @@ from .many_machines import (
     gradient_sync_s as gradient_sync_s,
     single_pass_s as single_pass_s,
     sub_batch_times as sub_batch_times,
-)
-from .number_cost import (
-    EIGHT_BIT_COST as EIGHT_BIT_COST,
-    FLOAT32_COST as FLOAT32_COST,
-    NumberCost as NumberCost,
 )
 from .paper_tables import (
     BASELINES_S as BASELINES_S,

@@ -1,4 +1,7 @@
-"""The closed form for one machine whose devices sit in pairs on PCIe switches (Appendix A.1)."""
+"""Closed form for one machine whose devices are attached in pairs to PCIe switches.
+
+Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, Appendix A.1.
+"""
 
 from dataclasses import dataclass
 
@@ -10,27 +13,29 @@ __all__ = ["PCIE_BYTES_PER_S", "LinearLayers", "machine_penalty_s", "machine_spe
 
 
 PCIE_BYTES_PER_S = 5.25e9
-"""Where the bandwidth saturates (A.1.1).  With sizes in MiB it gives the times that the paper gets from MB and its
+"""Bandwidth for large messages (A.1.1).  With sizes in MiB it gives the times that the paper gets from MB and its
 "about 5 GB/s"."""
 
 
 def machine_sync_s(
     size_bytes: float | Floats, *, devices: int = 4, bytes_per_s: float | Floats = PCIE_BYTES_PER_S
 ) -> Floats:
-    """Everyone sends a buffer to every other (Table 3, sync time).
+    """Return the time in which every device sends a buffer to every other.
 
-    A switch lets one message of its pair out at a time (Sec. 2.3.1), and 2 devices each have p - 2 for others: with 4
-    devices the time of 4 messages.  Messages within a pair hide behind them.
+    A switch lets one message of its pair out at a time, and each of the 2 devices has p - 2 for other pairs: with 4
+    devices that is the time of 4 messages.  Messages within a pair hide behind them.
 
     Args:
-        size_bytes: Buffer of each device.  For gradients it is a p-th of them, and they are exchanged twice: the
+        size_bytes: Buffer of each device.  For gradients it is a p-th of them, and there are two such steps: the
             parts, then their sums.  A.1.1 does not say so, but the times of Table 3 are those of 8 messages, and
-            A.2.2 exchanges twice.
+            A.2.2 has two steps.
         devices: Devices p of the machine, >= 2.
         bytes_per_s: Bandwidth of a switch's port, broadcast with ``size_bytes``.
 
     Raises:
-        ConfigError: Fewer than 2 devices.
+        ConfigError: There are fewer than 2 devices.
+
+    Source: Dettmers, "8-Bit Approximations ...", Sec. 2.3.1, and Table 3, sync time.
     """
     if devices < 2:
         raise ConfigError(f"devices must be >= 2, got {devices}")
@@ -39,35 +44,37 @@ def machine_sync_s(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinearLayers:
-    """T linear layers that are split over the devices of a machine, and their exchanges.
+    """T linear layers that are split over the devices of a machine, with their transfers.
 
     Shapes may have leading axes, for instance one for data types.
     """
 
     alone_s: float
-    """Forward, backward and updates of a whole mini-batch on one device."""
+    """Time of forward pass, backward pass and updates of a whole mini-batch on one device."""
     parallel_s: float
-    """The same of one sub-batch, on each device's share of the layers."""
+    """The same time for one sub-batch, on each device's share of the layers."""
     forward_s: Floats
-    """Shape (T,): forward of one sub-batch on each device's share."""
+    """Forward pass of one sub-batch on each device's share, shape (T,)."""
     input_sync_s: Floats
-    """Shape (...): exchange of what a sub-batch brings from the convolutions, or of its errors on the way back."""
+    """Transfer of a sub-batch's inputs from the convolutions, or of its errors in the backward pass, shape (...)."""
     output_sync_s: Floats
-    """Shape (..., T): exchange of each layer's activations."""
+    """Transfer of each layer's activations, shape (..., T)."""
 
 
 def machine_penalty_s(layers: LinearLayers, gradient_s: float, *, devices: int = 4) -> Floats:
-    """Transfers of an iteration that nothing hides, shape (...).
+    """Return the transfers of an iteration that nothing hides, shape (...).
 
-    The expression of A.1.2 is lost.  From the sentences around it: the last gradient of the convolutions; the
-    first sub-batch's inputs and the last one's errors, which have nothing to overlap with; and of every transfer in
-    between what exceeds the forward time of its layer, on another sub-batch, behind which it goes.  In the backward
-    pass transfers hide behind updates too, and cost nothing.
+    The expression of A.1.2 is lost.  The sentences around it name the last gradient of the convolutions; the
+    first sub-batch's inputs and the last one's errors, which have nothing to overlap with; and, of every transfer in
+    between, the time that exceeds the forward pass of its layer on another sub-batch.  In the backward pass transfers
+    hide behind updates too, and cost nothing.
 
     Args:
         layers: The split layers.
-        gradient_s: Exchange of the gradient of the first convolution, whose backward comes last.
-        devices: As many sub-batches are there.
+        gradient_s: Synchronisation of the gradient of the first convolution, whose backward pass comes last.
+        devices: Number of devices, and of sub-batches.
+
+    Source: Dettmers, "8-Bit Approximations ...", Appendix A.1.2.
     """
     inputs = np.maximum(0.0, layers.input_sync_s - layers.forward_s[0])
     outputs = np.maximum(0.0, layers.output_sync_s - layers.forward_s).sum(axis=-1)
@@ -75,7 +82,7 @@ def machine_penalty_s(layers: LinearLayers, gradient_s: float, *, devices: int =
 
 
 def machine_speedup(whole_s: float, layers: LinearLayers, gradient_s: float, *, devices: int = 4) -> Floats:
-    """Speedup over one device (Table 1, A.1.3), shape (...).
+    """Return the speedup over one device, shape (...).
 
     The printed expression is lost.  The text says that the split saves 3.16 ms, 6.5 - 3.34, as if there was one pass;
     the printed speedups need p passes of 3.34 ms.
@@ -83,8 +90,10 @@ def machine_speedup(whole_s: float, layers: LinearLayers, gradient_s: float, *, 
     Args:
         whole_s: Iteration of one device.
         layers: The split layers.
-        gradient_s: See ``machine_penalty_s``.
-        devices: Devices p, and sub-batches.
+        gradient_s: Synchronisation of the gradient of the first convolution.
+        devices: Number p of devices, and of sub-batches.
+
+    Source: Dettmers, "8-Bit Approximations ...", Appendix A.1.3 and Table 1.
     """
     convolutions_s = whole_s - layers.alone_s
     penalty_s = machine_penalty_s(layers, gradient_s, devices=devices)

@@ -1,6 +1,8 @@
-"""The closed form for many machines on InfiniBand (Appendix A.2): sub-batches gathered by every machine.
+"""Closed form for many machines on InfiniBand: every machine gathers the sub-batches.
 
-Everything broadcasts: sub-batches, devices and links may be arrays of any shapes that fit together.
+All arguments broadcast: sub-batches, devices and links may be arrays of any shapes that fit together.
+
+Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, Appendix A.2.
 """
 
 from dataclasses import dataclass, fields
@@ -10,7 +12,7 @@ import numpy as np
 
 from hwprofiles import ConfigError, Floats
 from hwprofiles.devices import Latency
-from studies.eight_bit.number_cost import NumberCost
+from studies.eight_bit.element_cost import ElementCost
 
 __all__ = [
     "Interpretation",
@@ -27,36 +29,38 @@ _Number = float | Floats
 
 
 class Interpretation(StrEnum):
-    """Which transfers arithmetic hides.  The paper's tables and its text do not agree."""
+    """Interpretation of the transfers that computation hides.  The paper's tables and its text do not agree."""
 
     TABLE_6 = "table-6"
-    """As printed: n - 1 single passes, each less the product that hides it; one whole pass if that hides all of it."""
+    """As printed: n - 1 single passes are exposed, each less the product that hides it; or one whole pass, where the
+    product hides all of a pass."""
     IN_TURN = "in-turn"
-    """A schedule near it that can be run: n machines distribute in turn, the first one's pass is exposed, of the
-    others' what exceeds the product."""
+    """The schedule next to it that can be run: n machines send in turn; the first machine's pass is exposed, and of the
+    others' passes the time that exceeds the product."""
     SCHEME = "scheme"
-    """As Sec. 2.4 says: of k sub-batches the first one's pass is exposed, of the others' what exceeds the linear
-    layers' forward and backward of the sub-batch before."""
+    """As in Sec. 2.4: of k sub-batches the first one's pass is exposed, and of the others' passes the time that exceeds
+    the linear layers' forward and backward pass for the previous sub-batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A network on one device, and what sub-batches take of it to its linear layers."""
+    """A network on one device, and the inputs of its linear layers."""
 
     whole_s: _Number
-    """Forward, backward and updates of a device's own mini-batch."""
+    """Time of forward pass, backward pass and updates of a device's own mini-batch."""
     linear_s: _Number
-    """The linear layers of one sub-batch; the paper takes that of a device's own mini-batch, whatever the sub-batch."""
+    """Time of the linear layers for one sub-batch; the paper takes that of a device's own mini-batch, whatever the
+    sub-batch."""
     own_linear_s: _Number
-    """The part of ``whole_s`` that is linear layers."""
+    """Time of the linear layers within ``whole_s``."""
     product_s: _Number
-    """The first linear layer's forward product, which hides a transfer in Table 6."""
+    """Time of the first linear layer's forward product, which hides a transfer in Table 6."""
     gradient_s: _Number
-    """Exchange of the last gradient of the convolutions."""
+    """Synchronisation of the last gradient of the convolutions."""
     features: _Number
-    """Numbers that a sample brings to the linear layers."""
+    """Elements of one sample's input to the linear layers."""
     samples: _Number
-    """A device's own mini-batch."""
+    """Samples of a device's own mini-batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +68,14 @@ class Setting:
     """Machines, links, and the sub-batch."""
 
     sub_batch: _Number
-    """Samples."""
+    """Samples of a sub-batch."""
     machines: _Number
-    """n >= 2."""
+    """Number n of machines, >= 2."""
     devices_per_machine: _Number
     bytes_per_s: _Number
-    """Between machines, one direction."""
+    """Bandwidth between machines, in one direction."""
     latency: Latency
-    """Of one message between machines."""
+    """Latency of one message between machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,23 +83,32 @@ class SubBatchTimes:
     """Times of one iteration, in seconds; all of one shape."""
 
     passes: Floats
-    """k: sub-batches of the whole mini-batch."""
+    """Number k of sub-batches in the whole mini-batch."""
     message_bytes: Floats
     single_pass_s: Floats
-    """A machine sends its part of a sub-batch to every other."""
+    """Time in which a machine sends its part of a sub-batch to every other."""
     linear_s: Floats
-    """k passes of the linear layers ("forward time" in Table 6)."""
+    """Time of k passes of the linear layers ("forward time" in Table 6)."""
     exposed_s: Floats
     """Transfers that nothing hides ("full pass with overlap")."""
-    coding_s: Floats
-    """Encoding and decoding, on the devices, hidden by nothing."""
+    codec_s: Floats
+    """Time to encode and decode on the devices, which nothing hides."""
     iteration_s: Floats
     speedup: Floats
-    """Over one device that trains as many samples."""
+    """Speedup over one device that trains as many samples."""
 
 
 def single_pass_s(size_bytes: _Number, latency_s: _Number, bytes_per_s: _Number, machines: _Number) -> Floats:
-    """A machine's messages to the n - 1 others, one after another, each with its latency (Table 6, single pass)."""
+    """Return the time of a machine's messages to the n - 1 others, one after another, each with its latency.
+
+    Args:
+        size_bytes: One message.
+        latency_s: Latency of a message between machines.
+        bytes_per_s: Bandwidth between machines.
+        machines: Number n of machines.
+
+    Source: Dettmers, "8-Bit Approximations ...", Table 6, single pass.
+    """
     return np.asarray((np.asarray(machines) - 1) * (latency_s + np.asarray(size_bytes) / bytes_per_s))
 
 
@@ -103,18 +116,20 @@ def gradient_sync_s(
     size_bytes: _Number, latency_s: _Number, machines: _Number, *,
     devices_per_machine: _Number = 3, pcie_bytes_per_s: _Number = 5e9, bytes_per_s: _Number = np.inf,
 ) -> Floats:  # fmt: skip
-    """Parts of a gradient to everyone, then their sums (A.2.2).
+    """Return the time of gradient synchronisation: the parts of a gradient to all machines, then their sums.
 
     The text lists 2 PCIe messages and n - 1 InfiniBand messages at 6 GB/s with their latency, twice: 3.0 ms for
     108 KiB and 32 machines.  Its 1.9 ms is that without the time on the links between machines, hence the default.
 
     Args:
-        size_bytes: An n-th of the gradient.
-        latency_s: Of a message between machines.
-        machines: Machines n.
-        devices_per_machine: Each holds such a part of the message on its way over PCIe.
-        pcie_bytes_per_s: Within a machine.
-        bytes_per_s: Between machines.
+        size_bytes: One n-th of the gradient.
+        latency_s: Latency of a message between machines.
+        machines: Number n of machines.
+        devices_per_machine: Devices of a machine; each has its share of a message over PCIe.
+        pcie_bytes_per_s: Bandwidth inside a machine.
+        bytes_per_s: Bandwidth between machines.
+
+    Source: Dettmers, "8-Bit Approximations ...", Appendix A.2.2.
     """
     pcie_s = 2 * np.asarray(size_bytes) / devices_per_machine / pcie_bytes_per_s
     return np.asarray(2 * (pcie_s + single_pass_s(size_bytes, latency_s, bytes_per_s, machines)))
@@ -122,61 +137,75 @@ def gradient_sync_s(
 
 def exposed_s(
     pass_s: _Number, *, machines: _Number, passes: _Number, product_s: _Number, linear_s: _Number,
-    reading: Interpretation = Interpretation.TABLE_6,
+    interpretation: Interpretation = Interpretation.TABLE_6,
 ) -> Floats:  # fmt: skip
-    """Transfers of an iteration that nothing hides.
+    """Return the transfers of an iteration that nothing hides.
 
     Table 6's factor n - 1 is that of the machines, once more than in the single pass, and not the number of
     sub-batches, which is 96 to 1.  For its largest 32-bit pass, 250 ms, nothing is printed as hidden: 31 x 250 ms.
 
     Args:
-        pass_s: A single pass.
-        machines: Machines n.
-        passes: Sub-batches k.
-        product_s: What hides a pass in Table 6.
-        linear_s: What hides a pass in Sec. 2.4.
-        reading: Which of them.
+        pass_s: Time of a single pass.
+        machines: Number n of machines.
+        passes: Number k of sub-batches.
+        product_s: Computation that hides a pass in Table 6.
+        linear_s: Computation that hides a pass in Sec. 2.4.
+        interpretation: Which of them hides a pass.
+
+    Source: Dettmers, "8-Bit Approximations ...", Sec. 2.4, and Table 6, full pass with overlap.
     """
     single = np.asarray(pass_s, dtype=np.float64)
-    if reading is Interpretation.SCHEME:
+    if interpretation is Interpretation.SCHEME:
         return np.asarray(single + (np.asarray(passes) - 1) * np.maximum(0.0, single - linear_s))
     others = (np.asarray(machines) - 1) * np.maximum(0.0, single - product_s)
-    return single + others if reading is Interpretation.IN_TURN else np.where(single > product_s, others, single)
+    return single + others if interpretation is Interpretation.IN_TURN else np.where(single > product_s, others, single)
 
 
 def sub_batch_times(
-    workload: Workload, setting: Setting, coding: NumberCost, reading: Interpretation = Interpretation.TABLE_6
+    workload: Workload,
+    setting: Setting,
+    element_cost: ElementCost,
+    interpretation: Interpretation = Interpretation.TABLE_6,
 ) -> SubBatchTimes:
-    """The iteration in sub-batches and its speedup (Tables 6 and 7).
+    """Return the times of an iteration in sub-batches, and its speedup.
 
-    A machine's message is its n-th of the sub-batch's inputs to the linear layers.  Errors on their way back are not
+    A machine's message is its n-th of the sub-batch's inputs to the linear layers.  Errors in the backward pass are not
     counted, as in the paper.  Every device encodes its own share of a sub-batch once and decodes all others'.
+
+    Args:
+        workload: The network.
+        setting: Machines, links and sub-batch.
+        element_cost: Cost of an element in a message.
+        interpretation: Interpretation of the transfers that computation hides.
 
     Raises:
         ConfigError: A value is not > 0, there are fewer than 2 machines, or a sub-batch is larger than the
             mini-batch.
+
+    Source: Dettmers, "8-Bit Approximations ...", Tables 6 and 7.
     """
     _check(workload, setting)
     machines, devices = np.asarray(setting.machines), np.multiply(setting.machines, setting.devices_per_machine)
     passes = np.asarray(devices * workload.samples / setting.sub_batch, dtype=np.float64)
     if np.any(passes < 1):
         raise ConfigError(f"sub_batch must be at most the mini-batch's samples, got {setting.sub_batch}")
-    numbers = np.multiply(setting.sub_batch, workload.features)
-    size = np.asarray(numbers * coding.element_bytes / machines, dtype=np.float64)
+    elements = np.multiply(setting.sub_batch, workload.features)
+    size = np.asarray(elements * element_cost.element_bytes / machines, dtype=np.float64)
     single = single_pass_s(size, setting.latency.at(size), setting.bytes_per_s, machines)
     exposed = exposed_s(
         single, machines=machines, passes=passes, product_s=workload.product_s, linear_s=workload.linear_s,
-        reading=reading,
+        interpretation=interpretation,
     )  # fmt: skip
     linear = passes * workload.linear_s
-    coded = passes * numbers / devices * (coding.encode_s + (devices - 1) * coding.decode_s)
-    iteration = np.subtract(workload.whole_s, workload.own_linear_s) + workload.gradient_s + linear + exposed + coded
+    codec = passes * elements / devices * (element_cost.encode_s + (devices - 1) * element_cost.decode_s)
+    iteration = np.subtract(workload.whole_s, workload.own_linear_s) + workload.gradient_s + linear + exposed + codec
     speedup = devices * workload.whole_s / iteration
-    columns = np.broadcast_arrays(passes, size, single, linear, exposed, coded, iteration, speedup)
+    columns = np.broadcast_arrays(passes, size, single, linear, exposed, codec, iteration, speedup)
     return SubBatchTimes(**{field.name: column for field, column in zip(fields(SubBatchTimes), columns, strict=True)})
 
 
 def _check(workload: Workload, setting: Setting) -> None:
+    """Refuse values that are not positive, and a single machine."""
     for part in (workload, setting):
         for field in fields(part):
             value = getattr(part, field.name)

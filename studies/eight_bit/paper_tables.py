@@ -1,7 +1,9 @@
-"""What the paper gives to its closed forms: Tables 3 to 6, in SI units.
+"""Inputs of the paper's closed forms: its Tables 3 to 6, in SI units.
 
 Sizes are printed in kB and MB and are those of the layers in KiB and MiB.  Where they are not, and where one table
 contradicts another, ``studies.reproduce.eight_bit_claims`` says so; values here are the printed ones.
+
+Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, Tables 3 to 6 and Appendix A.
 """
 
 import csv
@@ -34,40 +36,44 @@ __all__ = [
 BITS = (32, 8)
 """Columns of the arrays below."""
 MACHINES, DEVICES_PER_MACHINE = 32, 3
-"""Of the cluster of Appendix A.2."""
+"""Machines of the cluster of Appendix A.2, and the devices of each."""
 PAPER_SAMPLES = 128
-"""Of a device, and of a sub-batch."""
+"""Samples of a device's mini-batch, and of a sub-batch."""
 BASELINES_S = {"nervana": 0.1041, "convnet2": 17.0 / 96}
-"""One iteration of one device with either kernels: Table 4's total, and the baseline of Table 7 over its 96 devices."""
+"""Iteration of one device with either kernels: Table 4's total, and the baseline of Table 7 over its 96 devices."""
 GRADIENT_S = 1.9e-3
-"""The last gradient of the convolutions among 96 devices (A.2.2)."""
+"""Synchronisation of the last gradient of the convolutions among 96 devices (A.2.2)."""
 PASS_BYTES_PER_S = 4.5e9
-"""With which Table 5 gives Table 6's single passes (4.4 if kB are 1000 bytes).  The text says that it took 6 GB/s."""
+"""Bandwidth with which Table 5 gives Table 6's single passes (4.4 if kB are 1000 bytes).  The text says 6 GB/s."""
 KIB, MILLI = 1024.0, 1e-3
 
 
 def read_table(name: str) -> list[dict[str, str]]:
-    """Rows of a file of printed values, columns by name."""
+    """Return the rows of a file of printed values, columns by name.
+
+    Args:
+        name: Name of the file without ``eight_bit_``, such as ``table4_compute``.
+    """
     text = (files("studies") / "data" / f"eight_bit_{name}.csv").read_text()
     return list(csv.DictReader(text.splitlines()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PassTable:
-    """Sub-batches of the 96 devices: shape (6,) by sub-batch, or (6, 2) with a column for each of ``BITS``."""
+    """Sub-batches of the 96 devices, with shape (6,) by sub-batch, or (6, 2) with a column for each of ``BITS``."""
 
     sub_batch: NDArray[np.int64]
     passes: NDArray[np.int64]
     message_bytes: Floats
-    """Table 5.  The 8-bit sizes are an eighth of the 32-bit ones, not a quarter."""
+    """Message sizes of Table 5.  The 8-bit sizes are an eighth of the 32-bit ones, not a quarter."""
     latency_s: Floats
-    """Table 5, of one message."""
+    """Latencies of one message, Table 5."""
     single_pass_s: Floats
-    """Table 6."""
+    """Single passes of Table 6."""
 
 
 def pass_table() -> PassTable:
-    """Tables 5 and 6."""
+    """Return the sub-batches of Tables 5 and 6."""
     messages = [line for line in read_table("table5_infiniband") if line["item"] == "conv activation"]
     passes = read_table("table6_and_7")
     return PassTable(
@@ -80,7 +86,7 @@ def pass_table() -> PassTable:
 
 
 def linear_layers() -> LinearLayers:
-    """The linear layers on 4 GPUs (Tables 3 and 4), exchanges with a leading axis of ``BITS``."""
+    """Return the linear layers on 4 GPUs of Tables 3 and 4; transfers have a leading axis for ``BITS``."""
     linear = [line for line in read_table("table4_compute") if line["kind"] == "linear"]
     syncs = [line for line in read_table("table3_communication") if line["item"].partition(" ")[2].startswith("act")]
     sync_s = MILLI * _columns(syncs, "sync_{}bit_ms").T
@@ -95,18 +101,21 @@ def linear_layers() -> LinearLayers:
 
 
 def machine_gradient_s() -> float:
-    """Exchange of the first convolution's gradient on 4 GPUs (Table 3), in 32 bits for both data types."""
+    """Return the time to synchronise the first convolution's gradient on 4 GPUs, in 32 bits for both data types.
+
+    Source: Dettmers, "8-Bit Approximations ...", Table 3.
+    """
     return MILLI * float(read_table("table3_communication")[0]["sync_32bit_ms"])
 
 
 def alexnet(kernels: str = "nervana") -> Workload:
-    """AlexNet as Appendix A.2 takes it.
+    """Return AlexNet as in Appendix A.2.
 
     Args:
         kernels: ``nervana`` or ``convnet2``; the linear layers take the same time with both.
 
     Raises:
-        ConfigError: No such kernels.
+        ConfigError: The kernels are unknown.
     """
     if kernels not in BASELINES_S:
         raise ConfigError(f"kernels must be one of {', '.join(BASELINES_S)}, got {kernels!r}")
@@ -124,4 +133,10 @@ def alexnet(kernels: str = "nervana") -> Workload:
 
 
 def _columns(lines: list[dict[str, str]], name: str) -> Floats:
+    """Return the columns of a table for ``BITS``, shape (rows, 2).
+
+    Args:
+        lines: Rows of the table.
+        name: Name of a column, with ``{}`` in place of the bits.
+    """
     return np.array([[float(line[name.format(bits)]) for bits in BITS] for line in lines])

@@ -1,7 +1,9 @@
-"""Transfers of the paper's clusters as task graphs, replayed by the engine on the links of a device graph.
+"""Transfers of the paper's clusters as task graphs, simulated on the links of a device graph.
 
-A message waits its latency, then shares its links; messages of one stream go one after another, each with its
-latency, as the paper pays it.  Every schedule is simulated message by message.
+A message waits for its latency, then shares its links; messages of one stream go one after another, each with its
+latency, as the paper counts it.  Every schedule is simulated message by message.
+
+Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, Secs. 2.3 and 2.4.
 """
 
 from collections.abc import Sequence
@@ -26,20 +28,20 @@ class _Schedule:
 
     cluster: DeviceGraph
     rows: list[tuple[int, int, float, int, Sequence[int]]] = field(default_factory=list)
-    """Source and target, bytes or seconds, stream, and what it waits for; arithmetic has no source (-1)."""
+    """Source and target, bytes or seconds, stream, and the tasks that it waits for; computation has no source (-1)."""
 
     def message(self, source: int, target: int, size_bytes: float, stream: int, after: Sequence[int] = ()) -> int:
-        """Add a message between two devices; returns its task."""
+        """Add a message between two devices, and return its task."""
         self.rows.append((source, target, size_bytes, stream, after))
         return len(self.rows) - 1
 
-    def arithmetic(self, seconds: float, stream: int, after: Sequence[int] = ()) -> int:
-        """Add arithmetic; returns its task."""
+    def computation(self, seconds: float, stream: int, after: Sequence[int] = ()) -> int:
+        """Add computation, and return its task."""
         self.rows.append((-1, -1, seconds, stream, after))
         return len(self.rows) - 1
 
     def makespan_s(self) -> float:
-        """Replay everything from an idle cluster."""
+        """Simulate all tasks from an idle cluster, and return the time that they take."""
         source, target, work, stream = (np.array([row[i] for row in self.rows]) for i in range(4))
         network, count = routes_of_cluster(self.cluster), len(self.rows)
         sends = np.flatnonzero(source >= 0)
@@ -68,25 +70,25 @@ class _Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubBatchGraph:
-    """The sub-batches of an iteration on n machines, of each of which one device sends for all."""
+    """Sub-batches of an iteration on n machines; one device of each machine sends for all of them."""
 
     cluster: DeviceGraph
     senders: Sequence[int]
-    """The device of each machine that sends and receives between machines, shape (n,)."""
+    """Device of each machine that sends and receives between machines, shape (n,)."""
     size_bytes: float
-    """A machine's part of a sub-batch: one message."""
+    """Bytes of one message: a machine's part of a sub-batch."""
     passes: int
-    """Sub-batches k of the mini-batch."""
+    """Number k of sub-batches in the mini-batch."""
     linear_s: float
-    """The linear layers of one sub-batch."""
+    """Time of the linear layers for one sub-batch."""
     product_s: float
-    """What a round hides in Table 6: the first linear layer's product."""
+    """Time of the first linear layer's product, which hides a round in Table 6."""
     before_s: float = 0.0
-    """Arithmetic before the first sub-batch."""
+    """Computation before the first sub-batch."""
 
 
 def all_to_all_s(size_bytes: float, cluster: DeviceGraph) -> float:
-    """Everyone's buffer to everyone: the direct all-gather, all messages at once."""
+    """Return the time of a direct all-gather, in which all messages are sent at once."""
     (step,) = ALL_GATHERS["direct"](len(cluster.devices))
     schedule = _Schedule(cluster)
     for source, target in zip(step.source.tolist(), step.target.tolist(), strict=True):
@@ -95,49 +97,66 @@ def all_to_all_s(size_bytes: float, cluster: DeviceGraph) -> float:
 
 
 def serial_pass_s(size_bytes: float, cluster: DeviceGraph, senders: Sequence[int]) -> float:
-    """Every machine sends its message to the others, one after another, all machines at once (Table 6, single pass)."""
+    """Return the time in which every machine sends its message to the others, one after another.
+
+    Args:
+        size_bytes: One message.
+        cluster: Device graph.
+        senders: Device of each machine that sends and receives between machines.
+
+    Source: Dettmers, "8-Bit Approximations ...", Table 6, single pass.
+    """
     schedule = _Schedule(cluster)
     _everyone_sends(schedule, senders, size_bytes, [])
     return schedule.makespan_s()
 
 
 def in_turn_s(load: SubBatchGraph) -> float:
-    """Time of an iteration up to the end of the linear layers, with the schedule that is nearest to Table 6.
+    """Return the time of an iteration up to the end of the linear layers, with the schedule that is nearest to Table 6.
 
-    Machines distribute their parts one after the other.  Round r is machine r's n - 1 messages and begins when round
-    r - 1 and its product have ended; beside each round but the first goes one product.  Then comes what is left of
-    the arithmetic of all passes.  Where all of it is less than n - 1 products, each is an equal share of it.
+    Machines send their parts one after the other.  Round r is machine r's n - 1 messages and begins when round
+    r - 1 and its product have ended; each round but the first runs beside one product:
+
+        messages     | round 0 | round 1 | round 2 |
+        computation  |         | product | product | rest of all passes |
+
+    Where all computation is less than n - 1 products, each product is an equal share of it.
+
+    Source: Dettmers, "8-Bit Approximations ...", Table 6, full pass with overlap.
     """
     schedule, machines = _Schedule(load.cluster), len(load.senders)
     whole_s = load.passes * load.linear_s
     product_s = min(load.product_s, whole_s / (machines - 1))
     compute = machines
-    before = [schedule.arithmetic(load.before_s, compute)]
+    before = [schedule.computation(load.before_s, compute)]
     for machine in range(machines):
         ended = _sends(schedule, load.senders, machine, load.size_bytes, before)
         if machine:
-            ended.append(schedule.arithmetic(product_s, compute, before))
+            ended.append(schedule.computation(product_s, compute, before))
         before = ended
-    schedule.arithmetic(whole_s - (machines - 1) * product_s, compute, before)
+    schedule.computation(whole_s - (machines - 1) * product_s, compute, before)
     return schedule.makespan_s()
 
 
 def scheme_s(load: SubBatchGraph) -> float:
-    """The same as Sec. 2.4 says it: all machines send their parts of a sub-batch at once, behind the one before.
+    """Return the same time with the schedule of Sec. 2.4: all machines send their parts of a sub-batch at once.
 
-    A machine's messages of a sub-batch wait for its own of the sub-batch before and for that one's arithmetic to
-    begin, which waits for the messages of all.
+    A machine's messages of a sub-batch wait for its own messages of the previous sub-batch, and for the computation of
+    that one to begin, which waits for the messages of all machines.
+
+    Source: Dettmers, "8-Bit Approximations ...", Sec. 2.4.
     """
     schedule, compute = _Schedule(load.cluster), len(load.senders)
-    begun = schedule.arithmetic(load.before_s, compute)
+    begun = schedule.computation(load.before_s, compute)
     for _ in range(load.passes):
-        there = _everyone_sends(schedule, load.senders, load.size_bytes, [begun])
-        begun = schedule.arithmetic(0.0, compute, there)
-        schedule.arithmetic(load.linear_s, compute)
+        arrived = _everyone_sends(schedule, load.senders, load.size_bytes, [begun])
+        begun = schedule.computation(0.0, compute, arrived)
+        schedule.computation(load.linear_s, compute)
     return schedule.makespan_s()
 
 
 def _everyone_sends(schedule: _Schedule, senders: Sequence[int], size_bytes: float, after: Sequence[int]) -> list[int]:
+    """Add the messages of all machines to all others, and return their tasks."""
     ended = [_sends(schedule, senders, machine, size_bytes, after) for machine in range(len(senders))]
     return [task for tasks in ended for task in tasks]
 
@@ -145,7 +164,10 @@ def _everyone_sends(schedule: _Schedule, senders: Sequence[int], size_bytes: flo
 def _sends(
     schedule: _Schedule, senders: Sequence[int], machine: int, size_bytes: float, after: Sequence[int]
 ) -> list[int]:
-    """A machine's messages to all others on its stream, beginning with the next, so that no two meet at a target."""
+    """Add a machine's messages to all others on its stream, and return their tasks.
+
+    Each machine begins with the next one, so that no two send to the same target at once.
+    """
     machines = len(senders)
     return [
         schedule.message(senders[machine], senders[(machine + step) % machines], size_bytes, machine, after)

@@ -1,4 +1,4 @@
-"""What five papers print, beside what this project computes."""
+"""Printed values of five papers, beside the values that this project computes."""
 
 import lazy_loader as lazy
 

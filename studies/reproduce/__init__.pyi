@@ -1,9 +1,9 @@
-from .answers import (
+from .eight_bit_claims import (
+    eight_bit_values as eight_bit_values,
+)
+from .paper_claims import (
     Claim as Claim,
     ComputedValue as ComputedValue,
-)
-from .eight_bit_claims import (
-    eight_bit_answers as eight_bit_answers,
 )
 from .papers import (
     reproduce as reproduce,

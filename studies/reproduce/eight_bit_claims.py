@@ -1,9 +1,9 @@
-"""The 8-bit paper's predicted speedups, beside what each way of ours says.
+"""Speedups that the 8-bit paper predicts, beside ours by several methods.
 
-How it is read.  The closed form takes the paper's own inputs: Table 4's times, Table 5's sizes and latencies, and
-for Table 7 the single passes of Table 6 as printed.  Formulas lost in the text are those of ``planner.eight_bit``.
-The simulation replays messages on the links that the text gives (``studies.reproduce.eight_bit_simulated``); where
-Table 6 and Sec. 2.4 do not overlap alike, Sec. 2.4's schedule has rows of its own.
+The closed form takes the paper's own inputs: Table 4's times, Table 5's sizes and latencies, and for Table 7 the
+single passes of Table 6 as printed.  Formulas lost in the text are those of ``studies.eight_bit``.  The simulation
+replays messages on the links that the text gives (``studies.reproduce.eight_bit_simulated``); where Table 6 and
+Sec. 2.4 differ in what overlaps, Sec. 2.4's schedule has rows of its own.
 
 Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016.
 """
@@ -24,8 +24,8 @@ from studies.eight_bit import (
     GRADIENT_S,
     MACHINES,
     PASS_BYTES_PER_S,
+    ElementCost,
     Interpretation,
-    NumberCost,
     Setting,
     alexnet,
     exposed_s,
@@ -39,45 +39,44 @@ from studies.eight_bit import (
     single_pass_s,
     sub_batch_times,
 )
-from studies.reproduce.answers import Claim, ComputedValue
 from studies.reproduce.eight_bit_simulated import as_written, simulated
+from studies.reproduce.paper_claims import Claim, ComputedValue
 from studies.reproduce.rows import PaperRow
 
-__all__ = ["Claim", "Way", "claims", "eight_bit_answers", "eight_bit_rows"]
+__all__ = ["Claim", "Method", "claims", "eight_bit_rows", "eight_bit_values"]
 
-_Answer = tuple[float, str]
-"""Our value in the unit of the claim, and what is to be said about it."""
+_Result = tuple[float, str]
+"""Our value in the unit of the claim, and a note."""
 
 MIB, MILLI = 2.0**20, 1e-3
 TEXT_BYTES_PER_S = 6e9
-"""Of FDR InfiniBand, as A.2.1 says."""
+"""Bandwidth of FDR InfiniBand, as A.2.1 says."""
 
-
-Way = Callable[[Claim], _Answer | None]
-"""How a claim is recomputed; None where the way says nothing about it."""
+Method = Callable[[Claim], _Result | None]
+"""Function that computes the value of a claim; None where the method does not apply to it."""
 
 
 def eight_bit_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
-    """Every answer as a row."""
-    for found in eight_bit_answers(progress):
-        yield found.row
+    """Yield every value as a row."""
+    for value in eight_bit_values(progress):
+        yield value.row
 
 
-def eight_bit_answers(progress: Progress | None = None) -> Iterator[ComputedValue]:
-    """For each claim, in the paper's order of tables, the answer of each way that speaks of it."""
+def eight_bit_values(progress: Progress | None = None) -> Iterator[ComputedValue]:
+    """Yield our values for each claim, in the paper's order of tables, by each method that applies to it."""
     everything = claims()
     for done, claim in enumerate(everything):
         if progress:
             progress(claim.text, done, len(everything))
-        for name, way in _WAYS.items():
-            answer = way(claim)
-            if answer:
-                yield ComputedValue(claim, name, *answer)
+        for name, method in CLAIM_METHODS.items():
+            result = method(claim)
+            if result:
+                yield ComputedValue(claim, name, *result)
 
 
 def claims() -> list[Claim]:
-    """What is printed: Table 1 and claims of the text, then Tables 3, 6 and 7."""
-    told = [
+    """Return the printed values: Table 1 and claims of the text, then Tables 3, 6 and 7."""
+    of_text = [
         Claim(line["source"], line["claim"], tuple(line["key"].split()), line["value"], line["unit"])
         for line in read_table("claims")
     ]
@@ -89,10 +88,11 @@ def claims() -> list[Claim]:
     ]
     lines = read_table("table6_and_7")
     times = [claim for line in lines for claim in _times_of(line)]
-    return [*told, *syncs, *times, *(claim for line in lines for claim in _speedups_of(line))]
+    return [*of_text, *syncs, *times, *(claim for line in lines for claim in _speedups_of(line))]
 
 
 def _times_of(line: dict[str, str]) -> Iterator[Claim]:
+    """Yield the claims of one row of Table 6."""
     batch = line["sub_batch"]
     yield Claim("Table 6", f"sub-batch {batch}, forward", ("forward", batch), line["forward_time_ms"], "ms")
     kinds = {"single_pass": "single pass", "full_pass_overlap": "full pass with overlap", "total": "total"}
@@ -103,6 +103,7 @@ def _times_of(line: dict[str, str]) -> Iterator[Claim]:
 
 
 def _speedups_of(line: dict[str, str]) -> Iterator[Claim]:
+    """Yield the claims of one row of Table 7."""
     batch = line["sub_batch"]
     for kernels in BASELINES_S:
         for bits in BITS:
@@ -112,13 +113,13 @@ def _speedups_of(line: dict[str, str]) -> Iterator[Claim]:
             yield Claim(source, text, key, line[f"speedup_{kernels}_{bits}bit"], "x")
 
 
-def closed_form(claim: Claim) -> _Answer | None:
-    """The paper's formulas with the paper's inputs."""
+def closed_form(claim: Claim) -> _Result | None:
+    """Return the value of the paper's formulas with the paper's inputs."""
     kind, *words = claim.key
     return CLOSED_FORMS[kind](*words)
 
 
-def _node(which: str) -> _Answer:
+def _node(which: str) -> _Result:
     layers, gradient_s = linear_layers(), machine_gradient_s()
     kernels = "convnet2" if which == "convnet2" else "nervana"
     speedups = machine_speedup(BASELINES_S[kernels], layers, gradient_s)
@@ -127,52 +128,53 @@ def _node(which: str) -> _Answer:
             f"baseline 17 s / 96; with 104.1 ms x 1.75, as the text compares the kernels, "
             f"{machine_speedup(0.1041 * 1.75, layers, gradient_s)[0]:.2f}"
         )
-    why = "the text's saving of 3.16 ms is that of one pass through the linear layers, the printed speedups pay four"
+    note = "the text's saving of 3.16 ms is that of one pass through the linear layers; the printed speedups need four"
     if which == "8":
         mixed = replace(layers, input_sync_s=layers.input_sync_s.mean())  # first inputs in 8 bits, last errors in 32
-        why = f"if the last errors stayed in 32 bits {machine_speedup(0.1041, mixed, gradient_s)[1]:.2f}; {why}"
-    return float(speedups[BITS.index(int(which))]), why
+        note = f"if the last errors stayed in 32 bits {machine_speedup(0.1041, mixed, gradient_s)[1]:.2f}; {note}"
+    return float(speedups[BITS.index(int(which))]), note
 
 
-def _linear(which: str) -> _Answer:
+def _linear(which: str) -> _Result:
     layers = linear_layers()
     return 1e3 * (layers.alone_s if which == "alone" else layers.parallel_s), "sum of the rows"
 
 
-def _all_parameters() -> _Answer:
+def _all_parameters() -> _Result:
     time_s = float(machine_sync_s(4 * 60e6, bytes_per_s=7e9))
-    return 1e3 * time_s, "4 messages of 240 MB at 7 GB/s; the paper takes their 0.223 GiB for GB"
+    return 1e3 * time_s, "4 messages of 240 MB at 7 GB/s; the paper uses their 0.223 GiB as if it were GB"
 
 
-def _gradient() -> _Answer:
+def _gradient() -> _Result:
     line = read_table("table5_infiniband")[0]
     size, latency_s = 1024 * float(line["size_32bit_kb"]), MILLI * float(line["latency_32bit_ms_per_msg"])
     whole_s = gradient_sync_s(size, latency_s, MACHINES, bytes_per_s=TEXT_BYTES_PER_S)
     return 1e3 * float(gradient_sync_s(size, latency_s, MACHINES)), (
-        f"latencies and PCIe alone; with the text's time on InfiniBand at 6 GB/s too {1e3 * whole_s:.1f}"
+        f"latencies and PCIe alone; with the text's time on InfiniBand at 6 GB/s added {1e3 * whole_s:.1f}"
     )
 
 
-def _sync(item: str, bits: str) -> _Answer:
+def _sync(item: str, bits: str) -> _Result:
     line = next(line for line in read_table("table3_communication") if line["item"] == item)
     size, gradient = MIB * float(line["transfer_size_mb"]), item.endswith("gradient")
     ours_s = (2 if gradient else 1) * float(machine_sync_s(size * int(bits) / 32))
     if bits == "8":
-        numbers = size / FLOAT32_COST.element_bytes
-        coded_s = numbers * (EIGHT_BIT_COST.encode_s + 3 * EIGHT_BIT_COST.decode_s)
+        elements = size / FLOAT32_COST.element_bytes
+        codec_s = elements * (EIGHT_BIT_COST.encode_s + 3 * EIGHT_BIT_COST.decode_s)
         return 1e3 * ours_s, (
-            f"at 5.25 GB/s; the printed times are 4 x (31 us + size / 4 GB/s); encoding it and decoding three takes "
-            f"{1e3 * coded_s:.2f} more by Sec. 3.2"
+            f"at 5.25 GB/s; the printed times are 4 x (31 us + size / 4 GB/s); to encode one message and decode three "
+            f"takes {1e3 * codec_s:.2f} more by Sec. 3.2"
         )
-    whys = {
+    notes = {
         "conv1 gradient": "8 messages; the printed size is twice a fourth of the gradient",
         "fc": "4 messages; the printed size is that of the whole activation, not a fourth as the caption says",
     }
-    why = whys.get(item) or (whys["fc"] if item.startswith("fc") else f"{8 if gradient else 4} messages")
-    return 1e3 * ours_s, f"{why}; 5.25 GB/s"
+    note = notes.get(item) or (notes["fc"] if item.startswith("fc") else f"{8 if gradient else 4} messages")
+    return 1e3 * ours_s, f"{note}; 5.25 GB/s"
 
 
 def _at(batch: str, bits: str) -> tuple[int, int]:
+    """Return the row and the column of a value in the arrays of ``pass_table``."""
     return pass_table().sub_batch.tolist().index(int(batch)), BITS.index(int(bits))
 
 
@@ -180,12 +182,12 @@ def _linear_s() -> float:
     return linear_layers().alone_s
 
 
-def _forward(batch: str) -> _Answer:
+def _forward(batch: str) -> _Result:
     passes = pass_table().passes[_at(batch, "32")[0]]
     return 1e3 * float(passes) * _linear_s(), f"{passes} x 6.5 ms, the time of 128 samples, whatever the sub-batch"
 
 
-def _single(batch: str, bits: str) -> _Answer:
+def _single(batch: str, bits: str) -> _Result:
     table, (i, b) = pass_table(), _at(batch, bits)
     size, latency_s, printed_s = (
         float(column[i, b]) for column in (table.message_bytes, table.latency_s, table.single_pass_s)
@@ -194,53 +196,56 @@ def _single(batch: str, bits: str) -> _Answer:
         float(single_pass_s(size, latency_s, rate, MACHINES)) for rate in (PASS_BYTES_PER_S, TEXT_BYTES_PER_S)
     )
     implied_s = printed_s / (MACHINES - 1) - size / PASS_BYTES_PER_S
-    why = f"31 messages at 4.5 GB/s; at the text's 6 GB/s {1e3 * text_s:.3g}"
+    note = f"31 messages at 4.5 GB/s; at the text's 6 GB/s {1e3 * text_s:.3g}"
     if abs(ours_s / printed_s - 1) > 0.05:
         like = "as in the row above" if batch == "2048" else "ten times Table 5's"
-        why += f"; the printed value needs a latency of {1e3 * implied_s:.2g} ms, {like}"
-    return 1e3 * ours_s, why
+        note += f"; the printed value needs a latency of {1e3 * implied_s:.2g} ms, {like}"
+    return 1e3 * ours_s, note
 
 
 def _exposed_s(batch: str, bits: str, pass_s: float | None = None) -> float:
-    """From Table 6's single pass, or another."""
+    """Return the transfers that nothing hides, from Table 6's single pass or another one."""
     table, (i, b) = pass_table(), _at(batch, bits)
     single = float(table.single_pass_s[i, b]) if pass_s is None else pass_s
     product_s, passes = alexnet().product_s, float(table.passes[i])
     return float(exposed_s(single, machines=MACHINES, passes=passes, product_s=product_s, linear_s=_linear_s()))
 
 
-def _overlap(batch: str, bits: str) -> _Answer:
+def _overlap(batch: str, bits: str) -> _Result:
     table, (i, b) = pass_table(), _at(batch, bits)
-    why = f"31 times what exceeds 1.3 ms, whatever the number of sub-batches, here {table.passes[i]}"
+    note = f"31 times the time beyond 1.3 ms, whatever the number of sub-batches, here {table.passes[i]}"
     if table.single_pass_s[i, b] < alexnet().product_s:
-        why = "the product of 1.3 ms hides all but one pass"
+        note = "the product of 1.3 ms hides all but one pass"
     if (batch, bits) == ("12288", "32"):
-        why += "; the printed value subtracts nothing"
-    return 1e3 * _exposed_s(batch, bits), why
+        note += "; the printed value subtracts nothing"
+    return 1e3 * _exposed_s(batch, bits), note
 
 
-def _total(batch: str, bits: str) -> _Answer:
+def _total(batch: str, bits: str) -> _Result:
     passes = pass_table().passes[_at(batch, bits)[0]]
-    return 1e3 * (float(passes) * _linear_s() + _exposed_s(batch, bits)), "forward and full pass"
+    return 1e3 * (float(passes) * _linear_s() + _exposed_s(batch, bits)), "sum of forward time and full pass"
 
 
-def _speedup(batch: str, bits: str, kernels: str) -> _Answer:
+def _speedup(batch: str, bits: str, kernels: str) -> _Result:
     ours = _speedup_of(batch, kernels, _exposed_s(batch, bits))
     by_table_5 = _speedup_of(batch, kernels, _exposed_s(batch, bits, MILLI * _single(batch, bits)[0]))
-    whys = ["printed as sub-batch 2056"] if batch == "2048" else []
+    notes = ["printed as sub-batch 2056"] if batch == "2048" else []
     if abs(by_table_5 / ours - 1) > 0.05:
-        whys.append(f"with single passes from Table 5 {by_table_5:.3g}")
+        notes.append(f"with single passes from Table 5 {by_table_5:.3g}")
     if bits == "32":
-        whys.append(f"overlapped as Sec. 2.4 says {_by_links(batch, kernels, FLOAT32_COST, Interpretation.SCHEME):.3g}")
+        notes.append(
+            f"with the overlap of Sec. 2.4 {_by_links(batch, kernels, FLOAT32_COST, Interpretation.SCHEME):.3g}"
+        )
     else:
-        quarter = _by_links(batch, kernels, NumberCost("8-bit, coded in no time", 1.0), Interpretation.TABLE_6)
+        quarter = _by_links(batch, kernels, ElementCost("8-bit, encoded in no time", 1.0), Interpretation.TABLE_6)
         scheme = _by_links(batch, kernels, EIGHT_BIT_COST, Interpretation.SCHEME)
-        whys.append(f"with 8-bit messages of a quarter, not an eighth, {quarter:.3g}")
-        whys.append(f"overlapped as Sec. 2.4 says, with a quarter and the times of Sec. 3.2, {scheme:.3g}")
-    return ours, "; ".join(whys)
+        notes.append(f"with 8-bit messages of a quarter, not an eighth, {quarter:.3g}")
+        notes.append(f"with the overlap of Sec. 2.4, a quarter and the times of Sec. 3.2, {scheme:.3g}")
+    return ours, "; ".join(notes)
 
 
 def _speedup_of(batch: str, kernels: str, transfers_s: float) -> float:
+    """Return the speedup with a time of the transfers that nothing hides."""
     whole_s, passes = BASELINES_S[kernels], float(pass_table().passes[_at(batch, "32")[0]])
     iteration_s = whole_s - _linear_s() + GRADIENT_S + passes * _linear_s() + transfers_s
     return MACHINES * DEVICES_PER_MACHINE * whole_s / iteration_s
@@ -248,13 +253,13 @@ def _speedup_of(batch: str, kernels: str, transfers_s: float) -> float:
 
 @cache
 def _infiniband() -> Latency:
-    """Of a message between two machines, both hops: Table 5 by size, as the cluster has it."""
+    """Return the latency of a message between two machines, both hops: Table 5 by size, as in the cluster's file."""
     hop = next(link.latency for link in load_cluster("fdr-32x3").links if link.link_class == "fdr")
     return Latency(hop.sizes_bytes, tuple(2 * second for second in hop.seconds))
 
 
-def _by_links(batch: str, kernels: str, coding: NumberCost, reading: Interpretation) -> float:
-    """Speedup with a message's size from its numbers, and its latency from Table 5 by size."""
+def _by_links(batch: str, kernels: str, element_cost: ElementCost, interpretation: Interpretation) -> float:
+    """Return the speedup with a message's size from its elements, and its latency from Table 5 by size."""
     setting = Setting(
         sub_batch=float(batch),
         machines=MACHINES,
@@ -262,10 +267,10 @@ def _by_links(batch: str, kernels: str, coding: NumberCost, reading: Interpretat
         bytes_per_s=PASS_BYTES_PER_S,
         latency=_infiniband(),
     )
-    return float(sub_batch_times(alexnet(kernels), setting, coding, reading).speedup)
+    return float(sub_batch_times(alexnet(kernels), setting, element_cost, interpretation).speedup)
 
 
-CLOSED_FORMS: dict[str, Callable[..., _Answer]] = {
+CLOSED_FORMS: dict[str, Callable[..., _Result]] = {
     "node": _node,
     "linear": _linear,
     "all_parameters": _all_parameters,
@@ -277,11 +282,11 @@ CLOSED_FORMS: dict[str, Callable[..., _Answer]] = {
     "total": _total,
     "speedup": _speedup,
 }
-"""How a claim is recomputed, by the first word of its key."""
+"""Function that recomputes a claim, by the first word of its key."""
 
-_WAYS: dict[str, Way] = {
+CLAIM_METHODS: dict[str, Method] = {
     "closed form": closed_form,
     "simulation": lambda claim: simulated(claim.key),
     "simulation of Sec. 2.4": lambda claim: as_written(claim.key),
 }
-"""The rows of a claim, in order; another way is another entry."""
+"""Methods that give the rows of a claim, in order; another method is another entry."""

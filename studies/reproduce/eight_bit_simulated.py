@@ -1,7 +1,7 @@
-"""The 8-bit paper's claims from the discrete-event simulation of messages on the links of its two clusters.
+"""The 8-bit paper's claims by discrete-event simulation of messages on the links of its two clusters.
 
-What is taken from the paper is what its closed form takes, the times of Table 4 and the sizes of Table 5, and for the
-links the bandwidths and latencies that the text and Table 5 give; nothing is fitted.
+The inputs are those of the paper's closed form, the times of Table 4 and the sizes of Table 5, and for the links the
+bandwidths and latencies that the text and Table 5 give; nothing is fitted.
 
 Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016.
 """
@@ -29,29 +29,37 @@ from studies.eight_bit import (
 
 __all__ = ["as_written", "simulated"]
 
-_Answer = tuple[float, str]
+_Result = tuple[float, str]
 MIB = 2.0**20
 _MACHINE = "titanx-4:switch_gbyte_per_s=5.25"
 _DEVICES = MACHINES * DEVICES_PER_MACHINE
 _BESIDE = tuple(DEVICES_PER_MACHINE * machine + 2 for machine in range(MACHINES))
-"""Of each machine the GPU on the switch of the InfiniBand card."""
+"""GPU of each machine on the switch of the InfiniBand card."""
 
 
-def simulated(key: tuple[str, ...]) -> _Answer | None:
-    """The claim of a key simulated, with Table 6's exchange as machines in turn; None where nothing is simulated."""
+def simulated(key: tuple[str, ...]) -> _Result | None:
+    """Simulate the claim of a key, with machines that send in turn as in Table 6.
+
+    Returns:
+        Our value and a note; None for a claim that is not simulated.
+    """
     kind, *words = key
     return _SIMULATED[kind](*words) if kind in _SIMULATED else None
 
 
-def as_written(key: tuple[str, ...]) -> _Answer | None:
-    """The speedups with the overlap that Sec. 2.4 describes: all machines send at once, behind the pass before."""
+def as_written(key: tuple[str, ...]) -> _Result | None:
+    """Simulate a speedup with the overlap that Sec. 2.4 describes: all machines send at once, after the previous pass.
+
+    Returns:
+        Our value and a note; None for a claim that is not a speedup.
+    """
     if key[0] != "speedup":
         return None
     _, batch, bits, kernels = key
     ours, in_turn = _speedup_by(batch, bits, kernels, scheme_s), _speedup_by(batch, bits, kernels, in_turn_s)
     return ours, (
-        "of all sub-batches but the first only what exceeds the 6.5 ms of the linear layers is exposed, and not what "
-        f"exceeds a product of 1.3 ms 31 times; {100 * (ours / in_turn - 1):+.0f} % beside machines in turn"
+        f"{100 * (ours / in_turn - 1):+.0f} % against machines in turn: of all sub-batches but the first only the time "
+        "beyond the 6.5 ms of the linear layers is exposed, not 31 times the time beyond a product of 1.3 ms"
     )
 
 
@@ -65,45 +73,46 @@ def _many() -> DeviceGraph:
     return load_cluster("fdr-32x3")
 
 
-def _node(which: str) -> _Answer:
+def _node(which: str) -> _Result:
     from studies.eight_bit import machine_iteration_s
 
     kernels = "convnet2" if which == "convnet2" else "nervana"
     iteration_s = machine_iteration_s(_machine(), bits=8 if which == "8" else 32, kernels=kernels)
-    why = "our own lowering of owt with 4 sub-batches and updates after each, with Table 4's times; 5.25 GB/s"
-    return 4 * BASELINES_S[kernels] / iteration_s, why
+    note = "a plan by owt with 4 sub-batches and updates after each, with Table 4's times; 5.25 GB/s"
+    return 4 * BASELINES_S[kernels] / iteration_s, note
 
 
-def _all_parameters() -> _Answer:
-    found_s = all_to_all_s(4 * 60e6, load_cluster("titanx-4"))
-    return 1e3 * found_s, "240 MB of each GPU, 7 GB/s; the paper takes their 0.223 GiB for GB"
+def _all_parameters() -> _Result:
+    time_s = all_to_all_s(4 * 60e6, load_cluster("titanx-4"))
+    return 1e3 * time_s, "240 MB of each GPU, 7 GB/s; the paper uses their 0.223 GiB as if it were GB"
 
 
-def _sync(item: str, bits: str) -> _Answer:
+def _sync(item: str, bits: str) -> _Result:
     line = next(line for line in read_table("table3_communication") if line["item"] == item)
     times = 2 if item.endswith("gradient") else 1
     size = MIB * float(line["transfer_size_mb"]) * int(bits) / 32
-    found_s = times * all_to_all_s(size, _machine())
-    gradient_sync = "12 messages at once on exclusive switch ports" + (", twice" if times == 2 else "")
-    return 1e3 * found_s, f"{gradient_sync}; what the printed time has more or less, the closed form's row says"
+    time_s = times * all_to_all_s(size, _machine())
+    messages = "12 messages at once on exclusive switch ports" + (", twice" if times == 2 else "")
+    return 1e3 * time_s, f"{messages}; the closed form's row explains the difference from the printed time"
 
 
 def _size(batch: str, bits: str) -> float:
+    """Return the bytes of one message, from Table 5."""
     table = pass_table()
     return float(table.message_bytes[table.sub_batch.tolist().index(int(batch)), BITS.index(int(bits))])
 
 
-def _single(batch: str, bits: str) -> _Answer:
-    found_s = serial_pass_s(_size(batch, bits), _many(), _BESIDE)
-    why = "31 messages of each machine; the text's 6 GB/s, where the printed values need 4.5 GB/s"
+def _single(batch: str, bits: str) -> _Result:
+    time_s = serial_pass_s(_size(batch, bits), _many(), _BESIDE)
+    note = "31 messages of each machine; the text's 6 GB/s, where the printed values need 4.5 GB/s"
     if int(batch) > 1024:
-        why += "; Table 5's latencies, which are not those that Table 6 implies here"
-    return 1e3 * found_s, why
+        note += "; Table 5's latencies, which are not those that Table 6 implies here"
+    return 1e3 * time_s, note
 
 
 @cache
 def _iteration_s(batch: str, bits: str, kernels: str, schedule: Callable[[SubBatchGraph], float]) -> float:
-    """An iteration up to the end of the linear layers."""
+    """Return the time of an iteration up to the end of the linear layers."""
     load, table = alexnet(kernels), pass_table()
     return schedule(
         SubBatchGraph(
@@ -114,17 +123,20 @@ def _iteration_s(batch: str, bits: str, kernels: str, schedule: Callable[[SubBat
     )  # fmt: skip
 
 
-def _total(batch: str, bits: str) -> _Answer:
+def _total(batch: str, bits: str) -> _Result:
     load = alexnet()
     total_s = _iteration_s(batch, bits, "nervana", in_turn_s) - float(load.whole_s) + float(load.own_linear_s)
     return 1e3 * total_s, "32 rounds, a machine's 31 messages in each, beside a product; 6 GB/s"
 
 
-def _overlap(batch: str, bits: str) -> _Answer:
+def _overlap(batch: str, bits: str) -> _Result:
     table = pass_table()
     passes = int(table.passes[table.sub_batch.tolist().index(int(batch))])
     exposed_ms = _total(batch, bits)[0] - 1e3 * passes * float(alexnet().linear_s)
-    return exposed_ms, "the first machine's messages are exposed whole, which the printed 31 rounds leave out; 6 GB/s"
+    return (
+        exposed_ms,
+        "the first machine's messages are exposed as a whole, which the printed 31 rounds leave out; 6 GB/s",
+    )
 
 
 def _speedup_by(batch: str, bits: str, kernels: str, schedule: Callable[[SubBatchGraph], float]) -> float:
@@ -132,15 +144,15 @@ def _speedup_by(batch: str, bits: str, kernels: str, schedule: Callable[[SubBatc
     return _DEVICES * BASELINES_S[kernels] / iteration_s
 
 
-def _speedup(batch: str, bits: str, kernels: str) -> _Answer:
+def _speedup(batch: str, bits: str, kernels: str) -> _Result:
     ours = _speedup_by(batch, bits, kernels, in_turn_s)
-    why = "machines send in turn; 6 GB/s and Table 5's latencies, the printed single passes need 4.5 GB/s"
+    note = "machines send in turn; 6 GB/s and Table 5's latencies, where the printed single passes need 4.5 GB/s"
     if int(batch) > 1024:
-        why += "; 31 products of 1.3 ms would take longer than all passes, so each is a 31st of these"
-    return ours, why
+        note += "; 31 products of 1.3 ms would take longer than all passes, so each takes a 31st of their time"
+    return ours, note
 
 
-_SIMULATED: dict[str, Callable[..., _Answer]] = {
+_SIMULATED: dict[str, Callable[..., _Result]] = {
     "node": _node,
     "all_parameters": _all_parameters,
     "sync": _sync,
@@ -149,4 +161,4 @@ _SIMULATED: dict[str, Callable[..., _Answer]] = {
     "total": _total,
     "speedup": _speedup,
 }
-"""How a claim is simulated, by the first word of its key."""
+"""Function that simulates a claim, by the first word of its key."""

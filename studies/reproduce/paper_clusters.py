@@ -1,4 +1,4 @@
-"""The two papers' machines, as they describe them and as they price them."""
+"""Machines of DeePa and of the layer-wise paper, as the papers describe them and as they price them."""
 
 from dataclasses import replace
 
@@ -8,23 +8,23 @@ from hwprofiles.devices import DeviceGraph, Latency, Link
 __all__ = ["BUS_BYTES_PER_S", "bus_of", "cluster_of", "with_host_server"]
 
 BUS_BYTES_PER_S = {"k80": 4.5e9, "p100": 18e9, "p100-4": 18e9}
-"""The one bandwidth of the papers' form.  K80: what Table 2 of DeePa is computed with, 2 x 16 x 9216 x 4096 x 4 B /
-1.075 s.  P100: payload of an NVLink 1.0.  Neither paper prints theirs, and this one is a choice among several: rows
-that depend on it say what another gives."""
+"""The one bandwidth of the papers' form.  K80: the one that Table 2 of DeePa implies, 2 x 16 x 9216 x 4096 x 4 B /
+1.075 s.  P100: payload of an NVLink 1.0.  Neither paper prints its bandwidth, and this is a choice among several: notes
+of the rows that depend on it give the value for another."""
 _EDR_BYTES_PER_S = 12.1e9
 _HOST_BYTES_PER_S = 50e9
-"""Four channels of DDR4 in a Xeon E5 v4, sustained; no result depends on it, for every path to it is narrower."""
+"""Four channels of DDR4 in a Xeon E5 v4, sustained; no result depends on it, because every path to it is narrower."""
 
 _SPECS = {"k80": "k80-16", "p100": "p100-4x4:nodes=1", "p100-4": "p100-4x4:nodes=4"}
 
 
 def cluster_of(name: str) -> DeviceGraph:
-    """A cluster of the papers.
+    """Return a cluster of the papers.
 
     Args:
-        name: ``k80``, ``p100`` (one node) or ``p100-4`` (four); ``bus NAME`` and ``host NAME`` change it as
-            ``bus_of`` and ``with_host_server`` say, ``edr-bus NAME`` takes an EDR card's bandwidth for the bus;
-            ``one NAME`` keeps its first device.
+        name: ``k80``, ``p100`` (one node) or ``p100-4`` (four).  ``bus NAME`` applies ``bus_of`` to it, ``edr-bus
+            NAME`` too, with an EDR card's bandwidth; ``host NAME`` applies ``with_host_server``; ``one NAME`` keeps
+            its first device.
     """
     change, _, base = name.rpartition(" ")
     cluster = load_cluster(_SPECS[base])
@@ -38,7 +38,14 @@ def cluster_of(name: str) -> DeviceGraph:
 
 
 def bus_of(cluster: DeviceGraph, bytes_per_s: float) -> DeviceGraph:
-    """The same devices around one link that all transfers share: the papers' total bytes over one bandwidth."""
+    """Return the same devices around one link that all transfers share.
+
+    Args:
+        cluster: Devices.
+        bytes_per_s: Bandwidth of the link: the time of all transfers is the papers' total bytes over one bandwidth.
+
+    Source: Jia et al. (anonymous), "Exploring the hidden dimension ...", Eq. 1, functions t_x and t_s.
+    """
     count = len(cluster.devices)
     bus, port = _link("bus", count, count + 1, bytes_per_s), 1e6 * bytes_per_s
     ends = [
@@ -50,11 +57,13 @@ def bus_of(cluster: DeviceGraph, bytes_per_s: float) -> DeviceGraph:
 
 
 def with_host_server(cluster: DeviceGraph) -> DeviceGraph:
-    """The same cluster with what the first device exchanges held in the memory of the first socket.
+    """Return the same cluster with the parameter server in the memory of the first socket.
 
-    Parameter servers are located in CPU memory in TensorFlow and PyTorch (DeePa, Sec. 5).  A central server
-    is the first replica; here that replica sits at the root of its socket, so that the others' gradients
-    take the way to the host.  Its own does not: 15 of 16 replicas push.
+    A central server is the first replica; here that replica is attached to the root of its socket, so that the other
+    replicas' gradients take the route to the host.  Its own gradients do not: 15 of 16 replicas push.
+
+    Source: Jia et al. (anonymous), "Exploring the hidden dimension ...", Sec. 5: parameter servers are located in CPU
+    memory in TensorFlow and PyTorch.
     """
     server = cluster.devices[0]
     root = next(i for i, name in enumerate(cluster.vertices) if name.endswith(("socket0/root", "node0/root0")))

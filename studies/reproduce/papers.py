@@ -1,8 +1,6 @@
-"""Set what five papers print beside what this project computes."""
+"""Reproduction of the printed values of five papers."""
 
-from collections.abc import Callable
-
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, Progress
 from studies.reproduce.deepa import deepa_rows
 from studies.reproduce.eight_bit_claims import eight_bit_rows
 from studies.reproduce.layerwise_paper import layerwise_rows
@@ -18,18 +16,18 @@ PAPERS = {
 }  # fmt: skip
 
 
-def reproduce(paper: str, progress: Callable[[str, int, int], None] | None = None) -> list[PaperRow]:
+def reproduce(paper: str, progress: Progress | None = None) -> list[PaperRow]:
     """Recompute every printed value of a paper that needs no real device.
 
-    Left out is what needs one: Table 4 of the layer-wise paper, the error of Eq. 1 against measured iterations;
-    and ParaDL's accuracies but that of data parallelism.
+    Values that need one are left out: Table 4 of the layer-wise paper, the error of Eq. 1 against measured iterations;
+    and ParaDL's accuracies, except that of data parallelism.
 
     Args:
         paper: ``deepa``, ``layerwise``, ``eight-bit``, ``paradl`` or ``turbodl``.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
-        ConfigError: No such paper.
+        ConfigError: The paper is unknown.
     """
     if paper not in PAPERS:
         raise ConfigError(f"paper must be one of {', '.join(PAPERS)}, got {paper!r}")

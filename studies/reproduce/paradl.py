@@ -1,8 +1,8 @@
-"""ParaDL's claims that closed forms, or the model of its cluster, can answer.
+"""ParaDL's claims that closed forms, or the model of its cluster, can reproduce.
 
-Left out are the accuracies of the strategies but data parallelism, and those over all: they compare with runs on ABCI
-that nobody has published.  Data parallelism is compared with other runs: eight K80 of one machine by TensorFlow's
-benchmarks of 2017 (``paradl_measured``: tensorflow/tensorflow, docs_src/performance/benchmarks.md).
+The accuracies of other strategies than data parallelism, and those over all strategies, are left out: they compare
+with runs on ABCI that nobody has published.  Data parallelism is compared with other runs: eight K80 of one machine by
+TensorFlow's benchmarks of 2017 (``paradl_measured``: tensorflow/tensorflow, docs_src/performance/benchmarks.md).
 
 Source: Kahira et al., "An Oracle for Guiding Large-Scale Model/Hybrid Parallel Training of Convolutional Neural
 Networks", Sec. 3.
@@ -20,34 +20,29 @@ from hwprofiles.devices import DeviceGraph
 from planner.models import load_model
 from planner.topology import routes_of_cluster
 from studies.oracle import OracleRequest, OracleTable, oracle
-from studies.reproduce.rows import PaperRow, Value, row, stored
+from studies.reproduce.rows import ClaimResult, PaperRow, claim_row, stored
 
-__all__ = ["CLAIMS", "paradl_rows"]
+__all__ = ["PARADL_CLAIMS", "paradl_rows"]
 
 _MODELS = ("resnet50", "vgg16")
 _SAMPLES = 32
-"""A GPU, in weak scaling; the paper prints the mini-batches in Figure 1 only."""
-_Answer = tuple[Value, str]
+"""Samples a GPU in weak scaling; the paper prints the mini-batches in Figure 1 only."""
 
 
 def paradl_rows(progress: Progress | None = None) -> Iterator[PaperRow]:
-    """Every row, in the paper's order."""
+    """Yield every row, in the paper's order."""
     claims = stored("paradl_claims")
     for done, claim in enumerate(claims):
         if progress:
             progress(claim["claim"], done, len(claims))
-        yield _claim_row(claim)
+        yield claim_row("ParaDL", claim, PARADL_CLAIMS)
 
 
-def _claim_row(claim: dict[str, str]) -> PaperRow:
-    """Recompute one claim of ``paradl_claims``."""
-    name, *words = claim["key"].split()
-    ours, why = CLAIMS[name](*words)
-    return row(f"ParaDL, {claim['source']}: {claim['claim']}", claim["value"], ours, claim["unit"], why)
+def _accuracy() -> ClaimResult:
+    """Return the mean of 1 - |projected - measured| / measured of an iteration on 2, 4 and 8 K80.
 
-
-def _accuracy() -> _Answer:
-    """1 - |projected - measured| / measured of an iteration on 2, 4 and 8 K80, the mean."""
+    Source: Kahira et al., "An Oracle ...", Sec. 3, accuracy.
+    """
     measured = {
         (line["model"], int(line["batch_per_gpu"]), int(line["gpus"])): float(line["images_per_s"])
         for line in stored("paradl_measured")
@@ -66,8 +61,8 @@ def _accuracy() -> _Answer:
         profile.append(_agreement(projected.iteration_s, measured_s))
         alone.append(_agreement(one_s + projected.communication_s, measured_s))
     return 100 * mean(alone), (
-        f"{len(alone)} other runs, Inception-v3 and AlexNet on 2 to 8 K80 of one machine; arithmetic as measured on "
-        f"one GPU like the paper's FW and BW; with our profile's arithmetic {100 * mean(profile):.1f}"
+        f"{len(alone)} other runs, Inception-v3 and AlexNet on 2 to 8 K80 of one machine; computation as measured on "
+        f"one GPU, like the paper's FW and BW; with our profile's computation {100 * mean(profile):.1f}"
     )
 
 
@@ -80,11 +75,11 @@ def _cluster() -> DeviceGraph:
     return load_cluster("abci-v100:nodes=34")
 
 
-def _node_devices() -> _Answer:
+def _node_devices() -> ClaimResult:
     return float(np.bincount(routes_of_cluster(_cluster()).node)[0]), "cluster abci-v100"
 
 
-def _rack_nodes() -> _Answer:
+def _rack_nodes() -> ClaimResult:
     return _nodes_of_a_rack(), "cluster abci-v100"
 
 
@@ -94,57 +89,60 @@ def _nodes_of_a_rack() -> float:
 
 
 def _rates(link_class: str) -> list[float]:
+    """Return the bandwidths of the links of a class."""
     links = _cluster().links
     return [link.bandwidth_bytes_per_s for link in links if link.link_class.startswith(link_class)]
 
 
-def _link(link_class: str) -> _Answer:
-    whys = {
+def _link(link_class: str) -> ClaimResult:
+    notes = {
         "nvlink2": "payload of the two links of a pair together; the paper prints one link's",
-        "pcie3-x16": "payload as NCCL takes it; the paper prints the signalling rate",
+        "pcie3-x16": "payload as NCCL measures it; the paper prints the signalling rate",
         "edr": "payload measured between host buffers; GPU buffers reach 10.2 GB/s behind the PCIe switch",
     }
-    return max(_rates(link_class)), whys[link_class]
+    return max(_rates(link_class)), notes[link_class]
 
 
-def _bisection(level: str) -> _Answer:
-    """What leaves a node, or a rack, against what is below."""
+def _bisection(level: str) -> ClaimResult:
+    """Return the bandwidth out of a node, or of a rack, against the bandwidth below it."""
     cards_bytes_per_s = 2 * max(_rates("edr"))
     if level == "node":
         ports = sum(_rates("edr")) / 2 / _cluster().node_count  # both ways
         return f"1:{cards_bytes_per_s / ports:.0f}", "every card has a port of its own on the rack's switch"
     return (
         f"1:{_nodes_of_a_rack() * cards_bytes_per_s / max(_rates('rack-uplink')):.0f}",
-        "uplink of a rack against its cards",
+        "uplink of a rack against the cards of its nodes",
     )
 
 
 @cache
 def _tables() -> Sequence[OracleTable]:
+    """Return the oracle's table of each network on ABCI."""
     cluster = load_cluster("abci-v100:nodes=256")
     counts = tuple(1 << k for k in range(2, 11))
     request = OracleRequest(dataset="imagenet", devices=counts, batch_per_device=_SAMPLES)
     return [oracle(load_model(name, batch=_SAMPLES), cluster, request) for name in _MODELS]
 
 
-def _range(*strategies: str) -> _Answer:
-    """Powers of two that both networks can have, of those that the paper asks for."""
+def _range(*strategies: str) -> ClaimResult:
+    """Return the range of device counts that both networks can use, among the paper's powers of two."""
     rows = [[row.devices for row in table.rows if row.strategy == name] for table in _tables() for name in strategies]
     least = 16 if "data" in strategies else 4
-    found = sorted(set.intersection(*map(set, rows)) & set(range(least, 1025)))
+    counts = sorted(set.intersection(*map(set, rows)) & set(range(least, 1025)))
     limits = {
         f"{name} {limit.reason}" for table in _tables() for limit in table.limits for name in strategies
         if limit.strategy == name and limit.devices <= 1024
     }  # fmt: skip
     shares = [
         f"{name} {table.model} {100 * row.communication_s / row.iteration_s:.0f} % on {row.devices}"
-        for table in _tables() for name in strategies if (row := table.row(name, found[-1]))
+        for table in _tables() for name in strategies if (row := table.row(name, counts[-1]))
     ]  # fmt: skip
-    why = "; ".join(sorted(limits)) or f"up to D/b = {_tables()[0].limits[1].devices:,} with {_SAMPLES} samples a GPU"
-    return f"{found[0]}-{found[-1]}", f"{why}; communication's share of an iteration: {', '.join(shares)}"
+    note = "; ".join(sorted(limits)) or f"up to D/b = {_tables()[0].limits[1].devices:,} with {_SAMPLES} samples a GPU"
+    return f"{counts[0]}-{counts[-1]}", f"{note}; communication's share of an iteration: {', '.join(shares)}"
 
 
-def _most(strategy: str) -> _Answer:
+def _most(strategy: str) -> ClaimResult:
+    """Return the most devices that a strategy can use with both networks."""
     limits = [limit for table in _tables() for limit in table.limits if limit.strategy == strategy]
     best = [
         min((row for row in table.rows if row.strategy == strategy), key=lambda row: row.iteration_s)
@@ -153,12 +151,12 @@ def _most(strategy: str) -> _Answer:
     fastest = ", ".join(f"{table.model} {row.devices}" for table, row in zip(_tables(), best, strict=True))
     reasons = "; ".join(limit.reason for limit in limits)
     return float(min(limit.devices for limit in limits)), (
-        f"{reasons}; the paper stops at the GPUs of a node; of 4, 8, ... the shortest iteration with {_SAMPLES} "
-        f"samples has {fastest}"
+        f"{reasons}; the paper stops at the GPUs of a node; of 4, 8, ... GPUs with {_SAMPLES} samples each, "
+        f"the shortest iteration is that of {fastest}"
     )
 
 
-CLAIMS: dict[str, Callable[..., _Answer]] = {
+PARADL_CLAIMS: dict[str, Callable[..., ClaimResult]] = {
     "accuracy": _accuracy,
     "node_devices": _node_devices,
     "rack_nodes": _rack_nodes,
@@ -167,4 +165,4 @@ CLAIMS: dict[str, Callable[..., _Answer]] = {
     "range": _range,
     "most": _most,
 }
-"""How a claim is recomputed, by the first word of its key."""
+"""Function that recomputes a claim, by the first word of its key."""

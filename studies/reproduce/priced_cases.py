@@ -1,4 +1,4 @@
-"""Priced models, strategies and replays that several rows share, each made once."""
+"""Priced models, strategies and replays that several rows share, each computed once."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ __all__ = ["PricedCase", "PricedCases", "PricedOutcome"]
 
 @dataclass(frozen=True, slots=True)
 class PricedCase:
-    """A model with its batch on a cluster of ``cluster_of``, with a gradient exchange."""
+    """A model with its batch on a cluster of ``cluster_of``, with an algorithm of gradient synchronisation."""
 
     model: str
     batch: int
@@ -29,53 +29,57 @@ class PricedCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedOutcome:
-    """What one iteration of a strategy takes."""
+    """Costs of one iteration of a strategy."""
 
     simulated_s: float
-    """With overlap and contention, steady state."""
+    """Steady-state iteration time with overlap and contention."""
     additive_s: float
-    """Eq. 1: the same without overlap."""
+    """Iteration time by Eq. 1, in which nothing overlaps."""
     moved_bytes: float
     layer_bytes: tuple[float, ...]
-    """Bytes of each layer's input transfers and gradient exchange."""
+    """Bytes of each layer's input transfers and gradient synchronisation."""
     fits: bool
     """Whether every device's memory suffices."""
 
 
 @dataclass(slots=True)
 class PricedCases:
-    """Makes each thing once, however many rows ask for it."""
+    """Models, strategies and outcomes of cases, each computed once."""
 
     models: dict[PricedCase, CostModel] = field(default_factory=dict)
     strategies: dict[tuple[PricedCase, str], Strategy] = field(default_factory=dict)
     outcomes: dict[tuple[PricedCase, str, PricedCase], PricedOutcome] = field(default_factory=dict)
 
     def model(self, case: PricedCase) -> CostModel:
-        """The prices of a case."""
+        """Return the prices of a case."""
         if case not in self.models:
             graph = load_model(case.model, batch=case.batch)
             self.models[case] = CostModel(graph, cluster_of(case.cluster), case.gradient_sync)
         return self.models[case]
 
     def strategy(self, case: PricedCase, name: str) -> Strategy:
-        """A strategy by name: ``layerwise`` is the optimum of Eq. 1, for any case."""
+        """Return a strategy by name; ``layerwise`` is the optimum of Eq. 1 for the case.
+
+        Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018,
+        Eq. 1 and Algorithm 1.
+        """
         if (case, name) not in self.strategies:
             model = self.model(case)
-            found = (
+            strategy = (
                 search_layerwise(model).strategy
                 if name == "layerwise"
                 else named_strategy(name, model.graph, len(model.cluster.devices))
             )
-            self.strategies[case, name] = found
+            self.strategies[case, name] = strategy
         return self.strategies[case, name]
 
     def outcome(self, case: PricedCase, name: str, priced: PricedCase | None = None) -> PricedOutcome:
-        """Run a strategy on a case.
+        """Simulate a strategy on a case.
 
         Args:
-            case: Where it runs.
+            case: Case that is simulated.
             name: ``layerwise``, or a name of ``planner.parallel.named_rules.NAMED``.
-            priced: Case whose prices the strategy is found with, ``case`` unless given.
+            priced: Case whose prices the strategy is searched with, ``case`` unless given.
         """
         key = (case, name, priced or case)
         if key not in self.outcomes:
@@ -83,7 +87,7 @@ class PricedCases:
         return self.outcomes[key]
 
     def fastest(self, case: PricedCase, names: Iterable[str] = ("layerwise", "data", "owt")) -> PricedOutcome:
-        """The outcome with the shortest simulated iteration among some strategies."""
+        """Return the outcome with the shortest simulated iteration among some strategies."""
         return min((self.outcome(case, name) for name in names), key=lambda outcome: outcome.simulated_s)
 
 
@@ -100,5 +104,6 @@ def _outcome(model: CostModel, strategy: Strategy) -> PricedOutcome:
 
 
 def _layer_bytes(program: Program) -> tuple[float, ...]:
+    """Return the bytes of the messages of each layer; a transfer counts for the layer that reads it."""
     owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)
     return tuple(np.bincount(owner, program.size_bytes, minlength=len(program.graph.layers)).tolist())

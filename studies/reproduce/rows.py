@@ -25,7 +25,7 @@ class PaperRow:
     """Value computed now, by the models of this project."""
     unit: str
     note: str
-    """Difference; where it is large, the assumption behind it; where the source contradicts itself, the contradiction."""
+    """Difference; where it is large, the assumption behind it; where the source contradicts itself, how it does."""
 
 
 def stored(name: str) -> list[dict[str, str]]:

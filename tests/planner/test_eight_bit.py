@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
+from studies.eight_bit.element_cost import EIGHT_BIT_COST, FLOAT32_COST, ElementCost
 from studies.eight_bit.machine import LinearLayers, machine_penalty_s, machine_speedup, machine_sync_s
 from studies.eight_bit.many_machines import (
     Interpretation,
@@ -17,7 +18,6 @@ from studies.eight_bit.many_machines import (
     single_pass_s,
     sub_batch_times,
 )
-from studies.eight_bit.number_cost import EIGHT_BIT_COST, FLOAT32_COST, NumberCost
 from studies.eight_bit.paper_tables import BITS, alexnet, linear_layers, machine_gradient_s, pass_table, read_table
 
 FREE = Latency.constant(0.0)
@@ -134,7 +134,7 @@ def stepped_s(single_s, hidden_s, rounds):
 def test_exposed_transfers_follow_from_stepping_through_the_schedule(single_s, hidden_s, machines, passes):
     found = {
         reading: exposed_s(
-            single_s, machines=machines, passes=passes, product_s=hidden_s, linear_s=hidden_s, reading=reading
+            single_s, machines=machines, passes=passes, product_s=hidden_s, linear_s=hidden_s, interpretation=reading
         )
         for reading in Interpretation
     }
@@ -162,7 +162,7 @@ def test_arrays_are_many_numbers_at_once():
 
 def test_speedups_of_table_7_from_links():
     """Table 5's latencies by size and half a byte a number, as its 8-bit sizes say: as the printed single passes."""
-    table, half = pass_table(), NumberCost("half a byte", 0.5)
+    table, half = pass_table(), ElementCost("half a byte", 0.5)
     for column, coding in enumerate((FLOAT32_COST, half)):
         latency = Latency(tuple(table.message_bytes[:4, column]), tuple(table.latency_s[:4, column]))
         setting = replace(CLUSTER, sub_batch=table.sub_batch[:4].astype(float), latency=latency)
@@ -174,7 +174,7 @@ def test_coding_is_paid_for_every_number():
     times = sub_batch_times(alexnet(), replace(CLUSTER, sub_batch=np.array([128.0, 1024.0])), EIGHT_BIT_COST)
     own = 128 * 9216
 
-    np.testing.assert_allclose(times.coding_s, own * 1e-9 + 95 * own * 0.5e-9)
+    np.testing.assert_allclose(times.codec_s, own * 1e-9 + 95 * own * 0.5e-9)
     assert times.message_bytes.tolist() == [128 * 9216 / 32, 1024 * 9216 / 32]
 
 
@@ -216,10 +216,10 @@ def test_bad_settings_are_refused(change, message):
 def test_other_bad_values_are_refused():
     with pytest.raises(ConfigError, match="whole_s must be > 0"):
         sub_batch_times(replace(alexnet(), whole_s=-1.0), CLUSTER, FLOAT32_COST)
-    with pytest.raises(ConfigError, match="element_bytes of coding x must be > 0, got 0"):
-        NumberCost("x", 0)
-    with pytest.raises(ConfigError, match="encode_s and decode_s of coding x must be >= 0, got -1"):
-        NumberCost("x", 1, -1)
+    with pytest.raises(ConfigError, match="element_bytes of x must be > 0, got 0"):
+        ElementCost("x", 0)
+    with pytest.raises(ConfigError, match="encode_s and decode_s of x must be >= 0, got -1"):
+        ElementCost("x", 1, -1)
     with pytest.raises(ConfigError, match="devices must be >= 2, got 1"):
         machine_sync_s(1.0, devices=1)
     with pytest.raises(ConfigError, match="kernels must be one of nervana, convnet2, got 'cudnn'"):

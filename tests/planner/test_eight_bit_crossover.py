@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from eight_bit_crossover_points import crossover
 from hypothesis import given, settings, strategies as st
 
 from hwprofiles.devices.latency import Latency
 from hwprofiles.errors import ConfigError
-from studies.eight_bit.crossover_points import crossover
+from studies.eight_bit.element_cost import EIGHT_BIT_COST, FLOAT32_COST, ElementCost
 from studies.eight_bit.many_machines import Interpretation, Setting, sub_batch_times
-from studies.eight_bit.number_cost import EIGHT_BIT_COST, FLOAT32_COST, NumberCost
 from studies.eight_bit.paper_tables import alexnet
 
 CLUSTER = Setting(
@@ -18,7 +18,7 @@ CLUSTER = Setting(
     latency=Latency((0.0, 1e6), (5e-6, 3e-4)),
 )  # fmt: skip
 CODINGS = st.builds(
-    NumberCost, st.just("any"), st.sampled_from([0.125, 1.0, 2.0]), st.floats(0, 5e-9), st.floats(0, 1e-9)
+    ElementCost, st.just("any"), st.sampled_from([0.125, 1.0, 2.0]), st.floats(0, 5e-9), st.floats(0, 1e-9)
 )
 
 
@@ -35,7 +35,14 @@ def test_bandwidths_against_a_fine_grid(coding, reading, least_gain, sub_batch):
     setting, grid = replace(CLUSTER, sub_batch=sub_batch), np.geomspace(1e8, 1e12, 5001)
     everywhere = pays(replace(setting, bytes_per_s=grid), coding, least_gain, reading)
     found = crossover(
-        alexnet(), setting, coding, over="bytes_per_s", low=1e8, high=1e12, least_gain=least_gain, reading=reading
+        alexnet(),
+        setting,
+        coding,
+        over="bytes_per_s",
+        low=1e8,
+        high=1e12,
+        least_gain=least_gain,
+        interpretation=reading,
     )
 
     flips = np.searchsorted(found.thresholds, grid * (1 + 1e-12), side="right")
@@ -55,7 +62,7 @@ def test_whole_values_against_every_value(over, coding, reading, bytes_per_s):
     values = [float(v) for v in range(2, 130) if (12288 % v if over == "sub_batch" else 384 * v % 512) == 0]
     everywhere = [bool(pays(replace(setting, **{over: value}), coding, 0.0, reading)) for value in values]
     flips = [values[i] for i in range(1, len(values)) if everywhere[i] != everywhere[i - 1]]
-    found = crossover(alexnet(), setting, coding, over=over, low=2, high=129.5, reading=reading)
+    found = crossover(alexnet(), setting, coding, over=over, low=2, high=129.5, interpretation=reading)
 
     assert (found.pays_at_low, list(found.thresholds)) == (everywhere[0], flips)
 
@@ -76,7 +83,7 @@ def test_a_threshold_that_can_be_worked_out():
 def test_free_compression_never_loses_in_a_schedule():
     for reading in (Interpretation.SCHEME, Interpretation.IN_TURN):
         found = crossover(
-            alexnet(), CLUSTER, NumberCost("free", 1.0), over="bytes_per_s", low=1e6, high=1e13, reading=reading
+            alexnet(), CLUSTER, ElementCost("free", 1.0), over="bytes_per_s", low=1e6, high=1e13, interpretation=reading
         )
         assert found == type(found)(True, ())
 

@@ -10,9 +10,9 @@ from planner.topology.network_routes import routes_of_cluster
 from simulator.collectives.schemes import ALL_GATHERS
 from simulator.engines.engine import simulate
 from simulator.graph.task_graph import TaskGraph, pack_rows
+from studies.eight_bit.element_cost import FLOAT32_COST, ElementCost
 from studies.eight_bit.machine import machine_sync_s
 from studies.eight_bit.many_machines import Interpretation, Setting, exposed_s, single_pass_s, sub_batch_times
-from studies.eight_bit.number_cost import FLOAT32_COST, NumberCost
 from studies.eight_bit.paper_tables import alexnet, pass_table, read_table
 
 MIB = 2**20
@@ -158,7 +158,7 @@ def test_table_7_from_a_schedule_on_the_links_that_the_text_names():
         linear_s = replayed_s(cluster, in_turn(size, passes, cluster))
         pass_s = single_pass_s(size, cluster.latency_s(2, 5, size), 6e9, 32)
         exposed = exposed_s(
-            pass_s, machines=32, passes=passes, product_s=1.3e-3, linear_s=6.5e-3, reading=Interpretation.IN_TURN
+            pass_s, machines=32, passes=passes, product_s=1.3e-3, linear_s=6.5e-3, interpretation=Interpretation.IN_TURN
         )
         assert linear_s == pytest.approx(passes * 6.5e-3 + exposed, rel=1e-9)
         found[row, column] = 96 * load.whole_s / (load.whole_s - load.own_linear_s + load.gradient_s + linear_s)
@@ -177,7 +177,7 @@ def test_the_closed_form_on_the_clusters_own_links():
         latency=replace(hop, seconds=tuple(2 * second for second in hop.seconds)),
     )  # fmt: skip
     lines = read_table("table6_and_7")[:4]
-    for bits, coding in ((32, FLOAT32_COST), (8, NumberCost("half a byte", 0.5))):
+    for bits, coding in ((32, FLOAT32_COST), (8, ElementCost("half a byte", 0.5))):
         printed = [float(line[f"speedup_nervana_{bits}bit"]) for line in lines]
         ours = sub_batch_times(alexnet(), setting, coding).speedup
         np.testing.assert_allclose(ours, printed, rtol=0.15)

@@ -80,7 +80,7 @@ def test_another_way_is_another_row_where_it_speaks(monkeypatch):
     def halved(claim):
         return (float(claim.printed) / 2, "half") if claim.key[0] == "speedup" else None
 
-    monkeypatch.setattr(eight_bit, "WAYS", {"closed form": eight_bit.closed_form, "halves": halved})
+    monkeypatch.setattr(eight_bit, "CLAIM_METHODS", {"closed form": eight_bit.closed_form, "halves": halved})
     told = []
     found = list(eight_bit.eight_bit_rows(lambda *step: told.append(step)))
     added = [row for row in found if row.source.endswith(", halves")]

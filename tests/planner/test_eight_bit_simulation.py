@@ -38,7 +38,7 @@ def test_schedules_take_as_long_as_their_closed_forms(reading, machines, passes,
     )  # fmt: skip
     pass_s = (machines - 1) * (cluster.latency_s(2, 5, size) + size / 6e9)
     exposed = exposed_s(
-        pass_s, machines=machines, passes=passes, product_s=product_s, linear_s=linear_s, reading=reading
+        pass_s, machines=machines, passes=passes, product_s=product_s, linear_s=linear_s, interpretation=reading
     )
 
     assert serial_pass_s(size, cluster, senders) == pytest.approx(pass_s, rel=1e-9)

@@ -42,7 +42,7 @@ def test_every_claim_has_a_way_to_recompute_it_and_none_is_left_over():
     keys = [line["key"] for line in stored("paradl_claims")]
 
     assert len(set(keys)) == len(keys)
-    assert {key.split()[0] for key in keys} == set(paradl.CLAIMS)
+    assert {key.split()[0] for key in keys} == set(paradl.PARADL_CLAIMS)
 
 
 def test_the_cluster_is_the_papers(rows):
@@ -60,7 +60,7 @@ def test_data_parallelism_is_projected_within_a_tenth_of_other_runs(rows):
     found = rows["projection accuracy of data parallelism"]
 
     assert found.ours > 90
-    assert "with our profile's arithmetic" in found.note
+    assert "with our profile's computation" in found.note
 
 
 def test_every_difference_beyond_a_tenth_has_its_reason(rows):

@@ -1,4 +1,4 @@
-"""Where a data type starts to pay, and where it stops: thresholds of the closed form by bisection."""
+"""Crossovers of the 8-bit paper's closed form: where a data type starts and stops to pay, by bisection."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles import ConfigError, Floats
+from studies.eight_bit.element_cost import FLOAT32_COST, ElementCost
 from studies.eight_bit.many_machines import Interpretation, Setting, Workload, sub_batch_times
-from studies.eight_bit.number_cost import FLOAT32_COST, NumberCost
 
 __all__ = ["Crossover", "crossover"]
 
@@ -34,11 +34,12 @@ class Crossover:
 
 
 def crossover(
-    workload: Workload, setting: Setting, coding: NumberCost, *,
+    workload: Workload, setting: Setting, element_cost: ElementCost, *,
     over: Literal["bytes_per_s", "sub_batch", "machines"], low: float, high: float,
-    baseline: NumberCost = FLOAT32_COST, least_gain: float = 0.0, reading: Interpretation = Interpretation.SCHEME,
+    baseline: ElementCost = FLOAT32_COST, least_gain: float = 0.0,
+    interpretation: Interpretation = Interpretation.SCHEME,
 ) -> Crossover:  # fmt: skip
-    """Where a data type pays against another: its speedup is more than ``1 + least_gain`` times the other's.
+    """Return where a data type pays against another: its speedup is more than ``1 + least_gain`` times the other's.
 
     Bandwidths are continuous, and each threshold is found to rounding.  Sub-batches are those that divide the
     mini-batch, machines are whole and such that the sub-batch divides.
@@ -46,12 +47,12 @@ def crossover(
     Args:
         workload: The network.
         setting: Machines and links; its ``over`` is replaced, all else is one number.
-        coding: The data type that is asked about.
-        over: What is varied.
+        element_cost: The data type.
+        over: Field of ``setting`` that is varied.
         low, high: Ends of its range.
-        baseline: What it is compared with.
+        baseline: The data type that it is compared with.
         least_gain: Share by which it must be faster.
-        reading: See ``Interpretation``.
+        interpretation: See ``Interpretation``.
 
     Raises:
         ConfigError: Nothing of that name is varied, the range is empty or holds no value that is allowed, or the
@@ -65,7 +66,9 @@ def crossover(
     def pays(values: Floats) -> NDArray[np.bool_]:
         changes: dict[str, Any] = {over: values}
         varied = replace(setting, **changes)
-        mine, other = (sub_batch_times(workload, varied, each, reading).speedup for each in (coding, baseline))
+        mine, other = (
+            sub_batch_times(workload, varied, each, interpretation).speedup for each in (element_cost, baseline)
+        )
         return np.asarray(mine > other * (1 + least_gain))
 
     if over == "bytes_per_s":
