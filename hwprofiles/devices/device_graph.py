@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, Floats, UnreachableError
+from hwprofiles import GIB, ConfigError, Floats, Ints, UnreachableError, html_table
 from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.message_overhead import MessageOverhead
@@ -19,8 +18,9 @@ __all__ = ["ROUTING_BYTES", "Device", "DeviceGraph", "Latency", "Link", "RouteTa
 
 
 ROUTING_BYTES = float(2**20)
-"""Size of the message whose time over its links, one after another, a route makes least."""
+"""Size of the message whose time over the links of a route, one after another, is least."""
 PICOSECONDS = 1e12
+"""Picoseconds in a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +29,14 @@ class Device:
 
     name: str
     node: int
-    """Machine that holds it, counted from 0."""
+    """Machine that the device is in, counted from 0."""
     profile: str
-    """Name of its compute profile."""
+    """Name of the compute profile."""
     memory_bytes: float
     copy_engines: CopyEngines = field(default=CopyEngines(), repr=False)
     message_overhead: MessageOverhead = field(default=MessageOverhead(), repr=False)
     speed: float = field(default=1.0, repr=False)
-    """Of its arithmetic and memory, relative to what the profile says."""
+    """Speed of arithmetic and memory relative to the profile."""
 
     def __post_init__(self) -> None:
         if not 0 < self.speed < math.inf:
@@ -57,15 +57,16 @@ class Link:
     source: int
     """Vertex of the device graph."""
     target: int
+    """Vertex of the device graph."""
     both_ways: bool
-    """Half duplex: transfers from target to source share this link too."""
+    """Flag of a half-duplex link: transfers from target to source share it too."""
     bandwidth_bytes_per_s: float
     """Payload rate, not the signalling rate."""
     latency: Latency
     exclusive: bool
-    """Serves one transfer at a time; otherwise transfers share it fairly."""
+    """Flag that the link serves one transfer at a time; otherwise transfers share it fairly."""
     link_class: str
-    """What kind of link it is, such as ``nvlink1``."""
+    """Kind of link, such as ``nvlink1``."""
 
     def __post_init__(self) -> None:
         if not 0 < self.bandwidth_bytes_per_s < math.inf:
@@ -76,28 +77,28 @@ class Link:
 
     @property
     def routing_cost(self) -> int:
-        """Picoseconds that a message of ``ROUTING_BYTES`` takes over this link alone."""
+        """Time of a message of ``ROUTING_BYTES`` over this link alone, in picoseconds."""
         seconds = self.latency.at(ROUTING_BYTES) + ROUTING_BYTES / self.bandwidth_bytes_per_s
         return round(seconds * PICOSECONDS)
 
 
 class DeviceGraph:
-    """Devices and switches, and the links between them.
+    """The devices and switches of a cluster, and the links between them.
 
     Routes take the least sum over links of latency + size / bandwidth for a message of 1 MiB; ties go to
-    fewer links, then to smaller vertices.  Devices never forward what others send.
+    fewer links, then to smaller vertices.  Devices never forward the messages of others.
 
     Args:
-        name: What the user called the cluster.
-        devices: In order; device i is vertex i.
+        name: Name of the cluster.
+        devices: Devices in order; device i is vertex i.
         switches: Names of the other vertices (switches, network cards, hosts), which follow the devices.
-        links: In the order that link indices count.
-        hosts: Names of the switches that are a host's memory: what crosses one is copied there and copied on.
+        links: Links in the order of their indices.
+        hosts: Names of the switches that are a host's memory: transfers across one are copied to it and from it.
 
     Raises:
-        ConfigError: There is no device, two vertices have one name, a host is no switch, or a link ends at no
-            vertex or where it starts.
-        UnreachableError: Two devices that no route joins; the message names both.
+        ConfigError: There is no device, two vertices have one name, a host is no switch, or a link ends at an
+            unknown vertex or where it starts.
+        UnreachableError: No route joins two devices, which the message names.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class DeviceGraph:
     ) -> None:
         self.name = name
         self.spec = name
-        """What ``load_cluster`` was asked for: it leads back here."""
+        """Specification from which ``load_cluster`` loads this graph."""
         self.devices = tuple(devices)
         self.vertices = (*(device.name for device in self.devices), *switches)
         self.links = tuple(links)
@@ -125,14 +126,31 @@ class DeviceGraph:
         self._router = Router(len(self.devices), len(self.vertices), arcs)
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
 
+    def __repr__(self) -> str:
+        return f"DeviceGraph({self.spec}, {len(self.devices)} devices on {self.node_count} nodes)"
+
+    def _repr_html_(self) -> str:
+        """Return the devices as a table, for notebooks."""
+        rows = [
+            {
+                "device": device.name,
+                "node": device.node,
+                "profile": device.profile,
+                "memory [GiB]": f"{device.memory_bytes / GIB:g}",
+            }
+            for device in self.devices
+        ]
+        return html_table(repr(self), rows)
+
     def with_profiles(self, profiles: Mapping[str, str]) -> "DeviceGraph":
-        """The same cluster with other compute profiles, names or paths, in place of those that devices have."""
+        """Return the cluster with other compute profiles, names or paths, in place of those of the devices."""
         devices = [replace(device, profile=profiles.get(device.profile, device.profile)) for device in self.devices]
         graph = DeviceGraph(self.name, devices, self.vertices[len(devices) :], self.links, hosts=self.hosts)
         graph.spec = self.spec
         return graph
 
     def _check(self) -> None:
+        """Raise where devices, names, hosts or links break a rule."""
         if not self.devices:
             raise ConfigError(f"devices of {self.name!r} must be at least one, got none")
         seen: set[str] = set()
@@ -151,8 +169,9 @@ class DeviceGraph:
                 )
 
     def _arcs(self) -> list[Arc]:
+        """Return the directions in which links can be crossed, with their costs."""
         arcs = []
-        costs: dict[tuple[float, Latency], int] = {}  # a thousand devices have a handful of kinds of links
+        costs: dict[tuple[float, Latency], int] = {}  # a thousand devices have few kinds of links
         for i, link in enumerate(self.links):
             kind = (link.bandwidth_bytes_per_s, link.latency)
             cost = costs[kind] if kind in costs else costs.setdefault(kind, link.routing_cost)
@@ -162,13 +181,14 @@ class DeviceGraph:
         return arcs
 
     def _raise_unreachable(self, source: int, target: int) -> None:
+        """Raise the error of two devices that no route joins."""
         raise UnreachableError(
             f"no route leads from device {self.vertices[source]!r} to {self.vertices[target]!r} in cluster "
             f"{self.name!r}; join them by links over switches, devices forward nothing for others"
         )
 
     def route(self, source: int, target: int) -> tuple[int, ...]:
-        """Links from device ``source`` to device ``target``, in order; () from a device to itself.
+        """Return the links from device ``source`` to device ``target``, in order; () from a device to itself.
 
         Raises:
             ConfigError: One of the two is no device.
@@ -177,30 +197,31 @@ class DeviceGraph:
             for device in (source, target):
                 if not 0 <= device < len(self.devices):
                     raise ConfigError(f"device must be in 0 .. {len(self.devices) - 1}, got {device}")
-            found = self._router.route(source, target)
-            assert found is not None, "connectivity was checked when the graph was made"
-            self._routes[source, target] = found
+            route = self._router.route(source, target)
+            assert route is not None, "connectivity was checked when the graph was made"
+            self._routes[source, target] = route
         return self._routes[source, target]
 
     @cached_property
     def bandwidth(self) -> Floats:
-        """Bytes/s of every link, shape (L,)."""
+        """Bandwidth of every link in bytes/s, shape (L,)."""
         return np.array([link.bandwidth_bytes_per_s for link in self.links], dtype=np.float64)
 
     def latency_s(self, source: int, target: int, size_bytes: float) -> float:
-        """Sum of the latencies along the route, for a message of ``size_bytes``."""
+        """Return the sum of the latencies along a route, for a message of ``size_bytes``."""
         return float(sum(self.links[link].latency.at(size_bytes) for link in self.route(source, target)))
 
     def route_table(self) -> RouteTable:
-        """Routes of all pairs of devices as arrays, for compiled code; computed once."""
+        """Return the routes of all pairs of devices as arrays, for compiled code; computed once."""
         return self._route_table
 
     @cached_property
     def _route_table(self) -> RouteTable:
+        """Routes of all pairs of devices."""
         return self._router.table()
 
-    def latency_table(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
-        """Latencies of all links as arrays, for compiled code.
+    def latency_table(self) -> tuple[Floats, Floats, Ints]:
+        """Return the latencies of all links as arrays, for compiled code.
 
         Returns:
             Sizes in bytes and seconds, shape (L, K) each, and the number of rows that count, shape (L,);
@@ -209,11 +230,13 @@ class DeviceGraph:
         return self._latency_table
 
     @cached_property
-    def _latency_table(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    def _latency_table(self) -> tuple[Floats, Floats, Ints]:
+        """Latencies of all links; see ``latency_table``."""
         count = np.array([len(link.latency.seconds) for link in self.links], dtype=np.int64)
         width = int(count.max(initial=1))
 
         def padded(row: tuple[float, ...]) -> tuple[float, ...]:
+            """Return a row with its last value repeated up to the width of the table."""
             return row + row[-1:] * (width - len(row))
 
         shape = (len(self.links), width)
@@ -223,7 +246,7 @@ class DeviceGraph:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything; copy engines, hosts, speeds and overheads of messages where any are given."""
+        """Hash of the whole graph; copy engines, hosts, speeds and message overheads count where any are given."""
         text = repr((self.name, self.devices, self.vertices, self.links))
         engines = [device.copy_engines for device in self.devices]
         if self.hosts or any(each.declared for each in engines):
@@ -237,24 +260,24 @@ class DeviceGraph:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def with_links(self, links: Sequence[Link]) -> "DeviceGraph":
-        """The same devices and switches joined by other links."""
+        """Return the same devices and switches joined by other links."""
         return DeviceGraph(self.name, self.devices, self.vertices[len(self.devices) :], links, hosts=self.hosts)
 
     def with_devices(self, devices: Sequence[Device]) -> "DeviceGraph":
-        """Other devices in the same places."""
+        """Return the same links and switches with other devices at the same vertices."""
         return DeviceGraph(self.name, devices, self.vertices[len(self.devices) :], self.links, hosts=self.hosts)
 
     def take(self, count: int) -> "DeviceGraph":
-        """The same cluster with its first ``count`` devices only; see ``only``."""
+        """Return the cluster with its first ``count`` devices only; see ``only``."""
         if not 1 <= count <= len(self.devices):
             raise ConfigError(f"number of devices must be in 1 .. {len(self.devices)} of {self.name!r}, got {count}")
         return self.only(range(count))
 
     def only(self, device_indices: Sequence[int]) -> "DeviceGraph":
-        """The same cluster with some of its devices, in the order given.
+        """Return the cluster with some of its devices, in the order given.
 
-        Every switch stays, and every link that joins vertices that stay, so the routes that remain are
-        the same; devices and the nodes that still hold some are counted anew from 0.
+        All switches stay, and all links between vertices that stay, so the routes that remain are
+        the same; devices, and nodes that still have devices, are renumbered from 0.
 
         Raises:
             ConfigError: An index is out of range or repeats, or there is none.

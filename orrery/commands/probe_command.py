@@ -49,20 +49,19 @@ def orrery_probe(
 
 
 def _values(probed: "Probed") -> dict[str, Any]:
-    """All medians and spreads; seconds, bytes."""
-    answer = probed.summary
-    links = answer.links
+    """Return all medians and spreads; seconds, bytes."""
+    summary, links = probed.summary, probed.summary.links
     return {
-        "device": answer.device,
+        "device": summary.device,
         "processes": len(links.machines),
         "machines": len(set(links.machines)),
         "layers": [
             {"model": row.model, "layers": row.layers, "part": row.sizes, "phase": row.phase, **_spread(row.samples)}
-            for row in answer.rows
+            for row in summary.rows
         ],
         "coding": [
             {"type": row.type, "place": row.place, "task": row.task, "numbers": row.elements, **_spread(row.samples)}
-            for row in answer.codecs
+            for row in summary.codecs
         ],
         "messages": [
             {"between_machines": row.between, "size_bytes": row.size_bytes, **_spread(row.samples)}
@@ -78,11 +77,12 @@ def _values(probed: "Probed") -> dict[str, Any]:
 
 
 def _spread(samples: "TimeSamples") -> dict[str, Any]:
+    """Return median, spread and number of samples."""
     return {"median_s": samples.median_s, "spread": samples.spread, "samples": len(samples.seconds)}
 
 
 def _print(values: dict[str, Any], probed: "Probed") -> None:
-    """Tables for people: layers, messages, and the device with the files."""
+    """Print tables of layers, data types and messages, then the device and the files."""
     print_table(_layer_rows(values["layers"]))
     if values["coding"]:
         print_table(_coding_rows(values["coding"]))
@@ -106,7 +106,7 @@ def _print(values: dict[str, Any], probed: "Probed") -> None:
 
 
 def _layer_rows(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row a part, its phases side by side in milliseconds, with the largest spread among them."""
+    """Return a row for each part: its phases side by side in milliseconds, and the largest spread among them."""
     found: dict[tuple[object, ...], dict[str, Any]] = {}
     phases = ("forward", "activation_gradient", "weight_gradient", "update")
     for row in layers:
@@ -120,7 +120,7 @@ def _layer_rows(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _coding_rows(coding: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row a type and place, with the speed of its largest messages."""
+    """Return a row for each data type and kind of tensor, with the speed of its largest messages."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     tasks = ("compress", "decompress", "sum")
     for row in sorted(coding, key=lambda row: row["numbers"]):
@@ -132,7 +132,7 @@ def _coding_rows(coding: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _link_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Messages and sums of a few sizes."""
+    """Return a row for each message and all-reduce of a few sizes."""
     rows = []
     for key, what in (("messages", "message"), ("rings", "all send to the next"), ("all_reduces", "all-reduce")):
         for row in values[key]:

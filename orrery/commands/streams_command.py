@@ -128,7 +128,7 @@ def _measured(
     progress: Progress | None,
 ) -> _StreamsReport:
     """Run the schedules on the cores of this machine."""
-    from executor.streams import as_comparison, measure_streams, measured_values
+    from executor.streams import as_stream_comparison, measure_streams, measured_values
     from reports.pages import write_streams_page
 
     measured = measure_streams(
@@ -136,7 +136,7 @@ def _measured(
         progress=progress,
     )  # fmt: skip
     if page:
-        write_streams_page(as_comparison(measured), page)
+        write_streams_page(as_stream_comparison(measured), page)
     return _StreamsReport(values=measured_values(measured), show=lambda: _show_measured(measured))
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, html_table
 from hwprofiles.compute import Kernels
 from planner.graph.shapes import Need, Shape
 
@@ -214,6 +214,23 @@ class ComputationGraph:
         for edge in self.edges:
             if edge.producer >= edge.consumer:
                 raise ConfigError(f"layer {self.layers[edge.consumer].name!r} reads a layer that comes after it")
+
+    def __repr__(self) -> str:
+        return f"ComputationGraph({self.name}, batch {self.batch}, {len(self.layers)} layers)"
+
+    def _repr_html_(self) -> str:
+        """Return the layers as a table, for notebooks."""
+        rows = [
+            {
+                "layer": layer.name,
+                "kind": layer.operation.kind,
+                "inputs": ", ".join(layer.inputs),
+                "output": " x ".join(map(str, layer.output.sizes)),
+                "parameters": f"{layer.parameter_count:,}",
+            }
+            for layer in self.layers
+        ]
+        return html_table(repr(self), rows)
 
     @property
     def undivided(self) -> "ComputationGraph":

@@ -1,4 +1,4 @@
-"""Where the time of a program's iteration goes, and where its memory."""
+"""Analysis of a program: time on the critical path, sensitivities, use of resources, memory over time."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,44 +30,44 @@ __all__ = ["Analysis", "ResourceUse", "analyse", "resource_uses"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceUse:
-    """A link, a device's arithmetic or its copy engines over the steady iterations."""
+    """Use of a link, of a device's arithmetic or of its copy engines over the steady iterations."""
 
     name: str
     of: str
     """Link class, compute profile, or kind of copies."""
     is_link: bool
     busy: float
-    """Share of the time in which it serves somebody."""
+    """Share of the time in which it serves at least one task."""
     use: float
-    """Share of its capacity that is used, averaged over the time."""
+    """Share of its capacity that is used, averaged over time."""
     moved_bytes: float
-    """Of a link, in one iteration; 0 for others."""
+    """Bytes that a link moves in one iteration; 0 for other resources."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """All that a replay says of a program."""
+    """Results of a replay: time shares, critical path, sensitivities, resources and memory."""
 
     replay: Replay
     shares: Shares
     path: CriticalPath
     sensitivities: tuple[Sensitivity, ...]
     resources: tuple[ResourceUse, ...]
-    """The busiest first; those that nobody uses are left out."""
+    """Resources that are used, the busiest first."""
     memory: MemoryCurve
 
     @property
     def alive_at_peak(self) -> "pd.DataFrame":
-        """What the fullest device holds when it holds most."""
+        """Return the tensors on the fullest device at the time of its peak."""
         return self.memory.alive(self.memory.fullest, self.memory.peak_time_s(self.memory.fullest))
 
 
 def analyse(program: Program, *, iterations: int = ITERATIONS, progress: Progress | None = None) -> Analysis:
-    """Replay a program and say what its iteration waits for.
+    """Replay a program and analyse what its iteration waits for.
 
     Args:
         program: One iteration, lowered.
-        iterations: As for ``replay``.
+        iterations: Iterations to replay until the steady state.
         progress: Called as ``progress(label, done, total)``.
     """
     replayed = replay(program, iterations=iterations)
@@ -82,10 +82,11 @@ def analyse(program: Program, *, iterations: int = ITERATIONS, progress: Progres
 
 
 def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
-    """Use of every link, device and copy engine over the steady iterations, the busiest first."""
+    """Return the use of every link, device and copy engine over the steady iterations, the busiest first."""
     graph, schedule, cluster = replayed.program_graph.graph, replayed.schedule, replayed.program.cluster
     begin, end, count = replayed.steady_s
     use = resource_use(graph, schedule, np.array([begin, end]))[:, 0].clip(min=0.0)
+    # Uses grouped by resource: those of resource r are order[bounds[r] : bounds[r + 1]].
     owner = graph.use_owners
     order = np.argsort(graph.use_resource, kind="stable")
     bounds = np.searchsorted(graph.use_resource[order], np.arange(len(graph.capacity) + 1))
@@ -94,8 +95,8 @@ def resource_uses(replayed: Replay) -> tuple[ResourceUse, ...]:
     kinds += copy_engines_of(cluster).kinds
     rows = []
     for resource in np.flatnonzero(use > 0).tolist():
-        mine = slice(bounds[resource], bounds[resource + 1])
-        starts, ends = union(start_s[mine], end_s[mine])
+        uses = slice(bounds[resource], bounds[resource + 1])
+        starts, ends = union(start_s[uses], end_s[uses])
         is_link = resource < len(cluster.links)
         moved = use[resource] * graph.capacity[resource] * (end - begin) / count
         rows.append(

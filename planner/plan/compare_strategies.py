@@ -1,6 +1,7 @@
 """Compare strategies for one model on one cluster: price, replay, bound, and validate the additive model."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -21,8 +22,19 @@ from planner.simulation import Replay, additive_s, additive_terms, iteration_bou
 __all__ = ["compare", "layer_results"]
 
 _MIXTURES = 8
+"""Random mixtures of the strategies that validate the additive model beside the strategies themselves."""
 _MOST_TASKS = 60_000
-"""Mixtures with more tasks are left out of the validation, which is to take seconds."""
+"""Largest program of a mixture that is simulated, so that the validation takes seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Subjects:
+    """Strategies to compare by name, with their micro-batches, those that cannot run, and notes of the searches."""
+
+    strategies: dict[str, tuple[Strategy, MicroBatching]]
+    refused: dict[str, str]
+    """Reason why a strategy cannot run, by its name."""
+    notes: tuple[str, ...]
 
 
 @renamed_keywords(exchange="gradient_sync")
@@ -45,17 +57,20 @@ def compare(
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
+    Returns:
+        A result for every strategy that fits, with the reasons of the others.
+
     Raises:
-        ConfigError: An unknown name, or a strategy that this batch cannot have.
+        ConfigError: A name is unknown, or this batch cannot have a strategy.
         InfeasiblePlanError: No strategy fits in memory.
     """
     model = CostModel(graph, cluster, gradient_sync)
-    found, refused, notes = _strategies(model, strategies, refine, progress)
-    one_device_s = _one_device_s(model)
-    results: list[StrategyResult] = []
-    for done, (name, (strategy, micro_batching)) in enumerate(found.items()):
+    subjects = _subjects(model, strategies, refine, progress)
+    one_device_s, steps = _one_device_s(model), len(subjects.strategies) + 1
+    results, refused = list[StrategyResult](), subjects.refused
+    for done, (name, (strategy, micro_batching)) in enumerate(subjects.strategies.items()):
         if progress:
-            progress(f"simulating {name}", done, len(found) + 1)
+            progress(f"simulating {name}", done, steps)
         try:
             results.append(_result(model, name, strategy, micro_batching, one_device_s))
         except InfeasiblePlanError as error:
@@ -63,10 +78,10 @@ def compare(
     if not results:
         raise InfeasiblePlanError("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
     if progress:
-        progress("validating the additive model", len(found), len(found) + 1)
+        progress("validating the additive model", steps - 1, steps)
     whole = {
         name: strategy
-        for name, (strategy, micro_batching) in found.items()
+        for name, (strategy, micro_batching) in subjects.strategies.items()
         if name not in refused and micro_batching.parts == 1
     }
     tried = _tried(model, results, whole)
@@ -82,14 +97,12 @@ def compare(
         winner=min(results, key=lambda result: (result.simulated_s, result.name != "layerwise")).name,
         rank_correlation=float(tried["additive_s"].rank().corr(tried["simulated_s"].rank())),
         tried=tried,
-        notes=notes,
+        notes=subjects.notes,
     )
 
 
-def _strategies(
-    model: CostModel, names: Sequence[str], refine: int, progress: Progress | None
-) -> tuple[dict[str, tuple[Strategy, MicroBatching]], dict[str, str], tuple[str, ...]]:
-    """What the names stand for, which cannot run and why, and notes."""
+def _subjects(model: CostModel, names: Sequence[str], refine: int, progress: Progress | None) -> _Subjects:
+    """Return the strategies that names stand for; ``layerwise`` is searched last and keeps its place in the order."""
     if not names:
         raise ConfigError("strategies must name at least one, got none")
     found: dict[str, tuple[Strategy, MicroBatching]] = {}
@@ -114,11 +127,12 @@ def _strategies(
             _, candidate, more = layerwise(model, progress=progress)
             found["layerwise"] = candidate.strategy, WHOLE_BATCH
         notes = (*notes, *more)
-    return {name: found[name] for name in names if name in found}, refused, notes
+    ordered = {name: found[name] for name in names if name in found}
+    return _Subjects(strategies=ordered, refused=refused, notes=notes)
 
 
 def _one_device_s(model: CostModel) -> float:
-    """The whole batch on the first device, memory aside."""
+    """Return the time of the whole batch on the first device, as if its memory were unlimited."""
     alone = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in model.graph.layers}
     return additive_s(model, alone)
 
@@ -126,6 +140,7 @@ def _one_device_s(model: CostModel) -> float:
 def _result(
     model: CostModel, name: str, strategy: Strategy, micro_batching: MicroBatching, one_device_s: float
 ) -> StrategyResult:
+    """Return a strategy priced, replayed and bounded."""
     program = lowered(model, strategy, micro_batching=micro_batching)
     additive = additive_s(model, strategy, micro_batching)
     full = replay_that_fits(program)
@@ -155,15 +170,16 @@ def _result(
 def _ladder(
     model: CostModel, strategy: Strategy, micro_batching: MicroBatching, program: Program, full: Replay
 ) -> dict[str, float]:
-    """Iteration time under each reading; sub-batches come last, so that the step to them shows what they bring."""
+    """Return the iteration time under each execution model; micro-batches come last, to show the gain of them alone."""
     if micro_batching.parts == 1:
-        return _readings(additive_s(model, strategy, micro_batching), program, full)
+        return _execution_models(additive_s(model, strategy, micro_batching), program, full)
     prices, spaces, _ = applied(model, strategy)
     whole = lower(prices, spaces)  # the whole batch at once, whether or not it would fit
-    return {**_readings(additive_s(model, strategy), whole, replay(whole)), "pipelining": full.iteration_s}
+    return {**_execution_models(additive_s(model, strategy), whole, replay(whole)), "pipelining": full.iteration_s}
 
 
-def _readings(additive: float, program: Program, full: Replay) -> dict[str, float]:
+def _execution_models(additive: float, program: Program, full: Replay) -> dict[str, float]:
+    """Return the iteration time under the execution models, from the simplest on."""
     overlapped = replay(program, contention=False)
     return {"additive": additive, "overlap": overlapped.iteration_s, "contention": full.iteration_s}
 
@@ -171,7 +187,17 @@ def _readings(additive: float, program: Program, full: Replay) -> dict[str, floa
 def layer_results(
     model: CostModel, strategy: Strategy, micro_batching: MicroBatching, program: Program
 ) -> tuple[LayerResult, ...]:
-    """The terms of Eq. 1 by layer, and what each moves."""
+    """Return the terms of Eq. 1 of every layer, and the bytes that it moves.
+
+    Args:
+        model: Prices of a network on a cluster.
+        strategy: Configuration of every layer.
+        micro_batching: Layers that compute in micro-batches.
+        program: The strategy lowered, whose transfers count for the layer that receives them.
+
+    Source:
+        Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
+    """
     terms = additive_terms(model, strategy, micro_batching)
     model, spaces, _ = applied(model, strategy, micro_batching)
     owner = np.where(program.kind == KINDS.index("collective"), program.layer, program.consumer)
@@ -190,14 +216,14 @@ def layer_results(
                 gradient_sync_s=float(terms.gradient_sync_s[i]),
                 transfer_s=float(terms.transfer_s[i]),
                 moved_bytes=float(moved[i]),
-                gradient_sync=_exchange(model, i, space),
+                gradient_sync=_sync_choice(model, i, space),
             )
         )
     return tuple(rows)
 
 
-def _exchange(model: CostModel, layer: int, space: ConfigSpace) -> str:
-    """How a layer exchanges its gradients, and why; nothing where it has none to exchange."""
+def _sync_choice(model: CostModel, layer: int, space: ConfigSpace) -> str:
+    """Return the algorithm that synchronises a layer's gradients, and why; empty where there are none."""
     graph = model.graph
     choice = layer_choice(model.network, model.gradient_sync, graph.layers[layer], space, graph.element_bytes)
     if choice is None:
@@ -208,15 +234,15 @@ def _exchange(model: CostModel, layer: int, space: ConfigSpace) -> str:
 
 
 def _tried(model: CostModel, results: Sequence[StrategyResult], strategies: dict[str, Strategy]) -> pd.DataFrame:
-    """Additive and simulated cost of every strategy compared, and of random mixtures of those on the whole batch."""
+    """Return additive and simulated times of every strategy, and of random mixtures of those on the whole batch."""
     rows = [(result.name, result.additive_s, result.simulated_s) for result in results]
     names, layers = list(strategies), [layer.name for layer in model.graph.layers]
     random = np.random.default_rng(0)
     for mixture in range(_MIXTURES if len(names) > 1 else 0):
-        micro_batchings = np.sort(random.integers(0, len(layers), size=2))
+        borders = np.sort(random.integers(0, len(layers), size=2))  # the first, middle and last layers of a mixture
         picks = [names[k] for k in random.integers(0, len(names), size=3)]
-        which = np.searchsorted(micro_batchings, np.arange(len(layers)), side="right")
-        mixed = {layer: strategies[picks[k]][layer] for layer, k in zip(layers, which.tolist(), strict=True)}
+        pick_of = np.searchsorted(borders, np.arange(len(layers)), side="right")
+        mixed = {layer: strategies[picks[k]][layer] for layer, k in zip(layers, pick_of.tolist(), strict=True)}
         try:
             program = lowered(model, mixed)
         except InfeasiblePlanError:

@@ -1,6 +1,7 @@
-"""What a comparison of strategies found: the data behind the table and the page."""
+"""Results of a comparison of strategies: the data behind the table and the page."""
 
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING
 
 from planner.simulation import LinkUse
@@ -40,7 +41,7 @@ class LayerResult:
     """The three terms of Eq. 1; the transfer is that of the layer's inputs."""
     moved_bytes: float
     gradient_sync: str = ""
-    """Scheme of the gradient exchange; with ``auto`` also what the next best would take."""
+    """Algorithm that synchronises the gradients; with ``auto`` also the time of the next best one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,40 +50,40 @@ class StrategyResult:
 
     name: str
     ladder_s: dict[str, float]
-    """Iteration time under each reading, in order: additive, overlap, contention; with sub-batches, ``pipelining``
-    after these, which then take the whole batch at once."""
+    """Iteration time under each execution model, in order: additive, overlap, contention; with micro-batches these
+    three take the whole batch at once, and ``pipelining`` follows."""
     additive_s: float
-    """Eq. 1 from the cost tables."""
+    """Iteration time by Eq. 1, in which nothing overlaps."""
     simulated_s: float
     """Steady-state iteration time with overlap and contention."""
     images_per_s: float
     speedup: float
-    """Against the whole batch on one device."""
+    """Speed-up over the whole batch on one device."""
     moved_bytes: float
-    """Bytes that leave a device in one iteration: transfers and gradient exchange."""
+    """Bytes that leave a device in one iteration: transfers and gradient synchronisation."""
     compute_s: float
     """Part of ``simulated_s`` in which the busiest device computes."""
     exposed_communication_s: float
-    """Part in which that device waits for communication that no arithmetic on it covers."""
+    """Part of ``simulated_s`` in which that device waits for communication that no arithmetic on it hides."""
     idle_s: float
-    """The rest: the three add up to ``simulated_s``."""
+    """Rest of ``simulated_s``, which the three add up to."""
     peak_memory_bytes: tuple[float, ...]
-    """Per device."""
+    """Peak memory of each device."""
     lower_bound_s: float
-    """No schedule of this strategy's tasks is shorter: busiest resource or longest path."""
+    """Time of the busiest resource or of the longest path, which no schedule of these tasks can beat."""
     bound_reason: str
     engine_s: float
     tasks: int
     layers: tuple[LayerResult, ...]
     timeline: "pd.DataFrame"
-    """One row a task of one steady iteration: id, name, kind, device, stream, layer, phase, iteration,
+    """One row for each task of one steady iteration: id, name, kind, device, stream, layer, phase, iteration,
     sub_batch, start_s, end_s, bytes, origin."""
     link_use: LinkUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All strategies of one question."""
+    """Strategies for one model, cluster and batch, side by side."""
 
     model: str
     cluster: str
@@ -92,22 +93,30 @@ class Comparison:
     one_device_s: float
     strategies: tuple[StrategyResult, ...]
     refused: dict[str, str] = field(default_factory=dict)
-    """Strategies that could not run, with the reason."""
+    """Reason why a strategy could not run, by its name."""
     winner: str = ""
     """Name of the strategy with the shortest simulated iteration; ``layerwise`` where it ties."""
     rank_correlation: float = float("nan")
-    """Spearman's, additive against simulated cost over every strategy tried."""
+    """Spearman correlation of additive and simulated times over every strategy tried."""
     tried: "pd.DataFrame" = field(default_factory=_empty_frame)
-    """Every strategy tried, also random ones: name, additive_s, simulated_s."""
+    """Every strategy tried, random mixtures too: name, additive_s, simulated_s."""
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        names = ", ".join(result.name for result in self.strategies)
+        return f"Comparison({self.model} on {self.cluster}, batch {self.batch}: {self.winner} is fastest of {names})"
+
+    def _repr_html_(self) -> str:
+        """Return the rows of ``to_frame`` as a table, for notebooks."""
+        return f"<p>{escape(repr(self))}</p>{self.to_frame().to_html(index=False)}"
+
     def to_frame(self) -> "pd.DataFrame":
-        """One row a strategy: times, bytes and memory, without timelines; the ladder as columns ``ladder.NAME_s``."""
+        """Return a row for each strategy: times, bytes, memory, and execution models as columns ``ladder.NAME_s``."""
         import pandas as pd
 
         rows = []
         for strategy in self.strategies:
             row = {each: getattr(strategy, each) for each in _NUMBERS}
             row["peak_memory_bytes"] = max(strategy.peak_memory_bytes)
-            rows.append(row | {f"ladder.{reading}_s": time for reading, time in strategy.ladder_s.items()})
+            rows.append(row | {f"ladder.{model}_s": time for model, time in strategy.ladder_s.items()})
         return pd.DataFrame(rows)

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from html import escape
 
-from hwprofiles import warn_old_name
+from hwprofiles import html_table, warn_old_name
 from planner.compression import UNCOMPRESSED, Compressed
 from planner.cost import Choice
 from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, Configuration, MicroBatching, Recompute
@@ -72,12 +71,11 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """Return the degrees and devices of every layer as a table, for notebooks."""
-        rows = "".join(
-            f"<tr><td>{escape(name)}</td><td>{each.describe()}</td><td>{', '.join(map(str, each.devices))}</td></tr>"
+        rows = [
+            {"layer": name, "degrees": each.describe(), "devices": ", ".join(map(str, each.devices))}
             for name, each in self.configurations.items()
-        )
-        head = "<tr><th>layer</th><th>degrees</th><th>devices</th></tr>"
-        return f"<p>{escape(repr(self))}</p><table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+        ]
+        return html_table(repr(self), rows)
 
     @property
     def model(self) -> str:

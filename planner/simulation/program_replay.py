@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, Floats
+from hwprofiles import ConfigError, Floats, html_table
 from planner.lowering import KINDS, Program
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
 from planner.simulation.link_use import LinkUse
@@ -49,6 +49,18 @@ class Replay:
     schedule: Schedule
     engine_s: float
     """Wall time of the engine."""
+
+    def __repr__(self) -> str:
+        return f"Replay({self.program.name}: {self.iteration_s:.4g} s an iteration, {self.tasks} tasks)"
+
+    def _repr_html_(self) -> str:
+        """Return the time of each kind of task as a table, for notebooks."""
+        times = self.timeline().assign(seconds=lambda rows: rows["end_s"] - rows["start_s"]).groupby("kind")["seconds"]
+        rows = [
+            {"kind": kind, "tasks": int(count), "seconds, summed over devices": f"{seconds:.4g}"}
+            for kind, count, seconds in times.agg(["size", "sum"]).itertuples()
+        ]
+        return html_table(repr(self), rows)
 
     @cached_property
     def ends_s(self) -> Floats:
