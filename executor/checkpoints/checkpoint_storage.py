@@ -111,6 +111,7 @@ class BoxSavePlanner(DefaultSavePlanner):
         plans, metadata = super().create_global_plan(all_plans)
         for name, saved in metadata.state_dict_metadata.items():
             assert isinstance(saved, TensorStorageMetadata)
+            # boxes of replicas were reduced to one each before: those left must add up to the tensor
             held, elements = sum(math.prod(chunk.sizes) for chunk in saved.chunks), math.prod(saved.size)
             if held != elements:  # torch omits this check where one process saves
                 raise ValueError(f"the boxes of {name} hold {held} of its {elements} elements")

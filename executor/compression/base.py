@@ -34,7 +34,7 @@ class DataType(ABC):
         self.spec = spec
         self.name = spec.name
         self.feedback = spec.feedback
-        """Whether ``compress`` needs a residual, the sum of what earlier messages left out."""
+        """True if ``compress`` needs a residual, the sum of what earlier messages left out."""
 
     def compressed_bytes(self, elements: int) -> int:
         """Return the size of a message with so many elements, in bytes; it depends on nothing else."""

@@ -71,6 +71,7 @@ class Threshold(DataType):
         room = len(words) - 1
         position = kernels_for(values.device).positions_above(values, self._threshold)
         if len(position) > room:
+            # the largest go; among those as large as the least of them, the first
             size = values[position].abs()
             least = torch.topk(size, room).values[-1]
             above, equal = position[size > least], position[size == least]

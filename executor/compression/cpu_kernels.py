@@ -56,6 +56,7 @@ class CpuKernels(CodecKernels):
     def positions_above(self, values: Tensor, threshold: float) -> Tensor:
         """Return the positions of magnitudes of at least a threshold, which are counted before they are written."""
         array, limit = values.numpy(), np.float32(threshold)
+        # two passes: the counts of the first say where each chunk's positions begin
         counts = _counts(array, limit)
         ends = np.cumsum(counts)
         positions = np.empty(int(ends[-1]) if len(ends) else 0, np.int64)
@@ -90,6 +91,7 @@ def _compress_table(values: Any, bits: Any, scales: Any, block: int, lookup: Any
             index = indices[first : first + count]
             for i in range(count):
                 quotients[i] = abs(value[i]) / scale
+            # the upper bits select an entry; its cutoff for the lower bits decides between two neighbouring indices
             for i in range(count):
                 quotient = quotient_bits[i]
                 entry = lookup[quotient >> _HALF]
@@ -134,6 +136,7 @@ def _means(values: Any, block: int, means: Any) -> None:
                 pair = _side(value, i, sign) + _side(value, half + i, sign)
                 other = _side(value, quarter + i, sign) + _side(value, half + quarter + i, sign) if last else 0.0
                 sums[i] = sign * (pair + other)
+        # the other halvings, in place
         length = quarter
         while length > 1:
             middle = (length + 1) // 2

@@ -151,6 +151,7 @@ def _lookup(cutoffs: _Floats) -> NDArray[np.int32] | None:
     """Return ``Table.lookup``."""
     bits = cutoffs.view(np.int32)  # positive floats are in the order of their bits
     first = np.arange(2**15, dtype=np.int64) << 16
+    # cutoffs up to the first and up to the last element with the same upper bits
     below = np.searchsorted(bits, first, side="right")
     above = np.searchsorted(bits, first + 0xFFFF, side="right")
     if np.any(above - below > 1):

@@ -33,6 +33,7 @@ class TorchKernels(CodecKernels):
 
     def compress_signs(self, values: Tensor, block: int, means: Tensor, packed: Tensor) -> None:
         """Write signs and means, with sums in float64."""
+        # sums are made in float64 and in one order, so that all devices get the same means
         positive = values >= 0
         for side, chosen in enumerate((~positive, positive)):
             rows = _rows(torch.where(chosen, values, 0.0).double(), block, len(means))

@@ -145,6 +145,7 @@ def _member(path: Path, info: zipfile.ZipInfo) -> Array:
         file.seek(info.header_offset + _ZIP_NAME_LENGTHS)
         name_bytes, extra_bytes = struct.unpack("<HH", file.read(4))
         file.seek(info.header_offset + _ZIP_HEADER_BYTES + name_bytes + extra_bytes)
+        # NumPy reads the .npy header; what follows in the file are the elements
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)

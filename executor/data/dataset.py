@@ -81,7 +81,7 @@ class DataRequirements:
     outputs: tuple[int, ...]
     """Sizes of the loss's input, for one sample."""
     labelled: bool
-    """Whether targets are labels; else they are values of the shape ``outputs``."""
+    """True if targets are labels; else they are values of the shape ``outputs``."""
 
     @classmethod
     def of(cls, graph: ComputationGraph) -> "DataRequirements":
@@ -162,6 +162,7 @@ class Shuffled:
 
     def _rows(self, step: int, low: int, high: int) -> NDArray[np.int64]:
         """Return the source's numbers of samples [low, high) of the mini-batch of a step."""
+        # whole batches only: the samples left over at the end of an epoch are not read in it
         epoch, batch = divmod(step, self.samples // self._batch)
         return _order(self._seed, epoch, self.samples)[batch * self._batch + low : batch * self._batch + high]
 

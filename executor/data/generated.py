@@ -36,6 +36,7 @@ class _Generator:
     def _sample_targets(self, step: int, low: int, high: int, count: int) -> Tensor:
         key, expected = key_of(self._seed, PURPOSE, step, _TARGETS), self._expected
         if expected.labelled:
+            # float64, so that the classes are the same whatever type the network has
             unit = uniform(key, Box((low,), (high,)), (count,), dtype=torch.float64, device=self._device)
             return unit.mul_(expected.classes).to(torch.int64)
         box = Box((low, *(0 for _ in expected.outputs)), (high, *expected.outputs))

@@ -13,7 +13,7 @@ from planner.graph import Layer
 __all__ = ["NO_BUFFERS", "PartContext", "PartLayer", "TrainingStep"]
 
 NO_BUFFERS: Mapping[str, Tensor] = MappingProxyType({})
-"""No buffers for gradients: all are new tensors."""
+"""Empty table of gradient buffers: all gradients are new tensors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +26,7 @@ class TrainingStep:
     targets: Tensor | None = None
     """Targets of a loss layer's samples: labels, int64, shape (samples,), or values of the input's shape."""
     again: bool = False
-    """Whether the forward pass is recomputed: the result is the same, and running statistics do not change."""
+    """True if the forward pass is recomputed: the result is the same, and running statistics do not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class PartLayer(ABC):
     """
 
     reduces: bool = False
-    """Whether the caller must sum ``statistics`` and call ``finish_forward`` and ``finish_backward``."""
+    """True if the caller must sum ``statistics`` and call ``finish_forward`` and ``finish_backward``."""
     reads_last: bool = False
-    """Whether the part would copy an input whose channels are not last in memory."""
+    """True if the part would copy an input whose channels are not last in memory."""
 
     def __init__(self, context: PartContext) -> None:
         self.layer = context.layer

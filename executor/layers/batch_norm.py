@@ -42,7 +42,7 @@ class BatchNormalization:
 
     @property
     def reduced(self) -> bool:
-        """Whether statistics are summed over all parts."""
+        """True if statistics are summed over all parts."""
         return self.count is not None
 
     def begin_forward(self, values: Tensor, weight: Tensor, bias: Tensor, *, again: bool = False) -> Tensor:
@@ -63,6 +63,8 @@ class BatchNormalization:
             return self._fixed(weight, bias)
         mean, variance = self.buffers["running_mean"], self.buffers["running_var"]
         if self.reduced:
+            # torch returns the mean and the variance of the part; turned into sums of (x - m) and of (x - m)^2, with m
+            # the running mean, they can be added up over the parts: sum (x - m)^2 = n (variance + (mean - m)^2)
             own = values.numel() / len(mean)
             own_mean, own_variance = torch.ops.aten.batch_norm_update_stats(values, None, None, 0.0)
             shifted = own_mean.double() - mean
@@ -82,6 +84,8 @@ class BatchNormalization:
         assert self.statistics is not None
         assert self.count is not None
         running_mean, running_var = self.buffers["running_mean"], self.buffers["running_var"]
+        # back from the mean of (x - m) and of (x - m)^2 over all parts to mean and variance; rounding must not make
+        # the variance negative
         shifted, squares = self.statistics / self.count
         mean = (shifted + running_mean).to(running_mean.dtype)
         variance = squares.addcmul_(shifted, shifted, value=-1).clamp_(min=0).to(running_var.dtype)
@@ -111,6 +115,7 @@ class BatchNormalization:
             )
             self.gradients = (gradients[0], gradients[1])
             return before
+        # torch takes fixed statistics here, so that it returns the part's own sums of dy * xhat and of dy
         fixed = (saved["mean"], saved["variance"], None, None, False, EPSILON)
         _, products, sums = torch.ops.aten.native_batch_norm_backward(
             gradient, saved["values"], saved["weight"], *fixed, [False, True, True]
@@ -125,6 +130,8 @@ class BatchNormalization:
         assert self.statistics is not None
         assert self.count is not None
         saved = self._saved
+        # ``_fixed`` computes a * xhat + b: with a and b from the means of dy * xhat and of dy it gives all of the
+        # formula but its first term, which is added in place
         scale = saved["weight"] * (saved["variance"] + EPSILON).rsqrt()
         sums, products = (self.statistics / -self.count).to(scale.dtype)
         broadcast = scale.view(-1, *(1 for _ in saved["values"].shape[2:]))

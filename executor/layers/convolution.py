@@ -51,6 +51,7 @@ class ConvolutionPart(EpiloguePart):
             channels = self._segments[-1].inputs.stop
             self._in_padding = (context.held.shape[0], channels, *(window.left for window in windows))
             native = [0] * len(windows)
+        # windows with a symmetric padding need no copy: what is left to pad by ``padded`` and to crop is zero
         self._copied = tuple(replace(window, left=0, right=0) if window.symmetric else window for window in windows)
         self._product = self._product_of(native)
         self._form = (operation.stride, native, operation.dilation, False, [0] * len(windows))
@@ -149,6 +150,7 @@ def _segments(operation: Convolution, context: PartContext) -> tuple[_Segment, .
     group_out = operation.channels // operation.groups
     group_in = context.layer.input_shapes[0].size("channel") // operation.groups
     first, last = -(-low // group_out) * group_out, high // group_out * group_out
+    # without a border in between, the part lies inside one group
     bounds = (low, first, last, high) if first <= last else (low, high)
     base = low // group_out
     return tuple(

@@ -31,6 +31,7 @@ class DropoutMask:
         context = self._context
         key = key_of(step.seed, step.number, context.index)
         whole = (context.samples.batch, *context.layer.output.sizes[1:])
+        # a micro-batch holds samples from several places of the mini-batch; the mask is keyed by those places
         boxes = context.samples.boxes(context.held)
         rows = [uniform(key, box, whole, dtype=output.dtype, device=output.device) for box in boxes]
         random = torch.cat(rows) if len(rows) > 1 else rows[0]

@@ -42,6 +42,7 @@ class EpiloguePart(PartLayer):
         if self._normalization is None:
             return self._activated(product)
         weight, bias = (parameters[self._prefix + name] for name in ("weight", "bias"))
+        # with reduction, ``finish_forward`` activates once the statistics are summed
         normalised = self._normalization.begin_forward(product, weight, bias, again=step.again)
         self.statistics = self._normalization.statistics
         return normalised if self.reduces and not step.again else self._activated(normalised)

@@ -120,6 +120,7 @@ def _product_part(context: PartContext, operation: PartialProduct) -> PartLayer:
     product, inputs = operation.product, operation.sliced(context.layer.input_shapes)
     whole = Layer(context.layer.name, product, context.layer.inputs, inputs, product.output(inputs))
     low, high = ((*ends[:SLICES], *ends[SLICES + 1 :]) for ends in (context.held.low, context.held.high))
+    # the part reads channels of its slice only: count them from the first channel of the slice
     (given,), first = context.inputs, context.held.low[SLICES] * inputs[0].size("channel")
     first = first if given.elements else 0
     read = Box(

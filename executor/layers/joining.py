@@ -35,6 +35,7 @@ class ConcatPart(PartLayer):
 
     def __init__(self, context: PartContext) -> None:
         super().__init__(context)
+        # where the channels that the part takes from each input begin in the part's output
         offset, starts = 0, []
         for shape, given in zip(context.layer.input_shapes, context.inputs, strict=True):
             starts.append(offset + given.low[1] - context.held.low[1])

@@ -28,6 +28,7 @@ class LocalResponseNormPart(PartLayer):
         held, given, half = context.held, context.inputs[0], operation.size // 2
         self._before, behind = held.low[1] - given.low[1], given.high[1] - held.high[1]
         self._channels = held.shape[1]
+        # zeros that stand for channels beyond the layer's first and last, and those around the part's gradient
         self._outside = half - self._before, half - behind
         self._around = half + self._before, half + behind
 
@@ -60,6 +61,7 @@ class LocalResponseNormPart(PartLayer):
     def _means(self, values: Tensor, before: int, behind: int) -> Tensor:
         """Return means over windows of channels, padded with ``before`` and ``behind`` channels of zeros."""
         size = self._operation.size
+        # an average pooling over images with channels as height and all positions as width
         flat = values.reshape(len(values), 1, values.shape[1], -1)
         native = before == behind == size // 2
         if not native:

@@ -51,6 +51,7 @@ class LossPart(PartLayer):
         output, targets = self._saved["output"], self._saved["targets"]
         if self._softmax:
             gradient = output / self._batch
+            # the gradient is (probability - 1 at the label) over the batch
             one = torch.full((), -1 / self._batch, dtype=output.dtype, device=output.device)
             gradient.scatter_add_(1, targets[:, None], one.expand(len(targets), 1))
         else:

@@ -36,6 +36,7 @@ class PoolingPart(PartLayer):
         self._lifted = len(windows) == 1  # the library's 1-D pooling has no backward of its own: 2-D with height 1
         ones, rank = [1] * self._lifted, len(windows) + self._lifted
         pad = [0] * self._lifted + [window.left if native else 0 for window in windows]
+        # arguments of torch's pooling and of its gradient, which start with kernel, stride and padding
         form = ([*ones, *operation.kernel], [*ones, *operation.stride], pad)
         aten, up = torch.ops.aten, ceiling and not floor
         self._form: tuple[object, ...]
@@ -49,6 +50,7 @@ class PoolingPart(PartLayer):
             self._unpool = getattr(aten, f"avg_pool{rank}d_backward")
         self._shortened: dict[int, float] = {}
         """Kernel size over the divisor of the last mean, by dimension of the output."""
+        # in a padded copy the library divides by the whole kernel, also where the last window sticks out of the padding
         if not native and not self._maximum:
             self._shortened = {
                 dim: window.kernel / (window.kernel + window.pad - window.right)

@@ -37,7 +37,7 @@ class Measurement:
     sent_bytes: Floats
     """Bytes that the senders counted, shape (K, T); NaN where the back end sent them by itself."""
     paused: NDArray[np.bool_]
-    """Whether other work, such as writing a checkpoint, came before an iteration, shape (K,)."""
+    """Pauses, shape (K,): True if other work, such as writing a checkpoint, came before an iteration."""
     loss: Floats
     """Mean loss over the batch, shape (steps,); of all steps, also of those before the K measured ones."""
     peak_memory_bytes: Floats
@@ -148,6 +148,7 @@ def join(
         paused: As in ``Measurement``; empty where nothing came between iterations.
         notes: As in ``Measurement``.
     """
+    # shape (ranks, K, T) each; NaN where a rank does not measure a task
     starts = np.array([[row.start_s for row in rank] for rank in ranks])
     ends = np.array([[row.end_s for row in rank] for rank in ranks])
     sent = np.array([[row.sent_bytes for row in rank] for rank in ranks])

@@ -22,7 +22,7 @@ class Reduction:
     """Rounds of the all-reduce or of the parameter server."""
     devices: tuple[int, ...]
     native: bool
-    """Whether the back end's own ring all-reduce computes it."""
+    """True if the back end's own ring all-reduce computes it."""
     kind: Compression | None = None
     """Compression of the buffer's messages, if any."""
     codec_tasks: tuple[int, ...] = ()
@@ -74,6 +74,7 @@ def gradient_buckets(view: RankProgram, join_bytes: float) -> list[list[list[Red
     for layer, rows in by_layer.items():
         key, joins = (rows[0].devices, len(rows), last[layer]), rows[0].native and rows[0].kind is None
         largest = largest_bucket_bytes(join_bytes, len(key[0]))
+        # without an open bucket for these devices the size is at its limit, so that a new bucket is opened
         bucket, size_bytes = open_buckets.get(key, ([], largest))
         if not joins or size_bytes + sizes[layer] > largest:
             bucket, size_bytes = [], 0.0
@@ -88,6 +89,7 @@ def _last_of_backward(
     by_layer: dict[int, list[Reduction]], sizes: dict[int, float], join_bytes: float
 ) -> dict[int, bool]:
     """Return for each layer whether its gradients are among the last half bucket that its devices reduce."""
+    # from the last reduction backwards, until half a bucket is full
     left: dict[tuple[int, ...], float] = {}
     last: dict[int, bool] = {}
     for layer, rows in reversed(by_layer.items()):

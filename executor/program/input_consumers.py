@@ -30,6 +30,7 @@ class Consumers:
             for unit in view.parts.units(i)
         }
         """Input tensors that a unit reads, by slot; None for training data."""
+        # a recomputed unit reads only tensors of its own segment again: the others were held
         self._delivered = {
             (unit, again): [row for row in rows if row is not None and (not again or self.same_segment(unit[0], row))]
             for unit, rows in self.inputs_of.items()

@@ -93,6 +93,7 @@ def region_messages_of(program: Program, *, join_bytes: int = MESSAGE_JOIN_BYTES
     for task in np.flatnonzero(program.kind == _TRANSFER).tolist():
         micro_batch, layer = int(program.micro_batch[task]), int(program.layer[task])
         key = (phase[task], micro_batch, layer, int(program.device[task]), int(program.peer[task]))
+        # a region joins the last message of its key, or begins the next one
         joined = rows.setdefault(key, [])
         if joined and size[joined[-1]].sum() + size[task] <= join_bytes:
             joined[-1].append(task)

@@ -121,6 +121,7 @@ class Recorder:
             sent_bytes=self._sent,
         )
         for tasks, sizes in self._joined:
+            # all tasks of a bucket have the same start and end: the first is divided in proportion to the sizes
             bounds = np.concatenate([[0.0], np.cumsum(sizes)]) / sum(sizes)
             begin, taken = measured.start_s[tasks[0]], measured.end_s[tasks[0]] - measured.start_s[tasks[0]]
             measured.start_s[tasks], measured.end_s[tasks] = begin + bounds[:-1] * taken, begin + bounds[1:] * taken

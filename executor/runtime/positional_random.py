@@ -81,12 +81,14 @@ def _runs(box: Box, whole: Sequence[int]) -> tuple[NDArray[np.int64], int]:
                       5 [6  7  8] 9          first 6, length 3
                      10[11 12 13]14          first 11, length 3
     """
+    # from the last dimension inward: dimensions that the box covers entirely make runs longer, the next one ends them
     split, run = len(whole), 1
     while split:
         split -= 1
         run *= box.shape[split]
         if box.shape[split] < whole[split]:
             break
+    # row-major positions of all index combinations of the dimensions outside of the runs
     index: NDArray[np.int64] = np.zeros((), dtype=np.int64)
     for d in range(split):
         index = index[..., None] * whole[d] + np.arange(box.low[d], box.high[d])
@@ -103,6 +105,7 @@ def _fill_array(out: NDArray[np.floating], first: _Words, bits: int) -> None:
         first: State of the generator for the first element of each row, shape (rows, 1).
         bits: Number of random bits of an element.
     """
+    # tiles of about _CHUNK elements: part of a long run, or several short ones
     rows, run = out.shape
     width, height = max(min(run, _CHUNK), 1), max(_CHUNK // max(run, 1), 1)
     buffers = np.empty((2, min(height, rows) * width), dtype=np.uint64)

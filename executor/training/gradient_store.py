@@ -22,7 +22,7 @@ class _LocalTerm(NamedTuple):
     target: tuple[slice, ...]
     """The region of the part that they read."""
     covers: bool
-    """Whether that is the whole part."""
+    """True if that is the whole part."""
 
 
 class GradientStore:
@@ -95,6 +95,7 @@ class GradientStore:
             gradient if term.slices is None else gradient[term.slices]
             for term, gradient in zip(terms, gradients, strict=True)
         ]
+        # start from a term that covers the part, or from the sum of two, which saves a pass over zeros or a copy
         covering = sum(term.covers for term in terms)
         if covering == 1 and len(terms) == 1 and not messages:
             return regions[0]

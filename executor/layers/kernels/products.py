@@ -54,6 +54,7 @@ class WindowProduct(Product):
         if any(self._pad):
             values = torch.nn.functional.pad(values, [side for pad in reversed(self._pad) for side in (pad, pad)])
         values = values.movedim(0, -1).contiguous()  # samples last: neighbouring windows are copied as one run
+        # a view with one dimension for each of: channel, kernel position, output position, sample
         (channels, *_, samples), (channel, *steps, sample) = values.shape, values.stride()
         inside = [step * dilation for step, dilation in zip(steps, kernel.dilation, strict=True)]
         between = [step * stride for step, stride in zip(steps, kernel.stride, strict=True)]
@@ -81,6 +82,7 @@ class PositionProduct(Product):
 
     @override
     def weight_gradient(self, gradient: Tensor, values: Tensor, out: Tensor) -> Tensor:
+        # with channels as the last dimension each product is one of (outputs x channels) matrices
         gradient, values = _channels_last(gradient), _channels_last(values)
         by_position = values.new_empty(self._kernel.count, *out.shape[:2])
         for product, (outputs, inputs) in zip(by_position, self._slices, strict=True):

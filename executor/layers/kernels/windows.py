@@ -40,14 +40,15 @@ class Window:
 
     @property
     def symmetric(self) -> bool:
-        """Whether padding both sides by ``left`` gives the same windows."""
+        """True if padding both sides by ``left`` gives the same windows."""
         return 0 <= self.left - self.right < self.stride
 
     @property
     def ceiling(self) -> bool:
-        """Whether PyTorch's ``ceil_mode`` gives the same windows, padding both sides by ``pad``."""
+        """True if PyTorch's ``ceil_mode``, with both sides padded by ``pad``, gives the same windows."""
         room = self.size + 2 * self.pad - self.kernel
         count = -(-room // self.stride) + 1
+        # PyTorch drops a last window that would start behind the tensor and its left padding
         count -= (count - 1) * self.stride >= self.size + self.pad
         return self.left == self.pad and count == self.count
 
@@ -63,6 +64,7 @@ def windows_of(needs: Sequence[Need], held: Box, given: Box) -> tuple[Window, ..
     """
     windows = []
     for need, low, high, first, last in list(zip(needs, held.low, held.high, given.low, given.high, strict=True))[2:]:
+        # from the first element under the first window to the one behind the last window's last
         start = low * need.stride - need.pad
         stop = (high - 1) * need.stride - need.pad + need.dilation * (need.kernel - 1) + 1
         left, right = (first - start, stop - last) if given.elements else (stop - start, 0)
