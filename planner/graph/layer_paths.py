@@ -146,7 +146,7 @@ def dependency_distances(graph: ComputationGraph) -> list[int]:
     parameters are needed first.
 
     Source:
-        "TurboDL", Sec. 2.4.
+        "TurboDL", Sec. 2.4 and Algorithm 1.
     """
     depth: list[int] = []
     for i, layer in enumerate(graph.layers):

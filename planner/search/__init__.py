@@ -1,4 +1,4 @@
-"""Searches for strategies: layer-wise, refinement, hybrids, pipeline stages, order of synchronisation."""
+"""Searches: layer-wise strategies, refinement, hybrids, pipeline stages, compression, order of synchronisation."""
 
 import lazy_loader as lazy
 

@@ -1,4 +1,4 @@
-"""Where compression pays: which tensors and gradients of a strategy are better sent as codes."""
+"""Choice of the tensors and gradients of a strategy whose compression shortens the iteration."""
 
 import math
 from dataclasses import replace
@@ -16,9 +16,9 @@ from planner.simulation import replay_that_fits
 __all__ = ["choose_compressed_layers"]
 
 _Item = tuple[str, str]
-"""A field of ``Compressed`` that lists layers, and a layer."""
+"""A field of ``Compressed`` that lists layers, and the name of a layer."""
 _SAME = 1e-9
-"""Relative difference below which a time is no shorter."""
+"""Relative difference of times up to which they count as equal."""
 
 
 def choose_compressed_layers(
@@ -31,41 +31,42 @@ def choose_compressed_layers(
     memory_policy: MemoryPolicy = MOMENTUM,
     progress: Progress | None = None,
 ) -> tuple[Compressed, tuple[str, ...]]:
-    """Compress, of what may be, only what shortens the simulated iteration and fits in memory.
+    """Choose the layers whose tensors and gradients are compressed so that the simulated iteration is short.
 
-    Greedy, twice: from nothing compressed, and from everything, each tensor and each layer's gradients in turn, the
-    most bytes first, changes over where that shortens the replay.  The shorter of the two ends is taken.
+    Two greedy searches, one from no compression and one from full compression, visit each tensor and each layer's
+    gradients once, those with most bytes first, and switch its compression if that shortens the replay.  The better
+    of the two results is taken.  Choices that do not fit in memory count as infinitely long.
 
     Args:
-        model: Prices.
+        model: Costs of the network on the cluster.
         strategy: A configuration for every layer.
-        cut: Which layers take the mini-batch in sub-batches.
-        compressed: What may be compressed, and with which types.
-        recompute: Which activations are computed again.
-        keeping: What must fit beside the tensors of the network.
+        micro_batching: Micro-batches of the last layers.
+        compressed: Tensors and gradients that may be compressed, and their types.
+        recompute: Activations that are computed again.
+        memory_policy: Optimizer states that must fit beside the tensors of the network.
         progress: Called as ``progress(label, done, total)``.
 
     Returns:
-        What to compress, layer by layer, and a note of what it brings; nothing where no choice fits.
+        Settings that name the layers, and a note on the effect; no layers if no choice fits.
     """
     trial = _Trial(model, strategy, micro_batching, compressed or Compressed(), recompute, memory_policy, progress)
     plain, everything = trial.seconds(frozenset()), trial.seconds(frozenset(trial.items))
     ends = [trial.walk(start) for start in (frozenset[_Item](), frozenset(trial.items))]
     best = min(ends, key=lambda chosen: (trial.seconds(chosen), len(chosen)))
-    brings = _told(trial.seconds(best))
     note = (
-        f"compression: {len(best)} of {len(trial.items)} tensors and gradients, {brings} simulated; "
-        f"{_told(plain)} with none, {_told(everything)} with all"
+        f"compression: {len(best)} of {len(trial.items)} tensors and gradients, {_time_text(trial.seconds(best))} "
+        f"simulated; {_time_text(plain)} with none, {_time_text(everything)} with all"
     )
     return trial.compressed(best), (note,)
 
 
-def _told(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
+    """Return a time in words; an infinite one stands for a choice that does not fit in memory."""
     return f"{seconds:.4g} s" if math.isfinite(seconds) else "no time, for it does not fit in memory,"
 
 
 class _Trial:
-    """Replays a strategy with some of its messages compressed; each choice once."""
+    """Replays of a strategy with different compression settings, each simulated once."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class _Trial:
         self.items = self._items()
 
     def walk(self, chosen: frozenset[_Item]) -> frozenset[_Item]:
-        """Change one thing after another, where that shortens the iteration."""
+        """Switch the compression of one item after another if that shortens the iteration; return the result."""
         for item in self.items:
             other = chosen ^ {item}
             if self.seconds(other) < self.seconds(chosen) * (1 - _SAME):
@@ -91,7 +92,7 @@ class _Trial:
         return chosen
 
     def seconds(self, chosen: frozenset[_Item]) -> float:
-        """Simulated iteration time; infinite where it does not fit in memory."""
+        """Return the simulated iteration time of a choice; infinity if it does not fit in memory."""
         if chosen not in self.known:
             if self.progress:
                 self.progress("compressing", len(self.known), 2 * len(self.items) + 2)
@@ -99,6 +100,7 @@ class _Trial:
         return self.known[chosen]
 
     def _replayed_s(self, program: Program) -> float:
+        """Return the simulated iteration time of a program; infinity if it does not fit in memory."""
         try:
             check_plan_memory(program, peak_memory_bytes(program, self.memory_policy))
             return replay_that_fits(program, self.memory_policy).iteration_s
@@ -106,7 +108,7 @@ class _Trial:
             return math.inf
 
     def compressed(self, chosen: frozenset[_Item]) -> Compressed:
-        """A choice as layers, in their order."""
+        """Return a choice as settings, with layers in the network's order."""
         names = [layer.name for layer in self.model.graph.undivided.layers]
         gradients, activations = (
             tuple(name for name in names if (field, name) in chosen)
@@ -115,21 +117,22 @@ class _Trial:
         return replace(self.allowed, gradient_layers=gradients, activation_layers=activations)
 
     def _program(self, compressed: Compressed) -> Program:
+        """Lower the strategy with compression settings."""
         return lower(
             self.model, self.spaces, micro_batching=self.micro_batching, compressed=compressed, recompute=self.recompute
         )
 
     def _items(self) -> list[_Item]:
-        """What moves and may be compressed, the most bytes first."""
+        """Return the tensors and gradients that are sent and may be compressed, those with most bytes first."""
         graph, program = self.model.graph, self._program(Compressed())
-        sums = (program.kind == KINDS.index("collective")) & ~program.statistics
+        gradient_syncs = (program.kind == KINDS.index("collective")) & ~program.statistics
         fields = {
             "activation_layers": (program.kind == KINDS.index("transfer"), self.allowed.activation),
-            "gradient_layers": (sums, self.allowed.gradient),
+            "gradient_layers": (gradient_syncs, self.allowed.gradient),
         }
         sizes: dict[_Item, float] = {}
-        for field, (mine, kind) in fields.items():
-            moved = np.bincount(program.layer[mine], program.size_bytes[mine], minlength=len(graph.layers))
+        for field, (tasks, kind) in fields.items():
+            moved = np.bincount(program.layer[tasks], program.size_bytes[tasks], minlength=len(graph.layers))
             for i in np.flatnonzero(moved).tolist():
                 if kind(graph, i) is not None:
                     item = field, graph.model_layer(i).name

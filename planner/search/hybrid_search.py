@@ -1,8 +1,9 @@
-"""Search over uniform hybrids: all degrees of pipeline, data, spatial and filter, and micro-batches, within memory.
+"""Search over uniform hybrids: all degrees of pipeline, data, spatial and filter parallelism, and micro-batches.
 
 Every hybrid has two lower bounds that need no lowering: arithmetic and memory of the first device of a group, which
-holds a part of every layer.  Those that do not fit are left out, and those that cannot be faster than the best one so
-far are pruned; the others are replayed in the order of an estimate, Eq. 1 with the work of stages side by side.
+holds a part of every layer.  Hybrids whose memory bound does not fit are left out, and those that cannot be faster
+than the best one so far are pruned; the others are replayed in the order of an estimate: the additive cost (Eq. 1)
+with stages working in parallel.
 """
 
 import math
@@ -23,49 +24,50 @@ from planner.simulation import additive_s, replay_that_fits
 __all__ = ["HYBRID", "Candidate", "FoundHybrid", "candidates_of", "search_hybrids"]
 
 HYBRID = "hybrid"
-"""Name of the strategy that is searched here."""
+"""Name of the strategy that this search finds."""
 REPLAYS = 12
-"""Hybrids that are replayed where nothing else is asked."""
+"""Hybrids that are replayed by default."""
 _ESTIMATES = 4
 """Hybrids that are estimated for each that may be replayed."""
 _ALWAYS_KEPT = 2
-"""Copies of a parameter that live throughout: value and momentum."""
+"""Copies of a parameter that are allocated throughout: value and momentum."""
 _PER_STAGE = (1, 2, 4)
-"""Micro-batches for every stage that are tried."""
+"""Numbers of micro-batches that are tried, per stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A hybrid with its micro-batches, and what it takes at least."""
+    """A hybrid with its micro-batches, and a lower bound of its time."""
 
     hybrid: Hybrid
     micro_batches: int
     bound_s: float
-    """No replay of it is shorter."""
+    """Lower bound of the simulated iteration time."""
 
     @property
     def text(self) -> str:
-        """Degrees, and micro-batches where there are stages."""
+        """Degrees, and micro-batches if there are stages."""
         return self.hybrid.text + (f" with {self.micro_batches} micro-batches" if self.hybrid.pipeline > 1 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundHybrid:
-    """The best hybrid of a search."""
+    """Best hybrid of a search, with its plan and the certificate of the search."""
 
     candidate: Candidate
     strategy: Strategy
     micro_batching: MicroBatching
     simulated_s: float
     candidates: int
-    """Hybrids that may fit in memory."""
+    """Number of hybrids whose memory bound fits."""
     replayed: int
+    """Number of hybrids that were simulated."""
     rest_s: float
-    """Least bound of those that were neither replayed nor pruned: infinite where the answer is the best of all."""
+    """Least bound of the hybrids that were neither replayed nor pruned; infinity if the result is the best of all."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How it was found, in one line."""
+        """Account of the search in one line."""
         rest = "no other is faster"
         if math.isfinite(self.rest_s):
             rest = f"the rest cannot be below {self.rest_s:.4g} s"
@@ -77,12 +79,12 @@ class FoundHybrid:
 def search_hybrids(
     model: CostModel, *, replays: int = REPLAYS, stages: bool = True, progress: Progress | None = None
 ) -> FoundHybrid:
-    """The uniform hybrid with the shortest simulated iteration.
+    """Return the uniform hybrid with the shortest simulated iteration.
 
     Args:
-        model: Prices of a model on a cluster; of its devices a hybrid uses a number that divides theirs.
+        model: Costs of a network on a cluster; a hybrid uses a number of devices that divides the cluster's.
         replays: Most hybrids to replay, >= 1.
-        stages: Whether pipelines are among them.
+        stages: True to include pipelines.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
@@ -92,23 +94,23 @@ def search_hybrids(
     if replays < 1:
         raise ConfigError(f"replays must be >= 1, got {replays}")
     known = sorted(candidates_of(model, stages=stages), key=lambda row: (row.bound_s, row.text))
-    made = _estimated(model, known[: _ESTIMATES * replays])
+    estimated = _estimated(model, known[: _ESTIMATES * replays])
     best: tuple[float, Candidate, Strategy, MicroBatching] | None = None
     tried: set[str] = set()
-    for _, candidate, strategy, micro_batching in made:
+    for _, candidate, strategy, micro_batching in estimated:
         if len(tried) == replays:
             break
         if best and candidate.bound_s >= best[0]:
             continue
         if progress:
-            progress(f"simulating {candidate.text}", len(tried), min(replays, len(made)))
+            progress(f"simulating {candidate.text}", len(tried), min(replays, len(estimated)))
         tried.add(candidate.text)
         seconds = _replayed_s(model, strategy, micro_batching)
         if best is None or seconds < best[0]:
             best = seconds, candidate, strategy, micro_batching
     if best is None or not math.isfinite(best[0]):
         raise InfeasiblePlanError(f"none of {len(tried)} hybrids simulated, of {len(known)}, fits in memory")
-    impossible = {row.text for row in known[: _ESTIMATES * replays]} - {row[1].text for row in made}
+    impossible = {row.text for row in known[: _ESTIMATES * replays]} - {row[1].text for row in estimated}
     rest = [row.bound_s for row in known if row.text not in tried | impossible and row.bound_s < best[0]]
     return FoundHybrid(
         candidate=best[1], strategy=best[2], micro_batching=best[3], simulated_s=best[0], candidates=len(known),
@@ -117,8 +119,13 @@ def search_hybrids(
 
 
 def candidates_of(model: CostModel, *, stages: bool = True) -> list[Candidate]:
-    """All hybrids that the batch and the layers allow and whose bound of memory fits."""
-    bounds, found = _Bounds(model), []
+    """Return all hybrids that the batch and the layers allow and whose memory bound fits.
+
+    Args:
+        model: Costs of a network on a cluster.
+        stages: True to include pipelines.
+    """
+    bounds, candidates = _Bounds(model), []
     for hybrid in _hybrids(len(model.cluster.devices)):
         if hybrid.pipeline > (len(model.graph.layers) if stages else 1):
             continue
@@ -129,12 +136,12 @@ def candidates_of(model: CostModel, *, stages: bool = True) -> list[Candidate]:
         for micro_batches in _micro_batches(hybrid, model.graph.batch):
             seconds, size = bounds.of(hybrid, micro_batches)
             if size <= bounds.capacity_bytes:
-                found.append(Candidate(hybrid=hybrid, micro_batches=micro_batches, bound_s=seconds))
-    return found
+                candidates.append(Candidate(hybrid=hybrid, micro_batches=micro_batches, bound_s=seconds))
+    return candidates
 
 
 def _hybrids(devices: int) -> Iterator[Hybrid]:
-    """All degrees whose product divides the number of devices."""
+    """Yield all hybrids whose number of parts divides the number of devices."""
     divisors = [d for d in range(1, devices + 1) if devices % d == 0]
     for pipeline in divisors:
         for data in divisors:
@@ -146,7 +153,7 @@ def _hybrids(devices: int) -> Iterator[Hybrid]:
 
 
 def _micro_batches(hybrid: Hybrid, batch: int) -> list[int]:
-    """Numbers of micro-batches that are tried: each must be split over the samples in turn."""
+    """Return the numbers of micro-batches to try; they must divide the samples of each data-parallel replica."""
     if hybrid.pipeline == 1:
         return [1]
     samples = batch // hybrid.data
@@ -154,7 +161,7 @@ def _micro_batches(hybrid: Hybrid, batch: int) -> list[int]:
 
 
 class _Bounds:
-    """Lower bounds from the parts that the first device of every group holds; equal parts are looked at once."""
+    """Lower bounds from the parts that the first device of every group holds; equal parts are computed once."""
 
     def __init__(self, model: CostModel) -> None:
         self.model = model
@@ -162,7 +169,10 @@ class _Bounds:
         self._known: dict[tuple[object, ...], tuple[float, float, float]] = {}
 
     def of(self, hybrid: Hybrid, micro_batches: int) -> tuple[float, float]:
-        """Seconds of arithmetic and bytes at the peak, at least: of stages the mean, which the largest is not below."""
+        """Return lower bounds of a device's arithmetic, in seconds, and of its peak memory, in bytes.
+
+        With stages, the bound is the mean over them, which the largest stage is not below.
+        """
         group = range(hybrid.parts // hybrid.pipeline)
         rows = []
         for i, layer in enumerate(self.model.graph.layers):
@@ -173,7 +183,10 @@ class _Bounds:
         return max(float(busy.sum()) / hybrid.pipeline, float(busy.max())), float(size.sum()) / hybrid.pipeline
 
     def _layer(self, i: int, degrees: tuple[tuple[str, int], ...], micro_batches: int) -> tuple[float, float, float]:
-        """Of a layer's part: seconds of a micro-batch, seconds of the update, and bytes kept with one micro-batch."""
+        """Return the costs of a layer's part: seconds of a micro-batch, seconds of the update, and bytes allocated.
+
+        The bytes are those of the output of one micro-batch and of parameters with momentum.
+        """
         key = (i, degrees, micro_batches)
         if key not in self._known:
             graph, layer, split = self.model.graph, self.model.graph.layers[i], dict(degrees)
@@ -201,23 +214,29 @@ class _Bounds:
 def _estimated(
     model: CostModel, candidates: Sequence[Candidate]
 ) -> list[tuple[float, Candidate, Strategy, MicroBatching]]:
-    """Candidates that can be made, in the order of Eq. 1 with the work of stages side by side."""
+    """Return the candidates that are feasible, in the order of Eq. 1 with stages working in parallel.
+
+    With M micro-batches on S equal stages a pipeline takes (M + S - 1) / (M S) of the time of one device.
+
+    Source:
+        Huang et al., "GPipe", NeurIPS 2019, Sec. 2.3, for the idle share of a pipeline.
+    """
     rows = []
     for candidate in candidates:
         stages = candidate.hybrid.pipeline
-        asked = Pipeline(micro_batches=candidate.micro_batches) if stages > 1 else None
+        pipeline = Pipeline(micro_batches=candidate.micro_batches) if stages > 1 else None
         try:
-            strategy, micro_batching = strategy_and_micro_batching(model, candidate.hybrid.text, pipeline=asked)
+            strategy, micro_batching = strategy_and_micro_batching(model, candidate.hybrid.text, pipeline=pipeline)
             total_s = additive_s(model, strategy, micro_batching)
         except (ConfigError, InfeasiblePlanError):  # a stage does not fit, or micro-batches do not divide
             continue
-        filled = (candidate.micro_batches + stages - 1) / candidate.micro_batches / stages
-        rows.append((total_s * filled, candidate, strategy, micro_batching))
+        share = (candidate.micro_batches + stages - 1) / candidate.micro_batches / stages
+        rows.append((total_s * share, candidate, strategy, micro_batching))
     return sorted(rows, key=lambda row: (row[0], row[1].text))
 
 
 def _replayed_s(model: CostModel, strategy: Strategy, micro_batching: MicroBatching) -> float:
-    """Simulated iteration; infinite where it does not fit."""
+    """Return the simulated iteration time of a strategy; infinity if it does not fit in memory."""
     try:
         program = lower(*applied(model, strategy, micro_batching)[:2], micro_batching=micro_batching)
         check_plan_memory(program, peak_memory_bytes(program))

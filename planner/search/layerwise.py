@@ -1,10 +1,11 @@
-"""The layer-wise search: for every layer the configuration that makes Eq. 1 least, exactly.
+"""Layer-wise search: the strategy of least additive cost (Eq. 1), found exactly.
 
-On large clusters most of the time goes into pricing transfers, so elimination runs on lower bounds first.  Its
-strategy is then priced: if that meets the bound, nothing can be better.  If not, the price says which pairs of
-configurations the best strategy may still use; only those are priced, and elimination runs once more.
+On large clusters most of the time goes into pricing transfers, so elimination runs on lower bounds of them first.  The
+resulting strategy is then priced: if its price equals the bound, it is optimal.  If not, that price is an upper bound,
+which rules out most pairs of configurations; only the others are priced, and elimination runs once more.
 
-Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.
+Source:
+    Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.
 """
 
 import math
@@ -36,19 +37,19 @@ __all__ = ["BOUND_SAMPLES", "LayerwiseResult", "price_within", "search_layerwise
 
 
 DIRECT_PAIRS = 60_000
-"""Up to so many pairs of configurations, all are priced: about 0.05 s."""
+"""Most pairs of configurations that are all priced at once: about 0.05 s."""
 BOUND_SAMPLES = 1
-"""Boxes and parts that a lower bound looks at: more cost more and prove no more strategies best."""
+"""Regions and parts that the lower bound of a transfer samples; more take longer and rule out no more strategies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerwiseResult:
-    """A strategy of least additive cost, and what it took to find it."""
+    """Strategy of least additive cost, with the effort of the search."""
 
     strategy: dict[str, Configuration]
-    """Layer name to configuration."""
+    """Configuration of each layer, by the layer's name."""
     cost_s: float
-    """Eq. 1, exactly; tensors in one layout are paid once."""
+    """Additive cost (Eq. 1), exact; a tensor that several consumers read in one layout is transferred once."""
     tables_s: float
     """Time spent on cost tables and bounds."""
     search_s: float
@@ -56,7 +57,7 @@ class LayerwiseResult:
     width: int
     """Most layers that one layer was joined with when it was eliminated."""
     configurations: int
-    """Configurations offered, all layers together."""
+    """Configurations to choose from, all layers together."""
     pairs_priced: int
     """Pairs of configurations whose transfer was priced exactly, equal edges counted once."""
 
@@ -65,11 +66,14 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
     """Return the best of all strategies that ``model.all_configurations()`` allows.
 
     Args:
-        model: Prices of a model on a cluster.
-        known: Strategies that may save work; those with configurations that are not offered are ignored.
+        model: Costs of a network on a cluster.
+        known: Strategies whose costs may be good upper bounds; those with other configurations are ignored.
 
     Raises:
         InfeasiblePlanError: The graph is too wide for exact elimination.
+
+    Source:
+        Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Sec. 5.
     """
     began, spaces, searched = time.perf_counter(), model.all_configurations(), 0.0
     pairs = sum(spaces[edge.producer].size * spaces[edge.consumer].size for edge in model.graph.edges)
@@ -96,12 +100,13 @@ def search_layerwise(model: CostModel, *, known: Sequence[Strategy] = ()) -> Lay
 
 
 def _eliminated(problem: SearchProblem) -> tuple[Solution, float]:
+    """Return the solution of a search problem, and the seconds that it took."""
     began = time.perf_counter()
     return eliminate(problem), time.perf_counter() - began
 
 
 def _price(model: CostModel, spaces: Sequence[ConfigSpace], choice: Sequence[int]) -> float:
-    """Eq. 1 of one strategy, summed in the order in which elimination reports its own."""
+    """Return the additive cost of one strategy, summed in the order in which elimination sums."""
     priced: dict[tuple[object, ...], Floats] = {}
     tensors = []
     for i, edges in enumerate(model.graph.consumers):
@@ -122,15 +127,16 @@ def _price(model: CostModel, spaces: Sequence[ConfigSpace], choice: Sequence[int
 
 
 def _choices(spaces: Sequence[ConfigSpace], model: CostModel, known: Sequence[Strategy]) -> list[tuple[int, ...]]:
-    """The known strategies that use offered configurations only, as indices."""
+    """Return the known strategies whose configurations are all in the spaces, as indices into these."""
     choices = []
     for strategy in known:
-        found = [_index(space, strategy[layer.name]) for space, layer in zip(spaces, model.graph.layers, strict=True)]
-        choices.append(tuple(index for index in found if index is not None))
+        indices = [_index(space, strategy[layer.name]) for space, layer in zip(spaces, model.graph.layers, strict=True)]
+        choices.append(tuple(index for index in indices if index is not None))
     return [choice for choice in choices if len(choice) == len(spaces)]
 
 
 def _index(space: ConfigSpace, wanted: Configuration) -> int | None:
+    """Return the index of a configuration in a space; None if it is not there."""
     degrees = [wanted.degrees.get(dim, 1) for dim in space.output.dims]
     for index in np.flatnonzero((space.degrees == degrees).all(axis=1)).tolist():
         if space.configuration(index).devices == wanted.devices:
@@ -141,27 +147,34 @@ def _index(space: ConfigSpace, wanted: Configuration) -> int | None:
 def price_within(
     model: CostModel, spaces: Sequence[ConfigSpace], bounds: SearchProblem, upper_s: float
 ) -> tuple[SearchProblem, list[Bools]]:
-    """Price what a strategy of at most ``upper_s`` may use, and forbid the rest.
+    """Price all pairs of configurations that a strategy of at most ``upper_s`` may use, and exclude the others.
+
+    Args:
+        model: Costs of a network on a cluster.
+        spaces: For every layer the configurations to choose from.
+        bounds: Search problem with lower bounds as transfer times.
+        upper_s: Additive cost up to which strategies must remain.
 
     Returns:
-        The problem on the configurations that are left, and which those are.
+        The problem on the configurations that remain, and a mask of these for every layer.
     """
     relaxation = relax(bounds)
     wanted: dict[int, Bools] = {}
     for tensor, limits in zip(bounds.tensors, edge_bounds(bounds, relaxation), strict=True):
         for table, mask in zip(tensor.cost_s, keep_within(limits, upper_s), strict=True):
             wanted[id(table)] = wanted.get(id(table), False) | mask
-    made: dict[int, Floats] = {}
+    priced: dict[int, Floats] = {}
 
     def exact(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
         key = id(model.transfer_times.table(edge, producer, consumer, samples=BOUND_SAMPLES))
-        if key not in made:
+        if key not in priced:
             u, v = np.nonzero(wanted[key])
-            made[key] = np.full(wanted[key].shape, math.inf)
-            made[key][u, v] = model.transfer_times.seconds(edge, producer, consumer, u, v)
-        return made[key]
+            priced[key] = np.full(wanted[key].shape, math.inf)
+            priced[key][u, v] = model.transfer_times.seconds(edge, producer, consumer, u, v)
+        return priced[key]
 
-    # Equal layers keep what any of them keeps, so that elimination still solves them once.
+    # Equal layers share a cost table.  They keep the configurations that any of them keeps, so that elimination still
+    # solves them once.
     joined: dict[int, Bools] = {}
     for cost, mask in zip(bounds.node_cost_s, keep_within(relaxation.node_s, upper_s), strict=True):
         joined[id(cost)] = joined.get(id(cost), False) | mask

@@ -1,4 +1,4 @@
-"""The k best strategies of Eq. 1 of a model; transfers are priced only as far as they can matter."""
+"""Strategies of least additive cost, the k best of a network; only transfers that can matter are priced."""
 
 import math
 from collections.abc import Sequence
@@ -16,16 +16,19 @@ from planner.search.search_tables import search_problem
 __all__ = ["near_best"]
 
 MARGINS = (0.002, 0.02, 0.2, math.inf)
-"""How far above the optimum the strategies wanted are looked for, until there are enough."""
+"""Relative margins above the optimum within which strategies are searched, one after another until enough are there."""
 
 
 def near_best(model: CostModel, least_s: float, count: int) -> list[dict[str, Configuration]]:
     """Return the ``count`` strategies of least additive cost on ``model.all_configurations()``, cheapest first.
 
     Args:
-        model: Prices of a model on a cluster.
-        least_s: Eq. 1 of the optimum.
-        count: Strategies wanted, >= 1; fewer come back where there are fewer.
+        model: Costs of a network on a cluster.
+        least_s: Additive cost of the optimum.
+        count: Number of strategies, >= 1.
+
+    Returns:
+        ``count`` strategies, or all if there are fewer.
 
     Raises:
         InfeasiblePlanError: The graph is too wide for exact elimination.
@@ -44,5 +47,6 @@ def near_best(model: CostModel, least_s: float, count: int) -> list[dict[str, Co
 def _strategy(
     model: CostModel, spaces: Sequence[ConfigSpace], kept: Sequence[Bools], row: Ranked
 ) -> dict[str, Configuration]:
+    """Return a ranked choice among the kept configurations as a strategy."""
     chosen = zip(model.graph.layers, spaces, kept, row.choice, strict=True)
     return {layer.name: space.configuration(int(np.flatnonzero(mask)[c])) for layer, space, mask, c in chosen}

@@ -1,8 +1,8 @@
-"""Local moves: the strategies near a strategy, each as the layers that change.
+"""Neighbours of a strategy for local search, each given by the layers that change.
 
 One layer goes to a neighbouring degree or another placement; a run of layers that are split alike does so together,
-or joins the layers before or after it, which moves the points where the layout changes; a branch or block follows
-the layer that it starts or ends at; a piece is taken over from another strategy.
+or takes the split of the layers before or after it, which moves the points where the layout changes; a branch or block
+takes the split of the layer at which it starts or ends; a range of layers is taken over from another strategy.
 """
 
 import itertools
@@ -18,13 +18,15 @@ from planner.parallel import PLACEMENTS, ConfigSpace, Configuration, Strategy, p
 __all__ = ["Neighbours", "Spaces", "StrategyChange"]
 
 Spaces = tuple[ConfigSpace, ...]
-"""For every layer the space that holds its one configuration."""
+"""A strategy as spaces, for every layer one that holds its one configuration."""
 StrategyChange = dict[int, ConfigSpace]
-"""The layers that a move changes."""
+"""New spaces of the layers in which a neighbour differs."""
 
 
 class Neighbours:
-    """Strategies of one model as spaces, where equal configurations of equal shapes are one object.
+    """Neighbours of the strategies of one network.
+
+    Strategies are tuples of spaces, in which equal configurations of equal shapes are one object.
 
     Args:
         model: Graph and cluster.
@@ -36,7 +38,7 @@ class Neighbours:
         self._near: dict[tuple[int, ConfigSpace], list[ConfigSpace]] = {}
 
     def spaces(self, strategy: Strategy) -> Spaces:
-        """A strategy as spaces."""
+        """Return a strategy as spaces."""
         layers = self.graph.layers
         return tuple(
             self._space(i, [strategy[layer.name].degrees.get(dim, 1) for dim in layer.output.dims],
@@ -45,20 +47,26 @@ class Neighbours:
         )  # fmt: skip
 
     def strategy(self, spaces: Spaces) -> dict[str, Configuration]:
-        """Spaces as a strategy."""
+        """Return spaces as a strategy."""
         return {layer.name: space.configuration(0) for layer, space in zip(self.graph.layers, spaces, strict=True)}
 
     def around(self, spaces: Spaces, others: Sequence[Spaces] = ()) -> Iterator[StrategyChange]:
-        """Every change once, in an order that is always the same; ``others`` are strategies to take pieces from."""
+        """Yield every neighbour once, in an order that is always the same.
+
+        Args:
+            spaces: The strategy.
+            others: Strategies from which ranges of layers are taken over.
+        """
         seen: set[frozenset[tuple[int, ConfigSpace]]] = set()
-        for wanted in self._wanted(spaces, others):
+        for wanted in self._candidates(spaces, others):
             change = {i: space for i, space in wanted.items() if space is not spaces[i]}
             key = frozenset(change.items())
             if change and key not in seen:
                 seen.add(key)
                 yield change
 
-    def _wanted(self, spaces: Spaces, others: Sequence[Spaces]) -> Iterator[StrategyChange]:
+    def _candidates(self, spaces: Spaces, others: Sequence[Spaces]) -> Iterator[StrategyChange]:
+        """Yield changes, some of them several times or without effect."""
         for i, space in enumerate(spaces):
             yield from ({i: near} for near in self._neighbours(i, space))
         runs = self._runs(spaces)
@@ -72,28 +80,31 @@ class Neighbours:
         for source, part in self._branches():
             yield {i: self._like(i, spaces[source]) for i in part}
         for other in others:
-            cuts = sorted({run[0] for run in (*runs, *self._runs(other))} | {len(spaces)})
-            for first, stop in itertools.combinations(cuts, 2):
-                if first == 0 or stop == len(spaces) or stop == cuts[cuts.index(first) + 1]:
+            borders = sorted({run[0] for run in (*runs, *self._runs(other))} | {len(spaces)})
+            for first, stop in itertools.combinations(borders, 2):
+                if first == 0 or stop == len(spaces) or stop == borders[borders.index(first) + 1]:
                     yield {i: other[i] for i in range(first, stop)}
 
     def _runs(self, spaces: Spaces) -> list[range]:
-        """Layers that follow each other and are split alike."""
+        """Return the runs of consecutive layers that are split alike."""
         starts = [i for i in range(len(spaces)) if i == 0 or self._like(i, spaces[i - 1]) is not spaces[i]]
         return [range(*pair) for pair in itertools.pairwise([*starts, len(spaces)])]
 
     def _branches(self) -> Iterator[tuple[int, range]]:
-        """Branches and blocks behind each fork, with the layers whose split they may take: first and last."""
+        """Yield each branch and block behind a fork with a layer whose split it may take: that before it or behind it.
+
+        A branch runs from one consumer of the fork's tensor to the next, a block from the first to the last.
+        """
         for producer, edges in enumerate(self.graph.consumers):
             readers = sorted({edge.consumer for edge in edges})
             if len(readers) > 1:
-                cuts = [producer + 1, *readers[1:]]
-                for first, stop in dict.fromkeys([*itertools.pairwise(cuts), (cuts[0], cuts[-1])]):
+                borders = [producer + 1, *readers[1:]]
+                for first, stop in dict.fromkeys([*itertools.pairwise(borders), (borders[0], borders[-1])]):
                     yield producer, range(first, stop)
                     yield min(stop, len(self.graph.layers) - 1), range(first, stop)
 
     def _neighbours(self, i: int, space: ConfigSpace) -> list[ConfigSpace]:
-        """A layer's configurations one step away, and its other placements."""
+        """Return a layer's configurations one step away, and its other placements."""
         if (i, space) not in self._near:
             near: dict[ConfigSpace, None] = {}
             degrees, devices = space.degrees[0].tolist(), space.devices
@@ -108,7 +119,7 @@ class Neighbours:
         return self._near[i, space]
 
     def _steps(self, layer: Layer, degrees: Sequence[int]) -> Iterator[list[int]]:
-        """Degrees with one dimension a divisor up or down, or with one up and another down."""
+        """Yield degrees with one dimension at the next greater or smaller divisor, or one greater and one smaller."""
         sizes, dims = layer.output.sizes, layer.output.dims
         free = [d for d, dim in enumerate(dims) if dim in layer.parallel_dims]
         up = {d: _divisor(sizes[d], degrees[d], self.count) for d in free}
@@ -121,7 +132,7 @@ class Neighbours:
                 yield changed
 
     def _like(self, i: int, model: ConfigSpace) -> ConfigSpace:
-        """Layer ``i`` split as another layer is, as far as its dimensions allow, on the same devices."""
+        """Return layer ``i`` split as another layer is, as far as its dimensions allow, on the same devices."""
         layer, given = self.graph.layers[i], dict(zip(model.output.dims, model.degrees[0].tolist(), strict=True))
         degrees = [
             math.gcd(given.get(dim, 1), size) if dim in layer.parallel_dims else 1
@@ -131,6 +142,7 @@ class Neighbours:
         return self._space(i, degrees, devices[:: len(devices) // parts][:parts])
 
     def _space(self, i: int, degrees: Sequence[int], devices: Sequence[int]) -> ConfigSpace:
+        """Return the space of one configuration of layer ``i``, the same object for equal ones."""
         layer = self.graph.layers[i]
         key = (layer.output, layer.parallel_dims, tuple(degrees), tuple(devices))
         if key not in self._known:
@@ -140,12 +152,12 @@ class Neighbours:
 
 
 def _ends(run: range, *, first: bool) -> Iterator[range]:
-    """The run's first or last 1, 2, 4, ... layers, and all of it."""
+    """Return the run's first or last 1, 2, 4, ... layers, and all of it."""
     lengths = [1 << k for k in range(len(run).bit_length()) if 1 << k < len(run)] + [len(run)]
     return (run[:length] if first else run[-length:] for length in lengths)
 
 
 def _divisor(size: int, degree: int, end: int) -> int:
-    """The next divisor of ``size`` from a degree towards ``end``; the degree itself where there is none."""
+    """Return the next divisor of ``size`` from a degree towards ``end``; the degree itself if there is none."""
     numbers = range(degree + 1, end + 1) if end > degree else range(degree - 1, end - 1, -1)
     return next((number for number in numbers if size % number == 0), degree)

@@ -1,6 +1,9 @@
-"""Stages of a pipeline: layers in order, cut so that the slowest stage is as fast as it can be, within memory.
+"""Partition of a network into pipeline stages so that the slowest stage is as fast as possible and all fit in memory.
 
-A dynamic program over contiguous cuts; exact for the times and needs that it is given.
+A dynamic program over partitions into runs of consecutive layers; it is exact for the given times and memory needs.
+
+Source:
+    The partitioning problem of Narayanan et al., "PipeDream", SOSP 2019, Sec. 3.1, without replicated stages.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +22,11 @@ from planner.simulation import transfer_prices
 __all__ = ["Layout", "balanced", "stage_bounds"]
 
 Layout = Callable[[Layer, Sequence[int]], Configuration]
-"""How a layer is split over the devices of its stage, whose first one holds a part of every layer."""
+"""Function from a layer and the devices of its stage to the layer's configuration; the first device has a part."""
 
 
 def balanced(layer_s: Floats, stages: int) -> Ints:
-    """Cut layers into contiguous stages with the least maximum of their sums; exact.
+    """Partition layers into contiguous stages so that the largest sum of their times is least; exact.
 
     Args:
         layer_s: Time of each layer, shape (G,), >= 0.
@@ -40,26 +43,29 @@ def balanced(layer_s: Floats, stages: int) -> Ints:
 def stage_bounds(
     model: CostModel, groups: Sequence[Sequence[int]], layout: Layout, schedule: PipelineSchedule
 ) -> tuple[int, ...]:
-    """Stages whose slowest takes least time in an iteration, among those that fit in memory; of equals the most even.
+    """Return the stages that fit in memory and whose slowest takes least time; among equals the most even ones.
 
-    A stage's time is its layers' forward and backward work on all micro-batches, their update and gradient exchange,
-    and for every micro-batch the transfer of what later stages read of it, with its gradient, to the next stage's
-    devices.  Its need is that of parameters with gradients and optimizer state, of the tensors of all micro-batches
-    that the schedule has in flight there, and of the gradients in hand, on the first device of its group; where a
-    group has several stages each is looked at alone, and their sum is checked when the plan is lowered.
+    A stage's time is its layers' forward and backward work on all micro-batches, their update and gradient
+    synchronisation, and for every micro-batch the transfer of the tensors that later stages read, and of their
+    gradients, to and from the next stage's devices.  Its memory need, on the first device of its group, consists of
+    parameters with gradients and optimizer state, the tensors of all micro-batches that the schedule has in flight, and
+    the gradients of the layer in work.  Stages of one group are checked separately here; their sum is checked when the
+    plan is lowered.
 
     Args:
-        model: Prices; for the whole mini-batch.
-        groups: By group of the schedule, its devices.
-        layout: How layers are split there.
-        schedule: Stages, micro-batches and what is in flight.
+        model: Costs for the whole mini-batch.
+        groups: Devices of each group of the schedule.
+        layout: Split of layers over the devices of their stage.
+        schedule: Stages, groups and micro-batches.
 
     Returns:
-        Bounds, S + 1 of them: stage k has the layers [bounds[k], bounds[k + 1]); ``Cut.stages`` is all but the last.
+        Bounds, S + 1 of them: stage k has the layers [bounds[k], bounds[k + 1]); ``MicroBatching.stages`` are all but
+        the last.
 
     Raises:
         ConfigError: More stages than layers, or a configuration that does not fit a layer of a micro-batch.
-        InfeasiblePlanError: No cut fits in memory; names the stage, its need and the capacity that come nearest.
+        InfeasiblePlanError: No partition fits in memory; names a stage, its need and the capacity where the largest
+            excess is least.
     """
     count, stages = len(model.graph.layers), len(schedule.groups)
     if not 1 <= stages <= count:
@@ -72,15 +78,15 @@ def stage_bounds(
 
 
 def _least_worst(table: Callable[[int], Floats], stages: int, count: int) -> tuple[tuple[int, ...], float]:
-    """Bounds of stages with the least maximum; of those the ones with the least sum of squares, the most even.
+    """Return the stages with the least maximum cost and, among those, the least sum of squares: the most even ones.
 
     Args:
-        table: Of a stage, what it costs with the layers [row, column): shape (count + 1, count + 1).
-        stages: How many.
-        count: Layers.
+        table: Function from a stage to its cost with the layers [row, column), shape (count + 1, count + 1).
+        stages: Number of stages.
+        count: Number of layers.
 
     Returns:
-        Bounds, and the maximum; infinite where there is none.
+        Bounds, and the maximum; infinity if no partition is feasible.
     """
     _, worst = _least(table, stages, count, np.maximum)
 
@@ -92,46 +98,50 @@ def _least_worst(table: Callable[[int], Floats], stages: int, count: int) -> tup
 
 
 def _least(table: Callable[[int], Floats], stages: int, count: int, join: np.ufunc) -> tuple[tuple[int, ...], float]:
-    """Bounds of stages whose costs, joined by a maximum or a sum, are least, and that cost."""
-    best, micro_batchings = np.full(count + 1, np.inf), []
+    """Return the bounds of stages whose joint cost, a maximum or a sum, is least, and that cost.
+
+    ``best[c]`` is the least cost of the stages so far with the layers [0, c), and each row of ``last_bounds`` has, for
+    every c, the bound before the last of these stages, from which the bounds are traced back.
+    """
+    best, last_bounds = np.full(count + 1, np.inf), []
     best[0] = 0.0
     empty = np.tril_indices(count + 1)
     for stage in range(stages):
         cost = table(stage).copy()
         cost[empty] = np.inf
         joined = join(best[:, None], cost)
-        micro_batchings.append(joined.argmin(axis=0))
+        last_bounds.append(joined.argmin(axis=0))
         best = joined.min(axis=0)
     bounds = [count]
-    for before in reversed(micro_batchings):
+    for before in reversed(last_bounds):
         bounds.append(int(before[bounds[-1]]))
     return tuple(reversed(bounds)), float(best[count])
 
 
 def _between(values: Floats) -> Floats:
-    """Sums of [row, column), shape (G + 1, G + 1); what lies below the diagonal says nothing."""
+    """Return the sums of values [row, column), shape (G + 1, G + 1); entries below the diagonal have no meaning."""
     total = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray(total[None, :] - total[:, None])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Need:
-    """Bytes of a stage of the layers [row, column) on its first device, shape (G + 1, G + 1) each."""
+    """Bytes that a stage of the layers [row, column) needs on its first device, shape (G + 1, G + 1) each."""
 
     parameters: Floats
-    """With gradients and optimizer state."""
+    """Parameters with gradients and optimizer state."""
     tensors: Floats
-    """Outputs and what is received, of a micro-batch."""
-    going_back: Floats
-    """Those of one that goes back, with the gradients in hand, at the layer where that is most."""
+    """Outputs and received tensors of one micro-batch."""
+    backward: Floats
+    """Tensors of the micro-batch in its backward pass, with the gradients at the layer where both are most."""
 
     def of(self, in_flight: int) -> Floats:
-        """With so many micro-batches."""
-        return self.parameters + (in_flight - 1) * self.tensors + self.going_back
+        """Return the bytes with ``in_flight`` micro-batches, one of which is in its backward pass."""
+        return self.parameters + (in_flight - 1) * self.tensors + self.backward
 
 
 class _Tables:
-    """Times and needs of all stages; groups of like devices on like routes share them."""
+    """Times and memory needs of all stages; groups of equal devices on equal routes share them."""
 
     def __init__(
         self, model: CostModel, groups: Sequence[Sequence[int]], layout: Layout, schedule: PipelineSchedule
@@ -142,18 +152,18 @@ class _Tables:
         self._needs: dict[int, _Need] = {}
 
     def capacity_bytes(self, stage: int) -> float:
-        """Of the smallest device of a stage."""
+        """Return the memory of the smallest device of a stage."""
         return min(self.model.cluster.devices[device].memory_bytes for device in self._devices(stage))
 
     def need_bytes(self, stage: int) -> Floats:
-        """What a stage of the layers [row, column) needs."""
+        """Return the bytes that a stage of the layers [row, column) needs, shape (G + 1, G + 1)."""
         devices = self._devices(stage)
         if len(devices) not in self._needs:
             self._needs[len(devices)] = self._need(devices)
         return self._needs[len(devices)].of(self.schedule.in_flight[stage])
 
     def time_s(self, stage: int) -> Floats:
-        """What a stage of the layers [row, column) takes; infinite where it does not fit."""
+        """Return the time of a stage of the layers [row, column), shape (G + 1, G + 1); infinity if it does not fit."""
         here = self._devices(stage)
         after = self._devices(stage + 1) if stage + 1 < len(self.schedule.groups) else here
         key = self._key(here, after)
@@ -162,10 +172,11 @@ class _Tables:
         return np.where(self.need_bytes(stage) <= self.capacity_bytes(stage), self._times[key], np.inf)
 
     def _devices(self, stage: int) -> Sequence[int]:
+        """Return the devices of a stage."""
         return self.groups[self.schedule.groups[stage]]
 
     def _key(self, here: Sequence[int], after: Sequence[int]) -> object:
-        """What prices depend on: profiles, nodes, and the route from the first device to the next stage's."""
+        """Return all that times depend on: profiles, nodes, and the route from the first device to the next stage."""
         cluster, network = self.model.cluster, self.model.network
         rows = [(cluster.devices[d].profile, cluster.devices[d].node - cluster.devices[here[0]].node) for d in here]
         _, links = network.routes(np.array(here[:1]), np.array(after[:1]))
@@ -173,10 +184,16 @@ class _Tables:
         return (*rows, len(after), *network.seconds_per_byte[links].tolist(), float(latency_s[0]))
 
     def _spaces(self, devices: Sequence[int]) -> list[ConfigSpace]:
+        """Return the spaces of all layers on the devices of a stage."""
         count = len(self.model.cluster.devices)
         return [space_of(layer, self.layout(layer, devices), count) for layer in self.part.graph.layers]
 
     def _time(self, here: Sequence[int], after: Sequence[int]) -> Floats:
+        """Return the times of stages on devices ``here`` whose next stage is on ``after``, shape (G + 1, G + 1).
+
+        ``sent_s[u, b]`` is the time to send the output of layer u over a bound b behind it: layers from b on read it.
+        The column sums over [row, b) are the sends of a stage of the layers [row, b).
+        """
         graph, batches = self.model.graph, self.schedule.micro_batches
         spaces, behind = self._spaces(here), self._spaces(after)
         layer_s = np.zeros(len(spaces))
@@ -184,7 +201,7 @@ class _Tables:
             costs = self.part.node_costs(i, space)
             once_s = costs.total_s - costs.compute_s - costs.statistics_s
             layer_s[i] = float((batches * (costs.compute_s + costs.statistics_s) + once_s)[0])
-        sent_s = np.zeros((len(spaces), len(spaces) + 1))  # by producer and bound behind it
+        sent_s = np.zeros((len(spaces), len(spaces) + 1))
         price = transfer_prices(self.part)
         for u, edges in enumerate(graph.consumers if here is not after else ()):
             for edge in edges:
@@ -195,46 +212,47 @@ class _Tables:
         return np.asarray(_between(layer_s) + np.diag(sent)[None, :] - sent)
 
     def _need(self, devices: Sequence[int]) -> _Need:
+        """Return the memory needs of stages on these devices."""
         graph, spaces = self.part.graph, self._spaces(devices)
         count, size = len(spaces), graph.element_bytes
         parameters, outputs = np.zeros(count), np.zeros(count)
         for i, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
             shards = int(space.shards[0, 1])
-            held = sum(p.elements / (shards if p.split else 1) for p in layer.parameters)
-            parameters[i] = COPIES_OF_PARAMETERS * size * held
+            elements = sum(p.elements / (shards if p.split else 1) for p in layer.parameters)
+            parameters[i] = COPIES_OF_PARAMETERS * size * elements
         outputs = np.array(
             [layer.output.elements * size / s.parts[0] for layer, s in zip(graph.layers, spaces, strict=True)]
         )
         read = {edge: self._read_bytes(edge, spaces[edge.consumer]) for edge in graph.edges}
-        tensors, back = np.zeros((count + 1, count + 1)), np.zeros((count + 1, count + 1))
+        tensors, backward = np.zeros((count + 1, count + 1)), np.zeros((count + 1, count + 1))
         for first in range(count):
             kept, gradients = outputs.copy(), outputs.copy()
-            came: set[int] = set()
+            received: set[int] = set()
             for edge in graph.edges:  # by consumer
                 if edge.consumer < first:
                     continue
                 if edge.producer >= first:
                     gradients[edge.consumer] += outputs[edge.producer]
-                elif edge.producer not in came:
-                    came.add(edge.producer)
+                elif edge.producer not in received:
+                    received.add(edge.producer)
                     kept[edge.consumer] += read[edge]
                     gradients[edge.consumer] += read[edge] * graph.has_gradient(edge.producer)
             reach = np.cumsum(kept[first:])
             tensors[first, first + 1 :] = reach
-            back[first, first + 1 :] = np.maximum.accumulate(reach + gradients[first:])
-        return _Need(_between(parameters), tensors, back)
+            backward[first, first + 1 :] = np.maximum.accumulate(reach + gradients[first:])
+        return _Need(_between(parameters), tensors, backward)
 
     def _read_bytes(self, edge: Edge, space: ConfigSpace) -> float:
-        """What a part of the consumer reads of a tensor."""
+        """Return the bytes of a tensor that the first part of its consumer reads."""
         layer = self.part.graph.layers[edge.consumer]
-        boxes = needed_regions(
+        regions = needed_regions(
             space, layer.operation.needs(edge.slot, layer.input_shapes), layer.input_shapes[edge.slot]
         )
-        return float(boxes.volume[0] * self.part.graph.element_bytes)
+        return float(regions.volume[0] * self.part.graph.element_bytes)
 
 
 def _refuse(tables: _Tables, stages: int, count: int) -> None:
-    """Name the stage that fits worst where all fit as well as they can."""
+    """Raise an error that names the fullest stage of the partition whose fullest stage is least full."""
 
     def share(stage: int) -> Floats:
         return np.asarray(tables.need_bytes(stage) / tables.capacity_bytes(stage))

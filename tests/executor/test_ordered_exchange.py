@@ -15,7 +15,8 @@ from planner.cost.cost_model import CostModel
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.parallel.strategies import named_strategy
-from planner.search.gradient_order import chain_gradient_syncs, order_gradient_syncs, slice_gradient_syncs
+from planner.search.gradient_order import order_gradient_syncs
+from planner.search.gradient_sync_chain import chain_gradient_syncs, slice_gradient_syncs
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 4

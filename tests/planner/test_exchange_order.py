@@ -16,7 +16,8 @@ from planner.parallel.strategies import named_strategy
 from planner.plan.lowered_plan import lower_plan, lowered
 from planner.plan.plan_file import load_plan, save_plan
 from planner.plan.planning import make_plan
-from planner.search.gradient_order import chain_gradient_syncs, order_gradient_syncs, slice_gradient_syncs
+from planner.search.gradient_order import order_gradient_syncs
+from planner.search.gradient_sync_chain import chain_gradient_syncs, slice_gradient_syncs
 from planner.simulation.program_replay import replay
 
 UPDATE, FORWARD = KINDS.index("update"), KINDS.index("forward")
@@ -144,7 +145,7 @@ def test_plan_keeps_its_order(tmp_path):
     [
         ({"gradient_sync_order": "last"}, "gradient_sync_order must be one of end, ready, reuse, got 'last'"),
         ({"gradient_sync_order": "reuse", "strategy": "layerwise"}, "must be end for layerwise"),
-        ({"gradient_sync_order": "reuse", "gradient_sync": "ps-spread"}, "unless the gradient_sync is ring"),
+        ({"gradient_sync_order": "reuse", "gradient_sync": "ps-spread"}, "unless gradient_sync is ring"),
     ],
 )
 def test_what_cannot_be_ordered_is_refused(changes, words):
