@@ -139,23 +139,23 @@ def _eight_bit_paper(folder):
 
 
 def _accuracy(folder):
-    from executor.accuracy.accuracy_request import StreamRequest
+    from executor.accuracy.accuracy_request import AccuracyRequest
     from executor.accuracy.accuracy_result import AccuracyResult, Training
     from reports.pages.accuracy_page import accuracy_html
 
-    question = StreamRequest(types=("dynamic-tree",), seeds=3, epochs=2)
+    request = AccuracyRequest(types=("dynamic-tree",), seeds=3, epochs=2)
     trainings = [
         Training(
             mode=case.mode, type=case.type, seed=seed, losses=[2.0, 1.0 + seed], accuracies=[0.5, 0.9 + 0.01 * seed]
         )
-        for case in question.cases()
+        for case in request.cases()
         for seed in range(3)
     ]
-    return accuracy_html(AccuracyResult(request=question, trainings=trainings, trained=1000, tested=200))
+    return accuracy_html(AccuracyResult(request=request, trainings=trainings, trained=1000, tested=200))
 
 
 KINDS = SimpleNamespace(
-    comparison=_comparison, timeline=_timeline, plan=_plan, sweep_compression=_sweep, index=_index, oracle=_oracle,
+    comparison=_comparison, timeline=_timeline, plan=_plan, sweep=_sweep, index=_index, oracle=_oracle,
     streams=_streams, eight_bit=_eight_bit, eight_bit_paper=_eight_bit_paper, validation=_validation,
     accuracy=_accuracy,
 )  # fmt: skip

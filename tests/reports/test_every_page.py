@@ -105,7 +105,7 @@ def test_the_pictures_of_a_sweep_are_drawn_and_filters_hold_for_them(browser, tm
         page.wait_for_selector(f"#picture {selector}")
     page.fill("input[aria-label='filter of devices']", ">=2")
     page.fill("input[aria-label='filter of strategy']", "ow")
-    assert page.inner_text("#shown").startswith("1 to 4 of 4 that the filters leave, of 13")
+    assert page.inner_text("#shown").startswith("1 to 4 of 4 after filtering, of 13")
     assert page.inner_text("#caption").startswith("4 of 13 points drawn")
     assert page.problems == []
     page.close()
