@@ -1,4 +1,4 @@
-"""Types of arrays that the whole project uses under one name."""
+"""Names for the types of arrays, for the whole project."""
 
 import numpy as np
 from numpy.typing import NDArray

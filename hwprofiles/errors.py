@@ -1,4 +1,4 @@
-"""The errors of the whole project: bad input, and well-formed input that cannot be had."""
+"""The errors of the whole project: bad input, and well-formed input that cannot be satisfied."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -9,14 +9,14 @@ __all__ = ["ConfigError", "DeviceMemoryError", "InfeasiblePlanError", "OrreryErr
 
 
 class OrreryError(Exception):
-    """Base of every error that a user can cause.
+    """The base of all errors that a user can cause.
 
-    The command line prints its message on one line, so the message
-    names the field, the rule and the value that was got.
+    The command line prints the message on one line, so the message
+    names the field, the rule and the value that was given.
     """
 
     exit_code: ClassVar[int] = 2
-    """Of the command line; 1 where the input was good and the machine was not."""
+    """Exit code of the command line: 2 for bad input, 1 where the input is good and the machine fails."""
 
 
 class ConfigError(OrreryError, ValueError):
@@ -35,9 +35,11 @@ class DeviceMemoryError(InfeasiblePlanError):
     """A plan that needs more memory than a device has.
 
     Args:
-        device: The device whose need is the largest multiple of its memory.
-        needed_bytes, capacity_bytes: What it needs, and what it has.
-        change: Says what would fit, in words; asked only when the message is read, for finding out takes long.
+        device: Device whose need is the largest multiple of its memory.
+        needed_bytes: Memory that the plan needs there.
+        capacity_bytes: Memory that the device has.
+        change: Returns, in words, a change of the plan that fits; called only when the message is read, because the
+            search for it takes long.
     """
 
     def __init__(self, *, device: str, needed_bytes: float, capacity_bytes: float, change: Callable[[], str]) -> None:
@@ -47,7 +49,7 @@ class DeviceMemoryError(InfeasiblePlanError):
 
     @property
     def brief(self) -> str:
-        """The message without what would fit."""
+        """Message without the change that fits."""
         return (
             f"plan does not fit on {self.device}: needs {self.needed_bytes / GIB:.2f} GiB, the device has "
             f"{self.capacity_bytes / GIB:.2f} GiB"
@@ -55,7 +57,7 @@ class DeviceMemoryError(InfeasiblePlanError):
 
     @property
     def change(self) -> str:
-        """What would fit, in words."""
+        """Change of the plan that fits, in words."""
         self._change = self._change or self._find_change()
         return self._change
 

@@ -1,4 +1,4 @@
-"""The type of callbacks that hear of progress."""
+"""The type of callbacks that report progress."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Factors between the units of files, data sheets and readers and the SI units inside."""
+"""Factors between the units of files, data sheets and reports and the SI units of the program."""
 
 __all__ = ["BITS_PER_BYTE", "GIB", "GIGA", "HOUR_S", "KILO", "MICRO", "MILLI", "NANO", "TERA"]
 

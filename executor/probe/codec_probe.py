@@ -10,7 +10,7 @@ import torch
 from executor.compression import DataType, data_type
 from executor.probe.measured_rows import TimeSamples
 from executor.runtime import ComputeDevice, Mark
-from hwprofiles.compute import CODING_PLACES, CODING_TASKS, CodingSpeed
+from hwprofiles.compute import CODEC_TARGETS, CODEC_TASKS, CodecSpeed
 
 __all__ = ["CodecProbe", "CodecRow", "speed_of", "speeds_of"]
 
@@ -18,8 +18,8 @@ _ELEMENTS = {"cpu": (2**12, 2**16, 2**20), "cuda": (2**12, 2**18, 2**24)}
 """Elements in a message, by kind of device."""
 _COLUMNS = 256
 """Elements in a row of a region of a tensor; between two rows lie as many that belong to other regions."""
-_GRADIENTS, _ACTIVATIONS = CODING_PLACES
-_COMPRESS, _DECOMPRESS, _SUM = CODING_TASKS
+_GRADIENTS, _ACTIVATIONS = CODEC_TARGETS
+_COMPRESS, _DECOMPRESS, _SUM = CODEC_TASKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class CodecRow:
     type: str
     """Data type with its parameters."""
     place: str
-    """Use of the message, one of ``CODING_PLACES``."""
+    """Use of the message, one of ``CODEC_TARGETS``."""
     task: str
-    """Task of the codec, one of ``CODING_TASKS``."""
+    """Task of the codec, one of ``CODEC_TASKS``."""
     elements: int
     """Elements in the message."""
     samples: TimeSamples
@@ -63,7 +63,7 @@ class CodecProbe:
         for text, kind in kinds.items():
             for count in counts:
                 # Types with a residual compress gradients alone.
-                for place in CODING_PLACES[: 1 if kind.feedback else 2]:
+                for place in CODEC_TARGETS[: 1 if kind.feedback else 2]:
                     for task, work in _tasks(kind, place, count, device.torch_device).items():
                         self._cases.append((text, place, task, count))
                         self._work.append(work)
@@ -136,7 +136,7 @@ def _tasks(kind: DataType, place: str, count: int, device: torch.device) -> dict
     return {_COMPRESS: encode, _DECOMPRESS: decode, _SUM: add}
 
 
-def speed_of(elements: Sequence[int], seconds: Sequence[float]) -> CodingSpeed:
+def speed_of(elements: Sequence[int], seconds: Sequence[float]) -> CodecSpeed:
     """Fit a straight line through times of messages of several sizes, with the least relative errors.
 
     Args:
@@ -152,10 +152,10 @@ def speed_of(elements: Sequence[int], seconds: Sequence[float]) -> CodingSpeed:
     fixed_s, element_s = np.linalg.lstsq(shares, np.ones(len(times)), rcond=None)[0].tolist()
     if len(times) == 1 or fixed_s < 0 or element_s <= 0:
         fixed_s, element_s = 0.0, float(shares[:, 1].sum() / (shares[:, 1] ** 2).sum())
-    return CodingSpeed(fixed_s=fixed_s, numbers_per_s=1 / element_s)
+    return CodecSpeed(fixed_s=fixed_s, elements_per_s=1 / element_s)
 
 
-def speeds_of(rows: Iterable[CodecRow]) -> dict[tuple[str, str, str], CodingSpeed]:
+def speeds_of(rows: Iterable[CodecRow]) -> dict[tuple[str, str, str], CodecSpeed]:
     """Return speeds by type, place and task, as a profile holds them."""
     groups: dict[tuple[str, str, str], list[CodecRow]] = {}
     for row in rows:

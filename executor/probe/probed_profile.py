@@ -119,7 +119,7 @@ def _codec_section(rows: Sequence[CodecRow], *, device: str, measured: str, soft
                 "type": kind,
                 "place": place,
                 "task": task,
-                "numbers_per_s": speed.numbers_per_s,
+                "numbers_per_s": speed.elements_per_s,
                 "fixed_us": speed.fixed_s / MICRO,
                 "numbers": [row.elements for row in same],
                 "median_ms": [row.samples.median_s / MILLI for row in same],

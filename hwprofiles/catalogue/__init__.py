@@ -1,4 +1,4 @@
-"""The catalogue of clusters, cluster files, changes to clusters, and readers of what machines print."""
+"""The catalogue of clusters, cluster files, changes to clusters, and the reader of topology tables."""
 
 import lazy_loader as lazy
 

@@ -1,13 +1,12 @@
-"""Changes to a cluster: other link speeds, slower devices, what has failed, as assignments beside its parameters."""
+"""Changes to a cluster: other link speeds, slower devices, failures, as assignments next to its parameters."""
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hwprofiles import GIB, ConfigError
+from hwprofiles import GIB, ConfigError, did_you_mean
 from hwprofiles.devices import DeviceGraph, Latency, Link
 
 __all__ = ["ClusterChange", "changed_classes", "changed_graph", "read_change"]
@@ -17,14 +16,15 @@ _EXCLUDES = {
     "bandwidth_gbit_per_s": "bandwidth_gbyte_per_s",
     "latency_us": "latency_table",
 }
-"""Keys of a link class that may be set, and the other way to say the same."""
+"""Keys of a link class that may be set, with the key that each replaces."""
 _FACTORS = ("bandwidth_factor", "latency_factor")
+"""Quantities that multiply those of links."""
 QUANTITIES = {
     "link": (*_EXCLUDES, *_FACTORS, "failed"),
     "device": ("speed", "memory_gib", "failed"),
     "node": ("failed",),
 }
-"""What may be set of what."""
+"""Quantities that may be set, by the kind of component."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,25 +32,25 @@ class ClusterChange:
     """One assignment, such as ``link.ib.bandwidth_gbyte_per_s=25`` or ``device.node0/gpu1.speed=0.5``."""
 
     of: str
-    """``link``, ``device`` or ``node``."""
+    """Kind of component: ``link``, ``device`` or ``node``."""
     which: str
-    """Links by class or by a pattern of their names; devices by profile or by a pattern of names; a node by number."""
+    """Components: links by class or name pattern, devices by profile or name pattern, a node by number."""
     quantity: str
-    """One of ``QUANTITIES``; a factor multiplies, ``speed`` is relative to the profile's, ``failed=1`` takes away."""
+    """One of ``QUANTITIES``: a factor multiplies, ``speed`` is relative to the profile's, ``failed=1`` removes."""
     value: float
 
     @property
     def text(self) -> str:
-        """As it was written."""
+        """Text of the assignment."""
         return f"{self.of}.{self.which}.{self.quantity}={self.value:g}"
 
 
 def read_change(name: str, text: str) -> ClusterChange:
-    """Read an assignment.
+    """Parse an assignment.
 
     Args:
-        name: ``link.CLASS.QUANTITY``, ``device.PATTERN.QUANTITY`` or ``node.NUMBER.failed``.
-        text: The value, a number.
+        name: Left side: ``link.CLASS.QUANTITY``, ``device.PATTERN.QUANTITY`` or ``node.NUMBER.failed``.
+        text: Right side, a number.
 
     Raises:
         ConfigError: The name has another form, or the value breaks the quantity's rule.
@@ -61,7 +61,9 @@ def read_change(name: str, text: str) -> ClusterChange:
         raise ConfigError(f"change must look like link.CLASS.QUANTITY=number (or device., node.), got {name!r}")
     if quantity not in QUANTITIES[of]:
         known = ", ".join(QUANTITIES[of])
-        raise ConfigError(f"change of a {of} must be one of {known}, got {quantity!r}{_near(quantity, QUANTITIES[of])}")
+        raise ConfigError(
+            f"change of a {of} must be one of {known}, got {quantity!r}{did_you_mean(quantity, QUANTITIES[of])}"
+        )
     try:
         value = float(text)
     except ValueError:
@@ -77,34 +79,35 @@ def read_change(name: str, text: str) -> ClusterChange:
 
 
 def changed_classes(tree: Any, changes: Iterable[ClusterChange]) -> Any:
-    """A cluster file's content with the link classes' bandwidths and latencies that the changes give.
+    """Return the content of a cluster file with the bandwidths and latencies of link classes that changes set.
 
-    What is not a change of a class is left to ``changed_graph``.
+    All other changes are left to ``changed_graph``.
     """
     classes = tree.get("link_classes") if isinstance(tree, Mapping) else None
     if not isinstance(classes, Mapping):
         return tree
-    found = {name: dict(row) for name, row in classes.items() if isinstance(row, Mapping)}
+    rows = {name: dict(row) for name, row in classes.items() if isinstance(row, Mapping)}
     for change in changes:
-        if _sets_class(change, found):
-            found[change.which].pop(_EXCLUDES[change.quantity], None)
-            found[change.which][change.quantity] = change.value
-    return {**tree, "link_classes": {**classes, **found}}
+        if _sets_class(change, rows):
+            rows[change.which].pop(_EXCLUDES[change.quantity], None)
+            rows[change.which][change.quantity] = change.value
+    return {**tree, "link_classes": {**classes, **rows}}
 
 
 def _sets_class(change: ClusterChange, classes: Iterable[str]) -> bool:
+    """Return whether a change sets a key of a link class."""
     return change.of == "link" and change.quantity in _EXCLUDES and change.which in classes
 
 
 def changed_graph(graph: DeviceGraph, changes: Iterable[ClusterChange]) -> DeviceGraph:
-    """The device graph with all changes but those that ``changed_classes`` has made.
+    """Return the device graph with all changes except those that ``changed_classes`` has applied.
 
     Raises:
-        ConfigError: A change matches nothing, sets of single links what only a class has, or leaves no device.
-        UnreachableError: Two devices that no route joins any more.
+        ConfigError: A change matches nothing, sets a key of link classes for single links, or leaves no device.
+        UnreachableError: No route joins two devices any more.
     """
     classes = list(dict.fromkeys(link.link_class for link in graph.links))
-    failed: set[str] = set()  # by name: taking one away counts the others anew
+    failed: set[str] = set()  # by name, because removing one renumbers the others
     for change in changes:
         if change.of == "link" and not _sets_class(change, classes):
             graph = _with_links(graph, change, classes)
@@ -121,6 +124,7 @@ def changed_graph(graph: DeviceGraph, changes: Iterable[ClusterChange]) -> Devic
 
 
 def _with_links(graph: DeviceGraph, change: ClusterChange, classes: list[str]) -> DeviceGraph:
+    """Return the graph with a change of links."""
     names = [link.name for link in graph.links]
     chosen = [_is(change.which, link.name, link.link_class) for link in graph.links]
     if not any(chosen):
@@ -135,6 +139,7 @@ def _with_links(graph: DeviceGraph, change: ClusterChange, classes: list[str]) -
 
 
 def _scaled(link: Link, change: ClusterChange) -> Link:
+    """Return a link with its bandwidth or latency multiplied."""
     if change.quantity == "bandwidth_factor":
         return replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * change.value)
     seconds = tuple(second * change.value for second in link.latency.seconds)
@@ -142,7 +147,7 @@ def _scaled(link: Link, change: ClusterChange) -> Link:
 
 
 def _devices(graph: DeviceGraph, change: ClusterChange) -> list[bool]:
-    """Which devices a change is of."""
+    """Return flags of the devices that a change is for."""
     if change.of == "node":
         if not (change.which.isdigit() and int(change.which) < graph.node_count):
             raise ConfigError(f"{change.text}: node must be in 0 .. {graph.node_count - 1}, got {change.which!r}")
@@ -155,6 +160,7 @@ def _devices(graph: DeviceGraph, change: ClusterChange) -> list[bool]:
 
 
 def _with_devices(graph: DeviceGraph, change: ClusterChange, chosen: list[bool]) -> DeviceGraph:
+    """Return the graph with a change of the speed or memory of some devices."""
     devices = [
         device
         if not hit
@@ -167,13 +173,11 @@ def _with_devices(graph: DeviceGraph, change: ClusterChange, chosen: list[bool])
 
 
 def _is(which: str, name: str, kind: str) -> bool:
+    """Return whether a selection is the kind of a component or matches its name."""
     return which == kind or fnmatchcase(name, which)
 
 
 def _unknown(change: ClusterChange, what: str, known: list[str]) -> ConfigError:
-    return ConfigError(f"{change.text} must name a {what}, got {change.which!r}{_near(change.which, known)}")
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    """Return the error of a change that matches nothing."""
+    hint = did_you_mean(change.which, dict.fromkeys(known))
+    return ConfigError(f"{change.text} must name a {what}, got {change.which!r}{hint}")

@@ -1,12 +1,11 @@
 """The catalogue of clusters, and the clusters that users write: by name, with parameters, or from a file."""
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, did_you_mean
 from hwprofiles.catalogue.changes import ClusterChange, changed_classes, changed_graph, read_change
 from hwprofiles.catalogue.cluster_build import build_cluster
 from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule, parse_cluster, read_parameters, read_tree
@@ -19,7 +18,7 @@ CLUSTERS = Path(__file__).parents[1] / "clusters"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterParameter:
-    """A number that may be chosen after the colon."""
+    """A number that the user may set after the colon of a specification."""
 
     name: str
     description: str
@@ -30,29 +29,30 @@ class ClusterParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSummary:
-    """What there is to know of a cluster before it is used."""
+    """The description, size and parameters of a cluster."""
 
     name: str
     description: str
     devices: int
+    """Number of devices under the specification."""
     nodes: int
-    """As many as the parameters' defaults make."""
+    """Number of nodes under the specification."""
     parameters: tuple[ClusterParameter, ...]
     sources: tuple[str, ...]
 
 
 def cluster_names() -> list[str]:
-    """Names of the clusters of the catalogue, sorted."""
+    """Return the names of the clusters of the catalogue, sorted."""
     return sorted(path.stem for path in CLUSTERS.glob("*.yaml"))
 
 
 def cluster_path(spec: str) -> Path:
-    """The file that a cluster is read from, named as for ``load_cluster``."""
+    """Return the file that a cluster is read from; ``spec`` is as for ``load_cluster``."""
     return _locate(spec)[0]
 
 
 def load_cluster(spec: str) -> DeviceGraph:
-    """Device graph of a cluster.
+    """Return the device graph of a cluster.
 
     Args:
         spec: A name of the catalogue or the path of a cluster file, and optionally parameters:
@@ -61,8 +61,8 @@ def load_cluster(spec: str) -> DeviceGraph:
                 (``hwprofiles.catalogue.changes``).
 
     Raises:
-        ConfigError: The cluster, a parameter or the file breaks a rule; one line names all of them.
-        UnreachableError: Two devices that no route joins.
+        ConfigError: The cluster, a parameter or the file breaks a rule; one line names all broken rules.
+        UnreachableError: No route joins two devices.
     """
     graph = _build(*_load(spec))
     graph.spec = spec
@@ -70,13 +70,14 @@ def load_cluster(spec: str) -> DeviceGraph:
 
 
 def _build(file: ClusterFile, values: Mapping[str, float], changes: Sequence[ClusterChange]) -> DeviceGraph:
+    """Return the device graph of a file, named with the parameters and changes that differ from the defaults."""
     given = [f"{key}={value:g}" for key, value in values.items() if value != file.parameters[key].default]
     given += [change.text for change in changes]
     return changed_graph(build_cluster(file, f"{file.name}:{','.join(given)}" if given else file.name), changes)
 
 
 def describe_cluster(spec: str) -> ClusterSummary:
-    """Summary of a cluster, named as for ``load_cluster``."""
+    """Return the summary of a cluster; ``spec`` is as for ``load_cluster``."""
     file, values, changes = _load(spec)
     graph = _build(file, values, changes)
     return ClusterSummary(
@@ -92,6 +93,7 @@ def describe_cluster(spec: str) -> ClusterSummary:
 
 
 def _load(spec: str) -> tuple[ClusterFile, dict[str, float], list[ClusterChange]]:
+    """Return the file of a cluster with its parameters filled in, their values, and the changes."""
     path, text = _locate(spec)
     origin = f"cluster {path.stem}" if path.parent == CLUSTERS else f"cluster file {path}"
     tree, assignments = read_tree(path), text.split(",") if text else []
@@ -103,7 +105,7 @@ def _load(spec: str) -> tuple[ClusterFile, dict[str, float], list[ClusterChange]
 
 
 def _locate(spec: str) -> tuple[Path, str]:
-    """Split a specification into the file that it means and the text of its parameters."""
+    """Divide a specification into the file and the text of its parameters."""
     name, _, assignments = spec.partition(":")
     if name in cluster_names():
         return CLUSTERS / f"{name}.yaml", assignments
@@ -116,13 +118,13 @@ def _locate(spec: str) -> tuple[Path, str]:
         raise ConfigError(f"cluster must be a known name or a file, got the folder {name!r}")
     if "/" in name or name.endswith((".yaml", ".yml")):
         raise ConfigError(f"cluster file {name} does not exist")
-    near = difflib.get_close_matches(name, cluster_names(), n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(name, cluster_names()) or ";"
     known = ", ".join(cluster_names())
-    raise ConfigError(f"cluster must be a known name or a file, got {name!r}; {hint}known: {known}")
+    raise ConfigError(f"cluster must be a known name or a file, got {name!r}{hint} known: {known}")
 
 
 def _choose(parameters: Mapping[str, ParameterRule], assignments: Sequence[str], origin: str) -> dict[str, float]:
+    """Return the value of every parameter: the assigned one, or the default."""
     values: dict[str, float] = {name: parameter.default for name, parameter in parameters.items()}
     problems: list[str] = []
     given: set[str] = set()
@@ -131,8 +133,7 @@ def _choose(parameters: Mapping[str, ParameterRule], assignments: Sequence[str],
         if not equals:
             problems.append(f"parameters must look like name=number, got {assignment!r}")
         elif name not in parameters:
-            near = difflib.get_close_matches(name, parameters, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, parameters)
             problems.append(f"parameter must be one of {', '.join(parameters) or '(none)'}, got {name!r}{hint}")
         elif name in given:
             problems.append(f"{name} must be given once, got it twice")
@@ -145,6 +146,7 @@ def _choose(parameters: Mapping[str, ParameterRule], assignments: Sequence[str],
 
 
 def _assign(name: str, text: str, parameter: ParameterRule, values: dict[str, float], problems: list[str]) -> None:
+    """Enter the value of a parameter in ``values``, or the rule that it breaks in ``problems``."""
     whole = isinstance(parameter.default, int)
     try:
         value = int(text) if whole else float(text)

@@ -1,7 +1,7 @@
-"""Cluster files: their form, and how one is read and checked.
+"""Cluster files: their format, and the code that reads and checks them.
 
-A file describes levels from the inside out (a machine, a rack, the whole cluster), each with so many of
-the level below, switches and links of its own.  Vendor units exist here and nowhere further in.
+A file describes levels from the inside out (a machine, a rack, the whole cluster), each with a number of copies of
+the level below and with switches and links of its own.  Vendor units are converted here and nowhere else.
 """
 
 import reprlib
@@ -38,7 +38,7 @@ PARAMETRIC = frozenset(
 
 
 def _number(value: object) -> object:
-    """Refuse what pydantic would read as a number although the file does not say one."""
+    """Refuse a boolean or a string, which pydantic would convert to a number."""
     if isinstance(value, bool | str):
         raise ValueError("must be a number (or, where one is allowed, the name of a parameter)")
     return value
@@ -53,17 +53,20 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 
 
 class _Strict(BaseModel):
+    """A mapping of a cluster file, without unknown keys."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _one_of(model: BaseModel, *fields: str) -> None:
+    """Raise unless exactly one of some fields is given."""
     given = [field for field in fields if getattr(model, field) is not None]
     if len(given) != 1:
         raise ValueError(f"needs exactly one of {', '.join(fields)}, got {' and '.join(given) or 'none'}")
 
 
 class ParameterRule(_Strict):
-    """A number that the user may choose; whole where its default is."""
+    """A number that the user may set; a whole number where its default is one."""
 
     description: str = ""
     default: Annotated[int | float, Field(allow_inf_nan=False), _Number]
@@ -72,6 +75,7 @@ class ParameterRule(_Strict):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
+        """Raise unless the default lies between the limits."""
         if not self.minimum <= self.default <= self.maximum:
             raise ValueError(f"needs minimum <= default <= maximum, got {self.minimum}, {self.default}, {self.maximum}")
         return self
@@ -81,23 +85,25 @@ class LatencyRow(_Strict):
     """One row of a latency table."""
 
     size_kbyte: NotNegative | None = None
-    """Thousands of bytes."""
+    """Size of the message in thousands of bytes."""
     size_kib: NotNegative | None = None
+    """Size of the message in 1024 bytes."""
     latency_us: NotNegative
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:
+        """Raise unless the size has one unit."""
         _one_of(self, "size_kbyte", "size_kib")
         return self
 
     @property
     def size_bytes(self) -> float:
-        """Size of the message."""
+        """Size of the message in bytes."""
         return self.size_kbyte * 1000 if self.size_kbyte is not None else (self.size_kib or 0.0) * 1024
 
 
 class LinkClass(_Strict):
-    """A kind of link."""
+    """A class of links with equal properties."""
 
     description: str = ""
     bandwidth_gbyte_per_s: _Positive | None = None
@@ -105,11 +111,13 @@ class LinkClass(_Strict):
     latency_us: NotNegative | None = None
     latency_table: tuple[LatencyRow, ...] | None = None
     duplex: Literal["full", "half"] = "full"
-    """Full: a resource for each direction.  Half: one for both."""
+    """Resources of a link: one for each direction (full), or one for both (half)."""
     sharing: Literal["fair", "exclusive"] = "fair"
+    """Service of concurrent transfers: all together at equal rates, or one at a time."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
+        """Raise unless there is one bandwidth and one latency, whose sizes rise."""
         _one_of(self, "bandwidth_gbyte_per_s", "bandwidth_gbit_per_s")
         _one_of(self, "latency_us", "latency_table")
         sizes = [row.size_bytes for row in self.latency_table or ()]
@@ -121,14 +129,14 @@ class LinkClass(_Strict):
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
-        """Bandwidth of one direction."""
+        """Bandwidth of one direction in bytes/s."""
         if self.bandwidth_gbyte_per_s is not None:
             return self.bandwidth_gbyte_per_s * GIGA
         return (self.bandwidth_gbit_per_s or 0.0) * GIGA / BITS_PER_BYTE
 
     @property
     def latency(self) -> Latency:
-        """Latency of one crossing."""
+        """Latency of one message over the link."""
         if self.latency_table is None:
             return Latency.constant((self.latency_us or 0.0) * MICRO)
         rows = self.latency_table
@@ -136,7 +144,7 @@ class LinkClass(_Strict):
 
 
 class _Group(_Strict):
-    """A vertex of that name, or with a count so many: ``plx0``, ``plx1``, ..."""
+    """A vertex of this name, or with a count as many vertices: ``plx0``, ``plx1``, ..."""
 
     name: Name
     count: _Count | None = None
@@ -148,90 +156,95 @@ class _Group(_Strict):
 
 
 class SwitchGroup(_Group):
-    """Switches, network cards, hosts."""
+    """A group of switches, network cards or hosts."""
 
     is_host: bool = False
-    """It is a host's memory: transfers that cross it are copied from a device to it, and from it to a device."""
+    """Flag of a host's memory: transfers across it are copied from a device to it, and from it to a device."""
 
 
 class EngineCounts(_Strict):
-    """Copy engines of a device by kind; as many as its links carry where nothing is said."""
+    """The numbers of copy engines of a device by kind; as many as its links carry where none is given."""
 
     total: _Count | None = None
-    """For copies of every kind together: CUDA's ``asyncEngineCount``."""
+    """Engines for copies of every kind together: CUDA's ``asyncEngineCount``."""
     host_to_device: _Count | None = None
+    """Engines that copy from the host's memory."""
     device_to_host: _Count | None = None
+    """Engines that copy to the host's memory."""
     peer: _Count | None = None
+    """Engines that send to other devices of the same machine."""
 
 
 class OverheadTimes(_Strict):
-    """What messages take from a device's arithmetic, where its own processor moves them."""
+    """The time that messages take from a device's arithmetic, where its own processor moves them."""
 
     message_us: NotNegative = 0.0
-    """For each message, at each end."""
+    """Time for each message, at each end."""
     byte_ns: NotNegative = 0.0
-    """For each byte, at each end."""
+    """Time for each byte, at each end."""
     add_byte_ns: NotNegative = 0.0
-    """For each byte that is added to what the device has."""
+    """Time for each received byte that is added to data of the device."""
 
     @property
     def in_seconds(self) -> MessageOverhead:
-        """The same for the device graph."""
+        """Overhead in SI units."""
         return MessageOverhead(
             message_s=self.message_us * MICRO, byte_s=self.byte_ns * NANO, add_byte_s=self.add_byte_ns * NANO
         )
 
 
 class DeviceGroup(_Group):
-    """Devices, named like switches."""
+    """A group of devices."""
 
     profile: Annotated[str, Field(min_length=1)]
+    """Compute profile, a name or a path."""
     memory_gib: _Positive
     node: Index = 0
-    """Machine within the level, for files that list several machines flat."""
+    """Machine within the level, for files that list several machines in one level."""
     copy_engines: EngineCounts = EngineCounts()
     message_overhead: OverheadTimes = OverheadTimes()
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of one device."""
+        """Memory of one device in bytes."""
         return self.memory_gib * GIB
 
 
 class LinkRule(_Strict):
-    """Links between every vertex of one pattern and every vertex of another.
+    """A rule for links between every vertex of one pattern and every vertex of another.
 
-    ``*``, ``?`` and ``[01]`` match within a name.  ``machine/nic0`` is vertex ``nic0`` of every child when
-    the level below is called ``machine``, and ``machine3/nic0`` that of one.
+    ``*``, ``?`` and ``[01]`` match within a name.  ``machine/nic0`` is vertex ``nic0`` of every child where
+    the level below is called ``machine``, and ``machine3/nic0`` that of one child.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     between: tuple[str, str]
+    """Two patterns."""
     link_class: Annotated[str, Field(alias="class")]
     count: _Count = 1
-    """Parallel cables that act as one link of so many times the bandwidth."""
+    """Number of parallel cables, which act as one link with the sum of their bandwidths."""
     each: _Count | None = None
-    """Repeat with ``{i}`` in the patterns as 0, 1, ..."""
+    """Number of repetitions, with ``{i}`` in the patterns as 0, 1, ..."""
 
 
 class Level(_Strict):
-    """One level, such as a machine, with what it adds to the level below."""
+    """One level, such as a machine, with the vertices and links that it adds to the level below."""
 
     name: Name
     count: _Count | None = None
-    """How many of the level below it holds; together with ``at_most``, how many all its copies hold."""
+    """Number of copies of the level below in it; together with ``at_most``, in all its copies."""
     at_most: _Count | None = None
-    """A copy of this level holds at most so many; there are as many copies as needed, the last may be partial."""
+    """Largest number in one copy of this level; there are as many copies as needed, the last may be partial."""
     is_node: bool = False
-    """Each copy is one machine (else copies of the innermost level are)."""
+    """Flag that each copy is one machine; without it copies of the innermost level are machines."""
     devices: tuple[DeviceGroup, ...] = ()
     switches: tuple[SwitchGroup, ...] = ()
     links: tuple[LinkRule, ...] = ()
 
 
 class ClusterFile(_Strict):
-    """A whole file, with numbers in place of parameters."""
+    """A whole cluster file, with numbers in place of parameters."""
 
     version: Literal[1]
     name: Annotated[str, Field(min_length=1)]
@@ -243,24 +256,25 @@ class ClusterFile(_Strict):
 
     @model_validator(mode="after")
     def _counts_fit(self) -> Self:
+        """Raise where counts of levels are missing or contradict each other."""
         # Not a minimum length in the type: pydantic would also report it for a list whose only item is wrong.
         if not self.levels:
             raise ValueError("levels needs at least one level, got none")
-        split = False
+        divided = False  # whether the level below has at_most
         for i, level in enumerate(self.levels):
             if i == 0 and (level.count or level.at_most):
                 raise ValueError(f"levels.0 ({level.name}) is innermost and takes no count or at_most")
-            if i and split == bool(level.count):
-                rule = "takes no count: it holds all copies of" if split else "needs a count of"
+            if i and divided == bool(level.count):
+                rule = "takes no count: it holds all copies of" if divided else "needs a count of"
                 raise ValueError(f"levels.{i} ({level.name}) {rule} {self.levels[i - 1].name}")
-            split = level.at_most is not None
-        if split:
+            divided = level.at_most is not None
+        if divided:
             raise ValueError(f"levels.{len(self.levels) - 1} is outermost and takes no at_most")
         return self
 
 
 class _Header(BaseModel):
-    """The part of a file that must be known before parameters can be put in."""
+    """The section of a file that must be known before parameters can be filled in."""
 
     parameters: Mapping[Name, ParameterRule] = {}
 
@@ -272,7 +286,7 @@ def read_tree(path: Path) -> dict[object, object]:
     """Read a YAML file whose outermost value is a mapping.
 
     Raises:
-        ConfigError: The file cannot be read, is no YAML, is cut off, or holds no mapping.
+        ConfigError: The file cannot be read, is not YAML, is cut off, or holds no mapping.
     """
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -286,7 +300,7 @@ def read_tree(path: Path) -> dict[object, object]:
 
 
 def read_parameters(tree: Mapping[object, object], origin: str) -> Mapping[str, ParameterRule]:
-    """Parameters that a file declares."""
+    """Return the parameters that a file declares."""
     return _validate(_Header, {"parameters": tree.get("parameters", {})}, origin).parameters
 
 
@@ -294,13 +308,14 @@ def parse_cluster(tree: Mapping[object, object], values: Mapping[str, float], or
     """Check a whole file, with ``values`` in place of the names of parameters.
 
     Raises:
-        ConfigError: Rules are broken; one line names every broken one with its path in the file.
+        ConfigError: Rules are broken; one line names all of them with their paths in the file.
     """
     filled = {key: _fill(part, values) if key in ("link_classes", "levels") else part for key, part in tree.items()}
     return _validate(ClusterFile, filled, origin)
 
 
 def _fill(part: object, values: Mapping[str, float]) -> object:
+    """Return a part of a file with the values of parameters in place of their names."""
     if isinstance(part, dict):
         return {
             key: values[value]
@@ -312,6 +327,7 @@ def _fill(part: object, values: Mapping[str, float]) -> object:
 
 
 def _validate(model: type[_Model], tree: object, origin: str) -> _Model:
+    """Return the checked content of a file; ``origin`` names the file in messages."""
     try:
         return model.model_validate(tree)
     except ValidationError as error:
@@ -320,7 +336,7 @@ def _validate(model: type[_Model], tree: object, origin: str) -> _Model:
 
 
 def _problem(item: Mapping[str, object]) -> str:
-    """One broken rule: where, which, and what was got."""
+    """Return the text of one broken rule: path, rule, and the value given."""
     location, kind = item["loc"], item["type"]
     assert isinstance(location, tuple)
     where = ".".join(str(step) for step in location) or "file"

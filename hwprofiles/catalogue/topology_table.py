@@ -1,8 +1,8 @@
-"""Reads the table that ``nvidia-smi topo -m`` prints into the device graph of one machine.
+"""Reader of the table that ``nvidia-smi topo -m`` prints, as the device graph of one machine.
 
-The table names, for each pair of GPUs and network cards, the NVLinks between them or else how far up the
-PCIe tree their way goes.  Pairs with NVLink hide their PCIe relation; it follows from third parties where
-it can, and is taken to be the farthest where it cannot.
+The table shows, for each pair of GPUs and network cards, the NVLinks between them or else the level of the PCIe
+tree at which they meet.  It does not show the PCIe relation of pairs with NVLink; that follows from third devices
+where possible, and is taken to be the farthest otherwise.
 """
 
 import re
@@ -21,31 +21,38 @@ LEVELS = (
     ("socket", ("NODE",)),
     ("system", ("SYS", "SOC")),
 )
-"""Names of the PCIe tree's vertices from the leaves up, and the words of pairs that meet there."""
+"""Names of the PCIe tree's vertices from the leaves up, and the words for pairs that meet there."""
 RANK = {word: rank for rank, (_, words) in enumerate(LEVELS) for word in words}
+"""Level at which the pairs of each word meet."""
 MOST_NVLINKS = 18
-"""Of one GPU (H100).  A table whose rows add up to more counts the same links to an NVSwitch once per peer."""
+"""Largest number of NVLinks of one GPU (H100).  A table with more in a row counts the same links to an NVSwitch once
+for each peer."""
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+"""Escape sequences of terminals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopoRates:
-    """What the table does not say: NCCL's link defaults in bytes/s, and seconds a link."""
+    """The bandwidths and latencies of links, which the table does not show; by default those that NCCL assumes."""
 
     nvlink_bytes_per_s: float = 22e9
-    """One NVLink, one direction: 18e9 for P100."""
+    """Bandwidth of one NVLink in one direction: 18e9 for P100."""
     pcie_bytes_per_s: float = 12e9
-    """PCIe gen3 x16."""
+    """Bandwidth of PCIe gen3 x16."""
     inter_socket_bytes_per_s: float = 9e9
+    """Bandwidth between sockets."""
     nvlink_latency_s: float = 1.5e-6
+    """Latency of an NVLink."""
     pcie_latency_s: float = 1e-6
+    """Latency of a PCIe link."""
     inter_socket_latency_s: float = 1.5e-6
+    """Latency between sockets."""
 
 
 def read_topo(
     text: str, *, profile: str, memory_bytes: float, name: str = "topology", rates: TopoRates | None = None
 ) -> DeviceGraph:
-    """Device graph of the machine whose table was printed.
+    """Return the device graph of the machine whose table was printed.
 
     Args:
         text: Output of ``nvidia-smi topo -m``; a legend after the table is ignored.
@@ -70,10 +77,11 @@ def read_topo(
 
 
 def _table(text: str) -> tuple[list[str], list[list[str]]]:
+    """Return the names of the table's rows and its checked entries."""
     lines = [line.split() for line in ANSI.sub("", text).splitlines() if line.strip()]
     if not lines or not lines[0][0].startswith("GPU"):
         raise ConfigError("topology table must start with a line of GPU names, got none")
-    # Columns of affinities follow the names.
+    # Columns of CPU and NUMA affinities follow the names.
     end = next((i for i, word in enumerate(lines[0]) if word in ("CPU", "NUMA", "GPU")), len(lines[0]))
     names = lines[0][:end]
     rows = {line[0]: line[1 : 1 + end] for line in lines[1:] if line[0] in names}
@@ -88,6 +96,7 @@ def _table(text: str) -> tuple[list[str], list[list[str]]]:
 
 
 def _check(row: str, column: str, word: str, mirrored: str) -> None:
+    """Raise where an entry is unknown or differs from the mirrored one."""
     known = word == "X" if row == column else word in RANK or re.fullmatch(r"NV[1-9]\d*", word)
     if not known:
         rule = "X" if row == column else f"NV# or one of {', '.join(RANK)}"
@@ -97,7 +106,7 @@ def _check(row: str, column: str, word: str, mirrored: str) -> None:
 
 
 class _Builder:
-    """Collects vertices and links."""
+    """The vertices and links found so far."""
 
     def __init__(self, names: Sequence[str], rates: TopoRates) -> None:
         self.vertices = list(names)
@@ -105,7 +114,7 @@ class _Builder:
         self._rates = rates
 
     def add_nvlinks(self, cells: Sequence[Sequence[str]], count: int) -> None:
-        """Join GPUs by their NVLinks: pair by pair, or all over one NVSwitch."""
+        """Join GPUs by their NVLinks: pair by pair, or all by one NVSwitch."""
         lanes = [[int(word[2:]) if word.startswith("NV") else 0 for word in row[:count]] for row in cells[:count]]
         if max(sum(row) for row in lanes) > MOST_NVLINKS:
             self.vertices.append("nvswitch")
@@ -118,8 +127,14 @@ class _Builder:
                     self._join(b, a, "nvlink", row[b])
 
     def add_tree(self, cells: Sequence[Sequence[str]]) -> None:
-        """Join everything by PCIe: at each level, what meets there gets a common vertex."""
-        # The vertex that each entry's way up has reached.
+        """Join all entries by a PCIe tree: at each level, those that meet there get a common vertex.
+
+        With GPU0 and GPU1 at ``PIX``, and GPU2 at ``PHB`` from both::
+
+            level plx     GPU0 -- plx0 -- GPU1
+            level host    plx0 -- host0 -- GPU2
+        """
+        # The highest vertex above each entry so far.
         top = list(range(len(cells)))
         for rank, (level, _) in enumerate(LEVELS):
             last = rank == len(LEVELS) - 1
@@ -134,6 +149,7 @@ class _Builder:
                     top = [len(self.vertices) - 1 if entry in group else top[entry] for entry in range(len(top))]
 
     def _join(self, a: int, b: int, link_class: str, count: int) -> None:
+        """Add the two directions of a link of ``count`` cables."""
         key = link_class.replace("-", "_")
         for source, target in ((a, b), (b, a)):
             self.links.append(
@@ -151,7 +167,7 @@ class _Builder:
 
 
 def _groups(cells: Sequence[Sequence[str]], rank: int) -> list[list[int]]:
-    """Entries that meet at a level or below it, directly or over others, in order."""
+    """Return the groups of entries that meet at a level or below it, directly or over others, in order."""
     group = list(range(len(cells)))
     for a, row in enumerate(cells):
         for b, word in enumerate(row):

@@ -1,4 +1,4 @@
-"""Compute profiles: how long a device takes for a kernel, and how much of it a kernel keeps busy."""
+"""Compute profiles: the time that a device takes for a kernel, and the share of it that the kernel keeps busy."""
 
 import lazy_loader as lazy
 

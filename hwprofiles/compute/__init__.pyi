@@ -1,13 +1,12 @@
 from .compute_profile import (
-    CODING_PLACES as CODING_PLACES,
-    CODING_TASKS as CODING_TASKS,
+    CODEC_TARGETS as CODEC_TARGETS,
+    CODEC_TASKS as CODEC_TASKS,
     PROFILE_PHASES as PROFILE_PHASES,
-    CodingSpeed as CodingSpeed,
+    CodecSpeed as CodecSpeed,
     ComputeProfile as ComputeProfile,
     MeasuredParts as MeasuredParts,
 )
 from .kernel_occupancy import (
-    READINGS as READINGS,
     launch_of as launch_of,
     occupancy as occupancy,
 )

@@ -1,24 +1,23 @@
-"""How much of a device a kernel keeps busy: from the blocks that it launches and the room that there is for them."""
+"""Occupancy: the share of a device that a kernel keeps busy, from the blocks that it launches and their room."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hwprofiles import ConfigError, Floats
+from hwprofiles import Bools, ConfigError, Floats
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.launch import Launch
 
-__all__ = ["READINGS", "launch_of", "occupancy"]
+__all__ = ["OCCUPANCY_MODELS", "launch_of", "occupancy"]
 
-READINGS = ("geometry", "throughput")
-"""What limits who runs beside a kernel: the room for its blocks, or only the units that it keeps busy."""
+OCCUPANCY_MODELS = ("geometry", "throughput")
+"""Limits of the kernels that run beside another: the room for its blocks, or only the units that it keeps busy."""
 
 
 def launch_of(profile: ComputeProfile) -> Launch:
-    """What a profile says of launches.
+    """Return the launch section of a profile.
 
     Raises:
-        ConfigError: It says nothing; the message names what to measure.
+        ConfigError: The profile has none; the message names what to measure.
     """
     if profile.launch is None:
         raise ConfigError(
@@ -35,58 +34,68 @@ def occupancy(
     kernels: Kernels,
     *,
     phase: str,
-    winograd: bool | NDArray[np.bool_] = False,
-    reading: str = "geometry",
+    winograd: bool | Bools = False,
+    model: str = "geometry",
 ) -> Floats:
-    """Mean share of a device that kernels keep busy while they work, launches left out.
+    """Return the mean share of a device that kernels keep busy while they work, without launches.
 
     A matrix product launches ``b = ceil(rows / tile rows) ceil(columns / tile columns)`` blocks on
     ``s = multiprocessors x blocks each`` places: ``b / (s ceil(b / s))`` of them are taken, on average over its
-    waves.  A product whose inner dimension is long is cut along it into more blocks; how far, is not known, so the
-    share is at least what the product's speed asks for: of the arithmetic that products reach at best, and of the
-    memory traffic that streams sustain.  Passes that only stream take all of the memory, so all of the device.
+    waves.  A product whose inner dimension is long is divided along it into more blocks, an unknown number, so the
+    share is at least what the product's speed requires: of the arithmetic that products reach at best, and of the
+    memory traffic that streams sustain.  Passes that only stream use all of the memory, hence all of the device.
 
     Args:
         profile: The device; it has a ``launch`` section.
         kernels: Sizes, arrays of one shape.
         phase: As for ``ComputeProfile.time_s``, with whose time shares are taken.
-        winograd: Likewise.
-        reading: ``geometry``, or ``throughput``: what the speed asks for, of the data sheet's peak, is all that is
+        winograd: As for ``ComputeProfile.time_s``.
+        model: ``geometry``, or ``throughput``: only the share of the data sheet's peak that the speed requires is
             taken, as if blocks of other kernels always found room and filled every stall.
 
     Returns:
         Shares in (0, 1], shape of the input.
 
     Raises:
-        ConfigError: The profile has no such section, or ``reading`` is none of ``READINGS``.
+        ConfigError: The profile has no ``launch`` section, or ``model`` is none of ``OCCUPANCY_MODELS``.
     """
-    if reading not in READINGS:
-        raise ConfigError(f"occupancy must be one of {', '.join(READINGS)}, got {reading!r}")
+    if model not in OCCUPANCY_MODELS:
+        raise ConfigError(f"occupancy must be one of {', '.join(OCCUPANCY_MODELS)}, got {model!r}")
     launch = launch_of(profile)
     work_s = np.maximum(profile.time_s(kernels, phase=phase, winograd=winograd) - profile.launch_overhead_s, 1e-15)
     streamed_s = kernels.streamed_bytes / (profile.memory_bytes_per_s * profile.efficiency.memory)
     product_s = np.maximum(work_s - streamed_s, 1e-15)
-    share = _speed(profile, kernels, product_s, phase, winograd, of_peak=reading == "throughput")
-    if reading == "geometry":
+    share = _required_share(profile, kernels, product_s, phase, winograd, of_peak=model == "throughput")
+    if model == "geometry":
         places = profile.multiprocessors * launch.blocks_per_multiprocessor
         blocks = np.ceil(kernels.rows / launch.tile_rows) * np.ceil(kernels.columns / launch.tile_columns)
         waves = np.maximum(np.ceil(blocks / places), 1.0)
         share = np.maximum(share, blocks / (places * waves))
+    # The mean over the product and its streaming passes, by time.
     streamed = np.where(kernels.matrix, np.minimum(streamed_s / work_s, 1.0), 1.0)
     share = np.where(kernels.matrix, share, 1.0) * (1.0 - streamed) + streamed
     return np.asarray(np.clip(share, 1e-6, 1.0), dtype=np.float64)
 
 
-def _speed(
+def _required_share(
     profile: ComputeProfile,
     kernels: Kernels,
     product_s: Floats,
     phase: str,
-    winograd: bool | NDArray[np.bool_],
+    winograd: bool | Bools,
     *,
     of_peak: bool,
 ) -> Floats:
-    """Share of the device that a product's speed asks for: of its arithmetic or of its memory, whichever is more."""
+    """Return the share of the device that a product's speed requires, of its arithmetic or memory, whichever is more.
+
+    Args:
+        profile: The device.
+        kernels: Sizes, arrays of one shape.
+        product_s: Seconds of the products.
+        phase: One of `PROFILE_PHASES`.
+        winograd: Flags of convolutions by Winograd's algorithm.
+        of_peak: Take the share of the peak, not of what products reach at best.
+    """
     e = profile.efficiency
     ceiling = 1.0 if of_peak else e.ceiling[PROFILE_PHASES.index(phase)]
     flop = kernels.flop * np.where(winograd, 1.0 / e.winograd_speedup, 1.0)

@@ -1,23 +1,20 @@
-"""What a device is asked to compute, without saying which layer asks."""
+"""Kernels: the work of a device in terms of its arithmetic and memory, independent of layers."""
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hwprofiles import Floats
+from hwprofiles import Bools, Floats
 
 __all__ = ["Kernels"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """A batch of kernels, one entry each in arrays of one shape.
+    """A batch of kernels, with one entry for each in arrays of one shape.
 
     A convolution or a matrix product is described by the matrix product that implements it
     (implicit GEMM): ``rows`` x ``depth`` times ``depth`` x ``columns``.  Kernels that only stream
     memory (pooling, activations, updates) have ``flop`` and ``rows``, ``columns``, ``depth`` of zero or
-    more; what prices them is ``memory_bytes``.
+    more; their time follows from ``memory_bytes``.
     """
 
     flop: Floats
@@ -31,12 +28,12 @@ class Kernels:
     depth: Floats
     """GEMM inner dimension: input channels x kernel volume; 0 for streaming kernels."""
     samples: Floats
-    """Samples in the part: some kernels tile over them."""
+    """Samples in the part, over which some kernels tile."""
     streamed_bytes: Floats | float = 0.0
-    """Bytes of passes of their own before or after a product (batch normalisation, activations), which no
-    arithmetic hides."""
+    """Bytes of separate passes before or after a product (batch normalisation, activations), which no arithmetic
+    hides."""
 
     @property
-    def matrix(self) -> NDArray[np.bool_]:
-        """Which entries are matrix products."""
+    def matrix(self) -> Bools:
+        """Flags of the entries that are matrix products."""
         return self.rows * self.columns * self.depth > 0

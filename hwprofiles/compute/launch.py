@@ -1,4 +1,4 @@
-"""How a device takes the kernels of several streams."""
+"""The limits of a device for kernels of several streams."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,15 @@ __all__ = ["Launch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a device takes the kernels of several streams."""
+    """The limits of a device for kernels of several streams."""
 
     tile_rows: int
+    """Rows of the output that one block of a matrix product computes."""
     tile_columns: int
-    """Output that one block of a matrix product makes."""
+    """Columns of the same."""
     blocks_per_multiprocessor: int
-    """Such blocks that a multiprocessor holds at once: registers, shared memory and threads permitting."""
+    """Number of such blocks that a multiprocessor holds at once, by registers, shared memory and threads."""
     priorities: int
-    """Stream priorities that the device reports."""
+    """Number of stream priorities that the device reports."""
     streams: int
-    """Grids that run at once: more streams than that wait for one another."""
+    """Number of grids that run at once; further streams wait."""

@@ -1,6 +1,5 @@
 """Compute profiles as YAML files: their rules, and the catalogue in ``hwprofiles/profiles``."""
 
-import difflib
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -8,10 +7,10 @@ from typing import Annotated, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, ConfigError
+from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, ConfigError, did_you_mean
 from hwprofiles.compute.compute_profile import (
     PROFILE_PHASES,
-    CodingSpeed,
+    CodecSpeed,
     ComputeProfile,
     Efficiency,
     MeasuredParts,
@@ -23,7 +22,7 @@ __all__ = ["ProfileFile", "catalogue", "load_profile", "profile_names"]
 
 FOLDER = Path(__file__).parents[1] / "profiles"
 
-# Strict: a boolean or a quoted number is a slip.  The bound keeps the conversion to SI finite.
+# Strict: a boolean or a quoted number is an error.  The bound keeps the conversion to SI finite.
 _Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False, strict=True)]
 Fraction = Annotated[float, Field(gt=0, le=1, strict=True)]
 Share = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False, strict=True)]
@@ -31,16 +30,22 @@ _Count = Annotated[int, Field(gt=0, strict=True)]
 
 
 class _Section(BaseModel):
+    """A mapping of a profile file, without unknown keys."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class _Ceiling(_Section):
+    """Largest fractions of the peak, by phase."""
+
     forward: Fraction
     activation_gradient: Fraction
     weight_gradient: Fraction
 
 
 class _HalfSizes(_Section):
+    """Half sizes; see ``Efficiency``."""
+
     rows: _Positive
     columns: _Positive
     depth: _Positive
@@ -50,6 +55,8 @@ class _HalfSizes(_Section):
 
 
 class _Efficiency(_Section):
+    """The section ``efficiency``; see ``Efficiency``."""
+
     ceiling: _Ceiling
     winograd_speedup: Annotated[float, Field(ge=1, le=9, strict=True)]
     half_sizes: _HalfSizes
@@ -57,6 +64,8 @@ class _Efficiency(_Section):
 
 
 class _Launch(_Section):
+    """The section ``launch``; see ``Launch``."""
+
     tile_rows: _Count
     tile_columns: _Count
     blocks_per_multiprocessor: _Count
@@ -65,6 +74,8 @@ class _Launch(_Section):
 
 
 class _Row(_Section):
+    """A row of ``measured``: times and occupancies of a whole layer or of a part of it."""
+
     model: str
     layer: str
     batch: _Count | None = None
@@ -82,12 +93,15 @@ class _Row(_Section):
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:
+        """Raise unless the row is either of a whole layer or of a part."""
         if (self.batch is None) == (self.part is None):
             raise ValueError("needs either batch (of a whole layer) or part (its samples, channels and positions)")
         return self
 
 
-class _CodingRow(_Section):
+class _CodecRow(_Section):
+    """A row of ``coding``: the measured speed of a codec; files say ``numbers`` for elements."""
+
     type: Annotated[str, Field(min_length=1)]
     place: Literal["gradients", "activations"]
     task: Literal["compress", "decompress", "sum"]
@@ -99,28 +113,32 @@ class _CodingRow(_Section):
 
     @model_validator(mode="after")
     def _one_median_each(self) -> Self:
+        """Raise unless there are as many times as sizes."""
         if len(self.median_ms) != len(self.numbers):
             raise ValueError(f"needs a median_ms for each of its {len(self.numbers)} numbers")
         return self
 
 
-class _Coding(_Section):
+class _CodecSection(_Section):
+    """The section ``coding``: speeds of codecs, with the device and software that they were measured on."""
+
     device: Annotated[str, Field(min_length=1)]
     measured: Annotated[str, Field(min_length=1)]
     software: Annotated[str, Field(min_length=1)]
-    rows: Annotated[list[_CodingRow], Field(min_length=1)]
+    rows: Annotated[list[_CodecRow], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
+        """Raise where two rows are of one type, place and task."""
         keys = [(row.type, row.place, row.task) for row in self.rows]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        if twice:
-            raise ValueError(f"needs each type, place and task once, and {', '.join(twice)} is there twice")
+        repeated = next((key for key in keys if keys.count(key) > 1), None)
+        if repeated:
+            raise ValueError(f"needs each type, place and task once, and {', '.join(repeated)} is there twice")
         return self
 
 
 class ProfileFile(_Section):
-    """The keys of a profile file; vendor units are converted here and nowhere else."""
+    """The keys of a profile file, in vendor units, which are converted here and nowhere else."""
 
     description: str
     sources: Annotated[list[str], Field(min_length=1)]
@@ -133,10 +151,10 @@ class ProfileFile(_Section):
     efficiency: _Efficiency
     launch: _Launch | None = None
     measured: list[_Row] = []
-    coding: _Coding | None = None
+    coding: _CodecSection | None = None
 
     def profile(self, name: str) -> ComputeProfile:
-        """Convert to SI."""
+        """Return the profile in SI units."""
         return ComputeProfile(
             name=name,
             description=self.description,
@@ -152,11 +170,12 @@ class ProfileFile(_Section):
             parts=_parts(self.measured),
             launch=Launch(**self.launch.model_dump()) if self.launch else None,
             occupancies=_occupancies(self.measured),
-            coding=_coding(self.coding.rows if self.coding else []),
+            codecs=_codecs(self.coding.rows if self.coding else []),
         )
 
 
 def _efficiency(section: _Efficiency) -> Efficiency:
+    """Return the efficiency of a profile."""
     half, ceiling = section.half_sizes, section.ceiling
     return Efficiency(
         ceiling=tuple(getattr(ceiling, phase, 1.0) for phase in PROFILE_PHASES),  # reductions and updates only stream
@@ -172,12 +191,13 @@ def _efficiency(section: _Efficiency) -> Efficiency:
 
 
 def _times(row: _Row) -> dict[str, float]:
-    """Seconds by phase."""
+    """Return the seconds of a row by phase."""
     times = {phase: getattr(row, f"{phase}_ms", None) for phase in PROFILE_PHASES}
     return {phase: time_ms * MILLI for phase, time_ms in times.items() if time_ms is not None}
 
 
 def _rows(rows: list[_Row]) -> dict[tuple[str, str, str], MeasuredRow]:
+    """Return the times of whole layers."""
     return {
         (row.model, row.layer, phase): MeasuredRow(row.batch, time_s)
         for row in rows
@@ -187,6 +207,7 @@ def _rows(rows: list[_Row]) -> dict[tuple[str, str, str], MeasuredRow]:
 
 
 def _occupancies(rows: list[_Row]) -> dict[tuple[str, str, str], float]:
+    """Return the measured occupancies."""
     return {
         (row.model, row.layer, phase): share
         for row in rows
@@ -196,17 +217,19 @@ def _occupancies(rows: list[_Row]) -> dict[tuple[str, str, str], float]:
 
 
 def _parts(rows: list[_Row]) -> dict[tuple[str, str, str], MeasuredParts]:
-    found: dict[tuple[str, str, str], dict[tuple[int, ...], float]] = {}
+    """Return the times of parts of layers."""
+    times_of: dict[tuple[str, str, str], dict[tuple[int, ...], float]] = {}
     for row in rows:
         if row.part is not None:
             for phase, time_s in _times(row).items():
-                found.setdefault((row.model, row.layer, phase), {})[row.part] = time_s
-    return {key: MeasuredParts(tuple(times), tuple(times.values())) for key, times in found.items()}
+                times_of.setdefault((row.model, row.layer, phase), {})[row.part] = time_s
+    return {key: MeasuredParts(tuple(times), tuple(times.values())) for key, times in times_of.items()}
 
 
-def _coding(rows: list[_CodingRow]) -> dict[tuple[str, str, str], CodingSpeed]:
+def _codecs(rows: list[_CodecRow]) -> dict[tuple[str, str, str], CodecSpeed]:
+    """Return the measured speeds of codecs."""
     return {
-        (row.type, row.place, row.task): CodingSpeed(fixed_s=row.fixed_us * MICRO, numbers_per_s=row.numbers_per_s)
+        (row.type, row.place, row.task): CodecSpeed(fixed_s=row.fixed_us * MICRO, elements_per_s=row.numbers_per_s)
         for row in rows
     }
 
@@ -219,6 +242,7 @@ def catalogue() -> dict[str, Path]:
 
 @cache
 def _shipped(name: str) -> ComputeProfile:
+    """Return a profile of the catalogue, read once."""
     return _read(catalogue()[name])
 
 
@@ -234,19 +258,19 @@ def load_profile(name: str) -> ComputeProfile:
         name: A catalogue entry (`profile_names`) or the path of a file that ends in .yaml or .yml.
 
     Raises:
-        ConfigError: No such entry (the nearest is named) or file, or the file breaks a rule; every
+        ConfigError: There is no such entry (the nearest is named) or file, or the file breaks a rule; every
             broken rule is listed with its path.
     """
     if name in catalogue():
         return _shipped(name)
     if Path(name).suffix in (".yaml", ".yml"):
         return _read(Path(name))
-    near = difflib.get_close_matches(name, catalogue(), n=1, cutoff=0.3)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(profile_names())}"
-    raise ConfigError(f"unknown compute profile {name!r}; {hint}")
+    hint = did_you_mean(name, catalogue(), cutoff=0.3) or f"; known: {', '.join(profile_names())}"
+    raise ConfigError(f"unknown compute profile {name!r}{hint}")
 
 
 def _read(path: Path) -> ComputeProfile:
+    """Read and check a profile file."""
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -258,5 +282,6 @@ def _read(path: Path) -> ComputeProfile:
 
 
 def _one_line(error: ValidationError) -> str:
-    found = ((".".join(map(str, e["loc"])) or "file", e["msg"], e["input"]) for e in error.errors())
-    return "; ".join(f"{where}: {rule}, got {value!r}" for where, rule, value in found)
+    """Return all broken rules on one line: path, rule and value."""
+    broken = ((".".join(map(str, e["loc"])) or "file", e["msg"], e["input"]) for e in error.errors())
+    return "; ".join(f"{where}: {rule}, got {value!r}" for where, rule, value in broken)

@@ -1,4 +1,4 @@
-"""The device graph: devices, links, their latencies, copy engines and the routes between devices."""
+"""The device graph: devices, links with latencies, copy engines, and the routes between devices."""
 
 import lazy_loader as lazy
 

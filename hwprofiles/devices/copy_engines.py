@@ -1,4 +1,4 @@
-"""Copy engines: the parts of a device that move its data while its arithmetic goes on."""
+"""Copy engines: the units of a device that move its data while it computes."""
 
 from dataclasses import dataclass, fields
 
@@ -9,7 +9,7 @@ __all__ = ["CopyEngines"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyEngines:
-    """How many copies of each kind a device has engines for; None: as many as its links carry.
+    """The numbers of copy engines of a device, by kind; None stands for as many as its links carry.
 
     Source:
         ``asyncEngineCount`` of ``cudaDeviceProp``, CUDA Runtime API: with 1 a device copies in one direction while it
@@ -19,7 +19,9 @@ class CopyEngines:
     total: int | None = None
     """Engines for copies of every kind together, as ``asyncEngineCount`` counts them."""
     host_to_device: int | None = None
+    """Engines that copy from the host's memory."""
     device_to_host: int | None = None
+    """Engines that copy to the host's memory."""
     peer: int | None = None
     """Engines that send to other devices of the same machine."""
 
@@ -30,6 +32,6 @@ class CopyEngines:
 
     @property
     def declared(self) -> dict[str, int]:
-        """The kinds that have a number."""
+        """Number of engines of each kind that has one."""
         counts = {field.name: getattr(self, field.name) for field in fields(self)}
         return {kind: count for kind, count in counts.items() if count is not None}

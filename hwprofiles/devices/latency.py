@@ -1,4 +1,4 @@
-"""Latency of a link: constant, or a table by message size."""
+"""Latency of a link: a constant, or a table by message size."""
 
 import math
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ __all__ = ["Latency"]
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Seconds before the first byte lands, by the size of the message.
+    """The time before the first byte arrives, by the size of the message.
 
-    Linear in size between the rows, the end rows' values beyond them; one row is a constant.
+    It is linear in size between the rows and constant beyond the first and the last; one row is a constant.
     """
 
     sizes_bytes: tuple[float, ...]
-    """Strictly rising, >= 0."""
+    """Sizes of messages, strictly rising, >= 0."""
     seconds: tuple[float, ...]
-    """One for each size, finite and >= 0."""
+    """Latency for each size, finite and >= 0."""
 
     def __post_init__(self) -> None:
         if not self.sizes_bytes or len(self.sizes_bytes) != len(self.seconds):
@@ -37,18 +37,16 @@ class Latency:
 
     @classmethod
     def constant(cls, seconds: float) -> "Latency":
-        """The same latency for messages of any size."""
+        """Return a latency that is the same for messages of any size."""
         return cls((0.0,), (seconds,))
 
     @overload
-    def at(self, size_bytes: float) -> float:
-        """One message."""
+    def at(self, size_bytes: float) -> float: ...
 
     @overload
-    def at(self, size_bytes: Floats) -> Floats:
-        """Many messages."""
+    def at(self, size_bytes: Floats) -> Floats: ...
 
     def at(self, size_bytes: float | Floats) -> float | Floats:
-        """Latency in seconds of messages of ``size_bytes``: a number, or an array of any shape."""
+        """Return the latency in seconds of one message, or of an array of messages of any shape."""
         value = np.interp(size_bytes, self.sizes_bytes, self.seconds)
         return value if isinstance(size_bytes, np.ndarray) else float(value)

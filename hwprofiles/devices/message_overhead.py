@@ -1,4 +1,4 @@
-"""What messages take from a device's own arithmetic, where its processor moves them itself."""
+"""Overhead of messages on the arithmetic of a device whose own processor moves them."""
 
 import math
 from dataclasses import astuple, dataclass, fields
@@ -10,7 +10,7 @@ __all__ = ["MessageOverhead"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageOverhead:
-    """Time of a device's processor that messages take: none where network cards and copy engines move them.
+    """The time of a device's processor that messages take: none where network cards and copy engines move them.
 
     Source:
         The overhead ``o`` of LogP (Culler et al., PPoPP 1993), for every byte as well: Kielmann et al., "Fast
@@ -18,11 +18,11 @@ class MessageOverhead:
     """
 
     message_s: float = 0.0
-    """For each message, at each of its ends."""
+    """Time for each message, at each of its ends."""
     byte_s: float = 0.0
-    """For each byte of a message, at each of its ends."""
+    """Time for each byte of a message, at each of its ends."""
     add_byte_s: float = 0.0
-    """For each byte that arrives to be added to what the device has."""
+    """Time for each byte that is received and added to data of the device."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Ints
+from hwprofiles import Bools, Ints
 
 __all__ = ["Arc", "RouteTable", "Router", "unreachable_pair"]
 
 
 LINKS_BITS = 16
-"""The search compares (cost, links) as one integer: the cost shifted by so many bits, plus the links."""
+"""Bits of the number of links in the integer that the search compares: the cost, shifted by these, plus the links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,38 +24,50 @@ class Arc:
     """One direction in which a link can be crossed."""
 
     source: int
+    """Vertex."""
     target: int
+    """Vertex."""
     link: int
     cost: int
-    """Whole picoseconds, so that sums are exact and ties do not depend on the order of addition."""
+    """Time in whole picoseconds, so that sums are exact and ties do not depend on the order of addition."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteTable:
-    """Routes of all pairs of D devices, rows of one list of links."""
+    """The routes of all pairs of D devices, as compressed sparse rows of links."""
 
     start: Ints
-    """Shape (D * D + 1,): pair (a, b) is row ``a * D + b``, ``links[start[row]:start[row + 1]]``."""
+    """Offsets, shape (D * D + 1,): pair (a, b) is row ``a * D + b``, ``links[start[row]:start[row + 1]]``."""
     links: NDArray[np.int32]
+    """Links of the routes, row after row."""
 
 
 class _Unset(dict[int, int]):
-    """Numbers by vertex; -1 for vertices that have none."""
+    """Integers by vertex; -1 for vertices that have none."""
 
     def __missing__(self, vertex: int) -> int:
         return -1
 
 
 _Step = tuple[int, int, int]
-"""Vertex reached, cost and one link as one integer, link."""
+"""A step over one link: the vertex reached, its cost plus 1 link as one integer, the link."""
 
 
 class Router:
-    """Finds shortest routes by Dijkstra searches: for the table one a source, which it keeps, else one a route.
+    """The shortest routes between devices, by Dijkstra searches.
 
-    Vertices 0 .. ``device_count`` - 1 are devices: they end routes and never lie inside one.  Of equally
-    cheap routes the one of fewest links is taken, then the one whose last inner vertex is smallest, and
-    so on backwards; then the smallest link.
+    For the table there is one search for each source, which is kept; otherwise one for each route.  Vertices
+    0 .. ``device_count`` - 1 are devices: they end routes and never lie inside one.  Of equally short routes the one
+    of fewest links is taken, then the one whose last inner vertex is smallest, and so on backwards; then the smallest
+    link.
+
+    Args:
+        device_count: Number of devices.
+        vertex_count: Number of devices and switches.
+        arcs: Directions in which links can be crossed.
+
+    Source:
+        Dijkstra, "A note on two problems in connexion with graphs", Numerische Mathematik 1, 1959.
     """
 
     def __init__(self, device_count: int, vertex_count: int, arcs: Sequence[Arc]) -> None:
@@ -73,26 +85,31 @@ class Router:
 
     @cached_property
     def _blocks(self) -> tuple[list[tuple[int, ...]], list[int]]:
-        """For every switch outside the trunk, the block that joins it to the trunk, and where in it that block hangs.
+        """For every switch outside the trunk, the block that joins it to the trunk, and the switch where that hangs.
 
-        Blocks are pieces of the network of switches that one switch alone separates from the rest, such as a node's
-        behind its rack's; the trunk is the largest.  A route, which meets no switch twice, enters a block only on the
-        way to a target in or behind it.
+        Blocks are the biconnected components of the network of switches: one switch alone separates such a part, for
+        example a node's switches behind its rack's, from the rest; the trunk is the largest.  A route, which visits
+        no switch twice, enters a block only on the way to a target in or behind it::
+
+            trunk of spine and rack switches, with rack0 - switch of node3 - PCIe switch of node3 - gpu7
+
+            above[switch of node3] = rack0
+            above[PCIe switch of node3] = switch of node3
         """
         import networkx  # takes 0.2 s: only where routes are searched one by one
 
         joined = networkx.Graph(
             (a, b) for a, ends in enumerate(self._beside) for b in ends if min(a, b) >= self._device_count
         )
-        pieces: Any = networkx.biconnected_components(joined)  # sets of vertices, whatever the stubs say
-        blocks = sorted((tuple(sorted(piece)) for piece in pieces), key=_largest_first)
+        components: Any = networkx.biconnected_components(joined)  # sets of vertices, against the stubs
+        blocks = sorted((tuple(sorted(component)) for component in components), key=_largest_first)
         meeting: dict[int, list[int]] = {}
         for number, block in enumerate(blocks):
             for vertex in block:
                 meeting.setdefault(vertex, []).append(number)
         around: list[tuple[int, ...]] = [()] * len(self._beside)
         above, done = [-1] * len(self._beside), set[int]()
-        for first in range(len(blocks)):  # of separate networks each has a trunk
+        for first in range(len(blocks)):  # each of several separate networks has a trunk
             stack = [(first, -1)]
             while stack:
                 number, hook = stack.pop()
@@ -106,17 +123,17 @@ class Router:
         return around, above
 
     def _on_the_way(self, *devices: int) -> set[int]:
-        """Vertices outside the trunk that a route between the devices may cross."""
-        (around, above), found = self._blocks, set(devices)
+        """Return the vertices outside the trunk that a route between the devices may cross."""
+        (around, above), useful = self._blocks, set(devices)
         for device in devices:
             for vertex in self._beside[device]:
                 while vertex >= self._device_count and around[vertex]:
-                    found.update(around[vertex])
+                    useful.update(around[vertex])
                     vertex = above[vertex]
-        return found
+        return useful
 
     def route(self, source: int, target: int) -> tuple[int, ...] | None:
-        """Links from device ``source`` to device ``target``, in order; None where there is no route."""
+        """Return the links from device ``source`` to device ``target``, in order; None where there is no route."""
         before, by = self._trees[source] if source in self._trees else self._search(source, target)
         links: list[int] = []
         while target != source:
@@ -127,7 +144,7 @@ class Router:
         return tuple(reversed(links))
 
     def table(self) -> RouteTable:
-        """Routes of all pairs; every device must reach every other."""
+        """Return the routes of all pairs; every device must reach every other."""
         rows = [self._rows(source) for source in range(self._device_count)]
         start = np.zeros(self._device_count**2 + 1, dtype=np.int64)
         if rows:
@@ -136,9 +153,10 @@ class Router:
         return RouteTable(start, links)
 
     def _rows(self, source: int) -> tuple[Ints, NDArray[np.int32]]:
-        """Lengths and links of the routes from one device to all, walked back from all targets at once."""
+        """Return the lengths and links of the routes from one device to all, traced back from all targets at once."""
         before, by = self._tree(source)
         at = np.arange(self._device_count)
+        # Entry k has the targets whose routes have more than k links, and the k-th links from their ends.
         walked: list[tuple[Ints, Ints]] = []
         lengths = np.zeros(self._device_count, dtype=np.int64)
         while len(going := np.flatnonzero(at != source)):
@@ -153,15 +171,18 @@ class Router:
         return lengths, links
 
     def _tree(self, source: int) -> tuple[Ints, Ints]:
+        """Return the kept search from a device; see ``_search``."""
         if source not in self._trees:
             before, by = self._search(source)
             self._trees[source] = np.array(before, dtype=np.int64), np.array(by, dtype=np.int64)
         return self._trees[source]
 
     def _search(self, source: int, target: int = -1) -> tuple[Sequence[int] | _Unset, Sequence[int] | _Unset]:
-        """For every vertex, the vertex before it and the link between them; -1 where there is none.
+        """Search from a device.
 
-        With a target, only what is on its route is sure to be right.
+        Returns:
+            For every vertex the vertex before it on its route, and the link between them; -1 where there is none.
+            With a target, only the entries on its route are final.
         """
         known: tuple[list[int] | _Unset, ...] = tuple(
             _Unset() if target >= 0 else [-1] * len(self._inner) for _ in range(3)
@@ -181,13 +202,13 @@ class Router:
             else:
                 steps = chain(self._inner[vertex], self._last[vertex])
             for end, step, link in steps:
-                found, least = key + step, best[end]
-                # Every step costs at least 1, so a tie is always met before its vertex is left.
-                if least < 0 or found < least or (found == least and vertex < before[end]):
-                    best[end], before[end], by[end] = found, vertex, link
+                cost, least = key + step, best[end]
+                # Every step costs at least 1, so a tie is always seen before its vertex is left.
+                if least < 0 or cost < least or (cost == least and vertex < before[end]):
+                    best[end], before[end], by[end] = cost, vertex, link
                     # Devices end routes, so only inner vertices are searched from.
-                    if end >= self._device_count and found != least:
-                        heapq.heappush(heap, (found, end))
+                    if end >= self._device_count and cost != least:
+                        heapq.heappush(heap, (cost, end))
         return before, by
 
     @cached_property
@@ -198,38 +219,40 @@ class Router:
 
     @cached_property
     def _hanging(self) -> dict[tuple[int, int], list[_Step]]:
-        """The other steps, by the vertices that they join: few of a switch's thousand are of use to one route."""
-        found: dict[tuple[int, int], list[_Step]] = {}
+        """Other steps, by the vertices that they join: few of the thousand steps of a switch matter to one route."""
+        hanging: dict[tuple[int, int], list[_Step]] = {}
         _, above = self._blocks
         for vertex, steps in enumerate(zip(self._inner, self._last, strict=True)):
             for step in chain(*steps):
                 if step[0] < self._device_count or above[step[0]] >= 0:
-                    found.setdefault((vertex, step[0]), []).append(step)
-        return found
+                    hanging.setdefault((vertex, step[0]), []).append(step)
+        return hanging
 
 
 def _largest_first(block: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Return the sort key of a block."""
     return -len(block), block
 
 
 def unreachable_pair(device_count: int, vertex_count: int, arcs: Sequence[Arc]) -> tuple[int, int] | None:
-    """First pair of devices (a, b) such that no route leads from a to b; None where all are joined.
+    """Return the first pair of devices (a, b) such that no route leads from a to b; None where all are joined.
 
-    Cheap where links lead both ways, as in every cluster file: then a device reaches what its groups of
+    It is fast where links lead both ways, as in every cluster file: then a device reaches what its groups of
     connected switches reach, and what it is linked to.  One-way links are searched in full.
     """
     pairs = {(arc.source, arc.target) for arc in arcs}
     if any((target, source) not in pairs for source, target in pairs):
-        reach = _searched(device_count, vertex_count, arcs)
+        reach = _reach_by_search(device_count, vertex_count, arcs)
     else:
-        reach = _grouped(device_count, vertex_count, pairs)
+        reach = _reach_by_groups(device_count, vertex_count, pairs)
     if reach.all():
         return None
     first, second = np.unravel_index(int(reach.argmin()), reach.shape)
     return int(first), int(second)
 
 
-def _searched(device_count: int, vertex_count: int, arcs: Sequence[Arc]) -> NDArray[np.bool_]:
+def _reach_by_search(device_count: int, vertex_count: int, arcs: Sequence[Arc]) -> Bools:
+    """Return which device reaches which, shape (D, D), by a search for every pair."""
     router = Router(device_count, vertex_count, arcs)
     devices = range(device_count)
     return np.array([[router.route(a, b) is not None for b in devices] for a in devices], dtype=bool).reshape(
@@ -237,10 +260,18 @@ def _searched(device_count: int, vertex_count: int, arcs: Sequence[Arc]) -> NDAr
     )
 
 
-def _grouped(device_count: int, vertex_count: int, pairs: set[tuple[int, int]]) -> NDArray[np.bool_]:
+def _reach_by_groups(device_count: int, vertex_count: int, pairs: set[tuple[int, int]]) -> Bools:
+    """Return which device reaches which, shape (D, D), by groups of connected switches (union-find).
+
+    Args:
+        device_count: Number D of devices.
+        vertex_count: Number of devices and switches.
+        pairs: Vertices that links join, in both directions.
+    """
     group = list(range(vertex_count))
 
     def root(vertex: int) -> int:
+        """Return the vertex that stands for the group of a switch."""
         while group[vertex] != vertex:
             group[vertex] = group[group[vertex]]
             vertex = group[vertex]
@@ -257,6 +288,7 @@ def _grouped(device_count: int, vertex_count: int, pairs: set[tuple[int, int]]) 
                 reach[a, b] = True
             else:
                 joined.add((a, root(b)))
+    # Two devices reach each other where a group has both as members: a product of membership matrices.
     column = {group: number for number, group in enumerate(dict.fromkeys(group for _, group in sorted(joined)))}
     member = np.zeros((device_count, len(column)), dtype=np.float32)
     for a, group_root in joined:

@@ -231,7 +231,7 @@ def check_codec_times(profile: ComputeProfile) -> None:
     Raises:
         ConfigError: A type is unknown, or written in another way than ``Compression.text``.
     """
-    for text in dict.fromkeys(kind for kind, _, _ in profile.coding):
+    for text in dict.fromkeys(kind for kind, _, _ in profile.codecs):
         try:
             written = compression(text).text
         except ConfigError as error:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles import Floats, Ints
-from hwprofiles.compute import CODING_PLACES, CODING_TASKS, ComputeProfile, Kernels
+from hwprofiles.compute import CODEC_TARGETS, CODEC_TASKS, ComputeProfile, Kernels
 from planner.compression import Compression
 from planner.cost.cost_model import CostModel
 from planner.parallel import TransferRegions
@@ -14,7 +14,7 @@ from planner.parallel import TransferRegions
 __all__ = ["ACTIVATIONS", "GRADIENTS", "CodecWork", "codec_s", "compression_of", "decompression_of"]
 
 
-GRADIENTS, ACTIVATIONS = CODING_PLACES
+GRADIENTS, ACTIVATIONS = CODEC_TARGETS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,7 +119,7 @@ def codec_s(model: CostModel, kind: Compression, place: str, devices: Ints, codi
 
 
 def _on(profile: ComputeProfile, kind: Compression, place: str, coding: CodecWork, element_bytes: int) -> Floats:
-    compress, decompress, summing = (profile.coding.get((kind.text, place, task)) for task in CODING_TASKS)
+    compress, decompress, summing = (profile.codecs.get((kind.text, place, task)) for task in CODEC_TASKS)
     if compress is None:
         encode_s = _encode_s(profile, kind, element_bytes * coding.encoded, coding.compressed_bytes)
     else:

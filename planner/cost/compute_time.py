@@ -54,7 +54,7 @@ class ComputeTimes:
         text = repr([(profile, sorted(profile.rows.items())) for profile in numbers])
         parts = [sorted(profile.parts.items()) for profile in numbers]
         text += repr(parts) if any(parts) else ""
-        codecs = [sorted(profile.coding.items()) for profile in numbers]
+        codecs = [sorted(profile.codecs.items()) for profile in numbers]
         text += repr(codecs) if any(codecs) else ""
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

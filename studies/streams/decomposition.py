@@ -83,7 +83,7 @@ def _share(
     known = profile.occupancies.get((graph.family, row.name, phase))
     if known is not None and kind != _EPILOGUE:
         return np.full(len(rows), known)
-    return occupancy(profile, rows.all, phase=phase, winograd=row.operation.winograd, reading=occupancy_model)
+    return occupancy(profile, rows.all, phase=phase, winograd=row.operation.winograd, model=occupancy_model)
 
 
 def with_measured(program: Program, measured: _Measured, share: Mapping[str, float] | None = None) -> Decomposed:

@@ -14,7 +14,7 @@ from executor.probe.probe_settings import ProbeSettings
 from executor.probe.probed_profile import write_profile
 from executor.runtime.devices import CpuDevice
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.compute.compute_profile import CodingSpeed
+from hwprofiles.compute.compute_profile import CodecSpeed
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
@@ -53,13 +53,13 @@ def model_on(path):
 
 def test_speeds_come_back_from_the_file(tmp_path):
     path = written(tmp_path, [*rows(), *rows("linear:block=64", ACTIVATIONS, ("compress", "decompress"))])
-    found = load_profile(str(path)).coding
+    found = load_profile(str(path)).codecs
     assert set(found) == {
         *(("dynamic-tree", GRADIENTS, task) for task in FIXED_S),
         *(("linear:block=64", ACTIVATIONS, task) for task in ("compress", "decompress")),
     }
     for (_, _, task), speed in found.items():
-        assert (speed.fixed_s, speed.numbers_per_s) == pytest.approx((FIXED_S[task], PER_S[task]), rel=1e-9)
+        assert (speed.fixed_s, speed.elements_per_s) == pytest.approx((FIXED_S[task], PER_S[task]), rel=1e-9)
     section = yaml.safe_load(path.read_text())["coding"]
     assert section["device"] == FACTS.label
     assert section["measured"] == FACTS.measured
@@ -73,21 +73,21 @@ def test_speeds_come_back_from_the_file(tmp_path):
 def test_a_profile_without_measured_types_says_nothing_of_them(tmp_path):
     path = written(tmp_path, [])
     assert "coding" not in yaml.safe_load(path.read_text())
-    assert load_profile(str(path)).coding == {}
+    assert load_profile(str(path)).codecs == {}
 
 
 @given(fixed_s=st.floats(0, 1e-3), number_s=st.floats(1e-11, 1e-6))
 def test_a_straight_line_is_found(fixed_s, number_s):
     speed = speed_of(NUMBERS, [fixed_s + count * number_s for count in NUMBERS])
     assert speed.fixed_s == pytest.approx(fixed_s, rel=1e-6, abs=1e-4 * number_s * NUMBERS[0])
-    assert 1 / speed.numbers_per_s == pytest.approx(number_s, rel=1e-6)
+    assert 1 / speed.elements_per_s == pytest.approx(number_s, rel=1e-6)
 
 
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=5))
 def test_any_times_make_a_line_that_rises_from_no_less_than_zero(times):
     speed = speed_of([1000 * 4**i for i in range(len(times))], times)
     assert speed.fixed_s >= 0
-    assert 0 < speed.numbers_per_s < np.inf
+    assert 0 < speed.elements_per_s < np.inf
 
 
 @pytest.mark.parametrize("gradient_sync", ["direct", "ps-spread", "ps"])
@@ -236,14 +236,14 @@ def test_processes_measure_the_types_that_are_asked_for(tmp_path):
     )
     found = probe(["lenet5"], settings, out=tmp_path / "here")
     cluster = load_cluster(str(found.cluster_file))
-    speeds = load_profile(cluster.devices[0].profile).coding
+    speeds = load_profile(cluster.devices[0].profile).codecs
     assert {(kind, place) for kind, place, _ in speeds} == {
         ("linear:block=64", GRADIENTS), ("linear:block=64", ACTIVATIONS), ("one-bit", GRADIENTS)
     }  # fmt: skip
     model = CostModel(load_model("lenet5", batch=4), cluster)
     work = compressed_all_reduce(compression("one-bit"), "direct", 500, 2).before
     speed = speeds["one-bit", GRADIENTS, "compress"]
-    expected_s = speed.fixed_s + 500 / speed.numbers_per_s
+    expected_s = speed.fixed_s + 500 / speed.elements_per_s
     assert codec_s(model, compression("one-bit"), GRADIENTS, np.arange(2), work) == pytest.approx([expected_s] * 2)
 
 
@@ -254,5 +254,5 @@ def test_an_unknown_type_is_refused_before_anything_is_measured(capsys, tmp_path
 
 
 def test_a_speed_prices_messages_and_numbers():
-    speed = CodingSpeed(fixed_s=2.0, numbers_per_s=10.0)
+    speed = CodecSpeed(fixed_s=2.0, elements_per_s=10.0)
     np.testing.assert_array_equal(speed.time_s(np.array([0, 1, 3]), np.array([0, 5, 40])), [0, 2.5, 10])

@@ -43,7 +43,7 @@ def test_no_kernel_is_faster_than_its_share_of_the_device(device, phase):
     )  # fmt: skip
     work_s = profile.time_s(kernels, phase=phase) - profile.launch_overhead_s
     ceiling = dict(zip(("forward", "activation_gradient", "weight_gradient"), profile.efficiency.ceiling, strict=False))
-    shares = {r: occupancy(profile, kernels, phase=phase, reading=r) for r in ("geometry", "throughput")}
+    shares = {r: occupancy(profile, kernels, phase=phase, model=r) for r in ("geometry", "throughput")}
     assert np.all((shares["geometry"] > 0) & (shares["geometry"] <= 1))
     reached = kernels.flop / work_s / shares["geometry"]
     assert np.all(reached <= profile.peak_flop_per_s * ceiling[phase] * (1 + 1e-9))
@@ -60,4 +60,4 @@ def test_a_profile_without_launches_says_what_to_measure():
     with pytest.raises(ConfigError, match=r"'v100-16gb' must have a section 'launch'.*Nsight Compute.*PriorityRange"):
         launch_of(load_profile("v100-16gb"))
     with pytest.raises(ConfigError, match="occupancy must be one of geometry, throughput, got 'guess'"):
-        occupancy(load_profile("p100"), product(8, 8), phase="forward", reading="guess")
+        occupancy(load_profile("p100"), product(8, 8), phase="forward", model="guess")
