@@ -1,4 +1,4 @@
-"""Sweeps: many what-if points from one file, computed side by side, each stored as soon as it is there."""
+"""Sweeps: many what-if points from one file, computed in parallel, each stored as soon as it is computed."""
 
 import lazy_loader as lazy
 

@@ -1,4 +1,4 @@
-"""What a point comes to: its strategy priced, lowered and replayed."""
+"""Result of a point: its strategy priced, lowered and replayed."""
 
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -23,15 +23,16 @@ __all__ = ["PointResult", "evaluate_point"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointResult:
-    """What became of a point."""
+    """Result of a point."""
 
     status: str
-    """``ok``; ``refused``: it breaks a rule or does not fit; ``failed``: its computation broke off."""
+    """``ok``; ``refused``: the point breaks a rule or does not fit; ``failed``: its computation broke off."""
     values: dict[str, float] = field(default_factory=dict)
     """Seconds, bytes, images a second; empty unless ``ok``."""
     error: str = ""
+    """Reason why there are no values."""
     seconds: float = 0.0
-    """That the computation took."""
+    """Time that the computation took."""
 
 
 @lru_cache(maxsize=8)
@@ -45,11 +46,11 @@ def _model(spec: str, batch: int) -> ComputationGraph:
 
 
 def evaluate_point(point: SweepPoint) -> PointResult:
-    """Compute a point; whatever goes wrong is its result."""
+    """Compute a point; an error becomes its result."""
     begin = perf_counter()
     try:
         values = _values(point)
-    except DeviceMemoryError as error:  # what would fit takes longer to find than the point itself
+    except DeviceMemoryError as error:  # advice on what fits would take longer than the point itself
         return PointResult(status="refused", error=error.brief, seconds=perf_counter() - begin)
     except OrreryError as error:
         return PointResult(status="refused", error=str(error), seconds=perf_counter() - begin)
@@ -60,9 +61,11 @@ def evaluate_point(point: SweepPoint) -> PointResult:
 
 
 def _values(point: SweepPoint) -> dict[str, float]:
+    """Return the values of a point that can be computed."""
     graph, cluster = _model(point.model, point.batch), _cluster(point.cluster)
-    coded = {"gradients": point.compress_gradients, "activations": point.compress_activations}
-    compressed = compressed_of(graph, point.gradient_sync, **coded)
+    compressed = compressed_of(
+        graph, point.gradient_sync, gradients=point.compress_gradients, activations=point.compress_activations
+    )
     micro_batching = micro_batching_of(graph, point.sub_batches) if point.sub_batches > 1 else WHOLE_BATCH
     model = CostModel(graph, cluster, point.gradient_sync, point.batch_norm)
     if point.strategy in SEARCHED:
@@ -72,20 +75,21 @@ def _values(point: SweepPoint) -> dict[str, float]:
             strategy=point.strategy,
             gradient_sync=point.gradient_sync,
             batch_norm=point.batch_norm,
-            micro_batching=micro_batching,
-            compressed=compressed,
+            sub_batches=point.sub_batches,
+            compress_gradients=point.compress_gradients,
+            compress_activations=point.compress_activations,
         )
         strategy, micro_batching = plan.configurations, plan.micro_batching
     else:
         strategy, micro_batching = strategy_and_micro_batching(model, point.strategy, micro_batching=micro_batching)
     program = lowered(model, strategy, micro_batching=micro_batching, compressed=compressed)
-    found = replay_that_fits(program)
-    shares = asdict(found.shares())
+    replayed = replay_that_fits(program)
+    shares = asdict(replayed.shares())
     del shares["device"]
     return {
         "devices": len(cluster.devices),
-        "iteration_s": found.iteration_s,
-        "images_per_s": point.batch / found.iteration_s,
+        "iteration_s": replayed.iteration_s,
+        "images_per_s": point.batch / replayed.iteration_s,
         "additive_s": additive_s(model, strategy, micro_batching, compressed),
         **shares,
         "moved_bytes": program.moved_bytes,

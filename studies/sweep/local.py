@@ -1,4 +1,4 @@
-"""Computing points side by side in processes of this machine."""
+"""Computation of points in parallel processes of this machine."""
 
 from collections import deque
 from collections.abc import Generator, Iterable
@@ -11,21 +11,21 @@ from studies.sweep.workers import Evaluate, WorkerDiedError, Workers
 __all__ = ["compute_locally"]
 
 _AHEAD = 2
-"""Points handed to each process before it asks: it never waits, and a stop loses little."""
+"""Points sent to each process in advance, so that it never waits, and a stop loses few of them."""
 
 
 def compute_locally(
     points: Iterable[SweepPoint], *, processes: int, evaluate_point: Evaluate = evaluate_point
 ) -> Generator[tuple[SweepPoint, PointResult]]:
-    """Compute points in processes; yields each result as soon as it is there.
+    """Compute points in processes, and yield each result as soon as it is computed.
 
-    A process that dies (killed, or out of memory) takes a few points with it, which are computed again one at a time;
-    a point whose process dies then too has failed.
+    A process that dies (killed, or out of memory) loses a few points, which are computed again one at a time;
+    a point whose process dies again has failed.
 
     Args:
-        points: In the order to begin.
-        processes: How many, >= 1.
-        evaluate: What computes a point, importable by its name.
+        points: Points in the order in which they begin.
+        processes: Number of processes, >= 1.
+        evaluate_point: Function that computes a point, importable by its name.
     """
     waiting, suspects = deque(points), deque[SweepPoint]()
     while waiting or suspects:
@@ -36,9 +36,9 @@ def compute_locally(
                     source = suspects or waiting
                     while source and len(workers.running()) < ahead:
                         workers.submit(source.popleft())
-                    yield from workers.answers()
+                    yield from workers.results()
                     if ahead == 1 and not suspects:
-                        break  # all that was suspected is done: on with all processes
+                        break  # all suspects are computed: go on with all processes
             except WorkerDiedError:
                 lost = workers.running()
                 if ahead == 1:

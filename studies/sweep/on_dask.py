@@ -1,4 +1,4 @@
-"""Computing points on a Dask cluster: the same file, store and results as on one machine."""
+"""Computation of points on a Dask cluster, with the same file, store and results as on one machine."""
 
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack
@@ -12,22 +12,22 @@ from studies.sweep.point import SweepPoint
 __all__ = ["compute_on_dask"]
 
 DASK_WAIT_S = 10.0
-"""For a scheduler that does not answer."""
+"""Longest wait for a scheduler that does not respond."""
 _AHEAD = 4
-"""Points handed to each worker before it asks."""
+"""Points sent to each worker in advance."""
 
 
 def compute_on_dask(points: Iterable[SweepPoint], *, address: str) -> Generator[tuple[SweepPoint, PointResult]]:
-    """Compute points on the workers of a Dask cluster; yields each result as soon as it is there.
+    """Compute points on the workers of a Dask cluster, and yield each result as soon as it is computed.
 
     Points of a worker that dies are computed by others.  Workers need this package, in this version.
 
     Args:
-        points: In the order to begin.
-        address: Of the scheduler, such as ``tcp://host:8786``; or ``local:N`` for N workers here.
+        points: Points in the order in which they begin.
+        address: Address of the scheduler, such as ``tcp://host:8786``; or ``local:N`` for N workers on this machine.
 
     Raises:
-        ConfigError: Dask is not installed, ``address`` has neither form, or no scheduler answers in 10 s.
+        ConfigError: Dask is not installed, ``address`` has neither form, or no scheduler responds in 10 s.
     """
     try:
         from distributed import as_completed
@@ -36,29 +36,31 @@ def compute_on_dask(points: Iterable[SweepPoint], *, address: str) -> Generator[
     with ExitStack() as stack:
         client = _client(address, stack)
         workers = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
-        source, place = iter(points), {}
+        source, point_of = iter(points), {}
 
         def submit(point: SweepPoint) -> Any:
             future = client.submit(evaluate_point, point, pure=False)
-            place[future.key] = point
+            point_of[future.key] = point
             return future
 
         queue = as_completed([submit(point) for point in islice(source, workers * _AHEAD)])
         for future in queue:
-            yield place.pop(future.key), _result(future)
+            yield point_of.pop(future.key), _result(future)
             for point in islice(source, 1):
                 queue.add(submit(point))
 
 
 def _result(future: Any) -> PointResult:
+    """Return the result of a point, or the error of its worker as the result."""
     try:
-        found: PointResult = future.result()
+        result: PointResult = future.result()
     except Exception as error:  # workers that died one after another, or could not load the package
         return PointResult(status="failed", error=f"{type(error).__name__}: {' '.join(str(error).split())}")
-    return found
+    return result
 
 
 def _client(address: str, stack: ExitStack) -> Any:
+    """Return a client of a scheduler, which the stack closes."""
     from distributed import Client, LocalCluster
 
     kind, _, count = address.partition(":")

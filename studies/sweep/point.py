@@ -1,4 +1,4 @@
-"""One point of a sweep: everything that its result depends on, and the hash of it."""
+"""One point of a sweep: all inputs of its result, and their hash."""
 
 import hashlib
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ class SweepPoint:
 
     model: str
     cluster: str
-    """With its parameters and changes, as ``load_cluster`` takes them."""
+    """Cluster with its parameters and changes, as ``load_cluster`` takes them."""
     batch: int
     strategy: str
     gradient_sync: str = "ring"
@@ -30,7 +30,7 @@ class SweepPoint:
 
     @property
     def digest(self) -> str:
-        """Hash of the point, of the files that it names, and of the code and data that compute it."""
+        """Hash of the point, of the files that it names, and of the code and data that compute its result."""
         files = [_file_digest(name) for name in (self.strategy, *_cluster_files(self.cluster))]
         text = msgspec.json.encode([asdict(self), files, inputs_digest()])
         return hashlib.sha256(text).hexdigest()[:32]
@@ -38,26 +38,26 @@ class SweepPoint:
 
 @cache
 def inputs_digest() -> str:
-    """Hash of all that computes a result: the packages' code, catalogues and profiles."""
-    root, found = Path(__file__).parents[2], hashlib.sha256()
+    """Return the hash of everything that computes a result: the packages' code, catalogues and profiles."""
+    root, digest = Path(__file__).parents[2], hashlib.sha256()
     for folder in _FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in _SUFFIXES and "__pycache__" not in path.parts:
-                found.update(f"{path.relative_to(root)}\0".encode())
-                found.update(path.read_bytes())
-    return found.hexdigest()[:16]
+                digest.update(f"{path.relative_to(root)}\0".encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @cache
 def _file_digest(name: str) -> str:
-    """Hash of a file that a point names; empty for what is no file, which the catalogues hold."""
+    """Return the hash of a file that a point names; empty for a name of the catalogues."""
     path = Path(name)
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.suffix and path.is_file() else ""
 
 
 @cache
 def _cluster_files(spec: str) -> tuple[str, ...]:
-    """The cluster's file, and the profiles that it names by path."""
+    """Return the cluster's file, and the profiles that it names by path."""
     from hwprofiles.catalogue import cluster_path, load_cluster
 
     path = cluster_path(spec)
@@ -66,7 +66,7 @@ def _cluster_files(spec: str) -> tuple[str, ...]:
 
 
 def point_columns(point: SweepPoint) -> dict[str, object]:
-    """A point's fields as columns; parameters and changes of the cluster as columns of their own."""
+    """Return a point's fields as columns, and parameters and changes of the cluster as further columns."""
     columns: dict[str, object] = asdict(point)
     name, _, text = point.cluster.partition(":") if not Path(point.cluster).is_file() else (point.cluster, "", "")
     columns["cluster"] = name
@@ -77,6 +77,7 @@ def point_columns(point: SweepPoint) -> dict[str, object]:
 
 
 def _number(text: str) -> float | int | str:
+    """Return the number that a text stands for, or the text."""
     for read in (int, float):
         try:
             return read(text)

@@ -7,30 +7,35 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pandas as pd
 
 from hwprofiles import ConfigError
 from studies.sweep.evaluate_point import PointResult
+from studies.sweep.old_keys import with_new_keys
 from studies.sweep.point import SweepPoint, point_columns
 
 __all__ = ["Store"]
 
 _APPLICATION, VERSION = 0x4F525259, 1
 WAIT_S = 5.0
-"""For another process that writes to the store."""
+"""Longest wait for another process that writes to the store."""
 _NEW = f"""pragma application_id = {_APPLICATION}; pragma user_version = {VERSION};
 create table results (
     digest text primary key, point text not null, status text not null, result text not null, stored_at text not null
 ) without rowid"""
 _COLUMNS = "digest, point, status, result, stored_at"
 _KEPT = 900
-"""Hashes that one query asks for: SQLite takes 999 variables everywhere."""
+"""Hashes in one query; SQLite takes 999 variables everywhere."""
 
 
 class Store:
-    """Results by hash.  Open with ``Store.writing`` or ``Store.reading``."""
+    """Results by hash.
+
+    Open a store with ``Store.writing`` or ``Store.reading``.
+    """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self._connection = path, connection
@@ -38,12 +43,13 @@ class Store:
     @classmethod
     @contextmanager
     def writing(cls, path: Path) -> Iterator["Store"]:
-        """Open a store to add to, made where there is none; no other process may add meanwhile.
+        """Open a store to add results; no other process can add results meanwhile.
 
-        One that was made is taken away again where an error or Ctrl-C ends the block before its first result.
+        The store is created where there is none, and removed again where an error or Ctrl-C ends the block before its
+        first result.
 
         Raises:
-            ConfigError: It is in use, damaged, of another version, no store, or cannot be written.
+            ConfigError: The file is in use, damaged, of another version, not a store, or cannot be written.
         """
         made = not path.exists()
         with _only_writer(path):
@@ -64,10 +70,10 @@ class Store:
     @classmethod
     @contextmanager
     def reading(cls, path: Path) -> Iterator["Store"]:
-        """Open a store that exists; a sweep may add to it meanwhile.
+        """Open an existing store; a sweep may add results to it meanwhile.
 
         Raises:
-            ConfigError: There is none, or it is empty, damaged, of another version, or no store.
+            ConfigError: The file does not exist, or is empty, damaged, of another version, or not a store.
         """
         if not path.is_file():
             raise ConfigError(f"store {path} does not exist")
@@ -77,17 +83,17 @@ class Store:
             yield cls(path, connection)
 
     def known(self, digests: Collection[str]) -> set[str]:
-        """Which of some hashes have a result."""
-        listed, found = list(digests), set[str]()
+        """Return those of some hashes that have a result."""
+        listed, stored = list(digests), set[str]()
         for first in range(0, len(listed), _KEPT):
             some = listed[first : first + _KEPT]
             marks = ",".join("?" * len(some))
             rows = self._connection.execute(f"select digest from results where digest in ({marks})", some)
-            found.update(row[0] for row in rows)
-        return found
+            stored.update(row[0] for row in rows)
+        return stored
 
     def add(self, point: SweepPoint, result: PointResult) -> None:
-        """Keep a result; it is on disk when this returns.
+        """Store a result; it is on disk when this returns.
 
         Raises:
             ConfigError: Another process has locked the store.
@@ -100,23 +106,23 @@ class Store:
             self._connection.execute(f"insert into results ({_COLUMNS}) values (?, ?, ?, ?, ?)", row)
 
     def forget(self, digests: Collection[str]) -> None:
-        """Take results away, so that they are computed again."""
+        """Remove results, so that they are computed again."""
         with _explained(self.path):
             self._connection.executemany("delete from results where digest = ?", [(digest,) for digest in digests])
 
     def failed(self) -> set[str]:
-        """Hashes of points whose computation broke off."""
+        """Return the hashes of points whose computation broke off."""
         rows = self._connection.execute("select digest from results where status = 'failed'")
         return {row[0] for row in rows}
 
     def rows(self) -> Iterator[tuple[SweepPoint, PointResult]]:
-        """All points with their results, by hash."""
+        """Yield all points with their results, ordered by hash; rows with old names of fields are read too."""
         with _explained(self.path):
             for point, result in self._connection.execute("select point, result from results order by digest"):
-                yield msgspec.json.decode(point, type=SweepPoint), msgspec.json.decode(result, type=PointResult)
+                yield _point(point), msgspec.json.decode(result, type=PointResult)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a point: its fields, its values (NaN where it has none), status and error."""
+        """Return one row a point: its fields, its values (NaN where it has none), status and error."""
         records = [
             {**point_columns(point), **result.values, "status": result.status, "error": result.error}
             | {"seconds": result.seconds}
@@ -126,7 +132,7 @@ class Store:
 
     @staticmethod
     def copy(source: Path, target: Path) -> int:
-        """Copy what can be read of a store, damaged or of another version, into a new one.
+        """Copy the readable rows of a store, damaged or of another version, into a new one.
 
         Returns:
             How many results it has.
@@ -144,10 +150,15 @@ class Store:
         return count
 
 
+def _point(text: str) -> SweepPoint:
+    """Return a stored point, also one with old names of fields."""
+    return msgspec.convert(with_new_keys(msgspec.json.decode(text, type=dict[str, Any])), SweepPoint)
+
+
 def _keeps(store: Store, row: tuple[str, ...]) -> bool:
-    """Put a row into a store; not one that makes no sense."""
+    """Put a row into a store, unless it cannot be decoded, and return whether it was put there."""
     try:
-        msgspec.json.decode(row[1], type=SweepPoint)
+        _point(row[1])
         msgspec.json.decode(row[3], type=PointResult)
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
         return False
@@ -156,7 +167,7 @@ def _keeps(store: Store, row: tuple[str, ...]) -> bool:
 
 
 def _readable(path: Path) -> Iterator[tuple[str, ...]]:
-    """Rows of a store from its first, and from its last, up to what cannot be read."""
+    """Yield the rows of a store from the first, and from the last, up to the first that cannot be read."""
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=WAIT_S)
     try:
         for order in ("asc", "desc"):
@@ -168,7 +179,7 @@ def _readable(path: Path) -> Iterator[tuple[str, ...]]:
 
 @contextmanager
 def _only_writer(path: Path) -> Iterator[None]:
-    """Hold the store against other sweeps; the system lets go when the process ends, however it ends."""
+    """Lock the store against other sweeps; the system unlocks it when the process ends, however it ends."""
     import fcntl
 
     try:
@@ -183,17 +194,23 @@ def _only_writer(path: Path) -> Iterator[None]:
             raise ConfigError(f"store {path} is locked by another process: a sweep adds to it") from None
         yield
     finally:
-        os.close(handle)  # after SQLite's own, whose locks on the file a close takes away
+        os.close(handle)  # after SQLite's handle, because closing any handle releases SQLite's locks on the file
 
 
 @contextmanager
 def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """Open and check a database.
+
+    Args:
+        path: The file.
+        mode: Mode of SQLite: ``rw``, or ``rwc`` to create the file where there is none.
+    """
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=WAIT_S, isolation_level=None
     )
     try:
         with _explained(path):
-            connection.execute("begin")  # one moment of a store that may just be coming into being
+            connection.execute("begin")  # a consistent view of a store that another process may just be creating
             _check(path, connection)
             connection.execute("rollback")
         yield connection
@@ -202,17 +219,17 @@ def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _check(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse a file that is no store of this version, or damaged."""
-    found = {name: connection.execute(f"pragma {name}").fetchone()[0] for name in ("application_id", "user_version")}
+    """Refuse a file that is damaged or not a store of this version."""
+    marks = {name: connection.execute(f"pragma {name}").fetchone()[0] for name in ("application_id", "user_version")}
     if not connection.execute("select 1 from sqlite_master").fetchone():
-        if found != {"application_id": 0, "user_version": 0}:
+        if marks != {"application_id": 0, "user_version": 0}:
             raise sqlite3.DatabaseError("it has no table")
         return  # new
-    if found["application_id"] != _APPLICATION:
+    if marks["application_id"] != _APPLICATION:
         raise ConfigError(f"store {path} is another program's database; name another file")
-    if found["user_version"] != VERSION:
+    if marks["user_version"] != VERSION:
         raise ConfigError(
-            f"store {path} has version {found['user_version']}, this program reads {VERSION}; {_copy_hint(path)}"
+            f"store {path} has version {marks['user_version']}, this program reads {VERSION}; {_copy_hint(path)}"
         )
     problem = connection.execute("pragma quick_check(1)").fetchone()[0]
     if problem != "ok":
@@ -225,7 +242,7 @@ def _copy_hint(path: Path) -> str:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Say what SQLite's errors mean for whoever uses a store."""
+    """Turn SQLite's errors into messages for users of a store."""
     try:
         yield
     except sqlite3.DatabaseError as error:

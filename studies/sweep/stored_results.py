@@ -1,31 +1,31 @@
-"""Results as a table: filtered, sorted, exported."""
+"""Results of sweeps as a table: filtered, sorted, exported."""
 
-import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, did_you_mean
+from studies.sweep.old_keys import new_column
 from studies.sweep.sweep_file import selected
 
 __all__ = ["check_suffix", "exported", "result_table"]
 
 _ALL = "all"
-"""In place of names of columns."""
+"""Word that stands for all columns."""
 
 
 def result_table(frame: pd.DataFrame, *, where: Iterable[str] = (), sort: str = "", columns: str = "") -> pd.DataFrame:
-    """Rows that meet all conditions, sorted, with the columns asked for.
+    """Return the rows that meet all conditions, sorted, with the chosen columns.
 
     Args:
-        frame: As ``Store.to_frame`` gives it.
-        where: Conditions such as ``devices <= 96 and strategy == 'data'``; a name with points stands in backticks.
+        frame: Result of ``Store.to_frame``.
+        where: Conditions such as ``devices <= 96 and strategy == 'data'``; a name with dots stands in backticks.
         sort: Column, descending with ``-`` before it; empty: as stored.
         columns: Names, separated by commas; empty or ``all``: all.
 
     Raises:
-        ConfigError: A condition cannot be used, or there is no such column.
+        ConfigError: A condition cannot be evaluated, or a column is unknown.
     """
     for condition in where:
         frame = frame.loc[selected(frame, condition, "where")]
@@ -38,28 +38,33 @@ def result_table(frame: pd.DataFrame, *, where: Iterable[str] = (), sort: str = 
 
 
 def _column(frame: pd.DataFrame, option: str, name: str) -> str:
+    """Return the name of a column, which may have been given by its old name."""
+    name = new_column(frame, option, name)
     if name in frame.columns:
         return name
-    near = difflib.get_close_matches(name, frame.columns, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name, frame.columns)
     raise ConfigError(f"{option} must name one of {', '.join(frame.columns)}, got {name!r}{hint}")
 
 
 def check_suffix(path: Path, suffix: str) -> None:
-    """Refuse a file whose name ends otherwise than its kind.
+    """Refuse a file whose name does not end with its format's suffix.
+
+    Args:
+        path: The file.
+        suffix: Such as ``.csv``.
 
     Raises:
-        ConfigError: It does.
+        ConfigError: The name has another suffix.
     """
     if path.suffix != suffix:
         raise ConfigError(f"{suffix.removeprefix('.')} must be written to a {suffix} file, got {path.name!r}")
 
 
 def exported(frame: pd.DataFrame, path: Path) -> None:
-    """Write a frame as CSV or Parquet, as the file's name ends.
+    """Write a frame as CSV or Parquet, by the suffix of the file's name.
 
     Raises:
-        ConfigError: The name ends otherwise, or Parquet's library is not installed.
+        ConfigError: The suffix is another, or Parquet's library is not installed.
     """
     if path.suffix == ".csv":
         frame.to_csv(path, index=False)

@@ -1,4 +1,4 @@
-"""Sweep files: axes whose product, or a list, makes the points; constraints that leave some out."""
+"""Sweep files: points as the product of axes, as a list, or both; constraints leave some of them out."""
 
 import itertools
 import math
@@ -19,14 +19,15 @@ from planner.compression import compression
 from planner.cost import GRADIENT_SYNCS
 from planner.models import load_model
 from planner.parallel import check_strategy
+from studies.sweep.old_keys import RENAMED_KEYS, warn_of_old_key, with_new_keys, with_old_columns
 from studies.sweep.point import SweepPoint, point_columns
 
 __all__ = ["MOST_POINTS", "Sweep", "read_sweep"]
 
 MOST_POINTS = 10_000
-"""More are computed only when asked for twice."""
+"""Most points that are computed without ``--yes``."""
 _MOST_COMBINATIONS = 1_000_000
-"""Of all axes, before constraints: more would take minutes only to be listed."""
+"""Most combinations of all axes before constraints; the list of more would take minutes alone."""
 
 
 def _listed(value: object) -> object:
@@ -47,22 +48,26 @@ _Values = Annotated[tuple[_Value, ...], Field(min_length=1), BeforeValidator(_li
 
 
 class _Strict(BaseModel):
+    """Base of models that refuse unknown keys."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class _Clusters(_Strict):
-    """One or several clusters, and values for their parameters and changes."""
+    """One or several clusters, with values for their parameters and changes."""
 
     cluster: _Words
     given: dict[str, _Values] = Field(default={}, alias="with")
 
     def specs(self) -> Iterator[str]:
+        """Yield the clusters with their parameters, as ``load_cluster`` takes them."""
         for name in self.cluster:
             for values in itertools.product(*self.given.values()):
                 text = ",".join(f"{key}={value:.17g}" for key, value in zip(self.given, values, strict=True))
                 yield _spec(name, text)
 
     def count(self) -> int:
+        """Return the number of clusters."""
         return len(self.cluster) * math.prod(map(len, self.given.values()))
 
 
@@ -73,11 +78,13 @@ def _spec(name: str, assignments: str) -> str:
 
 
 class _Compression(_Strict):
+    """Data types of gradients and activations in messages; empty for float32."""
+
     gradients: str = ""
     activations: str = ""
 
 
-def _coded(value: object) -> object:
+def _compression(value: object) -> object:
     return {} if value == "none" else value
 
 
@@ -86,6 +93,8 @@ def _cluster(value: object) -> object:
 
 
 class _ListedPoint(_Strict):
+    """A point that the file lists."""
+
     model: str
     cluster: str
     batch: Whole
@@ -98,7 +107,7 @@ class _ListedPoint(_Strict):
 
 
 Compressions = Annotated[
-    tuple[Annotated[_Compression, BeforeValidator(_coded)], ...],
+    tuple[Annotated[_Compression, BeforeValidator(_compression)], ...],
     Field(min_length=1),
     BeforeValidator(_listed),
 ]
@@ -106,7 +115,7 @@ Clusters = Annotated[tuple[Annotated[_Clusters, BeforeValidator(_cluster)], ...]
 
 
 class SweepFile(_Strict):
-    """The content of a sweep file."""
+    """Content of a sweep file."""
 
     version: Literal[1]
     name: Annotated[str, Field(min_length=1)]
@@ -124,6 +133,7 @@ class SweepFile(_Strict):
 
     @model_validator(mode="after")
     def _has_points(self) -> Self:
+        """Check that the axes are complete, or that there are listed points."""
         batch = self.batch or self.batch_per_device
         axes = {"models": self.models, "clusters": self.clusters, "strategies": self.strategies, "batch": batch}
         missing = [name for name, values in axes.items() if not values]
@@ -139,7 +149,7 @@ class SweepFile(_Strict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """The points of a sweep, each once, in the order in which they are computed."""
+    """Points of a sweep, each once, in the order in which they are computed."""
 
     name: str
     points: tuple[SweepPoint, ...]
@@ -149,20 +159,21 @@ def read_sweep(path: Path, *, most_points: int | None = MOST_POINTS) -> Sweep:
     """Read a sweep file and list its points.
 
     Args:
-        path: YAML, as docs/sweeps.md describes it.
-        most_points: More are refused; None for any number.
+        path: YAML file, as docs/sweeps.md describes it.
+        most_points: Most points that are allowed; None for any number.
 
     Raises:
-        ConfigError: The file breaks a rule (each with its path), names a model, cluster, strategy, exchange or data
-            type that there is not, has no points, or more than ``most_points``.
+        ConfigError: The file breaks a rule (each with its path), names an unknown model, cluster, strategy, algorithm
+            of gradient synchronisation or data type, has no points, or has more than ``most_points``.
     """
     origin = f"sweep file {path}"
     try:
-        file = SweepFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        content = _with_new_keys(yaml.safe_load(path.read_text(encoding="utf-8")), origin)
+        file = SweepFile.model_validate(content)
     except OSError as error:
         raise ConfigError(f"{origin} cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{origin} is not YAML or is cut off: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{origin} is not YAML or is truncated: {' '.join(str(error).split())}") from None
     except ValidationError as error:
         raise ConfigError(f"{origin}: {_one_line(error)}") from None
     _check_names(file)
@@ -172,12 +183,27 @@ def read_sweep(path: Path, *, most_points: int | None = MOST_POINTS) -> Sweep:
     return Sweep(name=file.name, points=points)
 
 
+def _with_new_keys(content: Any, origin: str) -> Any:
+    """Return the content of a file by the new names of its keys, and warn once of each old name."""
+    if not isinstance(content, Mapping):
+        return content  # which the model refuses
+    points = content.get("points")
+    mappings = [content, *(row for row in (points if isinstance(points, list) else []) if isinstance(row, Mapping))]
+    for old in RENAMED_KEYS:
+        if any(old in mapping for mapping in mappings):
+            warn_of_old_key(old, origin)
+    renamed = with_new_keys(content)
+    if isinstance(points, list):
+        renamed["points"] = [with_new_keys(row) if isinstance(row, Mapping) else row for row in points]
+    return renamed
+
+
 def _one_line(error: ValidationError) -> str:
     return "; ".join(_rule(dict(row)) for row in error.errors())
 
 
 def _rule(row: Mapping[str, Any]) -> str:
-    """A broken rule: where, which, and what was got; for a key that there is not, those that there are."""
+    """Return a broken rule in words: its place, the rule, and the value; for an unknown key, the known ones."""
     where = ".".join(map(str, row["loc"]))
     if row["type"] == "extra_forbidden":
         known = f", must be one of {', '.join(SweepFile.model_fields)}" if len(row["loc"]) == 1 else ""
@@ -188,7 +214,7 @@ def _rule(row: Mapping[str, Any]) -> str:
 
 
 def _check_names(file: SweepFile) -> None:
-    """Refuse at once what would make every point with it fail."""
+    """Refuse unknown names at once, with which every point would fail."""
     for model in {*file.models, *(point.model for point in file.points)}:
         load_model(model, batch=1)
     for strategy in {*file.strategies, *(point.strategy for point in file.points)}:
@@ -208,6 +234,7 @@ def _device_count(spec: str) -> int:
 
 
 def _points(file: SweepFile, origin: str) -> tuple[SweepPoint, ...]:
+    """Return the points that the constraints allow, each once."""
     batches = file.batch or file.batch_per_device or ()
     sizes = [
         file.models,
@@ -223,30 +250,34 @@ def _points(file: SweepFile, origin: str) -> tuple[SweepPoint, ...]:
         raise ConfigError(
             f"{origin} has {combinations:,} combinations, more than {_MOST_COMBINATIONS:,}: give fewer values an axis"
         )
-    found = dict.fromkeys([*_product(file, batches), *(SweepPoint(**row.model_dump()) for row in file.points)])
-    for spec in dict.fromkeys(point.cluster for point in found):
-        _device_count(spec)  # a cluster that there is not is refused here
-    points = _allowed(list(found), file.constraints, origin)
+    listed = dict.fromkeys([*_product(file, batches), *(SweepPoint(**row.model_dump()) for row in file.points)])
+    for spec in dict.fromkeys(point.cluster for point in listed):
+        _device_count(spec)  # refuses an unknown cluster
+    points = _allowed(list(listed), file.constraints, origin)
     if not points:
-        raise ConfigError(f"{origin} has no points: its constraints leave none of {len(found):,}")
+        raise ConfigError(f"{origin} has no points: its constraints leave none of {len(listed):,}")
     return tuple(points)
 
 
 def _product(file: SweepFile, batches: Iterable[int]) -> Iterator[SweepPoint]:
-    """Points that share a cluster and a model follow each other, so that whoever computes them has both at hand."""
+    """Yield the product of the axes.
+
+    Points that share a cluster and a model follow each other, so that a process that computes them loads both once.
+    """
     clusters = [spec for row in file.clusters for spec in row.specs()]
     rest = (file.strategies, file.gradient_sync, file.batch_norm, file.compression, file.sub_batches)
     for cluster, model, batch in itertools.product(clusters, file.models, batches):
         whole = batch * (_device_count(cluster) if file.batch_per_device else 1)
-        for strategy, gradient_sync, batch_norm, coded, sub_batches in itertools.product(*rest):
+        for strategy, gradient_sync, batch_norm, compressed, sub_batches in itertools.product(*rest):
             yield SweepPoint(
                 model=model, cluster=cluster, batch=whole, strategy=strategy, gradient_sync=gradient_sync,
-                batch_norm=batch_norm, compress_gradients=coded.gradients,
-                compress_activations=coded.activations, sub_batches=sub_batches,
+                batch_norm=batch_norm, compress_gradients=compressed.gradients,
+                compress_activations=compressed.activations, sub_batches=sub_batches,
             )  # fmt: skip
 
 
 def _allowed(points: list[SweepPoint], constraints: Iterable[str], origin: str) -> list[SweepPoint]:
+    """Return the points that meet all constraints."""
     if not constraints:
         return points
     frame = pd.DataFrame(point_columns(point) for point in points)
@@ -258,15 +289,20 @@ def _allowed(points: list[SweepPoint], constraints: Iterable[str], origin: str) 
 
 
 def selected(frame: pd.DataFrame, condition: str, what: str) -> "pd.Series[bool]":
-    """Which rows of a frame meet a condition such as ``devices <= 96 and strategy != 'data'``.
+    """Return for each row of a frame whether it meets a condition such as ``devices <= 96 and strategy != 'data'``.
+
+    Args:
+        frame: Columns that the condition may name, also by an old name.
+        condition: Expression of ``pandas.DataFrame.eval``.
+        what: Words for the condition in an error message.
 
     Raises:
-        ConfigError: The condition cannot be read, names a column that there is not, or is no condition.
+        ConfigError: The condition cannot be evaluated, names an unknown column, or compares nothing.
     """
     problem = "must compare columns"
     if "@" not in condition and "__" not in condition:  # pandas would reach beyond the frame
         try:
-            kept = frame.eval(condition, engine="python")
+            kept = with_old_columns(frame, condition).eval(condition, engine="python")
             if isinstance(kept, pd.Series) and kept.dtype == bool:
                 return kept
         except Exception as error:  # pandas raises whatever the expression makes it raise

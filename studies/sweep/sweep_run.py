@@ -1,11 +1,10 @@
-"""Running a sweep: what is not stored yet is computed, and stored as soon as it is there."""
+"""Run of a sweep: points that are not stored yet are computed, and each result is stored at once."""
 
 import os
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, Progress
 from studies.sweep.local import compute_locally
 from studies.sweep.on_dask import compute_on_dask
 from studies.sweep.store import Store
@@ -16,14 +15,14 @@ __all__ = ["SweepOutcome", "run_sweep"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOutcome:
-    """What a run of a sweep did."""
+    """Numbers of points of one run of a sweep."""
 
     points: int
-    """Of the sweep."""
+    """Points of the sweep."""
     stored: int
-    """That were there before."""
+    """Points with a stored result before the run."""
     computed: int
-    """Now; among them those refused and failed."""
+    """Points that the run computed; those refused and failed are among them."""
     refused: int
     failed: int
 
@@ -35,16 +34,16 @@ def run_sweep(
     processes: int = 0,
     dask: str = "",
     retry_failed: bool = False,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> SweepOutcome:
     """Compute the points of a sweep that a store lacks.
 
     Args:
         sweep: The points.
-        store: Where results are, and are put.
-        processes: Of this machine; 0 for one a core that this process may use.
-        dask: Instead of these, a Dask scheduler's address, or ``local:N``.
-        retry_failed: Compute again what failed.
+        store: Store with earlier results, to which the new ones are added.
+        processes: Processes on this machine; 0 for one for each core that this process may use.
+        dask: Address of a Dask scheduler that is used instead, or ``local:N``.
+        retry_failed: Compute points again whose computation broke off.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Processes that compute points one after another, over pipes.
+"""Processes that compute points one after another, and receive them over pipes.
 
-The library's pools keep named semaphores, which outlive a process that is killed until its resource tracker takes
-them away and complains.  Pipes end with whoever holds them.
+The standard library's pools keep named semaphores.  After the main process is killed, these stay until its resource
+tracker removes them, with warnings.  Pipes are closed with the process that holds them.
 """
 
 import os
@@ -25,23 +25,23 @@ Evaluate = Callable[[SweepPoint], PointResult]
 
 
 class WorkerDiedError(Exception):
-    """A process ended before it had answered."""
+    """A process ended before it had returned its results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Worker:
-    """A process, and the points that it has not answered yet, in order."""
+    """A process, and the points whose results it has not returned yet, in order."""
 
     process: SpawnProcess
-    given: deque[SweepPoint] = field(default_factory=deque)
+    pending: deque[SweepPoint] = field(default_factory=deque)
 
 
 class Workers:
     """Processes of this machine that end with this one, however that ends.
 
     Args:
-        count: How many, >= 1.
-        evaluate: What computes a point, importable by its name.
+        count: Number of processes, >= 1.
+        evaluate: Function that computes a point, importable by its name.
     """
 
     def __init__(self, count: int, evaluate: Evaluate) -> None:
@@ -55,41 +55,41 @@ class Workers:
             theirs.close()
 
     def running(self) -> list[SweepPoint]:
-        """What has been handed out and not answered."""
-        return [point for worker in self._workers.values() for point in worker.given]
+        """Return the points that were sent to processes and have no result yet."""
+        return [point for worker in self._workers.values() for point in worker.pending]
 
     def submit(self, point: SweepPoint) -> None:
-        """Hand a point to the process that has fewest.
+        """Send a point to the process with the fewest pending points.
 
         Raises:
-            WorkerDiedError: That process has ended.
+            WorkerDiedError: The process has ended.
         """
-        pipe, worker = min(self._workers.items(), key=lambda item: len(item[1].given))
-        worker.given.append(point)
+        pipe, worker = min(self._workers.items(), key=lambda item: len(item[1].pending))
+        worker.pending.append(point)
         try:
             pipe.send(point)
         except OSError as error:
             raise WorkerDiedError from error
 
-    def answers(self) -> Iterator[tuple[SweepPoint, PointResult]]:
-        """Wait for answers; yields those that are there.
+    def results(self) -> Iterator[tuple[SweepPoint, PointResult]]:
+        """Wait for results, and yield those that have arrived.
 
         Raises:
-            WorkerDiedError: A process that had points has ended.
-            Exception: As ``evaluate`` raised it.
+            WorkerDiedError: A process with pending points has ended.
+            Exception: The error that ``evaluate`` raised.
         """
-        for pipe in wait([pipe for pipe, worker in self._workers.items() if worker.given]):
+        for pipe in wait([pipe for pipe, worker in self._workers.items() if worker.pending]):
             assert isinstance(pipe, Connection)
             try:
-                answer = pipe.recv()
+                result = pipe.recv()
             except (EOFError, OSError) as error:
                 raise WorkerDiedError from error
-            if isinstance(answer, Exception):
-                raise answer
-            yield self._workers[pipe].given.popleft(), answer
+            if isinstance(result, Exception):
+                raise result
+            yield self._workers[pipe].pending.popleft(), result
 
     def close(self) -> None:
-        """End all processes, whatever they are at."""
+        """End all processes, also those that compute a point."""
         for worker in self._workers.values():
             worker.process.terminate()
         for pipe, worker in self._workers.items():
@@ -98,14 +98,15 @@ class Workers:
 
 
 def _serve(pipe: Connection, evaluate: Evaluate) -> None:
-    """Of a process: answer point after point until nobody asks, or hears."""
+    """Compute points in a process until the main process closes the pipe."""
     begin_process()
     with suppress(EOFError, OSError):
         while True:
-            pipe.send(_answer(evaluate, pipe.recv()))
+            pipe.send(_result(evaluate, pipe.recv()))
 
 
-def _answer(evaluate: Evaluate, point: SweepPoint) -> PointResult | Exception:
+def _result(evaluate: Evaluate, point: SweepPoint) -> PointResult | Exception:
+    """Return the result of a point, or the error with its traceback as a note."""
     try:
         return evaluate(point)
     except Exception as error:
@@ -114,7 +115,7 @@ def _answer(evaluate: Evaluate, point: SweepPoint) -> PointResult | Exception:
 
 
 def begin_process() -> None:
-    """Of a process: leave Ctrl-C to the one that asks, and end with it, however that ends."""
+    """Prepare a process: it ignores Ctrl-C, which the main process handles, and ends when the main process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None
