@@ -7,6 +7,7 @@ from .compute_profile import (
     MeasuredParts as MeasuredParts,
 )
 from .kernel_occupancy import (
+    OCCUPANCY_MODELS as OCCUPANCY_MODELS,
     launch_of as launch_of,
     occupancy as occupancy,
 )

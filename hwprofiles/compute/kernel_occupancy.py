@@ -1,5 +1,7 @@
 """Occupancy: the share of a device that a kernel keeps busy, from the blocks that it launches and their room."""
 
+from typing import Literal
+
 import numpy as np
 
 from hwprofiles import Bools, ConfigError, Floats
@@ -9,7 +11,7 @@ from hwprofiles.compute.launch import Launch
 
 __all__ = ["OCCUPANCY_MODELS", "launch_of", "occupancy"]
 
-OCCUPANCY_MODELS = ("geometry", "throughput")
+OCCUPANCY_MODELS: tuple[Literal["geometry", "throughput"], ...] = ("geometry", "throughput")
 """Limits of the kernels that run beside another: the room for its blocks, or only the units that it keeps busy."""
 
 

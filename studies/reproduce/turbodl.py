@@ -12,11 +12,11 @@ Source: "TurboDL", Secs. 4.2 and 4.3.
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import get_args
 
 import numpy as np
 
 from hwprofiles import Progress
+from hwprofiles.compute import OCCUPANCY_MODELS
 from planner.lowering import KINDS
 from planner.models import load_model
 from studies.reproduce.rows import ClaimResult, PaperRow, row, stored
@@ -25,7 +25,6 @@ from studies.streams import OccupancyModel, StreamComparison, StreamRequest, com
 __all__ = ["TURBODL_CLAIMS", "claim_rows", "turbodl_rows"]
 
 DEVICE = "p100"
-OCCUPANCY_MODELS: tuple[OccupancyModel, ...] = get_args(OccupancyModel)
 
 
 def turbodl_rows(progress: Progress | None = None) -> Iterator[PaperRow]:

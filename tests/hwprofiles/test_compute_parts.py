@@ -93,7 +93,7 @@ def test_tables_and_tasks_of_a_plan_take_measured_times(monkeypatch):
 
     assert model.compute_times.part_s(index, spaces[index])["forward"].tolist() == [0.25] * 4
     assert model.node_costs(index, spaces[index]).phase_s["forward"].tolist() == [0.25]
-    assert model.compute_times.digest != before.digest
+    assert model.compute_times.digest != before.compute_times.digest
 
 
 def test_a_file_holds_parts_beside_rows(tmp_path):
