@@ -70,7 +70,7 @@ class AccuracyRequest:
     momentum: float = option(0.0, metavar="M", help="Momentum of sgd, in [0, 1); adam does not use it.")
 
     def __post_init__(self) -> None:
-        from planner.compression import compression  # numpy behind it takes long to load
+        from planner.compression import compression  # loads numpy, which a command line does without
 
         for name, low in (("seeds", 2), ("epochs", 1), ("batch", 1), ("processes", 2)):
             if getattr(self, name) < low:

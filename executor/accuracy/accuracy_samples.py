@@ -14,19 +14,19 @@ __all__ = ["Samples", "read_accuracy_samples"]
 Samples = tuple[NDArray[Any], NDArray[np.int64]]
 """Inputs, shape (N, channel, height, width), and labels, shape (N,)."""
 _TESTED = 357
-"""Of the 1797 digits; the 1440 others, a number with many divisors, are trained on."""
+"""Number of the 1797 digits that are held out; the 1440 others, a number with many divisors, are trained on."""
 
 
 def read_accuracy_samples(data: str, sample: tuple[int, ...]) -> tuple[Samples, Samples]:
-    """Samples to train on and to test on; which is which does not depend on a training's seed.
+    """Return the samples to train on and those to test on; the division does not depend on the seed of a training.
 
     Args:
-        data: Folder of the MNIST files; empty: the digits that scikit-learn ships, in one fixed random order.
-        sample: Channels and positions that the network reads.
+        data: Folder of the MNIST files; if empty, the digits that scikit-learn brings, in one fixed random order.
+        sample: Channels and positions of the network's input.
 
     Raises:
         ConfigError: The files are missing or damaged, the network reads samples of another shape, or scikit-learn is
-            wanted and missing.
+            needed and missing.
     """
     training, testing = (read_mnist(Path(data), "training"), read_mnist(Path(data), "testing")) if data else _digits()
     for inputs, _ in (training, testing):
@@ -43,8 +43,8 @@ def _digits() -> tuple[Samples, Samples]:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise ConfigError("data must name a folder without scikit-learn, which orrery[accuracy] brings") from error
-    found = load_digits()
-    order = np.random.default_rng(0).permutation(len(found.images))
-    inputs = (found.images[order, None] / 8 - 1).astype(np.float32)  # 0 to 16 becomes -1 to 1
-    labels = found.target[order].astype(np.int64)
+    digits = load_digits()
+    order = np.random.default_rng(0).permutation(len(digits.images))
+    inputs = (digits.images[order, None] / 8 - 1).astype(np.float32)  # 0 to 16 becomes -1 to 1
+    labels = digits.target[order].astype(np.int64)
     return (inputs[_TESTED:], labels[_TESTED:]), (inputs[:_TESTED], labels[:_TESTED])

@@ -1,4 +1,4 @@
-"""The trained network, whole, on samples that were not trained on."""
+"""Accuracy of the trained network, undivided, on samples that it was not trained on."""
 
 from dataclasses import replace
 
@@ -20,10 +20,10 @@ Parameters = dict[int, dict[str, Tensor]]
 
 
 def whole_parameters(session: Session) -> Parameters | None:
-    """Parameters by layer and name, put together from all ranks' slices; all ranks call it together.
+    """Return the parameters by layer and name, put together from the shards of all ranks; all ranks call it together.
 
     Returns:
-        On rank 0 the parameters; elsewhere None.
+        The parameters on rank 0; elsewhere None.
     """
     mine: dict[tuple[int, str], tuple[Box, Tensor]] = {
         (i, name): (session.boxes[i][name], value.cpu())
@@ -42,21 +42,22 @@ def whole_parameters(session: Session) -> Parameters | None:
             values = torch.empty(parameter.shape)
             for row in rows:
                 if (i, parameter.name) in row:
-                    box, piece = row[i, parameter.name]
-                    values[tuple(map(slice, box.low, box.high))] = piece
+                    box, shard = row[i, parameter.name]
+                    values[tuple(map(slice, box.low, box.high))] = shard
             whole.setdefault(i, {})[parameter.name] = values
     return whole
 
 
 class HeldOut:
-    """Samples to test on, and the undivided network: the parts of a plan for one device, without dropout.
-
-    Args:
-        graph: The network, with as many samples in its batch as there are.
-        data: As for ``load_data``.
-    """
+    """Samples held out, and the undivided network: the parts of a plan for one device, without dropout."""
 
     def __init__(self, graph: ComputationGraph, data: str) -> None:
+        """Load the samples.
+
+        Args:
+            graph: The network, with all samples as its batch.
+            data: File of the samples, as for ``load_data``.
+        """
         graph = _without_dropout(graph)
         self._graph = graph
         spaces = spaces_of(graph, named_strategy("data", graph, 1), 1)
@@ -70,23 +71,23 @@ class HeldOut:
 
     @torch.no_grad()
     def accuracy(self, parameters: Parameters) -> float:
-        """Share of the samples whose class the network gives the highest probability."""
+        """Return the share of the samples for whose class the network computes the highest probability."""
         step = TrainingStep(0, 0, self._labels)
         outputs = {"input": self._inputs}
         for i, (layer, part) in enumerate(zip(self._graph.layers, self._parts, strict=True)):
             inputs = [outputs[source] for source in layer.inputs]
             outputs[layer.name] = part.forward(inputs, parameters.get(i, {}), step)
             part.release()
-        found = outputs[self._graph.layers[-1].name].flatten(1).argmax(1)
-        return float((found == self._labels).double().mean())
+        classes = outputs[self._graph.layers[-1].name].flatten(1).argmax(1)
+        return float((classes == self._labels).double().mean())
 
 
 def _without_dropout(graph: ComputationGraph) -> ComputationGraph:
-    layers = [_kept_whole(layer) for layer in graph.layers]
+    layers = [_layer_without_dropout(layer) for layer in graph.layers]
     return ComputationGraph(graph.name, graph.batch, layers, element_bytes=graph.element_bytes)
 
 
-def _kept_whole(layer: Layer) -> Layer:
+def _layer_without_dropout(layer: Layer) -> Layer:
     match layer.operation:
         case Linear() | Dropout() as operation if operation.dropout:
             return replace(layer, operation=replace(operation, dropout=0.0))

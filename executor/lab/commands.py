@@ -1,6 +1,6 @@
-"""A lab in the machine itself, for any program: ``orrery lab up``, ``status`` and ``down``.
+"""Commands for a lab in the machine itself, for any program: ``orrery lab up``, ``status`` and ``down``.
 
-What is up is written down before it is made, so that ``down`` also clears what a killed ``up`` left.
+The state of the lab is written before the lab is made, so that ``down`` also removes what a killed ``up`` left.
 """
 
 import os
@@ -18,23 +18,25 @@ from hwprofiles.devices import DeviceGraph
 __all__ = ["LabStatus", "down", "status", "up"]
 
 STATE = Path("/run/orrery-lab.json")
-"""Beside the namespaces, and like them gone when the machine starts anew."""
+"""File with the state of the lab; it lies beside the namespaces, and like them is gone after a restart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabStatus:
-    """A lab in the machine."""
+    """Lab in the machine: its cluster, and the state of its hosts."""
 
     cluster: str
-    """As ``load_cluster`` was asked for it."""
+    """Name or file of the cluster, as ``load_cluster`` takes it."""
     hosts: LabHosts
     complete: bool
-    """Whether every host and switch is there."""
+    """True where every host and switch exists."""
     processes: tuple[int, ...]
     """Number of processes in each host."""
 
 
 class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Contents of the state file."""
+
     cluster: str
     prefix: str
     host_count: int
@@ -44,9 +46,13 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def up(cluster: DeviceGraph, *, state_path: Path = STATE) -> LabStatus:
     """Make a lab in the machine, as root.
 
+    Args:
+        cluster: Device graph to make.
+        state_path: File with the state of the lab.
+
     Raises:
-        ConfigError: A lab is up, the lab cannot make the cluster, the right is lacking, or a tool refused; nothing is
-            left then.
+        ConfigError: A lab is up, the cluster cannot be made, the user is not root, or a tool failed; nothing is left
+            then.
     """
     wiring = wiring_of(cluster)
     if os.geteuid() != 0:
@@ -67,13 +73,13 @@ def up(cluster: DeviceGraph, *, state_path: Path = STATE) -> LabStatus:
 
 
 def down(*, state_path: Path = STATE) -> bool:
-    """Kill what runs in the lab and remove it.
+    """Kill the processes in the lab, and remove it.
 
     Returns:
-        Whether there was one.
+        True where there was a lab.
 
     Raises:
-        ConfigError: The file that says what is up is damaged, or a tool refused.
+        ConfigError: The state file is damaged, or a tool failed.
     """
     state = _read(state_path)
     if state is not None:
@@ -83,10 +89,10 @@ def down(*, state_path: Path = STATE) -> bool:
 
 
 def status(*, state_path: Path = STATE) -> LabStatus | None:
-    """The lab that is up in the machine, if one is.
+    """Return the lab that is up in the machine, None if there is none.
 
     Raises:
-        ConfigError: The file that says what is up is damaged, or a tool refused.
+        ConfigError: The state file is damaged, or a tool failed.
     """
     state = _read(state_path)
     return None if state is None else _status(state)
@@ -94,27 +100,29 @@ def status(*, state_path: Path = STATE) -> LabStatus | None:
 
 def _status(state: _State) -> LabStatus:
     hosts = LabHosts(prefix=state.prefix, count=state.host_count)
-    found = set(members(state.prefix))
+    existing = set(members(state.prefix))
     return LabStatus(
         cluster=state.cluster,
         hosts=hosts,
-        complete=len(found) == state.vertex_count,
-        processes=tuple(len(processes(name)) if name in found else 0 for name in hosts.namespaces),
+        complete=len(existing) == state.vertex_count,
+        processes=tuple(len(processes(name)) if name in existing else 0 for name in hosts.namespaces),
     )
 
 
 def _claim(path: Path, state: _State) -> None:
-    """Write the state unless one is there; of two that try at once, one gets it."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    """Write the state file unless there is one; of two processes that try at once, one succeeds."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        beside.write_bytes(msgspec.json.encode(state))
-        os.link(beside, path)
+        partial.write_bytes(msgspec.json.encode(state))
+        os.link(partial, path)
     except FileExistsError:
-        raise ConfigError(f"a lab is up already, says {path}; take it down first") from None
+        raise ConfigError(
+            f"a lab is up already, by the state in {path}; take it down with orrery lab down first"
+        ) from None
     except OSError as error:
-        raise ConfigError(f"the lab cannot be written down in {path}: {error.strerror}") from None
+        raise ConfigError(f"the state of the lab cannot be written to {path}: {error.strerror}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> _State | None:
@@ -123,4 +131,4 @@ def _read(path: Path) -> _State | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{path}, which says what lab is up, cannot be read: {error}") from None
+        raise ConfigError(f"the state of the lab in {path} cannot be read: {error}") from None

@@ -1,8 +1,8 @@
-"""The first process inside: starts the command, and takes everything down with it when it ends.
+"""The first process inside a lab: it starts the command, and its own end ends all processes of the lab.
 
 Run as a script, by path, with nothing but the standard library: ``first_process.py MARK FILE_DESCRIPTOR COMMAND ...``.
-It ends with the command, or when the other end of the pipe closes, which happens however whoever asked for all this
-came to its end; the system then kills every process that is left inside.
+It ends with the command, or when the other end of the pipe closes, which happens in whatever way the process outside
+ends; the system then kills every process that is left inside.
 """
 
 import os
@@ -11,16 +11,16 @@ import signal
 import subprocess
 import sys
 
-__all__ = ["main"]
+__all__ = ["run_as_first"]
 
 
-def main(mark: str, alive: int, argv: list[str]) -> int:
+def run_as_first(mark: str, alive: int, argv: list[str]) -> int:
     """Prepare, run ``argv``, and return its exit code, 128 + signal for a command that a signal ended.
 
     Args:
-        mark: Variable of the environment that will name the mount namespace.
+        mark: Environment variable that will name the mount namespace.
         alive: File descriptor of the pipe.
-        argv: The command.
+        argv: Program and arguments of the command.
     """
     os.environ[mark] = os.readlink("/proc/self/ns/mnt")
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
@@ -37,4 +37,4 @@ def main(mark: str, alive: int, argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3:]))
+    sys.exit(run_as_first(sys.argv[1], int(sys.argv[2]), sys.argv[3:]))

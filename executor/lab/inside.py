@@ -1,4 +1,4 @@
-"""Labs that only their own processes see: made inside namespaces of their own, gone with the command that ran there."""
+"""Labs inside namespaces of their own, which only their own processes see and which end with the command."""
 
 import os
 import subprocess
@@ -17,31 +17,35 @@ from hwprofiles.devices import DeviceGraph
 __all__ = ["is_inside", "lab_hosts", "run_inside"]
 
 _MARK = "ORRERY_LAB"
-"""Variable of the environment that names the mount namespace inside."""
+"""Environment variable that names the mount namespace inside."""
 FIRST_PROCESS = Path(__file__).with_name("first_process.py")
 _PATIENCE_S = 10.0
-"""After Ctrl-C the command inside has so long to end by itself."""
+"""Time in which the command inside must end by itself after Ctrl-C."""
 
 
 def is_inside() -> bool:
-    """Whether this process was started by ``run_inside``, or by one that was."""
+    """Return whether this process was started by ``run_inside``, directly or not."""
     return sys.platform.startswith("linux") and os.environ.get(_MARK) == os.readlink("/proc/self/ns/mnt")
 
 
 def run_inside(argv: Sequence[str]) -> int:
-    """Run a command where ``lab_hosts`` works, as root of its own users, network and processes.
+    """Run a command where ``lab_hosts`` works: in its own namespaces of users, network and processes, as their root.
 
     Nothing is left when it ends, nor when this process ends in whatever way: processes inside are killed.
+
+    Args:
+        argv: Program and arguments.
 
     Returns:
         The command's exit code.
 
     Raises:
-        ConfigError: No lab can be made on this machine.
+        ConfigError: A lab cannot be made on this machine.
         KeyboardInterrupt: After Ctrl-C, when the command, which gets it too, has ended or taken too long for it.
     """
     require_lab()
-    alive, closes_with_us = os.pipe()
+    # Only this process holds the write end, so the pipe closes with it.
+    alive, held = os.pipe()
     first = [sys.executable, "-I", str(FIRST_PROCESS), _MARK, str(alive), *argv]
     try:
         process = subprocess.Popen([tool("unshare"), *UNSHARE, "--", *first], pass_fds=[alive])
@@ -52,7 +56,7 @@ def run_inside(argv: Sequence[str]) -> int:
                 process.wait(_PATIENCE_S)
             raise
         finally:
-            os.close(closes_with_us)
+            os.close(held)
             process.wait()
     finally:
         os.close(alive)
@@ -60,10 +64,10 @@ def run_inside(argv: Sequence[str]) -> int:
 
 @contextmanager
 def lab_hosts(cluster: DeviceGraph) -> Iterator[LabHosts]:
-    """Hosts of a cluster, for the duration of a block; their processes are killed in the end.
+    """Make the hosts of a cluster for the duration of a block; their processes are killed at its end.
 
     Raises:
-        ConfigError: The lab cannot make the cluster, a tool refused, or this process is not inside.
+        ConfigError: The lab cannot make the cluster, a tool failed, or this process is not inside.
     """
     wiring = wiring_of(cluster)
     if not is_inside():
@@ -74,11 +78,11 @@ def lab_hosts(cluster: DeviceGraph) -> Iterator[LabHosts]:
 
 @contextmanager
 def _named(hosts: LabHosts) -> Iterator[None]:
-    """Names for the addresses of the hosts; without, every connection of torch warns that it finds none."""
+    """Name the addresses of the hosts in /etc/hosts; without names every connection of torch prints a warning."""
     if not (known := Path("/etc/hosts")).is_file():
         yield
         return
-    # Sockets that serve both versions of IP give IPv4 addresses the longer form.
+    # Sockets that serve both versions of IP write IPv4 addresses in the longer form.
     lines = [
         f"{form}{address} host{rank}\n" for rank, address in enumerate(hosts.addresses) for form in ("", "::ffff:")
     ]
@@ -89,4 +93,4 @@ def _named(hosts: LabHosts) -> Iterator[None]:
         try:
             yield
         finally:
-            call("umount", "--lazy", str(known))  # a rank may be reading it
+            call("umount", "--lazy", str(known))  # lazy: a rank may be reading it

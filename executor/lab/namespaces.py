@@ -1,7 +1,7 @@
 """A network of namespaces: hosts, switches and shaped cables, made and removed.
 
-What keeps its times close to those of the model: every port is held to its rate by HTB, which never splits large
-packets, with a class for each pair of hosts, so that pairs share a link max-min fairly; each class has a short queue,
+Its times are close to those of the model because HTB holds every port to its rate without splitting large packets;
+each pair of hosts has a class of its own, so that pairs share a link max-min fairly; and each class has a short queue,
 so that a slow link holds back its senders.
 """
 
@@ -18,37 +18,42 @@ from executor.lab.wiring import Port, Wiring
 __all__ = ["LabHosts", "make_network", "members", "processes", "remove_network", "temporary_network"]
 
 INTERFACE = "eth0"
-"""Of every host."""
+"""Network interface of every host."""
 STORE_PORT = 29555
-"""Of the store where ranks meet; a host's ports are its own."""
+"""Port of the store where ranks meet; each host has ports of its own."""
 LEAF_BYTES = 512 * 1024
-"""Longer than the window that receivers offer: nothing is lost, and who is held back elsewhere waits elsewhere."""
+"""Length of a class's queue: longer than the window that receivers offer, so that no packet is lost, and traffic
+that another link holds back waits at that link."""
 QUANTUM_BYTES = 60_000
-"""Turns of the classes of a port; no packet is larger."""
+"""Bytes that a class of a port may send in its turn; no packet is larger."""
 BURST_S, LEAST_BURST_BYTES = 0.33e-3, 8 * 1024
-"""What a port that was idle may send at once: it makes up for the timer, and is as much ahead of the model."""
+"""Burst that an idle port may send at once, in seconds at its rate and at least in bytes: it makes up for the coarse
+timer, and lets the port be ahead of the model by as much."""
 PACKET_S, LEAST_PACKET_BYTES, MOST_PACKET_BYTES = 0.5e-3, 8 * 1024, 60_000
-"""What the system hands to a port in one piece: large pieces blur the times, small ones cost more acknowledgements."""
+"""Largest packet that the system hands to a port, in seconds at its rate, with bounds in bytes: large packets make
+times coarse, small ones need more acknowledgements."""
 ASSURED_SHARE = 1 / 64
-"""Of the port's rate, for every class where there are few; the rest is shared by need."""
+"""Share of the port's rate that each class is assured of where there are few; the rest goes to classes with traffic."""
 REMOVAL_S = 10.0
-"""Killed processes leave their namespace in that time."""
+"""Time in which killed processes leave their namespace, in seconds."""
 SYSTEM = {
     "ipv6/conf/all/disable_ipv6": "1",
     "ipv4/tcp_congestion_control": "reno",
     "ipv4/tcp_no_metrics_save": "1",
     "ipv4/tcp_rmem": "4096 131072 393216",
 }
-"""Under /proc/sys/net: nothing but the ranks talks, no connection learns from earlier ones, windows are short."""
+"""Settings under /proc/sys/net: no traffic but that of the ranks, no connection learns from earlier ones, short
+windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabHosts:
-    """The hosts of a lab that is up; rank i is the only rank of host i."""
+    """Hosts of a lab that is up; rank i is the only rank of host i."""
 
     prefix: str
-    """Beginning of the names of all its namespaces."""
+    """Start of the names of all its namespaces."""
     count: int
+    """Number of hosts."""
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -61,11 +66,11 @@ class LabHosts:
         return tuple(map(_address, range(self.count)))
 
     def command(self, rank: int, argv: Sequence[str]) -> list[str]:
-        """The command line that runs ``argv`` in the host of a rank; its process becomes that of ``argv``."""
+        """Return the command line that runs ``argv`` in the host of a rank; its process becomes that of ``argv``."""
         return [tool("nsenter"), f"--net=/run/netns/{self.namespaces[rank]}", "--", *argv]
 
     def environment(self, rank: int) -> dict[str, str]:
-        """Variables for the process of a rank: who it is, where the ranks meet, and by which interface."""
+        """Return the environment variables of a rank: its number, where the ranks meet, and by which interface."""
         return {
             "GLOO_SOCKET_IFNAME": INTERFACE,
             "MASTER_ADDR": _address(0),
@@ -78,8 +83,12 @@ class LabHosts:
 def make_network(wiring: Wiring, prefix: str) -> LabHosts:
     """Make the namespaces ``<prefix>0``, ``<prefix>1``, ... of the vertices, and the cables between them.
 
+    Args:
+        wiring: Hosts, switches and cables.
+        prefix: Start of the names of the namespaces.
+
     Raises:
-        ConfigError: A tool is missing or refused; ``remove_network`` then clears what had been made.
+        ConfigError: A tool is missing or failed; ``remove_network`` then removes what had been made.
     """
     names = [f"{prefix}{vertex}" for vertex in range(wiring.vertex_count)]
     batch("ip", None, [f"netns add {name}" for name in names])
@@ -96,21 +105,21 @@ def make_network(wiring: Wiring, prefix: str) -> LabHosts:
 
 
 def members(prefix: str) -> list[str]:
-    """Namespaces of the lab with that prefix, as far as they exist."""
+    """Return the namespaces that exist of the lab with a prefix."""
     return [name for name in namespaces() if name.startswith(prefix) and name[len(prefix) :].isdigit()]
 
 
 def processes(namespace: str) -> list[int]:
-    """Processes in a namespace."""
+    """Return the ids of the processes in a namespace."""
     return [int(word) for word in call("ip", "netns", "pids", namespace).split()]
 
 
 def remove_network(prefix: str) -> None:
-    """Kill what runs in the namespaces with that prefix, and remove them; what is not there is passed over."""
+    """Kill the processes in the namespaces with a prefix, and remove those namespaces that exist."""
     for name in members(prefix):
         deadline_s = time.monotonic() + REMOVAL_S
-        while (found := processes(name)) and time.monotonic() < deadline_s:  # a fork may slip through one round
-            for process in found:
+        while (running := processes(name)) and time.monotonic() < deadline_s:  # a fork may escape one round
+            for process in running:
                 _kill(process)
             time.sleep(0.005)
         call("ip", "netns", "delete", name)
@@ -118,7 +127,7 @@ def remove_network(prefix: str) -> None:
 
 @contextmanager
 def temporary_network(wiring: Wiring, prefix: str) -> Iterator[LabHosts]:
-    """A network for the duration of a block."""
+    """Make a network for the duration of a block."""
     try:
         yield make_network(wiring, prefix)
     finally:
@@ -143,7 +152,7 @@ def _cable(names: Sequence[str], a: Port, b: Port) -> str:
 
 
 def _host_lines(port: Port, count: int) -> list[str]:
-    """Address and neighbours of a host: fixed, so that no time goes into asking for them."""
+    """Return commands for the address and the neighbours of a host: fixed, so that no time goes into ARP requests."""
     host, device = port.vertex, port.interface
     packet_bytes = min(MOST_PACKET_BYTES, max(LEAST_PACKET_BYTES, round(port.bandwidth_bytes_per_s * PACKET_S)))
     neighbours = [
@@ -160,6 +169,7 @@ def _host_lines(port: Port, count: int) -> list[str]:
 
 
 def _switch_lines(ports: Sequence[Port]) -> list[str]:
+    """Return commands that join the ports of a switch by a bridge."""
     return [
         "link add bridge type bridge stp_state 0",
         "link set bridge up",
@@ -168,7 +178,14 @@ def _switch_lines(ports: Sequence[Port]) -> list[str]:
 
 
 def _shaping(port: Port) -> list[str]:
-    """Commands that hold a port to its rate, shared fairly by the pairs of hosts that cross it."""
+    """Return commands that hold a port to its rate, shared fairly by the pairs of hosts whose route crosses it.
+
+    Each pair has a class below the port's class, and a filter by addresses that leads its packets there::
+
+        1: htb -- 1:fffe at the port's rate -- 1:1    pair 1, queue
+                                            -- 1:2    pair 2, queue
+                                            -- 1:ffff everything else
+    """
     device, rate = port.interface, port.bandwidth_bytes_per_s
     burst = max(LEAST_BURST_BYTES, round(rate * BURST_S))
     limits = f"ceil {_rate(rate)} burst {burst} cburst {burst} quantum {QUANTUM_BYTES}"
@@ -177,7 +194,7 @@ def _shaping(port: Port) -> list[str]:
         f"qdisc add dev {device} root handle 1: htb default ffff",
         f"class add dev {device} parent 1: classid 1:fffe htb rate {_rate(rate)} {limits}",
     ]
-    for number in (*range(1, len(port.pairs) + 1), 0xFFFF):  # the last takes all but the traffic of the pairs
+    for number in (*range(1, len(port.pairs) + 1), 0xFFFF):  # the last class takes all other traffic
         lines += [
             f"class add dev {device} parent 1:fffe classid 1:{number:x} htb rate {assured} {limits}",
             f"qdisc add dev {device} parent 1:{number:x} bfifo limit {LEAF_BYTES}",
@@ -193,7 +210,7 @@ def _rate(bytes_per_s: float) -> str:
 
 
 def _set_system(name: str) -> None:
-    """Set the namespace's own part of the system's settings, where the system has them."""
+    """Set the settings that a namespace has of its own, where the system has them."""
     settings = "; ".join(f"put {key} '{value}'" for key, value in SYSTEM.items())
     script = 'put() { if [ -e "/proc/sys/net/$1" ]; then echo "$2" > "/proc/sys/net/$1" || exit 1; fi; }; '
     call("nsenter", f"--net=/run/netns/{name}", "--", "sh", "-c", script + settings)

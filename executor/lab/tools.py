@@ -1,4 +1,4 @@
-"""The system tools that the lab is made with, and what they say when they refuse."""
+"""System tools that the lab is made with, and the errors that they report."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ __all__ = ["UNSHARE", "batch", "call", "namespaces", "require_lab", "tool"]
 
 PACKAGES = {"ip": "iproute2", "tc": "iproute2"} | dict.fromkeys(("unshare", "nsenter", "mount", "umount"), "util-linux")
 UNSHARE = ("-Urnmpf", "--mount-proc", "--kill-child=KILL")
-"""Own users (as root), network, mounts and processes; these end with whoever asked for them."""
+"""Options for namespaces of users (as root), network, mounts and processes, whose processes end with ``unshare``."""
 PROBE = """
 mount -t tmpfs tmpfs /run && mkdir /run/netns && ip netns add probe
 ip link add bridge0 type bridge && ip link add veth0 type veth peer name veth1
@@ -21,27 +21,34 @@ tc qdisc add dev veth0 root handle 1: htb && tc class add dev veth0 parent 1: cl
 tc qdisc add dev veth0 parent 1:1 bfifo limit 64kb
 tc filter add dev veth0 parent 1: protocol ip prio 1 u32 match ip src 10.0.0.1/32 flowid 1:1
 """
-"""Everything that the lab asks of the kernel, once."""
+"""Commands that try once everything that the lab needs of the kernel."""
 
 
 def tool(name: str) -> str:
-    """Path of a system tool; ordinary users often lack the folders of some in their path.
+    """Return the path of a system tool, also from folders that the paths of ordinary users often lack.
 
     Raises:
-        ConfigError: It is not installed.
+        ConfigError: The tool is not installed.
     """
     folders = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-    found = shutil.which(name, path=folders)
-    if found is None:
-        raise ConfigError(f"the lab needs the tool {name!r}, which is not installed; package {PACKAGES[name]} has it")
-    return found
+    path = shutil.which(name, path=folders)
+    if path is None:
+        raise ConfigError(
+            f"the lab needs the tool {name!r}, which is not installed; install the package {PACKAGES[name]}"
+        )
+    return path
 
 
 def call(name: str, *arguments: str, text: str = "") -> str:
-    """Run a tool and return what it prints.
+    """Run a tool, and return what it prints.
+
+    Args:
+        name: The tool.
+        arguments: Its arguments.
+        text: Text for its standard input.
 
     Raises:
-        ConfigError: The tool is missing, or refuses; the message has its reason.
+        ConfigError: The tool is missing, or fails; the message has its reason.
     """
     ended = subprocess.run([tool(name), *arguments], input=text, capture_output=True, text=True, check=False)
     if ended.returncode:
@@ -51,22 +58,22 @@ def call(name: str, *arguments: str, text: str = "") -> str:
 
 
 def batch(name: str, namespace: str | None, lines: Iterable[str]) -> None:
-    """Give ``ip`` or ``tc`` many commands at once, in a namespace or, without one, here."""
+    """Run many commands of ``ip`` or ``tc`` at once, in a namespace or, without one, in that of this process."""
     where = () if namespace is None else ("-n", namespace)
     call(name, *where, "-batch", "-", text="\n".join(lines) + "\n")
 
 
 def namespaces() -> list[str]:
-    """Names of the network namespaces that can be seen from here."""
+    """Return the names of the network namespaces that this process can see."""
     return [line.split()[0] for line in call("ip", "netns", "list").splitlines() if line]
 
 
 @cache
 def require_lab() -> None:
-    """Make sure that a lab can be made on this machine, by trying its parts where nothing remains of them.
+    """Make sure that a lab can be made on this machine, by making its parts where nothing remains of them.
 
     Raises:
-        ConfigError: It cannot; one line says why.
+        ConfigError: A lab cannot be made; one line says why.
     """
     if not sys.platform.startswith("linux"):
         raise ConfigError(f"the lab is made of network namespaces and needs Linux, got {sys.platform}")

@@ -1,7 +1,4 @@
-"""What the lab has to make of a cluster: hosts, switches, and the cables between them.
-
-Pure description, checked; nothing is touched here.
-"""
+"""Wiring of a lab for a cluster: hosts, switches, and the cables between them, described and checked."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -14,29 +11,31 @@ from hwprofiles.devices import DeviceGraph, Link
 __all__ = ["Port", "Wiring", "lab_cluster", "wiring_of"]
 
 MOST_HOSTS = 16
-"""A port has a class for every pair of hosts that crosses it."""
+"""Most hosts of a lab: a port has a class for every pair of hosts whose route crosses it."""
 MOST_BYTES_PER_S = 1e9 / 8
-"""Above 1 Gbit/s a few cores no longer carry all links at their rates."""
+"""Highest rate of a link: above 1 Gbit/s a few cores no longer carry all links at their rates."""
 PAYLOAD_SHARE = 1448 / 1514
-"""Payload of a full packet (MTU 1500, IPv4, TCP with time stamps) over what a shaper counts, Ethernet header too."""
+"""Payload of a full packet (MTU 1500, IPv4, TCP with time stamps) over the bytes that a shaper counts, which include
+the Ethernet header."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """An end of a cable, with the link that leaves by it."""
+    """End of a cable, with the link that leaves by it."""
 
     vertex: int
     """Vertex of the device graph."""
     interface: str
+    """Name of its network interface."""
     bandwidth_bytes_per_s: float
-    """Wire rate."""
+    """Rate of the wire, headers included."""
     pairs: tuple[tuple[int, int], ...]
     """Source and target of every pair of hosts whose route leaves by this port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """Hosts 0 .. n-1, in the order of the devices, switches after them, and the two ends of each cable."""
+    """Hosts 0 to n - 1, in the order of the devices, switches after them, and the two ends of each cable."""
 
     host_count: int
     vertex_count: int
@@ -44,9 +43,9 @@ class Wiring:
 
 
 def lab_cluster(graph: DeviceGraph) -> DeviceGraph:
-    """The cluster as programs in the lab find it: the same, with payload rates.
+    """Return the cluster with the rates that programs in the lab can reach.
 
-    The rates of the file are what the shapers hold the wire to; a packet brings 1448 bytes of payload in 1514.
+    The shapers hold the wire to the rates of the file; a packet of 1514 bytes carries 1448 bytes of payload.
     """
     links = [replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * PAYLOAD_SHARE) for link in graph.links]
     cluster = DeviceGraph(graph.name, graph.devices, graph.vertices[len(graph.devices) :], links)
@@ -55,7 +54,7 @@ def lab_cluster(graph: DeviceGraph) -> DeviceGraph:
 
 
 def wiring_of(graph: DeviceGraph) -> Wiring:
-    """Wiring of a cluster.
+    """Return the wiring of a cluster.
 
     Raises:
         ConfigError: The lab cannot make it: more than 16 hosts, a host with several devices or links, links that
@@ -79,10 +78,12 @@ def wiring_of(graph: DeviceGraph) -> Wiring:
 
 
 def _refuse(graph: DeviceGraph, rule: str) -> ConfigError:
+    """Return the error that names the cluster and the rule that it breaks."""
     return ConfigError(f"the lab cannot make cluster {graph.name!r}: {rule}")
 
 
 def _check_hosts(graph: DeviceGraph) -> None:
+    """Refuse too many hosts, and hosts with several devices."""
     if len(graph.devices) > MOST_HOSTS:
         raise _refuse(graph, f"it makes at most {MOST_HOSTS} hosts, got {len(graph.devices)}")
     if graph.node_count != len(graph.devices):
@@ -91,6 +92,7 @@ def _check_hosts(graph: DeviceGraph) -> None:
 
 
 def _links_by_ends(graph: DeviceGraph) -> dict[tuple[int, int], Link]:
+    """Return the links by source and target; refuse those that a cable with two shapers cannot be."""
     links: dict[tuple[int, int], Link] = {}
     for link in graph.links:
         if link.exclusive or link.both_ways:
@@ -109,6 +111,7 @@ def _links_by_ends(graph: DeviceGraph) -> dict[tuple[int, int], Link]:
 
 
 def _check_tree(graph: DeviceGraph, links: Iterable[tuple[int, int]]) -> None:
+    """Refuse hosts with other than one link, and loops among switches: bridges would send packets round for ever."""
     cables = networkx.Graph(list(links))
     for host, device in enumerate(graph.devices):
         degree = cables.degree(host) if host in cables else 0
@@ -120,7 +123,7 @@ def _check_tree(graph: DeviceGraph, links: Iterable[tuple[int, int]]) -> None:
 
 
 def _pairs_by_ends(graph: DeviceGraph) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Which pairs of hosts cross each link, by the ends of the link."""
+    """Return the pairs of hosts whose route crosses each link, by the ends of the link."""
     pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
     hosts = range(len(graph.devices))
     for source in hosts:
@@ -132,7 +135,7 @@ def _pairs_by_ends(graph: DeviceGraph) -> dict[tuple[int, int], list[tuple[int, 
 
 
 def _interfaces(graph: DeviceGraph, links: Iterable[tuple[int, int]]) -> dict[tuple[int, int], str]:
-    """Names of the ports: ``eth0`` at hosts, ``p0``, ``p1``, ... at each switch."""
+    """Return the names of the ports: ``eth0`` at hosts, ``p0``, ``p1``, ... at each switch."""
     names: dict[tuple[int, int], str] = {}
     used: dict[int, int] = {}
     for a, b in links:

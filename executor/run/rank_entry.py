@@ -1,13 +1,14 @@
-"""One process of a run: ``python -m executor.run.rank_entry OPTIONS PROGRAM`` with its place in the environment."""
+"""One process of a run: ``python -m executor.run.rank_entry OPTIONS PROGRAM`` with its rank in the environment."""
 
 import hashlib
 import pickle
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -15,9 +16,9 @@ import torch.distributed as dist
 
 from executor.measurement import MEASUREMENT, WARM_UP, AllocationMeter, Measurement, clock_offset_s, join
 from executor.processes import RankEnvironment, RankState, RankStatus, local_ranks, process_group, serve, threads_of
-from executor.program import Measured
+from executor.program import RankMeasurement
 from executor.runtime import ComputeDevice, RunOptions, device_of, read_options
-from executor.training import open_session
+from executor.training import Session, open_session
 from hwprofiles import ConfigError
 from planner.lowering import Program
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["MEASUREMENT", "run_rank"]
 
 _KEPT = 500
-"""Steps whose tasks are kept: the last ones; of the others the loss."""
+"""Number of the last steps whose tasks are kept; of earlier steps only the loss is."""
 
 
 def run_rank(
@@ -39,28 +40,32 @@ def run_rank(
     reduced: bool,
     progress: Callable[[float, int], None] | None = None,
 ) -> Measurement | None:
-    """Train as one rank, with the process group that this opens and closes.
+    """Train as one rank, in a process group that is opened and closed here.
 
     Args:
-        where: Which rank.
-        program: The same on all ranks.
-        options: The rest; the plan file is not read.
-        status: Where the rank says what it does.
-        reduced: Whether batch normalisation takes its statistics over the whole batch.
+        where: Rank of this process.
+        program: Program, the same on all ranks.
+        options: Settings; the plan file is not read.
+        status: Row of the status board.
+        reduced: True where batch normalisation takes its statistics over the whole batch.
         progress: Called after each step as ``progress(images_per_s, steps)``.
 
     Returns:
-        What all ranks measured, on rank 0; elsewhere None.
+        Measurements of all ranks, on rank 0; elsewhere None.
+
+    Raises:
+        ConfigError: The programs of the ranks differ, the data do not fit, or the checkpoint has done all steps.
     """
     torch.set_num_threads(threads_of(options.threads, local_ranks(where)))
     device = device_of(options.device, where.local_rank, local_ranks=local_ranks(where))
     with process_group(where, device):
         _check_same_program(program)
-        return _train(program, where.rank, options, device, status, reduced, progress)
+        rank = _Rank(program=program, rank=where.rank, options=options, device=device, status=status)
+        return rank.train(reduced=reduced, progress=progress)
 
 
 def _check_same_program(program: Program) -> None:
-    """Machines may have files of their own."""
+    """Refuse programs that differ between ranks, as machines with plan files of their own may have."""
     digest = hashlib.sha256(program.graph.digest.encode())
     names = ("kind", "layer", "consumer", "micro_batch", "device", "peer", "region_low", "region_high", "size_bytes")
     for column in (getattr(program, name) for name in names):
@@ -68,99 +73,136 @@ def _check_same_program(program: Program) -> None:
     digest.update(np.array(program.sync_order).tobytes())
     programs: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(programs, digest.hexdigest())
-    for other, found in enumerate(programs):
-        if found != programs[0]:
+    for other, digest_there in enumerate(programs):
+        if digest_there != programs[0]:
             raise ConfigError(f"plan must be the same on all ranks: that of rank {other} differs from that of rank 0")
 
 
-def _train(
-    program: Program,
-    rank: int,
-    options: RunOptions,
-    device: ComputeDevice,
-    status: RankStatus,
-    reduced: bool,
-    progress: Callable[[float, int], None] | None,
-) -> Measurement | None:
-    checkpoints = _checkpoints(options, program)
-    first = checkpoints.latest_step() if checkpoints and options.resume else 0
-    if first >= options.steps:
-        raise ConfigError(f"steps must be more than the {first} that the checkpoint has done, got {options.steps}")
-    meter = AllocationMeter(device) if options.memory else None
-    session = open_session(
-        program, rank, options, reduced=reduced, device=device, status=status, steps=options.steps - first,
-    )  # fmt: skip
-    notes: tuple[str, ...] = ()
-    if checkpoints and first:
-        notes = checkpoints.load(session)
-    offset_s = clock_offset_s(device.torch_device)
-    losses: list[float] = []
-    kept: deque[tuple[Measured, bool]] = deque(maxlen=_KEPT)
-    paused = False
-    dist.barrier()
-    status.step(first)
-    for number in range(first, options.steps):
-        begin = time.perf_counter()
-        result = session.worker.step(number)
-        if meter and number + 1 == min(first + WARM_UP, options.steps):
-            meter.stop()
-        losses.append(result.loss)
-        kept.append((result.measured, paused))
-        images_per_s = program.graph.batch / (time.perf_counter() - begin)
+class _RankResult(NamedTuple):
+    """Measurements of one rank, which rank 0 gathers."""
+
+    measured: list[RankMeasurement]
+    """Tasks of the last steps, on the clock of rank 0."""
+    losses: list[float]
+    """Share of the loss, of every step."""
+    peak_bytes: float
+    notes: tuple[str, ...]
+    allocated_bytes: list[float]
+    """Bytes at the peak by kind; empty where they were not counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """Rank that trains a program: its device, and its row of the status board."""
+
+    program: Program
+    rank: int
+    options: RunOptions
+    device: ComputeDevice
+    status: RankStatus
+
+    def train(self, *, reduced: bool, progress: Callable[[float, int], None] | None) -> Measurement | None:
+        """Train from the first step, or from the checkpoint; return the measurements of all ranks on rank 0."""
+        options = self.options
+        checkpoints = _checkpoints(options, self.program)
+        first = checkpoints.latest_step() if checkpoints and options.resume else 0
+        if first >= options.steps:
+            raise ConfigError(f"steps must be more than the {first} that the checkpoint has done, got {options.steps}")
+        meter = AllocationMeter(self.device) if options.memory else None
+        session = open_session(
+            self.program, self.rank, options, reduced=reduced, device=self.device, status=self.status,
+            steps=options.steps - first,
+        )  # fmt: skip
+        notes = checkpoints.load(session) if checkpoints and first else ()
+        offset_s = clock_offset_s(self.device.torch_device)
+        steps = _Steps(self, session, checkpoints, meter, first)
+        dist.barrier()
+        self.status.step(first)
+        for number in range(first, options.steps):
+            steps.run(number, progress)
+        self.status.at(-1, RankState.WAITING)
+        session.worker.close()
+        result = _RankResult(
+            measured=[
+                RankMeasurement(start_s=step.start_s + offset_s, end_s=step.end_s + offset_s, sent_bytes=step.sent_bytes)
+                for step, _ in steps.kept
+            ],
+            losses=steps.losses,
+            peak_bytes=self.device.peak_memory_bytes(),
+            notes=notes,
+            allocated_bytes=meter.split(session) if meter else [],
+        )
+        return self._gathered(result, [paused for _, paused in steps.kept])
+
+    def _gathered(self, result: _RankResult, paused: Sequence[bool]) -> Measurement | None:
+        """Bring the results of all ranks to rank 0, and join them there."""
+        ranks: list[_RankResult] | None = [result] * dist.get_world_size() if self.rank == 0 else None
+        dist.gather_object(result, ranks)
+        if ranks is None:
+            return None
+        return join(
+            self.program,
+            [each.measured for each in ranks],
+            np.array([each.losses for each in ranks]),
+            np.array([each.peak_bytes for each in ranks]),
+            allocated_bytes=np.array([each.allocated_bytes for each in ranks]),
+            paused=paused,
+            notes=tuple(dict.fromkeys(note for each in ranks for note in each.notes)),
+        )
+
+
+class _Steps:
+    """Steps of one rank, with the checkpoints between them."""
+
+    def __init__(
+        self,
+        rank: _Rank,
+        session: Session,
+        checkpoints: "Checkpoints | None",
+        meter: AllocationMeter | None,
+        first: int,
+    ) -> None:
+        self._rank, self._session, self._checkpoints = rank, session, checkpoints
+        self._meter, self._metered = meter, min(first + WARM_UP, rank.options.steps)
+        self._paused = False
+        self.losses: list[float] = []
+        self.kept: deque[tuple[RankMeasurement, bool]] = deque(maxlen=_KEPT)
+        """Tasks of the last steps, each with whether a checkpoint was written before the step."""
+
+    def run(self, number: int, progress: Callable[[float, int], None] | None) -> None:
+        """Run a step, and write a checkpoint after it where one is due."""
+        begin_s = time.perf_counter()
+        result = self._session.worker.step(number)
         done = number + 1
-        due = done == options.steps or (options.checkpoint_every and done % options.checkpoint_every == 0)
-        if checkpoints and due:
-            session.worker.settle()
-            status.at(-1, RankState.SAVING)
-            checkpoints.save(session, done)
-        paused = bool(checkpoints and due)
-        status.step(done, losses[-1], images_per_s)
+        if self._meter and done == self._metered:
+            self._meter.stop()
+        self.losses.append(result.loss)
+        self.kept.append((result.measured, self._paused))
+        images_per_s = self._rank.program.graph.batch / (time.perf_counter() - begin_s)
+        self._paused = self._save(done)
+        self._rank.status.step(done, result.loss, images_per_s)
         if progress:
             progress(images_per_s, done)
-    status.at(-1, RankState.WAITING)
-    session.worker.close()
-    allocated = meter.split(session) if meter else []
-    return _gathered(program, losses, kept, offset_s, device, rank, notes, allocated)
+
+    def _save(self, done: int) -> bool:
+        """Write a checkpoint if one is due; return whether it was."""
+        every = self._rank.options.checkpoint_every
+        due = done == self._rank.options.steps or (every and done % every == 0)
+        if self._checkpoints is None or not due:
+            return False
+        self._session.worker.settle()
+        self._rank.status.at(-1, RankState.SAVING)
+        self._checkpoints.save(self._session, done)
+        return True
 
 
 def _checkpoints(options: RunOptions, program: Program) -> "Checkpoints | None":
+    """Return the checkpoints of a run, None if it writes none."""
     if not options.checkpoint:
         return None
     from executor.checkpoints import Checkpoints  # torch's part of it takes a second to load
 
     return Checkpoints(options, program.graph)
-
-
-def _gathered(
-    program: Program,
-    losses: list[float],
-    kept: Iterable[tuple[Measured, bool]],
-    offset_s: float,
-    device: ComputeDevice,
-    rank: int,
-    notes: tuple[str, ...],
-    allocated: list[float],
-) -> Measurement | None:
-    """Bring what all ranks measured to rank 0."""
-    measured, paused = zip(*kept, strict=True)
-    mine = (
-        [Measured(start_s=m.start_s + offset_s, end_s=m.end_s + offset_s, sent_bytes=m.sent_bytes) for m in measured],
-        losses,
-        device.peak_memory_bytes(),
-        notes,
-        allocated,
-    )
-    rows: list[tuple[list[Measured], list[float], float, tuple[str, ...], list[float]]] | None = None
-    if rank == 0:
-        rows = [mine] * dist.get_world_size()
-    dist.gather_object(mine, rows)
-    if rows is None:
-        return None
-    views, shares, peaks, told, kinds = zip(*rows, strict=True)
-    notes = tuple(dict.fromkeys(note for row in told for note in row))
-    return join(
-        program, views, np.array(shares), np.array(peaks), allocated_bytes=np.array(kinds), paused=paused, notes=notes
-    )
 
 
 def _main(arguments: Sequence[str]) -> NoReturn:

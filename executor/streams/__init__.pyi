@@ -6,6 +6,6 @@ from .measure_request import (
     CoreStreamsRequest as CoreStreamsRequest,
 )
 from .view import (
-    as_comparison as as_comparison,
+    as_stream_comparison as as_stream_comparison,
     measured_values as measured_values,
 )

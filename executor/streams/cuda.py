@@ -1,45 +1,46 @@
-"""Streams as CUDA streams with priorities, ordered by events alone; as an option one CUDA graph a step.
+"""Streams of a plan as CUDA streams with priorities, ordered by events alone; as an option one CUDA graph a step.
 
-Everything that a step makes lives until the next one begins, so no stream's memory is given to others while a
-kernel still reads it.  The host waits once a step, for its end.
+Every tensor that a step makes is kept until the next step begins, so no stream's memory is reused while a kernel still
+reads it.  The host waits once a step, for its end.
 """
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from executor.streams.issue import issue, stream_priorities
+from executor.streams.issue import issued_tasks, stream_priorities
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
 from hwprofiles import ConfigError
 from planner.lowering import Program
 from studies.streams import StreamPlan
 
-__all__ = ["CudaCrew"]
+__all__ = ["CudaRunner"]
 
 
-class CudaCrew:
-    """Runs one program under one plan, step after step.
-
-    Args:
-        program: Decomposed, of one device.
-        plan: Its streams, priorities and additional order.
-        network: On a CUDA device, made with ``keep``.
-        graph: Whether a step is captured once, behind one more step that really runs, and replayed: launches then cost
-            no time, and tasks are not timed singly.
-
-    Raises:
-        ConfigError: There is no CUDA device, or a graph is asked for of a network with dropout, whose masks it would
-            repeat.
-    """
+class CudaRunner:
+    """Steps of one program on CUDA streams, under one plan."""
 
     def __init__(self, program: Program, plan: StreamPlan, network: SubTaskNetwork, *, graph: bool = False) -> None:
+        """Make the streams.
+
+        Args:
+            program: Decomposed program of one device.
+            plan: Streams, priorities and additional order.
+            network: Network on a CUDA device, made with ``keep``.
+            graph: Capture one step, after one more step that really runs, and replay it: launches then take no time,
+                and tasks are not timed singly.
+
+        Raises:
+            ConfigError: There is no CUDA device, or a graph is requested of a network with dropout, whose masks it
+                would repeat.
+        """
         if not torch.cuda.is_available():
             raise ConfigError("device must be a CUDA device for CUDA streams, got none")
         if graph and any(getattr(layer.operation, "dropout", 0.0) for layer in program.graph.layers):
             raise ConfigError("graph must be off for networks with dropout: it would repeat one step's masks")
         self._program, self._network, self._captured = program, network, graph
-        self._issued = issue(program, plan)
+        self._issued = issued_tasks(program, plan)
         least, greatest = _priority_range()
         ranks = stream_priorities(plan, least=least, greatest=greatest)
         self._streams = [torch.cuda.Stream(priority=rank) for rank in ranks]
@@ -49,10 +50,10 @@ class CudaCrew:
         self._losses: list[Tensor | None] = []
 
     def step(self) -> StepTimes:
-        """Run every task once; the network has been made ready by ``begin``.
+        """Run every task once, after ``SubTaskNetwork.begin``.
 
         Returns:
-            When each task ran, by the device's clock; of a graph every task from begin to end of the step.
+            Times of each task, by the device's clock; with a graph every task lasts from begin to end of the step.
         """
         return self._replay() if self._captured else self._issue_step()
 
@@ -67,7 +68,7 @@ class CudaCrew:
         return StepTimes(start_s, end_s)
 
     def _issue(self, begin: torch.cuda.Event, *, timed: bool) -> dict[int, tuple[torch.cuda.Event, torch.cuda.Event]]:
-        """Give all tasks to their streams, which start behind ``begin``, and let the current stream wait for them."""
+        """Launch all tasks on their streams, which start after ``begin``, and let the current stream wait for them."""
         current, recorded = torch.cuda.current_stream(), dict[int, torch.cuda.Event]()
         marks: dict[int, tuple[torch.cuda.Event, torch.cuda.Event]] = {}
         for stream in self._streams:
@@ -91,7 +92,7 @@ class CudaCrew:
         return marks
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        """Run a step, in which libraries choose their algorithms, then capture one with the same data."""
+        """Run a step, in which libraries choose their algorithms, then capture a step with the same data."""
         network, number = self._network, self._network.number
         self._issue_step()
         network.begin(number)
@@ -123,7 +124,9 @@ class CudaCrew:
 
 
 def _priority_range() -> tuple[int, int]:
-    """Least and greatest priority of the current device: cudaDeviceGetStreamPriorityRange."""
-    asked = getattr(torch.cuda.Stream, "priority_range", None)
-    least, greatest = asked() if asked is not None else (0, -1)  # torch clamps what the device does not have
+    """Return the least and the greatest priority of the current device, as cudaDeviceGetStreamPriorityRange does."""
+    priority_range = getattr(torch.cuda.Stream, "priority_range", None)
+    least, greatest = (
+        priority_range() if priority_range is not None else (0, -1)
+    )  # torch clamps what the device does not have
     return int(least), int(greatest)

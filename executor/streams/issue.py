@@ -1,4 +1,4 @@
-"""What a host issues, in order: each task with its stream, the events that it waits for, and whether it records one."""
+"""Launch order of tasks on a host: each with its stream, the events that it waits for, and whether it records one."""
 
 import heapq
 from dataclasses import dataclass
@@ -8,26 +8,33 @@ import numpy as np
 from planner.lowering import Program
 from studies.streams import StreamPlan
 
-__all__ = ["Issued", "issue", "stream_priorities"]
+__all__ = ["IssuedTask", "issued_tasks", "stream_priorities"]
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
-    """One task on its way to a device."""
+class IssuedTask:
+    """Task with its stream and the events around it."""
 
     task: int
     stream: int
     waits: tuple[int, ...]
     """Tasks of other streams whose events it waits for."""
     records: bool
-    """Whether tasks of other streams wait for it."""
+    """True where tasks of other streams wait for it."""
 
 
-def issue(program: Program, plan: StreamPlan) -> list[Issued]:
-    """The order of issue: as soon as all that a task waits for is issued, higher priorities first, then program order.
+def issued_tasks(program: Program, plan: StreamPlan) -> list[IssuedTask]:
+    """Return the tasks in the order of issue: those whose dependencies are issued, by priority, then in program order.
 
-    Tasks without a stream go where what they wait for was issued last.  Streams keep the order of issue.  An event is
-    waited for only where the stream has not waited for a later one of the same stream already.
+    Tasks without a stream take the stream of the dependency that was issued last.  Streams keep the order of issue.
+    An event is waited for only where the stream has not yet waited for a later one of the same stream::
+
+        stream 0:  a b c          d waits for b, then e for a: the wait for a is left out,
+        stream 1:  d(b) e(a)      because a comes before b on stream 0
+
+    Args:
+        program: Decomposed program of one device.
+        plan: Streams, priorities and additional order.
     """
     before = _before(program, plan)
     waits, readers = [len(row) for row in before], [list[int]() for _ in before]
@@ -36,9 +43,9 @@ def issue(program: Program, plan: StreamPlan) -> list[Issued]:
             readers[early].append(task)
     ready = [(-int(plan.priority[task]), task) for task, count in enumerate(waits) if count == 0]
     heapq.heapify(ready)
-    found: list[tuple[int, int, list[int]]] = []
+    issued: list[tuple[int, int, list[int]]] = []
     place, stream_of = np.full(program.size, -1), np.full(program.size, -1)
-    seen: dict[tuple[int, int], int] = {}  # by waiting stream and other stream, the last place waited for
+    seen: dict[tuple[int, int], int] = {}  # last place waited for, by waiting stream and other stream
     while ready:
         _, task = heapq.heappop(ready)
         row = sorted(before[task], key=lambda early: -place[early])
@@ -49,18 +56,18 @@ def issue(program: Program, plan: StreamPlan) -> list[Issued]:
             if key[0] != key[1] and place[early] > seen.get(key, -1):
                 seen[key] = int(place[early])
                 needed.append(early)
-        place[task], stream_of[task] = len(found), stream
-        found.append((task, stream, needed))
+        place[task], stream_of[task] = len(issued), stream
+        issued.append((task, stream, needed))
         for reader in readers[task]:
             waits[reader] -= 1
             if waits[reader] == 0:
                 heapq.heappush(ready, (-int(plan.priority[reader]), reader))
-    recorded = {early for _, _, row in found for early in row}
-    return [Issued(task, stream, tuple(row), task in recorded) for task, stream, row in found]
+    recorded = {early for _, _, row in issued for early in row}
+    return [IssuedTask(task, stream, tuple(row), task in recorded) for task, stream, row in issued]
 
 
 def _before(program: Program, plan: StreamPlan) -> list[list[int]]:
-    """What each task waits for: its dependencies, and the plan's order."""
+    """Return the tasks that each task waits for: its dependencies, and those before it by the plan's order."""
     late = program.waiting
     pairs = np.unique(np.concatenate([np.column_stack([late, program.after]), plan.order]), axis=0)
     rows: list[list[int]] = [[] for _ in range(program.size)]
@@ -76,12 +83,15 @@ def _before(program: Program, plan: StreamPlan) -> list[list[int]]:
 
 
 def stream_priorities(plan: StreamPlan, *, least: int, greatest: int) -> list[int]:
-    """Hardware priority of each stream; of CUDA the lower number is served first.
+    """Return the hardware priority of each stream; CUDA serves the lower number first.
+
+    With fewer levels than the plan has, the highest priority of the plan gets the greatest, the next ones the next,
+    and all others the least.
 
     Args:
-        plan: A stream has the highest priority of its tasks.
-        least, greatest: The device's range, such as 0 and -5.  With fewer levels than the plan has, the highest of the
-            plan gets the greatest, the next ones the next, and all that is left the least.
+        plan: Plan, in which a stream has the highest priority of its tasks.
+        least: Least priority of the device, such as 0.
+        greatest: Greatest priority of the device, such as -5.
     """
     ranks = [int(plan.priority[plan.shown == stream].max()) for stream in range(plan.streams)]
     levels = sorted(set(ranks), reverse=True)

@@ -1,8 +1,8 @@
-"""Measure the schedules on this machine's cores, and predict them from the times of single sub-tasks.
+"""Schedules measured on this machine's cores, and predicted from the times of single sub-tasks.
 
 Sub-tasks are timed one after another, with each number of cores that a schedule gives them, while a second network
-keeps the other cores busy; the simulation then says what the schedules take.  Schedules are measured in turns, so that
-what else the machine does falls on all alike.
+keeps the other cores busy; the simulation then predicts the schedules.  Schedules are measured in turns, so that other
+load of the machine affects all alike.
 """
 
 import os
@@ -17,7 +17,7 @@ import torch
 from executor.runtime import OptimizerSpec
 from executor.streams.measure_request import MEASURED_SCHEDULES, CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
-from executor.streams.threads import Crew, StepTimes
+from executor.streams.threads import StepTimes, ThreadRunner
 from executor.streams.turns import in_turns
 from hwprofiles import ConfigError, Floats, Progress
 from hwprofiles.compute import Launch
@@ -38,51 +38,52 @@ from studies.streams import (
 __all__ = ["UNLIMITED", "MeasuredSchedule", "MeasuredStreams", "measure_streams"]
 
 UNLIMITED = Launch(tile_rows=1, tile_columns=1, blocks_per_multiprocessor=1, priorities=1 << 20, streams=1 << 20)
-"""What threads can do: as many streams and priorities as anybody asks for."""
+"""Limits of threads: any number of streams and priorities."""
 _BACKWARD = ("epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient", "update")
-PROFILE = "cpu-core"
-"""Its times only order the paths until sub-tasks have been measured."""
+ORDERING_PROFILE = "cpu-core"
+"""Compute profile whose times only order the paths until sub-tasks have been measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredSchedule:
-    """One schedule, measured and predicted."""
+    """Measurement and prediction of one schedule."""
 
     name: str
     step_s: float
-    """Median over the rounds."""
+    """Median time of a step over the rounds."""
     quartiles_s: tuple[float, float]
+    """First and third quartile of the steps."""
     gains: tuple[float, ...]
-    """The first schedule's step against this one's, by round."""
+    """Time of the first schedule's step over that of this one, by round."""
     predicted_s: float
-    """Simulated from the times of single sub-tasks: median over the rounds, each with its own."""
+    """Time simulated from single sub-tasks: median over the rounds, each with sub-tasks of its own."""
     errors: tuple[float, ...]
-    """Of the prediction, relative, by round: from sub-tasks and a step of the same round."""
+    """Relative error of the prediction by round, from sub-tasks and a step of the same round."""
     threads: tuple[int, int]
     """Cores of a critical sub-task of the backward pass, and of another."""
     held_bytes: float
-    """Most that delayed weight gradients held at once, in the round of the median."""
+    """Largest memory that delayed weight gradients held at once, in the round of the median, in bytes."""
     loss: float
-    """Of the last step."""
+    """Loss of the last step."""
     times: StepTimes
-    """Of the round of the median."""
+    """Times of the step in the round of the median."""
     work: Decomposed
     plan: StreamPlan
 
     @property
     def gain(self) -> float:
-        """Median over the rounds."""
+        """Median gain over the rounds."""
         return float(np.median(self.gains))
 
     @property
     def error(self) -> float:
-        """Of the prediction, relative: median over the rounds."""
+        """Relative error of the prediction: median over the rounds."""
         return float(np.median(self.errors))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredStreams:
-    """Schedules of a network on the cores of one machine, the plain one first."""
+    """Measured schedules of a network on one machine, the plain one first."""
 
     model: str
     batch: int
@@ -91,7 +92,7 @@ class MeasuredStreams:
     results: tuple[MeasuredSchedule, ...]
 
     def result(self, name: str) -> MeasuredSchedule:
-        """The one of a name."""
+        """Return the schedule of a name."""
         return next(row for row in self.results if row.name == name)
 
 
@@ -126,7 +127,7 @@ def measure_streams(
         ConfigError: There are fewer than two cores or more than the machine has, no round, or an unknown schedule.
     """
     cores, critical = _cores(request)
-    program, _ = whole_program(graph, PROFILE)
+    program, _ = whole_program(graph, ORDERING_PROFILE)
     threads_before = torch.get_num_threads()
     try:
         network = SubTaskNetwork(with_measured(program, {}).program, seed=seed, optimizer=OptimizerSpec())
@@ -151,37 +152,40 @@ def _cores(request: CoreStreamsRequest) -> tuple[int, int]:
     return cores, critical
 
 
-Times = dict[tuple[str, str], float]
-"""Seconds by layer and kind."""
+SubTaskTimes = dict[tuple[str, str], float]
+"""Seconds of sub-tasks, by layer and kind of task."""
 _TRIES = 2
-"""Steps from whose sub-tasks the schedules are planned; predictions use those that are measured beside them."""
+"""Steps from whose sub-tasks the schedules are planned; predictions use sub-tasks that are measured beside them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A schedule with the cores of its tasks."""
+    """Schedule with the cores of its tasks."""
 
     plan: StreamPlan
     cores: list[int]
+    """Cores of each task, shape (T,)."""
     cores_of: dict[str, int]
-    """By kind of sub-task."""
+    """Cores by kind of sub-task."""
 
 
-class _Beside:
-    """A crew that steps while another one keeps the remaining cores busy."""
+class _LoadedRunner:
+    """Runner whose steps run while another runner keeps the remaining cores busy."""
 
-    def __init__(self, crew: Crew, other: Crew | None = None, network: SubTaskNetwork | None = None) -> None:
-        self._crew, self._other, self._network = crew, other, network
+    def __init__(
+        self, runner: ThreadRunner, other: ThreadRunner | None = None, network: SubTaskNetwork | None = None
+    ) -> None:
+        self._runner, self._other, self._network = runner, other, network
 
     def step(self) -> StepTimes:
-        """Times of the first crew; the other goes on until it is done."""
+        """Run one step, and return its times; the other runner goes on until the step has ended."""
         if self._other is None or self._network is None:
-            return self._crew.step()
+            return self._runner.step()
         done = Event()
         thread = Thread(target=self._busy, args=(done,), name="neighbour")
         thread.start()
         try:
-            return self._crew.step()
+            return self._runner.step()
         finally:
             done.set()
             thread.join()
@@ -195,17 +199,17 @@ class _Beside:
 
 
 class _Setups:
-    """Cores of tasks, and times of single sub-tasks with as many."""
+    """Cores of tasks in each schedule, and times of single sub-tasks with that many cores."""
 
     def __init__(self, program: Program, network: SubTaskNetwork, *, cores: int, critical: int) -> None:
         self.lowered, self.network = program, network
         self.total, self._critical = cores, critical
         self.neighbour = SubTaskNetwork(network.program, optimizer=OptimizerSpec())
-        """Keeps the other cores as busy as they are in a schedule, while single sub-tasks are timed."""
+        """Second network, which keeps the other cores as busy as in a schedule while single sub-tasks are timed."""
         self.counts = sorted({cores, critical, cores - critical})
 
     def _cores(self, name: str) -> dict[str, int]:
-        """By kind of sub-task."""
+        """Return the cores of each kind of sub-task in a schedule."""
         if name == "one-stream":
             return dict.fromkeys(("forward", *_BACKWARD), self.total)
         other = dict.fromkeys(("weight_gradient", "bias_gradient", "update"), self.total - self._critical)
@@ -215,49 +219,51 @@ class _Setups:
             "activation_gradient": self._critical,
         } | other
 
-    def alone(self, cores: int, stack: ExitStack) -> "_Beside":
-        """Runs one sub-task after another on so many cores, while the others do the like."""
+    def alone(self, cores: int, stack: ExitStack) -> "_LoadedRunner":
+        """Return a runner of one sub-task after another on some cores, while the other cores do the same."""
         program = self.network.program
         plan = schedule(with_measured(self.lowered, {}), "one-stream", UNLIMITED)
 
-        def crew(network: SubTaskNetwork, count: int) -> Crew:
-            return stack.enter_context(Crew(program, plan, network.run, cores=[count] * program.size, total=count))
+        def runner(network: SubTaskNetwork, count: int) -> ThreadRunner:
+            return stack.enter_context(
+                ThreadRunner(program, plan, network.run, cores=[count] * program.size, total=count)
+            )
 
         if cores == self.total:
-            return _Beside(crew(self.network, cores))
-        return _Beside(crew(self.network, cores), crew(self.neighbour, self.total - cores), self.neighbour)
+            return _LoadedRunner(runner(self.network, cores))
+        return _LoadedRunner(runner(self.network, cores), runner(self.neighbour, self.total - cores), self.neighbour)
 
-    def sub_tasks(self, progress: Progress | None) -> dict[int, Times]:
-        """Times of sub-tasks one after another, by cores."""
+    def sub_tasks(self, progress: Progress | None) -> dict[int, SubTaskTimes]:
+        """Measure sub-tasks one after another; return their times by the number of cores."""
         rows: dict[int, list[StepTimes]] = {}
         for count in self.counts:
             with ExitStack() as stack:
-                crew = self.alone(count, stack)
+                runner = self.alone(count, stack)
                 for number in range(_TRIES + 1):
                     if progress:
                         progress(f"sub-tasks on {count} cores", number, _TRIES + 1)
                     self.network.begin(number)
-                    rows.setdefault(count, []).append(crew.step())
-        return {count: self.medians(found[1:]) for count, found in rows.items()}
+                    rows.setdefault(count, []).append(runner.step())
+        return {count: self.medians(steps[1:]) for count, steps in rows.items()}
 
-    def medians(self, found: Sequence[StepTimes]) -> Times:
-        """Of every sub-task, over steps; from the end of the one before, for to start it takes time too."""
+    def medians(self, steps: Sequence[StepTimes]) -> SubTaskTimes:
+        """Return the median time of every sub-task over steps, from the end of the one before: starting it takes time."""
         program = self.network.program
         names = [layer.name for layer in program.graph.layers]
-        seconds = np.median(np.array([_since_last(times) for times in found]), axis=0)
+        seconds = np.median(np.array([_since_last(times) for times in steps]), axis=0)
         keys = [(names[layer], KINDS[kind]) for layer, kind in zip(program.layer, program.kind, strict=True)]
         return dict(zip(keys, seconds.tolist(), strict=True))
 
-    def work(self, cores: dict[str, int], known: dict[int, Times]) -> Decomposed:
-        """Sub-tasks with their times, and the share of the cores that each takes."""
+    def work(self, cores: dict[str, int], known: dict[int, SubTaskTimes]) -> Decomposed:
+        """Return the sub-tasks with their times, and the share of the cores that each takes."""
         times = {key: known[cores[key[1]]][key] for key in known[self.total]}
         share = {kind: count / self.total for kind, count in cores.items()}
         return with_measured(self.lowered, times, share)
 
     def planned(
-        self, name: str, known: dict[int, Times], options: PathOptions | None, hold_bytes: float | None
+        self, name: str, known: dict[int, SubTaskTimes], options: PathOptions | None, hold_bytes: float | None
     ) -> _Planned:
-        """A schedule of the measured sub-tasks."""
+        """Return a schedule of the measured sub-tasks, with the cores of each task."""
         cores = self._cores(name)
         work = self.work(cores, known)
         given = options or PathOptions()
@@ -269,7 +275,7 @@ class _Setups:
 
 
 def _since_last(times: StepTimes) -> Floats:
-    """Seconds from the end of the sub-task before, or from the step's begin, to the end of each, shape (T,)."""
+    """Return the seconds from the end of the sub-task before, or from the step's begin, to each end, shape (T,)."""
     order = np.argsort(times.end_s)
     seconds = np.empty_like(times.end_s)
     seconds[order] = np.diff(times.end_s[order], prepend=0.0)
@@ -280,18 +286,23 @@ def _measured(setups: _Setups, planned: Sequence[_Planned], rounds: int, progres
     """Run the schedules, and the sub-tasks one after another, in turns."""
     network, count = setups.network, len(planned)
     with ExitStack() as stack:
-        crews = [
-            stack.enter_context(Crew(network.program, row.plan, network.run, cores=row.cores, total=setups.total))
+        runners = [
+            stack.enter_context(
+                ThreadRunner(network.program, row.plan, network.run, cores=row.cores, total=setups.total)
+            )
             for row in planned
         ]
-        everyone: list[Crew | _Beside] = [*crews, *(setups.alone(cores, stack) for cores in setups.counts)]
-        found, losses = in_turns(network, everyone, rounds, warm_up=1, progress=progress)
+        everyone: list[ThreadRunner | _LoadedRunner] = [
+            *runners,
+            *(setups.alone(cores, stack) for cores in setups.counts),
+        ]
+        steps, losses = in_turns(network, everyone, rounds, warm_up=1, progress=progress)
     known = [
-        {cores: setups.medians([row[turn]]) for cores, row in zip(setups.counts, found[count:], strict=True)}
+        {cores: setups.medians([row[turn]]) for cores, row in zip(setups.counts, steps[count:], strict=True)}
         for turn in range(rounds)
     ]
     results = [
-        _result(setups, row, known, found[at], [times.step_s for times in found[0]], losses[at])
+        _result(setups, row, known, steps[at], [times.step_s for times in steps[0]], losses[at])
         for at, row in enumerate(planned)
     ]
     graph = network.graph
@@ -301,7 +312,7 @@ def _measured(setups: _Setups, planned: Sequence[_Planned], rounds: int, progres
 
 
 def _result(
-    setups: _Setups, row: _Planned, known: Sequence[dict[int, Times]], found: Sequence[StepTimes],
+    setups: _Setups, row: _Planned, known: Sequence[dict[int, SubTaskTimes]], found: Sequence[StepTimes],
     plain_s: Sequence[float], loss: float,
 ) -> MeasuredSchedule:  # fmt: skip
     steps = np.array([times.step_s for times in found])

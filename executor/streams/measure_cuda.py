@@ -1,6 +1,7 @@
-"""Measure the schedules on a CUDA device, and predict them from the times of single sub-tasks.
+"""Schedules measured on a CUDA device, and predicted from the times of single sub-tasks.
 
-Occupancies are those of a compute profile; times are the device's own, of sub-tasks one after another on one stream.
+Occupancies are those of a compute profile; times are measured on the device, of sub-tasks one after another on one
+stream.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from executor.runtime import OptimizerSpec
-from executor.streams.cuda import CudaCrew
+from executor.streams.cuda import CudaRunner
 from executor.streams.measure import MeasuredSchedule, MeasuredStreams
 from executor.streams.measure_request import CudaStreamsRequest
 from executor.streams.network import SubTaskNetwork
@@ -66,8 +67,8 @@ def measure_on_cuda(
     alone = _alone(network, schedule(first, "one-stream", launch), rounds=3)
     work = _with_occupancies(with_measured(lowered, alone), share)
     plans = [schedule(work, name, launch, options=options) for name in request.schedules]
-    crews = [CudaCrew(work.program, plan, network, graph=request.graphs) for plan in plans]
-    times, losses = in_turns(network, crews, request.rounds, warm_up=3, progress=progress)
+    runners = [CudaRunner(work.program, plan, network, graph=request.graphs) for plan in plans]
+    times, losses = in_turns(network, runners, request.rounds, warm_up=3, progress=progress)
     plain_s = [step.step_s for step in times[0]]
     results = [_result(work, plan, rows, plain_s, loss) for plan, rows, loss in zip(plans, times, losses, strict=True)]
     return MeasuredStreams(model=graph.name, batch=graph.batch, cores=1, rounds=request.rounds, results=tuple(results))
@@ -97,7 +98,7 @@ def _result(
 
 
 def _occupancies(work: Decomposed) -> dict[tuple[int, int], float]:
-    """Shares of the device by layer and kind."""
+    """Return the shares of the device that tasks occupy, by layer and kind."""
     program = work.program
     keys = zip(program.layer.tolist(), program.kind.tolist(), strict=True)
     return dict(zip(keys, work.occupancy.tolist(), strict=True))
@@ -109,13 +110,13 @@ def _with_occupancies(work: Decomposed, share: dict[tuple[int, int], float]) -> 
 
 
 def _alone(network: SubTaskNetwork, plan: StreamPlan, *, rounds: int) -> dict[tuple[str, str], float]:
-    """Median seconds of sub-tasks on one stream, by layer and kind; the first step is not counted."""
+    """Return the median seconds of sub-tasks on one stream, by layer and kind; the first step is not counted."""
     program: Program = network.program
-    crew, found = CudaCrew(program, plan, network), []
+    runner, durations_s = CudaRunner(program, plan, network), []
     for number in range(rounds + 1):
         network.begin(number)
-        times = crew.step()
-        found.append(times.end_s - times.start_s)
+        times = runner.step()
+        durations_s.append(times.end_s - times.start_s)
     names = [layer.name for layer in program.graph.layers]
     keys = [(names[layer], KINDS[kind]) for layer, kind in zip(program.layer, program.kind, strict=True)]
-    return dict(zip(keys, np.median(np.array(found[1:]), axis=0).tolist(), strict=True))
+    return dict(zip(keys, np.median(np.array(durations_s[1:]), axis=0).tolist(), strict=True))

@@ -1,7 +1,7 @@
-"""A whole network on one device as sub-tasks: what each task of a decomposed program does.
+"""A whole network on one device as sub-tasks: the work of each task of a decomposed program.
 
 The kernels are those of every other run (``executor.layers``).  Gradients of a tensor that several layers read are kept
-apart and summed in the readers' order, so the result does not depend on which was first.
+apart and summed in the readers' order, so the result does not depend on which was computed first.
 """
 
 from threading import Lock
@@ -21,18 +21,10 @@ __all__ = ["SubTaskNetwork"]
 
 
 class SubTaskNetwork:
-    """Parameters, parts and what is in between; ``run`` does one task of the program.
+    """Parameters, parts and intermediate tensors of a network; ``run`` does one task of the program.
 
-    Tasks may run in any order, and side by side, that keeps the program's dependencies and lets a layer's update wait
-    for its activation gradient.
-
-    Args:
-        program: Decomposed, of one device.
-        seed: Of parameters and data.
-        optimizer: None: parameters stay as they are.
-        device: Of torch.
-        data: As for ``load_data``.
-        keep: Whether all that a step makes lives until the next begins, as work that a device still has to do needs.
+    Tasks may run in any order, and concurrently, as long as the program's dependencies are kept and a layer's update
+    waits for its activation gradient.
     """
 
     def __init__(
@@ -45,6 +37,17 @@ class SubTaskNetwork:
         data: str = "generated",
         keep: bool = False,
     ) -> None:
+        """Make the parameters and the parts.
+
+        Args:
+            program: Decomposed program of one device.
+            seed: Seed of the initial parameters and of the data.
+            optimizer: Optimizer; None leaves the parameters as they are.
+            device: Device of torch.
+            data: Training data, as for ``load_data``.
+            keep: Keep every tensor of a step until the next step begins, which work that a device has still to do
+                needs.
+        """
         self._keep, self._kept = keep, list[Tensor]()
         self.program, self.graph, self._seed = program, program.graph, seed
         dtype = DTYPES[self.graph.element_bytes]
@@ -66,11 +69,11 @@ class SubTaskNetwork:
         self._last = _last_tasks(program)
         self._locks = [Lock() for _ in self.graph.layers]
         self.gradients: dict[int, dict[str, Tensor]] = {}
-        """By layer and parameter, of the last step."""
+        """Gradients of the last step, by layer and parameter."""
         self.begin(0)
 
     def begin(self, number: int) -> None:
-        """Make ready for a step: its data, and nothing left from the one before."""
+        """Load the data of a step, and drop the tensors of the step before."""
         shape = self.graph.layers[0].input_shapes[0].sizes
         self._number = number
         self._inputs = self._data.inputs(number, whole_box(shape))
@@ -92,7 +95,7 @@ class SubTaskNetwork:
 
     @property
     def number(self) -> int:
-        """Of the step that ``begin`` made ready."""
+        """Number of the step that ``begin`` was called for."""
         return self._number
 
     @property
@@ -102,7 +105,7 @@ class SubTaskNetwork:
 
     @property
     def loss(self) -> float:
-        """Of the step that ran last."""
+        """Loss of the last step."""
         return sum(float(part.loss) for part in self.parts if part.loss is not None)
 
     def _forward(self, layer: int) -> None:
@@ -113,16 +116,16 @@ class SubTaskNetwork:
         self._outputs[layer] = output
 
     def _begin(self, layer: int) -> None:
-        """Sum what the readers say, and go back to what the layer's gradients start from; once a step."""
+        """Sum the gradients of the output's readers, and run back to where the layer's gradients start; once a step."""
         with self._locks[layer]:
             if layer in self._begun:
                 return
-            pieces = [self._edge_gradients.pop(edge) for edge in self.graph.consumers[layer]]
-            total: Tensor | None = pieces[0] if pieces else None
-            for piece in pieces[1:]:
-                total = piece if total is None else total + piece
+            terms = [self._edge_gradients.pop(edge) for edge in self.graph.consumers[layer]]
+            total: Tensor | None = terms[0] if terms else None
+            for term in terms[1:]:
+                total = term if total is None else total + term
             if self._keep:
-                self._kept += pieces
+                self._kept += terms
             self.parts[layer].begin_backward(total)
             self._begun.add(layer)
 
@@ -142,7 +145,7 @@ class SubTaskNetwork:
         self._ended(layer)
 
     def _ended(self, layer: int) -> None:
-        """Forget what the layer saved once both its gradients are there."""
+        """Free the activations that the layer saved once both its gradients are computed."""
         with self._locks[layer]:
             self._left[layer] -= 1
             done = self._left[layer] == 0
@@ -157,11 +160,11 @@ class SubTaskNetwork:
 
 
 def _nothing(layer: int) -> None:
-    """A bias's gradient is made with that of the weights."""
+    """Do nothing: the gradient of a bias is computed with that of the weights."""
 
 
 def _last_tasks(program: Program) -> dict[int, int]:
-    """Gradients of each layer that read what it saved."""
+    """Return the number of gradient tasks of each layer that read its saved activations."""
     kinds = [KINDS.index(kind) for kind in ("activation_gradient", "weight_gradient")]
     layers = program.layer[np.isin(program.kind, kinds)]
     return {int(layer): int(count) for layer, count in zip(*np.unique(layers, return_counts=True), strict=True)}

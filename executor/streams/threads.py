@@ -1,7 +1,7 @@
-"""Streams as threads of one process, each task with a stated share of the cores.
+"""Streams of a plan as threads of one process, each task with a stated share of the cores.
 
-A task is ready when what it waits for has ended and it is the head of its stream, as in the simulation.  Of the ready
-ones the first by priority, then by program order, whose cores are free runs next.
+A task is ready when its dependencies have ended and it is the head of its stream, as in the simulation.  Of the ready
+tasks for which enough cores are free, the first by priority, then by program order, runs next.
 """
 
 import threading
@@ -17,39 +17,40 @@ from hwprofiles import ConfigError, Floats
 from planner.lowering import Program
 from studies.streams import StreamPlan
 
-__all__ = ["Crew", "StepTimes"]
+__all__ = ["StepTimes", "ThreadRunner"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepTimes:
-    """When each task ran, shape (T,), seconds from the step's begin."""
+    """Start and end of each task, shape (T,), in seconds from the begin of the step."""
 
     start_s: Floats
     end_s: Floats
 
     @property
     def step_s(self) -> float:
-        """Until the last task ended."""
+        """Time until the last task ended."""
         return float(self.end_s.max())
 
 
-class Crew:
-    """Threads that run one program under one plan, step after step; a context manager.
-
-    Args:
-        program: Decomposed, of one device.
-        plan: Its streams, priorities and additional order.
-        run: Does a task.
-        cores: Of each task, shape (T,), 1 to ``total``.
-        total: Cores that may be busy at once.
-
-    Raises:
-        ConfigError: A task asks for none, or for more cores than there are.
-    """
+class ThreadRunner:
+    """Threads that run one program under one plan, step after step; a context manager."""
 
     def __init__(
         self, program: Program, plan: StreamPlan, run: Callable[[int], None], *, cores: Sequence[int], total: int
     ) -> None:
+        """Start the threads.
+
+        Args:
+            program: Decomposed program of one device.
+            plan: Streams, priorities and additional order.
+            run: Does a task.
+            cores: Cores of each task, shape (T,), 1 to ``total``.
+            total: Cores that may be busy at once.
+
+        Raises:
+            ConfigError: A task needs no core, or more cores than there are.
+        """
         if min(cores) < 1 or max(cores) > total:
             raise ConfigError(f"cores of a task must be from 1 to {total}, got {min(cores)} to {max(cores)}")
         self._run, self._cores, self._total = run, list(cores), total
@@ -68,7 +69,7 @@ class Crew:
 
     _error: BaseException | None
 
-    def __enter__(self) -> "Crew":
+    def __enter__(self) -> "ThreadRunner":
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -82,7 +83,7 @@ class Crew:
         """Run every task once.
 
         Raises:
-            Exception: What a task raised; others that ran end first.
+            Exception: A task raised it; the tasks that were running end first.
         """
         with self._changed:
             self._waiting = list(self._waits)
@@ -110,7 +111,7 @@ class Crew:
             error: BaseException | None = None
             try:
                 self._run(task)
-            except BaseException as raised:  # handed to whoever waits for the step
+            except BaseException as raised:  # raised again in the thread that waits for the step
                 error = raised
             self._times[1, task] = time.perf_counter()
             self._ended(task, error)
@@ -141,7 +142,7 @@ class Crew:
 
 
 def _dependencies(program: Program, plan: StreamPlan) -> tuple[list[list[int]], list[int]]:
-    """Who waits for each task, and for how many each waits."""
+    """Return the tasks that wait for each task, and the number of tasks that each waits for."""
     late = program.waiting
     pairs = [np.column_stack([late, program.after]), plan.order]
     for stream in np.unique(plan.stream[plan.stream >= 0]).tolist():

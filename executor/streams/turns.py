@@ -1,16 +1,17 @@
-"""Whoever is measured takes turns, so that what else the machine does falls on all alike."""
+"""Measurements in turns, so that other load of the machine affects all of them alike."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from executor.streams.network import SubTaskNetwork
 from executor.streams.threads import StepTimes
+from hwprofiles import Progress
 
-__all__ = ["Stepper", "in_turns"]
+__all__ = ["StepRunner", "in_turns"]
 
 
-class Stepper(Protocol):
-    """Runs steps of a network in one way."""
+class StepRunner(Protocol):
+    """Runner of steps of a network, such as one schedule."""
 
     def step(self) -> StepTimes:
         """Run one step."""
@@ -19,33 +20,33 @@ class Stepper(Protocol):
 
 def in_turns(
     network: SubTaskNetwork,
-    steppers: Sequence[Stepper],
+    runners: Sequence[StepRunner],
     rounds: int,
     *,
     warm_up: int,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[list[list[StepTimes]], list[float]]:
-    """Let each run one step in every round.
+    """Let each runner run one step in every round.
 
     Args:
-        network: Told which step begins.
-        steppers: Who take turns, in this order.
-        rounds: Those that count, >= 1.
+        network: Network whose data every step uses.
+        runners: Runners, in the order of their turns.
+        rounds: Rounds that are counted, >= 1.
         warm_up: Rounds before them.
         progress: Called as ``progress(label, done, total)``.
 
     Returns:
-        By stepper, the times of the rounds that count, and the loss of its last step.
+        Times of the counted rounds, and the loss of the last step, both by runner.
     """
-    found: list[list[StepTimes]] = [[] for _ in steppers]
-    losses = [0.0] * len(steppers)
+    steps: list[list[StepTimes]] = [[] for _ in runners]
+    losses = [0.0] * len(runners)
     for number in range(rounds + warm_up):
         if progress:
             progress("schedules in turns", number, rounds + warm_up)
-        for at, stepper in enumerate(steppers):
+        for at, runner in enumerate(runners):
             network.begin(number)
-            times = stepper.step()
+            times = runner.step()
             losses[at] = network.loss
             if number >= warm_up:
-                found[at].append(times)
-    return found, losses
+                steps[at].append(times)
+    return steps, losses

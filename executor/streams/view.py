@@ -10,11 +10,11 @@ from planner.simulation import iteration_rows
 from simulator.timelines import lower_bound
 from studies.streams import BINS, ScheduleResult, StreamComparison, paths_of, streamed_graph
 
-__all__ = ["as_comparison", "measured_values"]
+__all__ = ["as_stream_comparison", "measured_values"]
 
 
-def as_comparison(found: MeasuredStreams) -> StreamComparison:
-    """The measured steps of the median, with the timelines and the cores in use over time."""
+def as_stream_comparison(found: MeasuredStreams) -> StreamComparison:
+    """Return the median steps as a comparison, with their timelines and the cores in use over time."""
     paths = paths_of(found.results[-1].work.program)
     errors = ", ".join(f"{row.name} {row.error:+.0%}" for row in found.results)
     return StreamComparison(
@@ -29,6 +29,7 @@ def as_comparison(found: MeasuredStreams) -> StreamComparison:
 
 
 def _result(row: MeasuredSchedule) -> ScheduleResult:
+    """Return a measured schedule in the form of a simulated one."""
     program, times, plan = row.work.program, row.times, row.plan
     timeline = iteration_rows(program, times.start_s, times.end_s, iteration=0, origin="measured")
     timeline["stream"] = np.array([*plan.labels, "updates"])[plan.shown]
@@ -52,13 +53,13 @@ def _result(row: MeasuredSchedule) -> ScheduleResult:
 
 
 def _use(start_s: Floats, end_s: Floats, share: Floats, edges_s: Floats) -> Floats:
-    """Mean share in use in each bin."""
+    """Return the mean share of the cores in use in each bin, shape (bins,)."""
     inside = np.minimum(end_s[:, None], edges_s[None, 1:]) - np.maximum(start_s[:, None], edges_s[None, :-1])
     return np.asarray((inside.clip(min=0.0) * share[:, None]).sum(axis=0) / np.diff(edges_s))
 
 
 def measured_values(found: MeasuredStreams) -> dict[str, Any]:
-    """Everything but the timelines; seconds and bytes."""
+    """Return all values but the timelines, in seconds and bytes."""
     names = ("name", "step_s", "quartiles_s", "gain", "predicted_s", "error", "threads", "held_bytes", "loss")
     return {
         **{name: getattr(found, name) for name in ("model", "batch", "cores", "rounds")},

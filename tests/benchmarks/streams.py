@@ -20,7 +20,7 @@ import torch
 from executor.streams.measure import UNLIMITED, measure_streams
 from executor.streams.measure_request import MEASURED_SCHEDULES, CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
-from executor.streams.threads import Crew
+from executor.streams.threads import ThreadRunner
 from planner.models.registry import load_model
 from studies.streams.decomposition import with_measured
 from studies.streams.schedule_comparison import whole_program
@@ -32,7 +32,7 @@ def gradients(graph, name, cores):
     work = with_measured(whole_program(graph, "cpu-core")[0], {})
     network = SubTaskNetwork(work.program)
     plan = schedule(work, name, UNLIMITED)
-    with Crew(work.program, plan, network.run, cores=[1] * work.program.size, total=cores) as crew:
+    with ThreadRunner(work.program, plan, network.run, cores=[1] * work.program.size, total=cores) as crew:
         crew.step()
     return {(layer, key): value for layer, row in network.gradients.items() for key, value in row.items()}
 

@@ -130,7 +130,7 @@ def test_clusters_that_cannot_be_made_are_refused(graph, rule):
 def test_missing_tools_are_named(monkeypatch):
     monkeypatch.setattr("executor.lab.tools.shutil.which", lambda name, path: None)
     require_lab.cache_clear()
-    with pytest.raises(ConfigError, match="needs the tool 'ip', which is not installed; package iproute2 has it"):
+    with pytest.raises(ConfigError, match="needs the tool 'ip', which is not installed; install the package iproute2"):
         require_lab()
     require_lab.cache_clear()
 
@@ -269,7 +269,7 @@ def test_what_a_killed_up_left_can_be_taken_down(tmp_path):
 def test_a_damaged_state_is_named(tmp_path):
     path = tmp_path / "lab.json"
     path.write_text('{"cluster": "lab-4"')
-    with pytest.raises(ConfigError, match="which says what lab is up, cannot be read"):
+    with pytest.raises(ConfigError, match="the state of the lab in .* cannot be read"):
         status(state_path=path)
 
 

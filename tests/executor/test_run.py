@@ -36,7 +36,8 @@ RANKS, STEPS = 2, 5
 def write_plan(path, *, strategy="data", **changes):
     """A plan of LeNet-5 for two hosts."""
     plan = make_plan(load_model("lenet5", batch=16), load_cluster(CLUSTER), strategy=strategy)
-    save_plan(replace(plan, **{"cluster": CLUSTER, **changes}), path)
+    request = replace(plan.request, **{"cluster": CLUSTER, **changes})
+    save_plan(replace(plan, request=request), path)
     return path
 
 
@@ -164,7 +165,7 @@ def test_the_time_allowed_for_silence(plan_file):
 
     plan = load_plan(plan_file)
     assert default_stall_s(program_of(plan)) == LEAST_STALL_S
-    slow = replace(plan, cluster="lab-4:nodes=2,host_gbit_per_s=0.01")
+    slow = replace(plan, request=replace(plan.request, cluster="lab-4:nodes=2,host_gbit_per_s=0.01"))
     longest_s = 5 * max(replay(program_of(slow), iterations=1).timeline().eval("end_s - start_s"))
     assert default_stall_s(program_of(slow)) == pytest.approx(max(20.0, longest_s), rel=0.2)
 

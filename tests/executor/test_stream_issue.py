@@ -8,12 +8,12 @@ import pytest
 import torch
 from test_stream_threads import GRAPHS, plans
 
-from executor.streams.cuda import CudaCrew
-from executor.streams.issue import issue, stream_priorities
+from executor.streams.cuda import CudaRunner
+from executor.streams.issue import issued_tasks, stream_priorities
 from executor.streams.measure_cuda import measure_on_cuda
 from executor.streams.measure_request import CudaStreamsRequest
 from executor.streams.network import SubTaskNetwork
-from executor.streams.threads import Crew
+from executor.streams.threads import ThreadRunner
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
 
@@ -24,7 +24,7 @@ NO_GPU = not torch.cuda.is_available()
 def test_streams_and_events_keep_every_dependency(name):
     """What is known to have ended when a task starts: its stream's earlier tasks, and what the waited events knew."""
     for work, plan in plans(GRAPHS[name]()):
-        program, issued = work.program, issue(work.program, plan)
+        program, issued = work.program, issued_tasks(work.program, plan)
         assert sorted(row.task for row in issued) == list(range(program.size))
         assert all(0 <= row.stream < plan.streams for row in issued)
         known, behind = {}, [set() for _ in range(plan.streams)]
@@ -42,7 +42,7 @@ def test_streams_and_events_keep_every_dependency(name):
 
 def test_streams_run_in_program_order_and_events_are_few():
     for work, plan in plans(load_model("googlenet", batch=1)):
-        issued = issue(work.program, plan)
+        issued = issued_tasks(work.program, plan)
         for stream in range(plan.streams):
             mine = [row.task for row in issued if row.stream == stream and plan.stream[row.task] == stream]
             assert mine == sorted(mine)
@@ -68,7 +68,7 @@ def test_priorities_of_streams():
 def test_without_a_gpu_it_says_so():
     work, plan = next(plans(load_model("lenet5", batch=2)))
     with pytest.raises(ConfigError, match="device must be a CUDA device for CUDA streams, got none"):
-        CudaCrew(work.program, plan, SubTaskNetwork(work.program))
+        CudaRunner(work.program, plan, SubTaskNetwork(work.program))
 
 
 @pytest.mark.skipif(NO_GPU, reason="no CUDA device on this machine")
@@ -78,10 +78,10 @@ def test_gradients_on_a_gpu_are_those_of_a_processor(graph):
     network_graph = load_model("resnet-cifar", batch=4)
     for work, plan in plans(network_graph):
         plain = SubTaskNetwork(work.program, seed=5)
-        with Crew(work.program, plan, plain.run, cores=[1] * work.program.size, total=1) as crew:
+        with ThreadRunner(work.program, plan, plain.run, cores=[1] * work.program.size, total=1) as crew:
             crew.step()
         ours = SubTaskNetwork(work.program, seed=5, device="cuda", keep=True)
-        times = CudaCrew(work.program, plan, ours, graph=graph).step()
+        times = CudaRunner(work.program, plan, ours, graph=graph).step()
         assert times.step_s > 0
         for layer, row in plain.gradients.items():
             for key, value in row.items():
@@ -127,9 +127,9 @@ def test_what_the_host_does_for_a_gpu_is_tried_on_a_processor(monkeypatch):
     graph = GRAPHS["every-kind"]()
     for work, plan in plans(graph):
         plain, ours = SubTaskNetwork(work.program, seed=5), SubTaskNetwork(work.program, seed=5, keep=True)
-        with Crew(work.program, plan, plain.run, cores=[1] * work.program.size, total=1) as crew:
+        with ThreadRunner(work.program, plan, plain.run, cores=[1] * work.program.size, total=1) as crew:
             crew.step()
-        assert CudaCrew(work.program, plan, ours).step().step_s > 0
+        assert CudaRunner(work.program, plan, ours).step().step_s > 0
         for layer, row in plain.gradients.items():
             for key, value in row.items():
                 assert torch.allclose(ours.gradients[layer][key], value, rtol=1e-4, atol=1e-5)
@@ -138,4 +138,4 @@ def test_what_the_host_does_for_a_gpu_is_tried_on_a_processor(monkeypatch):
     assert [row.name for row in found.results] == ["one-stream", "layers", "asynchronous", "critical-path"]
     assert all(row.step_s > 0 and row.predicted_s > 0 for row in found.results)
     with pytest.raises(ConfigError, match="graph must be off for networks with dropout"):
-        CudaCrew(work.program, plan, ours, graph=True)
+        CudaRunner(work.program, plan, ours, graph=True)

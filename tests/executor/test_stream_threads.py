@@ -15,7 +15,7 @@ from executor.runtime.optimizer_spec import OptimizerSpec
 from executor.streams.measure import UNLIMITED, measure_streams
 from executor.streams.measure_request import CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
-from executor.streams.threads import Crew
+from executor.streams.threads import ThreadRunner
 from hwprofiles.errors import ConfigError
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
@@ -85,7 +85,7 @@ def test_gradients_are_those_of_autograd(name):
             given = data.inputs(step, whole_box(shape)), data.targets(step, 0, graph.batch)
             reference = Undivided(graph, parameters).run(*given, number=step, seed=5)
         network.begin(step)
-        with Crew(work.program, plan, network.run, cores=[1] * work.program.size, total=3) as crew:
+        with ThreadRunner(work.program, plan, network.run, cores=[1] * work.program.size, total=3) as crew:
             crew.step()
         assert network.loss == pytest.approx(float(reference.loss), rel=1e-12)
         found = {
@@ -102,7 +102,7 @@ def test_training_is_that_of_one_stream():
     graph, ends = wide(every_kind()), []
     for work, plan in plans(graph):
         network = SubTaskNetwork(work.program, seed=2, optimizer=OptimizerSpec())
-        with Crew(work.program, plan, network.run, cores=[1] * work.program.size, total=2) as crew:
+        with ThreadRunner(work.program, plan, network.run, cores=[1] * work.program.size, total=2) as crew:
             for number in range(10):
                 network.begin(number)
                 crew.step()
@@ -117,7 +117,7 @@ def test_tasks_keep_dependencies_streams_and_cores():
     graph = load_model("googlenet", batch=1)
     for work, plan in plans(graph):
         program, cores = work.program, np.random.default_rng(0).integers(1, 4, work.program.size)
-        with Crew(program, plan, lambda task: time.sleep(1e-5), cores=cores.tolist(), total=3) as crew:
+        with ThreadRunner(program, plan, lambda task: time.sleep(1e-5), cores=cores.tolist(), total=3) as crew:
             times = crew.step()
         late = np.repeat(np.arange(program.size), np.diff(program.after_start))
         assert np.all(times.start_s[late] >= times.end_s[program.after])
@@ -140,7 +140,7 @@ def test_a_failure_ends_the_step_and_the_next_one_runs():
         if task == 5 and fail[0]:
             raise RuntimeError("out of order")
 
-    with Crew(work.program, plan, run, cores=[1] * work.program.size, total=2) as crew:
+    with ThreadRunner(work.program, plan, run, cores=[1] * work.program.size, total=2) as crew:
         with pytest.raises(RuntimeError, match="out of order"):
             crew.step()
         fail[0] = False
@@ -177,4 +177,4 @@ def test_bad_input_is_refused(given, message):
 def test_tasks_that_no_core_can_run_are_refused():
     work, plan = next(plans(load_model("lenet5", batch=2)))
     with pytest.raises(ConfigError, match="cores of a task must be from 1 to 2, got 3 to 3"):
-        Crew(work.program, plan, lambda task: None, cores=[3] * work.program.size, total=2)
+        ThreadRunner(work.program, plan, lambda task: None, cores=[3] * work.program.size, total=2)
