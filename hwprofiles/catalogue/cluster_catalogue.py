@@ -8,7 +8,8 @@ from pathlib import Path
 from hwprofiles import ConfigError, did_you_mean
 from hwprofiles.catalogue.changes import ClusterChange, changed_classes, changed_graph, read_change
 from hwprofiles.catalogue.cluster_build import build_cluster
-from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule, parse_cluster, read_parameters, read_tree
+from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule
+from hwprofiles.catalogue.cluster_reader import parse_cluster, read_parameters, read_tree
 from hwprofiles.devices import DeviceGraph
 
 __all__ = ["ClusterParameter", "ClusterSummary", "cluster_names", "cluster_path", "describe_cluster", "load_cluster"]

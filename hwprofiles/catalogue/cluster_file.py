@@ -1,19 +1,16 @@
-"""Cluster files: their format, and the code that reads and checks them.
+"""The format of cluster files, as checked classes.
 
 A file describes levels from the inside out (a machine, a rack, the whole cluster), each with a number of copies of
 the level below and with switches and links of its own.  Vendor units are converted here and nowhere else.
 """
 
-import reprlib
 from collections.abc import Mapping
 from itertools import pairwise
-from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from hwprofiles import BITS_PER_BYTE, GIB, GIGA, MICRO, NANO, ConfigError
+from hwprofiles import BITS_PER_BYTE, GIB, GIGA, MICRO, NANO
 from hwprofiles.devices import Latency, MessageOverhead
 
 __all__ = [
@@ -24,17 +21,8 @@ __all__ = [
     "LinkRule",
     "ParameterRule",
     "SwitchGroup",
-    "parse_cluster",
-    "read_parameters",
-    "read_tree",
+    "VertexName",
 ]
-
-PARAMETRIC = frozenset(
-    {"count", "at_most", "each", "bandwidth_gbyte_per_s", "bandwidth_gbit_per_s", "latency_us", "memory_gib"}
-    | {"total", "host_to_device", "device_to_host", "peer"}
-    | {"message_us", "byte_ns", "add_byte_ns"}
-)
-"""Keys whose value may be the name of a parameter."""
 
 
 def _number(value: object) -> object:
@@ -49,7 +37,7 @@ _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), _Number]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), _Number]
 _Count = Annotated[int, Field(ge=1, le=1_000_000), _Number]
 Index = Annotated[int, Field(ge=0), _Number]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
+VertexName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 
 
 class _Strict(BaseModel):
@@ -146,7 +134,7 @@ class LinkClass(_Strict):
 class _Group(_Strict):
     """A vertex of this name, or with a count as many vertices: ``plx0``, ``plx1``, ..."""
 
-    name: Name
+    name: VertexName
     count: _Count | None = None
 
     @property
@@ -231,7 +219,7 @@ class LinkRule(_Strict):
 class Level(_Strict):
     """One level, such as a machine, with the vertices and links that it adds to the level below."""
 
-    name: Name
+    name: VertexName
     count: _Count | None = None
     """Number of copies of the level below in it; together with ``at_most``, in all its copies."""
     at_most: _Count | None = None
@@ -250,8 +238,8 @@ class ClusterFile(_Strict):
     name: Annotated[str, Field(min_length=1)]
     description: str = ""
     sources: tuple[str, ...] = ()
-    parameters: Mapping[Name, ParameterRule] = {}
-    link_classes: Mapping[Name, LinkClass] = {}
+    parameters: Mapping[VertexName, ParameterRule] = {}
+    link_classes: Mapping[VertexName, LinkClass] = {}
     levels: tuple[Level, ...]
 
     @model_validator(mode="after")
@@ -271,83 +259,3 @@ class ClusterFile(_Strict):
         if divided:
             raise ValueError(f"levels.{len(self.levels) - 1} is outermost and takes no at_most")
         return self
-
-
-class _Header(BaseModel):
-    """The section of a file that must be known before parameters can be filled in."""
-
-    parameters: Mapping[Name, ParameterRule] = {}
-
-
-_Model = TypeVar("_Model", bound=BaseModel)
-
-
-def read_tree(path: Path) -> dict[object, object]:
-    """Read a YAML file whose outermost value is a mapping.
-
-    Raises:
-        ConfigError: The file cannot be read, is not YAML, is cut off, or holds no mapping.
-    """
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cluster file {path} cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"cluster file {path} is not YAML or is cut off: {' '.join(str(error).split())}") from None
-    if not isinstance(tree, dict):
-        raise ConfigError(f"cluster file {path} must hold a mapping, got {type(tree).__name__}")
-    return tree
-
-
-def read_parameters(tree: Mapping[object, object], origin: str) -> Mapping[str, ParameterRule]:
-    """Return the parameters that a file declares."""
-    return _validate(_Header, {"parameters": tree.get("parameters", {})}, origin).parameters
-
-
-def parse_cluster(tree: Mapping[object, object], values: Mapping[str, float], origin: str) -> ClusterFile:
-    """Check a whole file, with ``values`` in place of the names of parameters.
-
-    Raises:
-        ConfigError: Rules are broken; one line names all of them with their paths in the file.
-    """
-    filled = {key: _fill(part, values) if key in ("link_classes", "levels") else part for key, part in tree.items()}
-    return _validate(ClusterFile, filled, origin)
-
-
-def _fill(part: object, values: Mapping[str, float]) -> object:
-    """Return a part of a file with the values of parameters in place of their names."""
-    if isinstance(part, dict):
-        return {
-            key: values[value]
-            if key in PARAMETRIC and isinstance(value, str) and value in values
-            else _fill(value, values)
-            for key, value in part.items()
-        }
-    return [_fill(item, values) for item in part] if isinstance(part, list) else part
-
-
-def _validate(model: type[_Model], tree: object, origin: str) -> _Model:
-    """Return the checked content of a file; ``origin`` names the file in messages."""
-    try:
-        return model.model_validate(tree)
-    except ValidationError as error:
-        problems = "; ".join(_problem(dict(item)) for item in error.errors(include_url=False))
-        raise ConfigError(f"{origin}: {problems}") from None
-
-
-def _problem(item: Mapping[str, object]) -> str:
-    """Return the text of one broken rule: path, rule, and the value given."""
-    location, kind = item["loc"], item["type"]
-    assert isinstance(location, tuple)
-    where = ".".join(str(step) for step in location) or "file"
-    if kind == "extra_forbidden":
-        return f"{where}: unknown key"
-    if kind == "missing":
-        return f"{where}: missing"
-    message = (
-        str(item["msg"])
-        .removeprefix("Value error, ")
-        .replace("Input should be", "must be")
-        .replace("dictionary", "mapping")
-    )
-    return f"{where}: {message}" + ("" if isinstance(item["input"], dict) else f", got {reprlib.repr(item['input'])}")

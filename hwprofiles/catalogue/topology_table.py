@@ -106,7 +106,7 @@ def _check(row: str, column: str, word: str, mirrored: str) -> None:
 
 
 class _Builder:
-    """The vertices and links found so far."""
+    """The vertices and links collected so far."""
 
     def __init__(self, names: Sequence[str], rates: TopoRates) -> None:
         self.vertices = list(names)

@@ -53,7 +53,7 @@ def occupancy(
         phase: As for ``ComputeProfile.time_s``, with whose time shares are taken.
         winograd: As for ``ComputeProfile.time_s``.
         model: ``geometry``, or ``throughput``: only the share of the data sheet's peak that the speed requires is
-            taken, as if blocks of other kernels always found room and filled every stall.
+            taken, as if blocks of other kernels always fitted and filled every stall.
 
     Returns:
         Shares in (0, 1], shape of the input.

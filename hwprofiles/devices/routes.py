@@ -85,7 +85,7 @@ class Router:
 
     @cached_property
     def _blocks(self) -> tuple[list[tuple[int, ...]], list[int]]:
-        """For every switch outside the trunk, the block that joins it to the trunk, and the switch where that hangs.
+        """Block that joins every switch outside the trunk to it, and the switch at which that block hangs.
 
         Blocks are the biconnected components of the network of switches: one switch alone separates such a part, for
         example a node's switches behind its rack's, from the rest; the trunk is the largest.  A route, which visits

@@ -54,11 +54,11 @@ class LatencyClasses:
         count, kinds = len(lengths), len(self._kinds)
         cell = np.repeat(np.arange(count), lengths) * kinds + self._link_kind[links]
         crossed = np.bincount(cell, minlength=count * kinds).reshape(count, kinds)
-        code, radix = np.zeros(count, dtype=np.int64), int(lengths.max(initial=0)) + 1
-        for kind in range(kinds):  # renumbered after each kind, so that codes stay small
-            code = np.unique(code * radix + crossed[:, kind], return_inverse=True)[1]
-        _, example = np.unique(code, return_index=True)
-        return np.array([self._class(crossed[row]) for row in example.tolist()], dtype=np.int64)[code]
+        key, radix = np.zeros(count, dtype=np.int64), int(lengths.max(initial=0)) + 1
+        for kind in range(kinds):  # renumbered after each kind, so that keys stay small
+            key = np.unique(key * radix + crossed[:, kind], return_inverse=True)[1]
+        _, example = np.unique(key, return_index=True)
+        return np.array([self._class(crossed[row]) for row in example.tolist()], dtype=np.int64)[key]
 
     def _class(self, crossed: Ints) -> int:
         """Return the class of routes with these numbers of links of each kind, which is made where it is new."""

@@ -74,7 +74,7 @@ class RouteLevels(NamedTuple):
     out_classes: Ints
     """Set of latency classes of the routes of the top level from each device, bits ``class % 63``, shape (n,)."""
     in_classes: Ints
-    """The same set of the routes to each device, shape (n,)."""
+    """Set of latency classes of the routes of the top level to each device, shape (n,)."""
     seconds_per_byte: Floats
     """Inverse bandwidth of every link, shape (L,)."""
     class_start: Ints
@@ -272,12 +272,11 @@ def _assemble(
     loaded = []
     for inside in np.split(members, member_start[1:-1]):
         pairs, across = (inside[:, None] * count + inside).ravel(), np.add.outer(np.arange(top + 1) * count, inside)
-        tables = (
-            (route_start, route_links, pairs),
-            (out_start, out_links, across.ravel()),
-            (in_start, in_links, across.ravel()),
+        routes = _links_of_rows(route_start, route_links, pairs)
+        exits, entries = (
+            _links_of_rows(*table, across.ravel()) for table in ((out_start, out_links), (in_start, in_links))
         )
-        loaded.append(np.unique(np.concatenate([_links_of_rows(*table) for table in tables])))
+        loaded.append(np.unique(np.concatenate([routes, exits, entries])))
     classes = np.where(level == top, 1 << (latency_class.reshape(count, count) % CLASS_BITS), 0)
     return RouteLevels(
         level=level.ravel(),

@@ -1,4 +1,4 @@
-"""The routes found so far between the devices of a cluster, and the transposition of complete tables."""
+"""The routes searched so far between the devices of a cluster, and the transposition of complete tables."""
 
 import numpy as np
 

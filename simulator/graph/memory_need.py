@@ -12,7 +12,7 @@ __all__ = ["allocatable_bytes", "check_replay_memory", "engine_bytes", "graph_by
 _GRAPH = (80, 16, 8)
 """Bytes for a task, a use of a resource, and a dependency: the arrays of ``TaskGraph``."""
 _ENGINES = {"compiled": (200, 40, 16), "simpy": (1_500, 60, 300)}
-"""The same for the state of each engine, measured as the growth of the resident memory of whole runs, rounded up."""
+"""Bytes of the same for the state of each engine: growth of the resident memory of whole runs, rounded up."""
 _UNLIMITED = 2**62
 
 
