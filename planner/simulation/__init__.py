@@ -1,4 +1,4 @@
-"""A program replayed: its task graph under each execution model, timelines, memory, bounds, sensitivities."""
+"""Replays of programs: task graphs under each execution model, timelines, memory, bounds, sensitivities."""
 
 import lazy_loader as lazy
 

@@ -1,4 +1,8 @@
-"""Eq. 1 of a strategy, from the cost tables: layers, exchanges and transfers, one after another."""
+"""Additive cost (Eq. 1) of a strategy from the cost tables: compute, gradient synchronisation and transfers in turn.
+
+Source:
+    Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,14 +21,14 @@ __all__ = ["AdditiveTerms", "additive_s", "additive_terms"]
 
 
 class AdditiveTerms(NamedTuple):
-    """The terms of Eq. 1, by layer, seconds."""
+    """Terms of Eq. 1 for each layer, seconds, shape (layers,) each."""
 
     compute_s: NDArray[np.float64]
-    """Forward and backward work, on all sub-batches."""
+    """Forward and backward work on all micro-batches."""
     gradient_sync_s: NDArray[np.float64]
-    """Exchange of gradients and statistics, and the update."""
+    """Synchronisation of gradients and statistics, and the update."""
     transfer_s: NDArray[np.float64]
-    """Of the inputs; one that several consumers share is that of the first."""
+    """Transfers of the inputs; one that several consumers share counts for the first."""
 
 
 def additive_s(
@@ -34,17 +38,26 @@ def additive_s(
     compressed: Compressed = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
 ) -> float:
-    """Eq. 1 of a strategy; tensors in one layout are paid once, and what sub-batches do as often as they are.
+    """Return the additive cost (Eq. 1) of a strategy.
+
+    A tensor that several consumers read in one layout is transferred once; work on micro-batches counts for each.
 
     Args:
-        model: Prices.
+        model: Costs of a network on a cluster.
         strategy: A configuration for every layer.
-        cut: Which layers take the mini-batch in sub-batches.
-        compressed: What is compressed; encoding and decoding are paid beside the messages.
-        recompute: What is computed again; then phase by phase of the program, which knows what is repeated.
+        micro_batching: Micro-batches of the last layers.
+        compressed: Compression settings; compression and decompression take time beside the messages.
+        recompute: Activations that are computed again; with any, the phases of the lowered program are added up.
+
+    Returns:
+        Seconds of one iteration.
 
     Raises:
-        ConfigError: A configuration does not fit its layer or a sub-batch, or the exchange cannot be compressed so.
+        ConfigError: A configuration does not fit its layer or a micro-batch, or the gradient synchronisation cannot
+            use the compression.
+
+    Source:
+        Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
     if recompute:
         used, spaces, micro_batching = applied(model, strategy, micro_batching)
@@ -76,19 +89,31 @@ def additive_terms(
     micro_batching: MicroBatching = WHOLE_BATCH,
     compressed: Compressed = UNCOMPRESSED,
 ) -> AdditiveTerms:
-    """Eq. 1 of a strategy term by term; arguments and errors as for ``additive_s``, which is their sum."""
+    """Return the terms of Eq. 1 of a strategy for each layer; ``additive_s`` is their sum.
+
+    Args:
+        model: Costs of a network on a cluster.
+        strategy: A configuration for every layer.
+        micro_batching: Micro-batches of the last layers.
+        compressed: Compression settings.
+
+    Raises:
+        ConfigError: A configuration does not fit its layer or a micro-batch, or the gradient synchronisation cannot
+            use the compression.
+
+    Source:
+        Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
+    """
     count = len(model.cluster.devices)
     model, spaces, micro_batching = applied(model, strategy, micro_batching)
-    part = model.for_batch(model.graph.batch // micro_batching.parts)
-    pieces = sub_spaces(part.graph, spaces, micro_batching, count)
+    micro_model = model.for_batch(model.graph.batch // micro_batching.parts)
+    micro_spaces = sub_spaces(micro_model.graph, spaces, micro_batching, count)
     terms = AdditiveTerms(*(np.zeros(len(spaces)) for _ in AdditiveTerms._fields))
     for i in range(len(spaces)):
-        behind = micro_batching.of(i) > 1
-        costs = (part if behind else model).node_costs(i, (pieces if behind else spaces)[i])
-        gradient_sync_s, kind = (
-            float(costs.gradient_sync_s[0] - costs.statistics_s[0]),
-            compressed.gradient(model.graph, i),
-        )
+        used, rows = (micro_model, micro_spaces) if micro_batching.of(i) > 1 else (model, spaces)
+        costs = used.node_costs(i, rows[i])
+        gradient_sync_s = float(costs.gradient_sync_s[0] - costs.statistics_s[0])
+        kind = compressed.gradient(model.graph, i)
         if kind is not None:
             gradient_sync_s = sum(choice.price_s for choice in compressed_choices(model, kind, i, spaces[i]))
         once_s = float(costs.phase_s["update"][0]) + gradient_sync_s
@@ -98,11 +123,11 @@ def additive_terms(
     for edges in model.graph.consumers:
         paid: set[tuple[bool, int]] = set()
         for edge in edges:
-            behind = micro_batching.of(edge.consumer) > 1
-            used, rows = (part, pieces) if behind else (model, spaces)
-            layout = (behind, int(used.transfer_times.layouts(edge, rows[edge.consumer])[0]))
+            divided = micro_batching.of(edge.consumer) > 1
+            used, rows = (micro_model, micro_spaces) if divided else (model, spaces)
+            layout = (divided, int(used.transfer_times.layouts(edge, rows[edge.consumer])[0]))
             if layout not in paid:
                 paid.add(layout)
                 price_s = transfer_prices(used, compressed)(edge, rows[edge.producer], rows[edge.consumer])[0, 0]
-                terms.transfer_s[edge.consumer] += (micro_batching.parts if behind else 1) * float(price_s)
+                terms.transfer_s[edge.consumer] += (micro_batching.parts if divided else 1) * float(price_s)
     return terms

@@ -1,10 +1,14 @@
-"""The readings of a program: the task graph that an engine replays, with or without overlap and contention.
+"""Execution models of a program: the task graphs that an engine replays, with or without overlap and contention.
 
-Without overlap, the groups of tasks that are the phases of Eq. 1 run one after the other.  Without
-contention, a group of transfers or collectives is one activity that loads all its links at once and meets
-nobody else, waits for no copy engine, and takes no arithmetic from devices whose processor moves messages; and encoding
-and decoding share no arithmetic.  Without both, the replay is Eq. 1.  With contention, transfers of earlier sub-batches
-go before those of later ones.
+* Without overlap, the groups of tasks that are the phases of Eq. 1 run one after the other, with barriers between.
+* Without contention, a group of transfers or collectives is one activity that takes the time of its busiest link.  It
+  shares links with no other activity, waits for no copy engine, and takes no arithmetic from devices whose own
+  processor moves messages; compression and decompression share no arithmetic either.
+* Without both, the replay is the additive model: its time is Eq. 1.
+* With both, the replay is the most detailed model; transfers of earlier micro-batches go before those of later ones.
+
+Source:
+    Eq. 1: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018.
 """
 
 from collections.abc import Sequence
@@ -22,65 +26,82 @@ __all__ = ["ITERATIONS", "ProgramGraph", "build_program_graph"]
 
 
 ITERATIONS = 4
-"""Replayed in a row, for the steady state."""
+"""Iterations that are replayed in a row, so that there is a steady state."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramGraph:
-    """A program of several iterations as a task graph."""
+    """Task graph of several iterations of a program under an execution model."""
 
     graph: TaskGraph
     task_of: Ints
-    """Shape (iterations, T): the engine's task that stands for each task of the program."""
+    """Task of the graph that represents each task of the program, shape (iterations, T)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Uses:
-    """Uses of resources, row by row: activity ``i`` has rows ``start[i]`` to ``start[i + 1]``."""
+    """Uses of resources by activities: activity ``i`` has rows ``start[i]`` to ``start[i + 1]``."""
 
     start: Ints
+    """First row of each activity, then the number of rows, shape (activities + 1,)."""
     resource: Ints
+    """Resource of each use."""
     weight: Floats
+    """Units of the resource that the activity uses per unit of its rate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Activities:
-    """One iteration's engine tasks: the program's own, or one for a whole group of transfers."""
+    """Tasks of the task graph for one iteration: one for each task of the program, or for each group of transfers."""
 
     of: Ints
-    """Shape (T,): activity of each task of the program."""
+    """Activity of each task of the program, shape (T,)."""
     work: Floats
+    """Bytes or seconds of work of each activity, as for all that follow."""
     latency_s: Floats
     stream: Ints
+    """Device whose compute tasks run one after another; -1 for activities without an order."""
     priority: Ints
     uses: _Uses
     group: Ints
+    """Phase of Eq. 1 of each activity."""
 
 
 def build_program_graph(
     program: Program, *, overlap: bool = True, contention: bool = True, iterations: int = 1
 ) -> ProgramGraph:
-    """Build the task graph of a reading.
+    """Build the task graph of a program under an execution model.
 
     Args:
         program: One iteration.
-        overlap: Tasks wait for what they depend on, not for the whole phase before.
-        contention: Every transfer on its own, sharing links; else joined by group.
+        overlap: True if tasks wait only for those that they depend on, False if for the whole phase before.
+        contention: True if every transfer is an activity that shares links with others, False if the transfers of a
+            group are one activity that takes the time of the busiest link.
         iterations: Iterations in a row, >= 1.
 
     Returns:
-        The task graph; the resources are the cluster's links, then its devices, then their copy engines.
+        The task graph; its resources are the cluster's links, then its devices, then their copy engines.
+
+    Source:
+        Without overlap and contention: Eq. 1 of Jia et al., "Exploring Hidden Dimensions in Parallelizing
+        Convolutional Neural Networks", ICML 2018.
     """
     network = routes_of_cluster(program.cluster)
     engines = copy_engines_of(program.cluster)
-    activities = _separate(program, network, engines) if contention else _joined(program, network)
+    activities = _contending(program, network, engines) if contention else _grouped(program, network)
     if overlap:
         pairs = _dependencies(program, activities.of, len(activities.work))
         return _repeat(activities, *pairs, iterations, program, engines)
     return _repeat(*_with_barriers(activities), iterations, program, engines)
 
 
-def _separate(program: Program, network: ClusterRoutes, engines: CopyEngineUses) -> _Activities:
+def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUses) -> _Activities:
+    """Return an activity for every task; transfers and collectives share links, copy engines and processors.
+
+    The work of a transfer is its bytes.  That of a collective is the bytes over its busiest link, and its other uses
+    have weights relative to that link: a ring over 4 devices with a buffer of 1 MB moves 1.5 MB over each link, so its
+    work is 1.5 MB and the weight of each of these links is 1.
+    """
     work, latency_s = program.work_s.copy(), np.zeros(program.size)
     sends = np.flatnonzero(program.peer >= 0)
     work[sends] = program.size_bytes[sends]
@@ -93,134 +114,156 @@ def _separate(program: Program, network: ClusterRoutes, engines: CopyEngineUses)
     blocks = [
         (sends, counts, links, np.ones(len(links))),
         (sends, copying, first_engine + engine, busy),
-        (compute, np.ones_like(compute), _arithmetic(program, network, compute), np.ones(len(compute))),
+        (compute, np.ones_like(compute), _processor(program, network, compute), np.ones(len(compute))),
     ]
     overheads = message_overheads_of(program.cluster)
     if overheads.declared:
         counts, device, busy = overheads.of(program.device[sends], program.peer[sends], program.size_bytes[sends])
         blocks.append((sends, counts, first_device + device, busy))
-    shares, copies = _Shares(network), _Copies(engines)
+    links_of, engines_of = _CollectiveLinks(network), _CollectiveEngines(engines)
     for task, collective in program.collectives.items():
-        used, share, latency_s[task] = shares.of(collective)
-        engine, busy = copies.of(collective)
+        used, share, latency_s[task] = links_of.of(collective)
+        engine, busy = engines_of.of(collective)
         device, taken = overheads.of_collective(collective)
         busiest, resource = share.max(), np.concatenate([used, first_engine + engine, first_device + device])
         work[task] = busiest * collective.buffer_bytes
         weight = np.concatenate([share, busy, taken]) / busiest
         blocks.append((np.array([task]), np.array([len(resource)]), resource, weight))
-    uses = _uses(program.size, blocks)
-    everyone, priority = np.arange(program.size), overheads.priority(program.priority, program.is_compute)
-    return _Activities(everyone, work, latency_s, _streams(program), priority, uses, program.group)
+    uses = _ordered_uses(program.size, blocks)
+    of, priority = np.arange(program.size), overheads.priority(program.priority, program.is_compute)
+    return _Activities(of, work, latency_s, _streams(program), priority, uses, program.group)
 
 
 def _streams(program: Program) -> Ints:
-    """A device computes in program order; it encodes and decodes beside that, whatever is ready."""
+    """Return the stream of each task: compute tasks of a device run in program order, codec tasks in any order."""
     return np.where(program.is_compute & ~program.is_codec, program.device, -1)
 
 
-def _uses(size: int, blocks: Sequence[tuple[Ints, Ints, Ints, Floats]]) -> _Uses:
-    """Put blocks (activities, number of uses of each, their resources and weights) in order of the activities."""
+def _ordered_uses(size: int, blocks: Sequence[tuple[Ints, Ints, Ints, Floats]]) -> _Uses:
+    """Return the uses of several blocks in order of their activities.
+
+    Args:
+        size: Number of activities.
+        blocks: Activities, number of uses of each, and the resources and weights of these uses one after another.
+            Two blocks and the resulting rows are::
+
+                block 1  activities [0, 2]  numbers [2, 1]  resources [a, b, c]
+                block 2  activities [2]     numbers [2]     resources [d, e]
+                rows     start [0, 2, 2, 5]                 resources [a, b, c, d, e]
+    """
     counts = np.zeros(size, dtype=np.int64)
     for activities, number, _, _ in blocks:
         counts[activities] += number
     start = np.concatenate([[0], np.cumsum(counts)])
     uses, free = _Uses(start, np.empty(start[-1], dtype=np.int64), np.empty(start[-1])), start[:-1].copy()
     for activities, number, resource, weight in blocks:
+        # the next free row of the activity, plus the index of the use within its activity
         row = np.repeat(free[activities] - np.cumsum(number) + number, number) + np.arange(len(resource))
         uses.resource[row], uses.weight[row] = resource, weight
         free[activities] += number
     return uses
 
 
-def _arithmetic(program: Program, network: ClusterRoutes, tasks: Ints) -> Ints:
-    """Resource of each of some compute tasks: the devices come after the links."""
+def _processor(program: Program, network: ClusterRoutes, tasks: Ints) -> Ints:
+    """Return the resource of each of some compute tasks: devices are numbered behind the links."""
     return np.asarray(len(network.seconds_per_byte) + program.device[tasks])
 
 
-class _Shares:
-    """What collectives put on the links, as shares of their buffers; equal rounds are looked at once."""
+class _CollectiveLinks:
+    """Link loads of collectives, as shares of their buffers; computed once for equal rounds."""
 
     def __init__(self, network: ClusterRoutes) -> None:
         self._network = network
         self._known: dict[int, tuple[Ints, Floats, Ints]] = {}
 
     def of(self, collective: Collective) -> tuple[Ints, Floats, float]:
-        """The links used, the share of the buffer on each, and the latency of all repeats."""
-        step, network = collective.round, self._network
-        if id(step) not in self._known:
-            loads = network.link_loads(step.source, step.target, np.full(len(step.source), step.share * step.repeats))
+        """Return the links used, the share of the buffer on each, and the latency of all repeats."""
+        messages, network = collective.round, self._network
+        if id(messages) not in self._known:
+            source, target = messages.source, messages.target
+            loads = network.link_loads(source, target, np.full(len(source), messages.share * messages.repeats))
             used = np.flatnonzero(loads)
-            self._known[id(step)] = used, loads[used], np.unique(network.latency_classes(step.source, step.target))
-        used, share, classes = self._known[id(step)]
-        waits = network.class_latencies(classes, np.full(len(classes), step.share * collective.buffer_bytes))
-        return used, share, step.repeats * float(waits.max())
+            self._known[id(messages)] = used, loads[used], np.unique(network.latency_classes(source, target))
+        used, share, classes = self._known[id(messages)]
+        latencies_s = network.class_latencies(classes, np.full(len(classes), messages.share * collective.buffer_bytes))
+        return used, share, messages.repeats * float(latencies_s.max())
 
 
-class _Copies:
-    """How long collectives keep copy engines busy, per byte of their buffers; equal rounds are looked at once."""
+class _CollectiveEngines:
+    """Busy times of copy engines by collectives, per byte of their buffers; computed once for equal rounds."""
 
     def __init__(self, engines: CopyEngineUses) -> None:
         self._engines = engines
         self._known: dict[int, tuple[Ints, Floats]] = {}
 
     def of(self, collective: Collective) -> tuple[Ints, Floats]:
-        """The engines used, and the seconds per byte of the buffer on each."""
-        step = collective.round
-        if id(step) not in self._known:
-            _, engine, busy = self._engines.of(step.source, step.target)
-            loads = np.bincount(engine, busy * step.share * step.repeats, minlength=len(self._engines.names))
+        """Return the engines used, and the seconds per byte of the buffer on each."""
+        messages = collective.round
+        if id(messages) not in self._known:
+            _, engine, busy = self._engines.of(messages.source, messages.target)
+            loads = np.bincount(engine, busy * messages.share * messages.repeats, minlength=len(self._engines.names))
             used = np.flatnonzero(loads)
-            self._known[id(step)] = used, loads[used].astype(np.float64)
-        return self._known[id(step)]
+            self._known[id(messages)] = used, loads[used].astype(np.float64)
+        return self._known[id(messages)]
 
 
-def _joined(program: Program, network: ClusterRoutes) -> _Activities:
+def _grouped(program: Program, network: ClusterRoutes) -> _Activities:
+    """Return an activity for every compute task, and one without resources for every group of communication tasks.
+
+    Activities are numbered in program order, a group at its first task::
+
+        task      0 compute   1 transfer (g)   2 transfer (g)   3 compute
+        activity  0           1                1                2
+    """
     compute = np.flatnonzero(program.is_compute)
     moving = np.flatnonzero(~program.is_compute)
     groups, start, joined = np.unique(program.group[moving], return_index=True, return_inverse=True)
     of = np.empty(program.size, dtype=np.int64)
-    # keep program order: a joined activity stands where its first member stood
     first = moving[start]
-    place = np.concatenate([compute, first])
-    rank = np.empty(len(place), dtype=np.int64)
-    rank[np.argsort(place, kind="stable")] = np.arange(len(place))
+    position = np.concatenate([compute, first])
+    rank = np.empty(len(position), dtype=np.int64)
+    rank[np.argsort(position, kind="stable")] = np.arange(len(position))
     of[compute], of[moving] = rank[: len(compute)], rank[len(compute) :][joined]
-    size = len(place)
+    size = len(position)
     work, latency_s, stream = np.zeros(size), np.zeros(size), np.full(size, -1, dtype=np.int64)
     work[of[compute]], stream[of[compute]] = program.work_s[compute], _streams(program)[compute]
     alone = compute[~program.is_codec[compute]]
-    uses = _uses(size, [(of[alone], np.ones_like(alone), _arithmetic(program, network, alone), np.ones(len(alone)))])
-    shares = _Shares(network)
-    for members in np.split(moving, start[1:]) if len(groups) else ():  # groups follow each other
-        work[of[members[0]]], latency_s[of[members[0]]] = _joint(program, network, shares, members)
+    processors = _processor(program, network, alone)
+    uses = _ordered_uses(size, [(of[alone], np.ones_like(alone), processors, np.ones(len(alone)))])
+    links_of = _CollectiveLinks(network)
+    for members in np.split(moving, start[1:]) if len(groups) else ():  # tasks of a group follow each other
+        work[of[members[0]]], latency_s[of[members[0]]] = _group_s(program, network, links_of, members)
     group = np.empty(size, dtype=np.int64)
     group[of] = program.group
     return _Activities(of, work, latency_s, stream, np.zeros_like(stream), uses, group)
 
 
-def _joint(program: Program, network: ClusterRoutes, shares: _Shares, tasks: Ints) -> tuple[float, float]:
-    """Seconds that the busiest link needs for all tasks of a group, and the longest latency."""
-    loads, wait = np.zeros(len(network.seconds_per_byte)), 0.0
+def _group_s(program: Program, network: ClusterRoutes, links_of: _CollectiveLinks, tasks: Ints) -> tuple[float, float]:
+    """Return the seconds that the busiest link takes for all tasks of a group, and the longest latency."""
+    loads, longest_s = np.zeros(len(network.seconds_per_byte)), 0.0
     for task in tasks[program.peer[tasks] < 0].tolist():
-        used, share, latency_s = shares.of(program.collectives[task])
+        used, share, latency_s = links_of.of(program.collectives[task])
         loads[used] += share * program.collectives[task].buffer_bytes
-        wait = max(wait, latency_s)
+        longest_s = max(longest_s, latency_s)
     sends = tasks[program.peer[tasks] >= 0]
     if len(sends):
         source, target, size = program.device[sends], program.peer[sends], program.size_bytes[sends]
         loads += network.link_loads(source, target, size)
-        wait = max(wait, float(network.latencies_s(source, target, size).max()))
-    return float((loads * network.seconds_per_byte).max()), wait
+        longest_s = max(longest_s, float(network.latencies_s(source, target, size).max()))
+    return float((loads * network.seconds_per_byte).max()), longest_s
 
 
 def _dependencies(program: Program, of: Ints, size: int) -> tuple[Ints, Ints]:
-    """Pairs (activity, waits for), packed, within an iteration and over to the one before."""
+    """Return the pairs (activity, activity that it waits for), packed: inside an iteration, and on the one before."""
     late, early = of[program.waiting], of[program.after]
     return _packed(late, early, size), _packed(of[program.carried[:, 0]], of[program.carried[:, 1]], size, over=True)
 
 
 def _packed(late: Ints, early: Ints, size: int, *, over: bool = False) -> Ints:
-    """Pairs of different activities as single numbers, sorted, each once."""
+    """Return pairs as single integers ``late * size + early``, sorted, each once.
+
+    Inside an iteration an activity does not wait for itself; with ``over``, on the iteration before, it may.
+    """
     packed = late * size + early
     packed = packed if over else packed[late != early]
     if not (np.diff(packed) > 0).all():
@@ -230,7 +273,15 @@ def _packed(late: Ints, early: Ints, size: int, *, over: bool = False) -> Ints:
 
 
 def _with_barriers(activities: _Activities) -> tuple[_Activities, Ints, Ints]:
-    """Put a zero-work activity after each phase, which the next phase waits for; also over to the next iteration."""
+    """Add a barrier behind each phase, which the next phase waits for, and the first one of the next iteration.
+
+    Returns:
+        Activities with barriers, which have no work, and packed pairs inside an iteration and on the one before::
+
+            phase 0: a b        phase 1: c
+            barrier 0 waits for a, b; c waits for barrier 0; barrier 1 waits for c
+            a, b wait for barrier 1 of the iteration before
+    """
     size = len(activities.work)
     phases, phase = np.unique(activities.group, return_inverse=True)
     count, everyone = len(phases), np.arange(size)
@@ -255,7 +306,16 @@ def _with_barriers(activities: _Activities) -> tuple[_Activities, Ints, Ints]:
 def _repeat(
     activities: _Activities, inside: Ints, carried: Ints, iterations: int, program: Program, engines: CopyEngineUses
 ) -> ProgramGraph:
-    """Lay the iterations one after the other: ids, dependencies and the links between neighbours."""
+    """Build the task graph of several iterations in a row.
+
+    Args:
+        activities: Activities of one iteration.
+        inside: Packed pairs of an activity and one of its iteration that it waits for.
+        carried: Packed pairs of an activity and one of the iteration before that it waits for.
+        iterations: Number of iterations.
+        program: The program.
+        engines: Copy engines of the cluster.
+    """
     size = len(activities.work)
     late, early = np.divmod(inside, size)
     over_late, over_early = np.divmod(carried, size)

@@ -1,4 +1,4 @@
-"""The task graph of a replay as a file that any engine can read."""
+"""Export of a replay's task graph to a file that any engine can read."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ __all__ = ["write_replayed_graph"]
 def write_replayed_graph(replay: Replay, path: Path) -> None:
     """Write the task graph that an engine replayed, every iteration of it.
 
-    Tasks carry the names and kinds of the program's tasks; a task that stands for a group of them carries
-    those of its first, and a barrier is called so.
+    Tasks have the names and kinds of the program's tasks; a task that represents a group of transfers has those of the
+    group's first, and barriers are named ``barrier``.
 
     Args:
-        replay: What was replayed.
-        path: Parquet by its suffix, else JSON.
+        replay: Replay of a program.
+        path: Parquet file by its suffix, else a JSON file.
 
     Raises:
         ConfigError: The file cannot be written.

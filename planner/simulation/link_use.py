@@ -1,4 +1,4 @@
-"""Shares of the links that a replayed program uses, over time."""
+"""Utilisation of links by a replayed program over time."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,14 @@ __all__ = ["LinkUse"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
-    """Share of each link's bandwidth in use, over time, in one steady iteration."""
+    """Share of each link's bandwidth in use over one steady iteration."""
 
     links: tuple[str, ...]
+    """Names of the links."""
     edges_s: NDArray[np.float64]
-    """Bin edges, shape (B + 1,), seconds from the start of the timeline: one iteration's time, from the end of
+    """Bin edges, shape (B + 1,), in seconds from the start of the timeline; they span one iteration, from the end of
     the iteration before."""
     share: NDArray[np.float64]
-    """Shape (links, B), 0 to 1."""
+    """Share of the bandwidth in use, 0 to 1, shape (links, B)."""
     moved_bytes: NDArray[np.float64]
-    """Shape (links,)."""
+    """Bytes over each link in the iteration, shape (links,)."""

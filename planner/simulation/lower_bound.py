@@ -1,4 +1,4 @@
-"""What no schedule of a program's tasks, or of a strategy's, can beat, however they are ordered."""
+"""Lower bounds of the iteration time, which no order of a program's tasks can beat."""
 
 import numpy as np
 
@@ -13,7 +13,15 @@ __all__ = ["arithmetic_s", "iteration_bound"]
 
 
 def arithmetic_s(model: CostModel, strategy: Strategy) -> float:
-    """Arithmetic of the busiest device: no simulated iteration of the strategy is shorter."""
+    """Return the compute time of the busiest device: a lower bound of any simulated iteration of the strategy.
+
+    Args:
+        model: Costs of a network on a cluster.
+        strategy: A configuration for every layer.
+
+    Returns:
+        Seconds.
+    """
     model, spaces, _ = applied(model, strategy)
     busy = np.zeros(len(model.cluster.devices))
     for i, space in enumerate(spaces):
@@ -22,13 +30,16 @@ def arithmetic_s(model: CostModel, strategy: Strategy) -> float:
 
 
 def iteration_bound(program: Program) -> tuple[float, str]:
-    """Lower bound of the steady-state iteration time, and what sets it.
+    """Return a lower bound of the steady-state iteration time, and the resource or path that sets it.
 
-    Either the work of one iteration on its busiest resource, or a path that every iteration walks again: from
-    the forward task of a trained part to its update, which the next forward task waits for.
+    The bound is either the work of one iteration on its busiest resource, or a path that every iteration repeats: from
+    the forward task of a trained part to its update, which the next iteration's forward task waits for.
+
+    Args:
+        program: One iteration.
 
     Returns:
-        Seconds and a phrase for the reader.
+        Seconds, and the resource or path in words.
     """
     graph = build_program_graph(program).graph
     busiest, busy_s = busiest_resource(graph)
@@ -39,11 +50,15 @@ def iteration_bound(program: Program) -> tuple[float, str]:
 
 
 def _cycle(program: Program, graph: TaskGraph) -> tuple[float, str]:
-    """Longest way from the forward task of the first trained part to its update."""
+    """Return the length of the longest path from the forward task of the first trained part to its update.
+
+    Returns:
+        Seconds without contention, and the name of the part's layer.
+    """
     updates = np.flatnonzero(program.kind == KINDS.index("update"))
     if not len(updates):
         return 0.0, ""
-    # the first trained layer ends the backward pass: its way is the longest or nearly so
+    # the first trained layer ends the backward pass, so its path is the longest or nearly so
     last = int(updates[program.layer[updates] == program.layer[updates].min()][0])
     same = (program.kind == 0) & (program.layer == program.layer[last]) & (program.part == program.part[last])
     first = int(np.flatnonzero(same)[0])
@@ -51,7 +66,7 @@ def _cycle(program: Program, graph: TaskGraph) -> tuple[float, str]:
     start, after = program.after_start.tolist(), program.after.tolist()
     reach = [-np.inf] * program.size
     reach[first] = fastest[first]
-    for task in range(first + 1, last + 1):  # what a task waits for has a smaller id
+    for task in range(first + 1, last + 1):  # a task waits only for tasks with smaller numbers
         before = max((reach[other] for other in after[start[task] : start[task + 1]]), default=-np.inf)
         reach[task] = before + fastest[task]
     return float(max(reach[last], 0.0)), program.graph.layers[program.layer[last]].name

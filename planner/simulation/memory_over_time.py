@@ -1,4 +1,4 @@
-"""Memory over time: when every buffer of a replayed program is born and dies, and what each device holds meanwhile."""
+"""Memory over time: the bytes that each device has allocated at every moment of a replayed program."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,27 +19,27 @@ __all__ = ["MemoryCurve", "buffers", "memory_curve", "replay_that_fits"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MemoryCurve:
-    """What every device holds over a replay, in exact steps.
+    """Allocated memory of every device over a replay, in exact steps.
 
-    Steps of device d are rows ``start[d]`` to ``start[d + 1]``: from ``time_s`` on it holds ``held_bytes``.
+    Steps of device d are rows ``start[d]`` to ``start[d + 1]``: from ``time_s`` on it has ``held_bytes`` allocated.
     """
 
     program: Program
     buffers: Buffers
     always_bytes: Floats
-    """Shape (devices,): what is there before and after."""
+    """Bytes allocated throughout, shape (devices,)."""
     start: Ints
     time_s: Floats
     held_bytes: Floats
 
     def of(self, device: int) -> tuple[Floats, Floats]:
-        """Times and bytes held from then on, of one device."""
+        """Return the times of a device's steps, and the bytes allocated from each on."""
         rows = slice(self.start[device], self.start[device + 1])
         return self.time_s[rows], self.held_bytes[rows]
 
     @cached_property
     def peak_bytes(self) -> Floats:
-        """Most that each device holds at once, shape (devices,)."""
+        """Peak memory of each device, shape (devices,)."""
         peaks = self.always_bytes.copy()
         busy = np.flatnonzero(np.diff(self.start))
         if len(busy):
@@ -53,16 +53,16 @@ class MemoryCurve:
         return int((self.peak_bytes / capacity).argmax())
 
     def peak_time_s(self, device: int) -> float:
-        """When a device first holds most; 0 where it never holds more than what is always there."""
+        """Return the time at which a device first reaches its peak; 0 if it only has what is allocated throughout."""
         times, held = self.of(device)
         return float(times[held.argmax()]) if len(held) else 0.0
 
     def alive(self, device: int, at_s: float) -> "pd.DataFrame":
-        """What a device holds at a moment: layer, kind, count, size_bytes, the largest first."""
+        """Return the buffers of a device at a time: columns layer, kind, count and size_bytes, the largest first."""
         import pandas as pd
 
         known = self.buffers
-        here = (known.device == device) & (known.birth_s <= at_s) & (at_s < known.death_s)
+        here = (known.device == device) & (known.allocated_s <= at_s) & (at_s < known.released_s)
         rows = pd.DataFrame(
             {"layer": known.layer[here], "kind": known.kind[here], "count": 1, "size_bytes": known.size_bytes[here]}
         )
@@ -74,10 +74,14 @@ class MemoryCurve:
 
 
 def replay_that_fits(program: Program, memory_policy: MemoryPolicy = MOMENTUM) -> Replay:
-    """Replay a program, and refuse it where the replay holds more than a device has.
+    """Replay a program, and refuse it if a device runs out of memory.
+
+    Args:
+        program: One iteration.
+        memory_policy: Optimizer states that are allocated beside the tensors of the network.
 
     Raises:
-        InfeasiblePlanError: It does; the message has the numbers.
+        InfeasiblePlanError: A device needs more memory than it has; the message has both sizes.
     """
     replayed = replay(program)
     check_plan_memory(program, memory_curve(replayed, memory_policy).peak_bytes)
@@ -85,7 +89,7 @@ def replay_that_fits(program: Program, memory_policy: MemoryPolicy = MOMENTUM) -
 
 
 def memory_curve(replay: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> MemoryCurve:
-    """Follow every buffer of a replay, over all its iterations."""
+    """Return the allocated memory over a replay, all its iterations included."""
     known = buffers(replay, memory_policy)
     base, start, time_s, held = held_over_time(known, len(replay.program.cluster.devices))
     return MemoryCurve(
@@ -94,7 +98,9 @@ def memory_curve(replay: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> Memo
 
 
 def buffers(replay: Replay, memory_policy: MemoryPolicy = MOMENTUM) -> Buffers:
-    """Every buffer of every iteration of a replay."""
-    lives, schedule = BufferLifetimes(replay.program, memory_policy), replay.schedule
-    passing = [lives.passing(schedule.start_s[tasks], schedule.end_s[tasks]) for tasks in replay.program_graph.task_of]
-    return Buffers.of([lives.kept(), *passing])
+    """Return every buffer of every iteration of a replay, with its lifetime."""
+    lifetimes, schedule = BufferLifetimes(replay.program, memory_policy), replay.schedule
+    passing = [
+        lifetimes.transient(schedule.start_s[tasks], schedule.end_s[tasks]) for tasks in replay.program_graph.task_of
+    ]
+    return Buffers.of([lifetimes.persistent(), *passing])

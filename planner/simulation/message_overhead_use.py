@@ -1,4 +1,4 @@
-"""What messages use of the arithmetic of devices whose own processor moves them."""
+"""Time that messages take from the arithmetic of devices whose own processor moves them."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -14,16 +14,18 @@ __all__ = ["ArithmeticUses", "MessageOverheads", "message_overheads_of"]
 
 
 class ArithmeticUses(NamedTuple):
-    """What M messages use of the arithmetic of devices, message by message."""
+    """Uses of devices' arithmetic by M messages, one message after another."""
 
     counts: Ints
-    """Shape (M,): devices whose arithmetic each message uses."""
+    """Number of devices whose arithmetic each message uses, shape (M,)."""
     device: Ints
+    """Device of each use, shape (uses,)."""
     busy_s_per_byte: Floats
+    """Seconds that the device is busy for each byte of the message, shape (uses,)."""
 
 
 class MessageOverheads:
-    """The overheads of a cluster's devices; see ``hwprofiles.devices.message_overhead``.
+    """Message overheads of a cluster's devices; see ``hwprofiles.devices.message_overhead``.
 
     Args:
         cluster: The device graph.
@@ -32,20 +34,26 @@ class MessageOverheads:
     def __init__(self, cluster: DeviceGraph) -> None:
         rows = [device.message_overhead for device in cluster.devices]
         self.declared = any(rows)
-        """Whether any device has one."""
+        """True if any device has an overhead."""
         self._message_s = np.array([row.message_s for row in rows])
         self._byte_s = np.array([row.byte_s for row in rows])
         self._add_byte_s = np.array([row.add_byte_s for row in rows])
 
     def of(self, source: Ints, target: Ints, size_bytes: Floats) -> ArithmeticUses:
-        """What messages between pairs of different devices use."""
+        """Return the arithmetic that messages between pairs of different devices use.
+
+        Args:
+            source: Sending devices, shape (M,).
+            target: Receiving devices, shape (M,).
+            size_bytes: Sizes of the messages, shape (M,).
+        """
         device = np.column_stack([source, target])
         busy = self._byte_s[device] + self._message_s[device] / size_bytes[:, None]
         used = busy > 0
         return ArithmeticUses(used.sum(axis=1), device[used], busy[used])
 
     def of_collective(self, collective: Collective) -> tuple[Ints, Floats]:
-        """The devices whose arithmetic a collective uses, and the seconds per byte of its buffer on each."""
+        """Return the devices whose arithmetic a collective uses, and the seconds per byte of its buffer on each."""
         step, loads = collective.round, np.zeros(len(self._byte_s))
         moved, messages = step.share * step.repeats, step.repeats / collective.buffer_bytes
         for end in (step.source, step.target):
@@ -55,9 +63,13 @@ class MessageOverheads:
         return used, loads[used]
 
     def priority(self, priority: Ints, is_compute: NDArray[np.bool_]) -> Ints:
-        """Priorities of tasks, with those of messages above those of arithmetic where both share a device.
+        """Return priorities with messages above arithmetic if any device moves messages by its own processor.
 
-        The system's processor is given to what has waited for a message; arithmetic gets what is left.
+        Operating systems schedule a thread that has waited for a message first; arithmetic gets the rest.
+
+        Args:
+            priority: Priorities of tasks, shape (T,).
+            is_compute: True for compute tasks, shape (T,).
         """
         if not self.declared or not len(priority):
             return priority
@@ -66,5 +78,5 @@ class MessageOverheads:
 
 @lru_cache(maxsize=64)
 def message_overheads_of(cluster: DeviceGraph) -> MessageOverheads:
-    """The overheads of a cluster's devices, looked up once."""
+    """Return the message overheads of a cluster's devices; computed once."""
     return MessageOverheads(cluster)

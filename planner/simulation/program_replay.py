@@ -1,4 +1,4 @@
-"""Replay a program on the simulator and read off one steady iteration."""
+"""Replay of a program on the simulator, and the timeline of its steady iteration."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,28 +25,32 @@ __all__ = ["Replay", "Shares", "iteration_rows", "replay"]
 
 
 _TRACED_LINKS = 16
+"""Links with most traffic, for which a trace has counters."""
 _MOST_TASKS = 20_000_000
-"""Of all iterations together: some gigabytes.  As many iterations as are usual may have more."""
+"""Most tasks of all iterations together, which take some gigabytes; ``ITERATIONS`` iterations may have more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What the device that computes longest does in one steady iteration; adds up to the iteration time."""
+    """Shares of a steady iteration of the device that computes longest; they add up to the iteration time."""
 
     device: int
     compute_s: float
     exposed_communication_s: float
-    """Communication of that device that none of its arithmetic covers."""
+    """Time in which the device communicates and does not compute."""
     idle_s: float
+    """Time in which the device neither computes nor communicates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """A program of several iterations, replayed."""
+    """Replay of several iterations of a program."""
 
     program: Program
     program_graph: ProgramGraph
+    """Task graph of all iterations under the execution model."""
     schedule: Schedule
+    """Start and end of each task of the graph."""
     engine_s: float
     """Wall time of the engine."""
 
@@ -64,21 +68,21 @@ class Replay:
 
     @cached_property
     def ends_s(self) -> Floats:
-        """End of each iteration, shape (K,): its last task's end, and never before the one before."""
+        """End of each iteration, shape (K,): the end of its last task, and not before that of earlier iterations."""
         ends = self.schedule.end_s[self.program_graph.task_of].max(axis=1)
         return np.maximum.accumulate(ends)
 
     @property
     def tasks(self) -> int:
-        """Tasks of one iteration of the program."""
+        """Number of tasks of one iteration of the program."""
         return self.program.size
 
     @cached_property
     def steady_s(self) -> tuple[float, float, int]:
-        """Start, end and number of the iterations that stand for the steady state.
+        """Start, end and number of the iterations that represent the steady state.
 
-        Two, because some schedules alternate between two; and not the last, which shares the cluster with no
-        iteration after it.  Shorter replays give what they have.
+        There are two, because some schedules alternate between two iteration times, and the last is left out, because
+        no iteration behind it shares the cluster.  Shorter replays use the iterations that they have.
         """
         ends = np.concatenate([[0.0], self.ends_s])
         last = max(len(ends) - 2, min(len(ends) - 1, 2))
@@ -87,26 +91,26 @@ class Replay:
 
     @cached_property
     def iteration_s(self) -> float:
-        """Steady-state time of one iteration: the mean of those that ``steady_s`` names."""
+        """Steady-state time of one iteration: the mean of the iterations of ``steady_s``."""
         begin, end, count = self.steady_s
         return (end - begin) / count
 
     @cached_property
     def window_s(self) -> tuple[float, float]:
-        """Start and end of the iteration that timelines show: the last but one, where there are three."""
+        """Start and end of the iteration that timelines show: the last but one if there are three or more."""
         ends = np.concatenate([[0.0], self.ends_s])
         last = max(len(ends) - 2, 1)
         return float(ends[last - 1]), float(ends[last])
 
     def _intervals(self, begin: float, end: float) -> tuple[NDArray[np.int64], Floats, Floats]:
-        """Program task, start and end of everything that overlaps a window, cut to it."""
+        """Return program task, start and end of everything that overlaps a window, clipped to it."""
         start_s = self.schedule.ready_s[self.program_graph.task_of]
         end_s = self.schedule.end_s[self.program_graph.task_of]
         iteration, task = np.nonzero((end_s > begin) & (start_s < end))
         return task, np.maximum(start_s[iteration, task], begin), np.minimum(end_s[iteration, task], end)
 
     def shares(self) -> Shares:
-        """Split the time of an iteration on the busiest device into arithmetic, exposed communication and idle."""
+        """Divide the time of an iteration on the busiest device into compute, exposed communication and idle time."""
         program, (begin, end, count) = self.program, self.steady_s
         task, start_s, end_s = self._intervals(begin, end)
         compute = program.is_compute[task]
@@ -114,41 +118,48 @@ class Replay:
             program.device[task[compute]], weights=(end_s - start_s)[compute], minlength=len(program.cluster.devices)
         )
         device = int(busy.argmax())
-        mine = compute & (program.device[task] == device)
-        touching = np.array([not c and self._touches(t, device) for t, c in zip(task.tolist(), compute, strict=True)])
-        arithmetic = _covered_s(start_s[mine], end_s[mine])
-        both = _covered_s(start_s[mine | touching], end_s[mine | touching])
+        computing = compute & (program.device[task] == device)
+        communicating = np.array(
+            [not c and self._uses_device(t, device) for t, c in zip(task.tolist(), compute, strict=True)]
+        )
+        compute_s = _covered_s(start_s[computing], end_s[computing])
+        busy_s = _covered_s(start_s[computing | communicating], end_s[computing | communicating])
         return Shares(
             device=device,
-            compute_s=arithmetic / count,
-            exposed_communication_s=(both - arithmetic) / count,
-            idle_s=(end - begin - both) / count,
+            compute_s=compute_s / count,
+            exposed_communication_s=(busy_s - compute_s) / count,
+            idle_s=(end - begin - busy_s) / count,
         )
 
-    def _touches(self, task: int, device: int) -> bool:
+    def _uses_device(self, task: int, device: int) -> bool:
+        """Return True if a device computes, sends or receives in a task."""
         if task in self.program.collectives:
             return device in self.program.collectives[task].devices
         return device in (self.program.device[task], self.program.peer[task])
 
     @cached_property
     def shown(self) -> tuple[int, float]:
-        """The iteration that timelines show, and when its first task starts: often before the one before ends."""
+        """Iteration that timelines show, and the start of its first task, often before the iteration before ends."""
         row = max(len(self.ends_s) - 2, 0)
         return row, float(self.schedule.start_s[self.program_graph.task_of[row]].min())
 
     def timeline(self) -> "pd.DataFrame":
-        """One row a task of the steady iteration; times from the start of its first task, seconds."""
+        """Return the tasks of the steady iteration, one a row; times are seconds from the start of its first task."""
         row, origin_s = self.shown
         engine_task = self.program_graph.task_of[row]
         start_s, end_s = self.schedule.start_s[engine_task] - origin_s, self.schedule.end_s[engine_task] - origin_s
         return iteration_rows(self.program, start_s, end_s, iteration=row, origin="simulated")
 
     def to_frame(self) -> "pd.DataFrame":
-        """The same as ``timeline``: the name that all results have."""
+        """Return ``timeline()``; all results have a method of this name."""
         return self.timeline()
 
     def link_use(self, bins: int = 200) -> LinkUse:
-        """Use of every link over the steady iteration; a transfer counts evenly over its time."""
+        """Return the utilisation of every link over the steady iteration, assuming even rates over a transfer's time.
+
+        Args:
+            bins: Number of bins of time.
+        """
         begin, end = self.window_s
         edges, links = np.linspace(begin, end, bins + 1), self.program.cluster.links
         share = resource_use(self.program_graph.graph, self.schedule, edges)[: len(links)].clip(min=0.0)
@@ -160,9 +171,12 @@ class Replay:
         )
 
     def write_trace(self, path: Path) -> None:
-        """Write the steady iteration as a Chrome trace: a process a device, and one for the collectives.
+        """Write the steady iteration as a Chrome trace: a process for each device, and one for the collectives.
 
-        Counters follow the links that carry most.
+        Counters show the utilisation of the links with most traffic.
+
+        Args:
+            path: File to write.
 
         Raises:
             ConfigError: The file cannot be written.
@@ -181,12 +195,13 @@ class Replay:
 
 
 def iteration_rows(program: Program, start_s: Floats, end_s: Floats, *, iteration: int, origin: str) -> "pd.DataFrame":
-    """One row a task, in the form that simulated and measured timelines share.
+    """Return the tasks of an iteration, one a row, in the form that simulated and measured timelines share.
 
     Args:
-        program: What ran.
-        start_s, end_s: Shape (T,).
-        iteration: Which one it was.
+        program: Program that ran.
+        start_s: Start of each task, shape (T,).
+        end_s: End of each task, shape (T,).
+        iteration: Number of the iteration.
         origin: ``simulated`` or ``measured``.
     """
     import pandas as pd  # a third of a second to load, and a replay does without
@@ -214,7 +229,7 @@ def iteration_rows(program: Program, start_s: Floats, end_s: Floats, *, iteratio
 
 
 def _covered_s(start_s: Floats, end_s: Floats) -> float:
-    """Length of the union of intervals."""
+    """Return the length of the union of intervals."""
     starts, ends = union(start_s, end_s)
     return float((ends - starts).sum())
 
@@ -227,13 +242,14 @@ def replay(
     iterations: int = ITERATIONS,
     engine: str = "auto",
 ) -> Replay:
-    """Replay several iterations of a program.
+    """Replay several iterations of a program under an execution model.
 
     Args:
         program: One iteration, lowered.
-        overlap: Off: the phases of Eq. 1 run one after the other, with barriers between.
-        contention: Off: a phase's transfers load all their links at once and meet nobody else.
-        iterations: Iterations in a row, >= 1; the steady state is read from the last two but one.
+        overlap: False: the phases of Eq. 1 run one after the other, with barriers between.
+        contention: False: the transfers of a phase take the time of the busiest link, and do not share links with
+            transfers of other phases.
+        iterations: Iterations in a row, >= 1; the steady state is that of the two before the last.
         engine: ``auto``, ``compiled`` or ``simpy``.
 
     Raises:

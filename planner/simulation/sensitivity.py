@@ -1,4 +1,4 @@
-"""What the iteration would gain from faster hardware, by replaying the program on changed clusters."""
+"""Sensitivity of the iteration time to faster hardware, by replays of the program on changed clusters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -7,8 +7,8 @@ import numpy as np
 
 from hwprofiles.devices import DeviceGraph, Latency, Link
 from planner.lowering import Program
-from planner.simulation.program_replay import Replay, replay
 from planner.simulation.execution_models import ITERATIONS, build_program_graph
+from planner.simulation.program_replay import Replay, replay
 from simulator.engines import simulate
 from simulator.graph import TaskGraph
 
@@ -17,7 +17,8 @@ __all__ = ["Sensitivity", "faster", "sensitivities"]
 STEP = 0.01
 """Relative change of the difference quotient."""
 _LARGE = {"bandwidth": 2.0, "latency": 0.5, "speed": 2.0}
-_WORDS = {"bandwidth": "{} twice as fast", "latency": "{} latency halved", "speed": "{} twice as fast"}
+"""Factors of the large change of each quantity."""
+_CHANGES = {"bandwidth": "{} twice as fast", "latency": "{} latency halved", "speed": "{} twice as fast"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,33 +26,33 @@ class Sensitivity:
     """Effect of one quantity of one kind of hardware on the iteration time, all else equal."""
 
     change: str
-    """Such as ``fdr latency halved``."""
+    """Change in words, such as ``fdr latency halved``."""
     quantity: str
     """``bandwidth`` or ``latency`` of a class of links, or ``speed`` of a kind of device."""
     of: str
     """Link class, or compute profile."""
     iteration_s: float
-    """With the quantity doubled; a latency halved."""
+    """Iteration time with the quantity doubled, or a latency halved."""
     effect: float
-    """Relative change of the iteration time: -0.03 is 3 % less."""
+    """Relative change of the iteration time by that: -0.03 is 3 % less."""
     elasticity: float
-    """Relative change of the time by relative change of the quantity, from one per cent more and one less."""
+    """Relative change of the time per relative change of the quantity, from one per cent more and one less."""
     elasticity_spread: float
-    """Half of how far the slopes to both sides part: near zero where the time is smooth."""
+    """Half of the difference between the slopes on both sides; near zero where the time is smooth."""
     derivative_s: float
-    """Seconds by relative change of the quantity: elasticity times iteration time."""
+    """Change of the time in seconds per relative change of the quantity: elasticity times iteration time."""
     reroutes: bool
-    """Whether the doubled or halved quantity also leads some transfers over other links."""
+    """True if the doubled or halved quantity also changes the routes of some transfers."""
 
 
 def sensitivities(
     program: Program, *, iterations: int = ITERATIONS, progress: Callable[[str, int, int], None] | None = None
 ) -> tuple[Sensitivity, ...]:
-    """Replay the program with every link class's bandwidth and latency, and every device kind's speed, changed.
+    """Replay the program with each link class's bandwidth and latency, and each compute profile's speed, changed.
 
-    Routes are found anew, so a faster class may draw transfers from others; which regions move, and the
-    order in which each device computes, stay.  Where transfers wait for turns, a small change may alter their
-    order, and the time with it by more than the change: then ``elasticity_spread`` is large.
+    Routes are computed anew, so a faster class may take over transfers from others; the regions that move, and the
+    order in which each device computes, do not change.  Where transfers wait for turns, a small change may alter their
+    order, and the time by more than the change: then ``elasticity_spread`` is large.
 
     Args:
         program: One iteration, lowered.
@@ -59,18 +60,19 @@ def sensitivities(
         progress: Called as ``progress(label, done, total)``.
 
     Returns:
-        The greatest gain first, then the greatest elasticity; then in the order of the cluster's links and devices.
+        Sensitivities, greatest gain first, then greatest elasticity; then in the order of the cluster's links and
+        devices.
     """
-    trial, rows, asked = _Trial(program, iterations), [], _quantities(program.cluster)
-    for done, (quantity, of) in enumerate(asked):
+    trial, rows, quantities = _Trial(program, iterations), [], _quantities(program.cluster)
+    for done, (quantity, of) in enumerate(quantities):
         if progress:
-            progress(_WORDS[quantity].format(of), done, len(asked))
+            progress(_CHANGES[quantity].format(of), done, len(quantities))
         rows.append(trial.row(quantity, of))
     return tuple(sorted(rows, key=lambda row: (row.effect, -abs(row.elasticity))))
 
 
 class _Trial:
-    """Replays a program on changed hardware."""
+    """Replays of a program on changed hardware."""
 
     def __init__(self, program: Program, iterations: int) -> None:
         base = replay(program, iterations=iterations)
@@ -80,13 +82,13 @@ class _Trial:
         self.on_links = self.graph.use_resource < len(program.cluster.links)
 
     def row(self, quantity: str, of: str) -> Sensitivity:
-        """Effect of one quantity."""
+        """Return the effect of one quantity."""
         much_s, reroutes = self._time(quantity, of, _LARGE[quantity])
         more_s, less_s = (self._time(quantity, of, factor)[0] for factor in (1 + STEP, 1 - STEP))
         rising, falling = (more_s / self.base_s - 1) / STEP, (1 - less_s / self.base_s) / STEP
         elasticity = (rising + falling) / 2
         return Sensitivity(
-            change=_WORDS[quantity].format(of),
+            change=_CHANGES[quantity].format(of),
             quantity=quantity,
             of=of,
             iteration_s=much_s,
@@ -98,22 +100,24 @@ class _Trial:
         )
 
     def _time(self, quantity: str, of: str, factor: float) -> tuple[float, bool]:
-        """Iteration time with one quantity multiplied, and whether routes change."""
+        """Return the iteration time with one quantity multiplied, and True if routes change."""
         changed = faster(self.program, {(quantity, of): factor})
         program_graph = build_program_graph(changed, iterations=self.iterations)
         graph, base = program_graph.graph, self.graph
-        # how long a copy keeps its engine busy changes with the links, over whichever route
+        # weights of copy engines change with the bandwidth of links, even if routes do not: compare those of links only
         reroutes = not (
             np.array_equal(graph.use_resource, base.use_resource)
             and np.array_equal(graph.use_weight[self.on_links], base.use_weight[self.on_links])
         )
-        if not reroutes and self._meets_the_same(graph):
+        if not reroutes and self._replays_alike(graph):
             return self.base_s, False
         schedule = simulate(graph)
-        return Replay(program=changed, program_graph=program_graph, schedule=schedule, engine_s=0.0).iteration_s, reroutes
+        return Replay(
+            program=changed, program_graph=program_graph, schedule=schedule, engine_s=0.0
+        ).iteration_s, reroutes
 
-    def _meets_the_same(self, graph: TaskGraph) -> bool:
-        """Whether nothing has changed that the program uses, so that a replay would give the same."""
+    def _replays_alike(self, graph: TaskGraph) -> bool:
+        """Return True if nothing that the program uses has changed, so that its replay has the same times."""
         return (
             np.array_equal(graph.capacity[self.used], self.graph.capacity[self.used])
             and np.array_equal(graph.use_weight, self.graph.use_weight)
@@ -123,6 +127,7 @@ class _Trial:
 
 
 def _quantities(cluster: DeviceGraph) -> list[tuple[str, str]]:
+    """Return the quantities of a cluster, each with its link class or compute profile."""
     classes = dict.fromkeys(link.link_class for link in cluster.links)
     profiles = dict.fromkeys(device.profile for device in cluster.devices)
     links = [(quantity, name) for name in classes for quantity in ("bandwidth", "latency")]
@@ -130,11 +135,11 @@ def _quantities(cluster: DeviceGraph) -> list[tuple[str, str]]:
 
 
 def faster(program: Program, factors: dict[tuple[str, str], float]) -> Program:
-    """The same program on changed hardware.
+    """Return the same program on changed hardware.
 
     Args:
         program: One iteration.
-        factors: By (``bandwidth`` or ``latency``, link class) and (``speed``, profile); others stay as they are.
+        factors: Factors of (``bandwidth`` or ``latency``, link class) and (``speed``, profile); 1 if left out.
     """
     cluster = program.cluster
     speed = np.array([factors.get(("speed", device.profile), 1.0) for device in cluster.devices])
@@ -146,6 +151,7 @@ def faster(program: Program, factors: dict[tuple[str, str], float]) -> Program:
 
 
 def _changed(link: Link, factors: dict[tuple[str, str], float]) -> Link:
+    """Return a link with the factors of its class applied."""
     bandwidth, latency = (factors.get((quantity, link.link_class), 1.0) for quantity in ("bandwidth", "latency"))
     return replace(
         link,

@@ -1,4 +1,4 @@
-"""The critical path of a replayed program: what the steady iteration is waiting for, step by step."""
+"""Critical path of a replayed program: the chain of tasks that determines the steady iteration time."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,15 +9,15 @@ from planner.lowering import KINDS
 from planner.simulation.program_replay import Replay
 from simulator.timelines import CriticalStep, critical_path
 
-__all__ = ["ExposedCommunication", "CriticalPath", "PathStep", "Stretch", "program_path"]
+__all__ = ["CriticalPath", "ExposedCommunication", "PathStep", "Stretch", "program_path"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathStep:
-    """One task of the chain; each step begins where the one before ends."""
+    """One task of the critical path; each step begins when the one before ends."""
 
     task: int
-    """Row of the program; of a joined activity its first."""
+    """Number of the program's task; of a joined activity that of its first."""
     iteration: int
     """Iteration of the replay that the task belongs to."""
     name: str
@@ -26,20 +26,20 @@ class PathStep:
     device: str
     """Device that computes or sends; empty for collectives."""
     start_s: float
-    """From the start of the window; the task's latency is included."""
+    """Start in seconds from the start of the steady window; the task's latency is included."""
     end_s: float
     reason: str
-    """What it began upon: ``dependency``, ``stream``, ``link`` or ``device`` (its turn on an exclusive one),
+    """Event that let it start: ``dependency``, ``stream``, ``link`` or ``device`` (its turn on an exclusive one),
     or ``start``."""
     resource: str
-    """Link, device or copy engines that it waited for: whose turn it awaited, or that others used at the same time."""
+    """Link, device or copy engines that it waited for, either for its turn or because other tasks shared them."""
     latency_s: float
     wait_s: float
-    """Time lost to others that used its resources at the same time."""
+    """Time lost to other tasks that shared its resources."""
     work_s: float
-    """Time of its work alone; the three add up to ``end_s - start_s``."""
+    """Time of its work alone; latency, wait and work add up to ``end_s - start_s``."""
     link: str
-    """Of communication the link that slows it: the one it shared where it waited, else its narrowest."""
+    """Link that limits a transfer or collective: the one that it shared if it waited, else that of least bandwidth."""
     link_class: str
 
     @property
@@ -49,36 +49,36 @@ class PathStep:
 
     @property
     def communicates(self) -> bool:
-        """Whether it is a transfer or a collective."""
+        """True for a transfer or a collective."""
         return self.kind in ("transfer", "collective")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Consecutive steps of the path that do the same for the same layer."""
+    """Consecutive steps of the path of one kind and one layer."""
 
     name: str
-    """Of its first step."""
+    """Name of its first step."""
     kind: str
     layer: str
     count: int
     start_s: float
-    """From the start of the first stretch."""
+    """Start in seconds from the start of the first stretch."""
     seconds: float
     wait_s: float
     reasons: tuple[str, ...]
-    """Of its steps, each once, with the resources waited for."""
+    """Reasons of its steps, each once, with the resources waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExposedCommunication:
-    """Communication on the critical path: one kind, of one layer, slowed by one class of links; by iteration."""
+    """Communication on the critical path of one kind, one layer and one class of links; all per iteration."""
 
     layer: str
     kind: str
     link_class: str
     steps: float
-    """Transfers or collectives."""
+    """Number of transfers or collectives."""
     latency_s: float
     wait_s: float
     work_s: float
@@ -87,19 +87,21 @@ class ExposedCommunication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticalPath:
-    """The chain over the steady window of a replay.  Its steps add up to ``iterations`` times the iteration time."""
+    """Critical path over the steady window of a replay; its steps add up to ``iterations`` times the iteration time."""
 
     steps: tuple[PathStep, ...]
+    """Steps in order of time."""
     iterations: int
+    """Number of iterations in the window."""
     row: int
-    """The last steady iteration, as ``PathStep.iteration`` counts."""
+    """Last steady iteration, as ``PathStep.iteration`` counts."""
 
     def seconds_by(self, key: str, *, communication: bool = False) -> dict[str, float]:
-        """Seconds an iteration by ``kind``, ``layer``, ``link``, ...; the longest first.
+        """Return the seconds per iteration by ``kind``, ``layer``, ``link``, ...; the longest first.
 
         Args:
             key: Field of ``PathStep``.
-            communication: Only transfers and collectives.
+            communication: True for transfers and collectives only.
         """
         totals: dict[str, float] = {}
         for step in self.steps:
@@ -109,7 +111,7 @@ class CriticalPath:
         return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
     def exposed(self) -> tuple[ExposedCommunication, ...]:
-        """Communication that the iteration waits for, by layer, kind and class of links; the longest first."""
+        """Return the communication on the path, by layer, kind and class of links; the longest first."""
         groups: dict[tuple[str, str, str], list[PathStep]] = {}
         for step in self.steps:
             if step.communicates:
@@ -127,16 +129,16 @@ class CriticalPath:
         return tuple(sorted(rows, key=lambda row: -row.seconds))
 
     def stretches(self) -> tuple[Stretch, ...]:
-        """The last steady iteration in order of time, consecutive steps of one kind and layer as one."""
-        ours = [step for step in self.steps if step.iteration == self.row]
-        runs = (list(run) for _, run in groupby(ours, key=lambda step: (step.kind, step.layer)))
+        """Return the last steady iteration in order of time, with consecutive steps of one kind and layer joined."""
+        last = [step for step in self.steps if step.iteration == self.row]
+        runs = (list(run) for _, run in groupby(last, key=lambda step: (step.kind, step.layer)))
         return tuple(
             Stretch(
                 name=run[0].name,
                 kind=run[0].kind,
                 layer=run[0].layer,
                 count=len(run),
-                start_s=run[0].start_s - ours[0].start_s,
+                start_s=run[0].start_s - last[0].start_s,
                 seconds=sum(step.seconds for step in run),
                 wait_s=sum(step.wait_s for step in run),
                 reasons=tuple(dict.fromkeys(f"{step.reason} {step.resource}".strip() for step in run)),
@@ -146,12 +148,13 @@ class CriticalPath:
 
 
 def program_path(replay: Replay) -> CriticalPath:
-    """Chain of tasks that the steady iterations' time follows from.
+    """Return the critical path of the steady iterations.
 
-    It is cut out of the chain of the whole replay, so a step that crosses an end of the window counts in part.
+    It is a section of the critical path of the whole replay, so a step that crosses an end of the window counts in
+    part.
 
     Args:
-        replay: A program replayed; steady where it has three iterations or more.
+        replay: Replay of a program, with three iterations or more for a steady state.
     """
     begin, end, count = replay.steady_s
     names = _Names(replay)
@@ -162,25 +165,26 @@ def program_path(replay: Replay) -> CriticalPath:
 
 
 class _Names:
-    """Turns the engine's steps into the program's."""
+    """Names of the engine's tasks: the program's tasks that they represent, with layers, devices and links."""
 
     def __init__(self, replay: Replay) -> None:
         self.replay, self.program, self.graph = replay, replay.program, replay.program_graph.graph
         task_of = replay.program_graph.task_of
-        self.place = np.full(self.graph.size, -1)
-        # backwards, so that the first member of a joined activity stands for it
-        self.place[task_of.ravel()[::-1]] = np.arange(task_of.size)[::-1]
+        # program task of each engine task, as iteration x tasks + task; -1 for barriers.  Assigned backwards, so that
+        # the first member of a joined activity represents it
+        self.represents = np.full(self.graph.size, -1)
+        self.represents[task_of.ravel()[::-1]] = np.arange(task_of.size)[::-1]
 
     def step(self, step: CriticalStep, begin: float, end: float) -> PathStep | None:
-        """The step cut to the window; None outside it, and for barriers, which take no time."""
+        """Return a step clipped to the window; None outside it, and for barriers, which take no time."""
         length = step.latency_s + step.wait_s + step.work_s
         to = float(self.replay.schedule.end_s[step.task])
         start_s, end_s = max(to - length, begin), min(to, end)
-        place = int(self.place[step.task])
-        if place < 0 or end_s < start_s or not begin < to or to - length >= end:
+        represents = int(self.represents[step.task])
+        if represents < 0 or end_s < start_s or not begin < to or to - length >= end:
             return None
         share = (end_s - start_s) / length if length else 1.0
-        iteration, task = divmod(place, self.program.size)
+        iteration, task = divmod(represents, self.program.size)
         device, program = int(self.program.device[task]), self.program
         link = self._link(step, task)
         return PathStep(
@@ -202,12 +206,13 @@ class _Names:
         )
 
     def _reason(self, step: CriticalStep) -> str:
+        """Return the reason of a step, with links and devices for the engine's resources."""
         if step.reason != "resource":
             return step.reason
         return "link" if step.resource < len(self.program.cluster.links) else "device"
 
     def _link(self, step: CriticalStep, task: int) -> int:
-        """The link that slows a transfer or collective; -1 for arithmetic, and where links are not told apart."""
+        """Return the link that limits a transfer or collective; -1 for arithmetic, and if transfers have no links."""
         row = slice(self.graph.use_start[step.task], self.graph.use_start[step.task + 1])
         if self.program.is_compute[task] or row.start == row.stop:
             return -1

@@ -1,4 +1,4 @@
-"""Transfer prices of single strategies: from the tables or, on clusters too large for those, message by message."""
+"""Transfer times of single strategies: from tables or, on clusters too large for those, message by message."""
 
 from collections.abc import Sequence
 
@@ -16,19 +16,29 @@ __all__ = ["check_messages", "transfer_prices"]
 
 
 _USES = 2
-"""Links of a route, at the least."""
+"""Least number of links of a route."""
 _LOWERED_BYTES = 400
-"""Memory of a message and its dependencies while they are put in order, at the least."""
+"""Least memory of a message and its dependencies while a strategy is lowered."""
 _FEW = 1_000_000
-"""Pairs of parts whose messages are not worth counting."""
+"""Pairs of parts up to which messages need not be counted."""
 
 
 def transfer_prices(model: CostModel, compressed: Compressed = UNCOMPRESSED) -> EdgeTable:
-    """t_x of one configuration of the producer and one of the consumer, as a table of one entry.
+    """Return the function of the transfer time t_x (Eq. 1) between one configuration of producer and consumer each.
 
-    The tables want the routes between all devices, in the number of devices squared.  Where there are too many for
-    that, the messages of the two configurations are priced one by one, over their own routes only; and so are
-    compressed ones, whose sizes need not grow with their numbers in proportion.
+    Tables need the routes between all pairs of devices.  If there are too many, the messages of the two configurations
+    are timed one by one, over their own routes only; so are compressed messages, whose sizes need not be proportional
+    to their elements.
+
+    Args:
+        model: Costs of a network on a cluster.
+        compressed: Compression settings.
+
+    Returns:
+        Function from an edge and two spaces of one configuration to a table of one entry, seconds.
+
+    Source:
+        Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
 
     def price(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
@@ -43,29 +53,30 @@ def transfer_prices(model: CostModel, compressed: Compressed = UNCOMPRESSED) -> 
 def _by_message(
     model: CostModel, kind: Compression | None, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace
 ) -> Floats:
+    """Return the transfer time of an edge, forward and backward, from its messages; shape (1, 1)."""
     network, layer = model.network, model.graph.layers[edge.consumer]
     needs, tensor = layer.operation.needs(edge.slot, layer.input_shapes), model.graph.layers[edge.producer].output
-    pieces = transfer_regions(producer, consumer, needs, tensor, network.device_count)
-    pieces = pieces.take(producer.devices[pieces.part] != pieces.device)
-    ends = producer.devices[pieces.part], pieces.device
-    elements = (pieces.high - pieces.low).prod(axis=1)
-    size = elements * float(model.graph.element_bytes) if kind is None else kind.encoded_bytes(elements) * 1.0
+    regions = transfer_regions(producer, consumer, needs, tensor, network.device_count)
+    regions = regions.take(producer.devices[regions.part] != regions.device)
+    ends = producer.devices[regions.part], regions.device
+    elements = (regions.high - regions.low).prod(axis=1)
+    size = elements * float(model.graph.element_bytes) if kind is None else kind.compressed_bytes(elements) * 1.0
     seconds = 0.0
     if len(elements):
         for source, target in (ends, ends[::-1])[: 1 + model.graph.has_gradient(edge.producer)]:
             busiest_s = (network.link_loads(source, target, size) * network.seconds_per_byte).max()
             seconds += float(busiest_s + network.latencies_s(source, target, size).max())
             if kind is not None:
-                for work in (compression_of(kind, source, pieces), decompression_of(kind, target, pieces)):
+                for work in (compression_of(kind, source, regions), decompression_of(kind, target, regions)):
                     seconds += float(codec_s(model, kind, ACTIVATIONS, *work).max())
     return np.array([[seconds]])
 
 
 def check_messages(model: CostModel, spaces: Sequence[ConfigSpace]) -> None:
-    """Refuse a strategy whose transfers alone would not fit in memory, before it is lowered.
+    """Refuse a strategy whose transfers alone would not fit in this machine's memory, before it is lowered.
 
     Args:
-        model: Graph and cluster.
+        model: Costs of a network on a cluster.
         spaces: For every layer the space that holds its one configuration.
 
     Raises:
@@ -80,15 +91,16 @@ def check_messages(model: CostModel, spaces: Sequence[ConfigSpace]) -> None:
 
 
 def _messages(model: CostModel, spaces: Sequence[ConfigSpace], producer: int) -> int:
-    """Transfers of the tensor that a layer makes, and of its gradient."""
+    """Return the number of transfers of the tensor that a layer makes, and of its gradient."""
     graph, tensor = model.graph, model.graph.layers[producer].output
     degrees, sizes = spaces[producer].degrees[0], np.array(tensor.sizes)
-    found: dict[int, int] = {}
+    by_layout: dict[int, int] = {}
     for edge in graph.consumers[producer]:
         layer, space = graph.layers[edge.consumer], spaces[edge.consumer]
-        boxes = needed_regions(space, layer.operation.needs(edge.slot, layer.input_shapes), tensor)
-        touched = -(-boxes.high * degrees // sizes) - boxes.low * degrees // sizes  # parts that a box meets
-        pairs = int(touched.prod(axis=1).sum())
+        needed = needed_regions(space, layer.operation.needs(edge.slot, layer.input_shapes), tensor)
+        # parts of the producer that a needed region meets, in each dimension
+        met = -(-needed.high * degrees // sizes) - needed.low * degrees // sizes
+        pairs = int(met.prod(axis=1).sum())
         layout = int(model.transfer_times.layouts(edge, space)[0])
-        found[layout] = max(pairs - len(space.devices), 0)  # a device may hold one itself
-    return sum(found.values()) * (1 + graph.has_gradient(producer))
+        by_layout[layout] = max(pairs - len(space.devices), 0)  # a device may hold one of the parts itself
+    return sum(by_layout.values()) * (1 + graph.has_gradient(producer))
