@@ -16,7 +16,8 @@ from executor.communication.connections import Connections, Post, connections_fo
 from executor.processes import group_timeout
 from executor.program import RankProgram, Recorder, Reduction
 from executor.runtime import DTYPES
-from planner.lowering import PAIR_BYTES, Collective
+from planner.lowering import Collective
+from planner.memory import PAIR_BYTES
 
 __all__ = ["Reducer", "sum_in_rank_order"]
 

@@ -15,7 +15,7 @@ from planner.lowering import Program
 if TYPE_CHECKING:
     import pandas as pd
 
-    from executor.program import Measured
+    from executor.program import RankMeasurement
 
 __all__ = ["MEASUREMENT", "Measurement", "join", "read_measurement"]
 
@@ -129,7 +129,7 @@ def read_measurement(path: Path) -> Measurement:
 
 def join(
     program: Program,
-    ranks: Sequence[Sequence["Measured"]],
+    ranks: Sequence[Sequence["RankMeasurement"]],
     losses: Floats,
     peak_memory_bytes: Floats,
     *,

@@ -20,6 +20,6 @@ from .rank_program import (
     RankProgram as RankProgram,
 )
 from .recorder import (
-    Measured as Measured,
+    RankMeasurement as RankMeasurement,
     Recorder as Recorder,
 )

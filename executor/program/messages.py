@@ -10,7 +10,8 @@ import numpy as np
 from executor.program.rank_parts import InputKey
 from executor.runtime import Box
 from planner.compression import Compression
-from planner.lowering import KINDS, MESSAGE_JOIN_BYTES, Program, phases
+from planner.lowering import KINDS, Program, phases
+from planner.memory import MESSAGE_JOIN_BYTES
 
 __all__ = ["Message", "RankMessages", "region_messages_of"]
 

@@ -11,11 +11,11 @@ import numpy as np
 from executor.runtime import ComputeDevice, Mark
 from hwprofiles import Floats
 
-__all__ = ["Measured", "Recorder"]
+__all__ = ["RankMeasurement", "Recorder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class RankMeasurement:
     """One rank's measurements of one iteration, shape (tasks,) each; NaN where the rank measures nothing.
 
     The sender of a transfer measures its start and the receiver its end; every member of a collective measures both.
@@ -30,7 +30,7 @@ class Recorder:
     """Marks of tasks, collected while iterations run.
 
     A message may arrive before the rank begins its iteration.  A reduction may end when the rank is in the next
-    iteration: on a processor its end is then written into the ``Measured`` that ``finish`` has returned.
+    iteration: on a processor its end is then written into the ``RankMeasurement`` that ``finish`` has returned.
 
     Args:
         tasks: Number of tasks of the program.
@@ -41,7 +41,7 @@ class Recorder:
         self._tasks, self._device = tasks, device
         self._iteration = 0
         self._thread, self._lock = threading.local(), threading.Lock()
-        self._last: Measured | None = None
+        self._last: RankMeasurement | None = None
         self._starts: dict[int, Mark] = {}
         self._ends: dict[tuple[int, int], Mark] = {}
         self._sent = np.full(tasks, np.nan)
@@ -61,7 +61,7 @@ class Recorder:
         finally:
             del self._thread.iteration
 
-    def _late(self) -> Measured | None:
+    def _late(self) -> RankMeasurement | None:
         """Return the finished measurements of the iteration that this thread runs; None while it is the present one."""
         return self._last if self.iteration < self._iteration else None
 
@@ -106,16 +106,16 @@ class Recorder:
             sent = late.sent_bytes if late else self._sent
             sent[task] = size_bytes if np.isnan(sent[task]) else sent[task] + size_bytes
 
-    def finish(self) -> Measured:
+    def finish(self) -> RankMeasurement:
         """Return the measurements of this iteration and begin the next; the device must be synchronised."""
         with self._lock:
             return self._finished()
 
-    def _finished(self) -> Measured:
+    def _finished(self) -> RankMeasurement:
         ends = {key: mark for key, mark in list(self._ends.items()) if key[0] == self._iteration}
         for key in ends:
             del self._ends[key]
-        measured = Measured(
+        measured = RankMeasurement(
             start_s=self._seconds(self._starts),
             end_s=self._seconds({task: mark for (_, task), mark in ends.items()}),
             sent_bytes=self._sent,

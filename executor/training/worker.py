@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from executor.processes import RankState
-from executor.program import LayerUnit, Measured
+from executor.program import LayerUnit, RankMeasurement
 from executor.training.backward_pass import BackwardPass
 from executor.training.forward_pass import ForwardPass
 from executor.training.loss_check import LossCheck
@@ -31,7 +31,7 @@ class StepResult:
 
     loss: float
     """The rank's share of the loss: its samples' part of the mean over the batch."""
-    measured: Measured
+    measured: RankMeasurement
 
 
 class Worker:

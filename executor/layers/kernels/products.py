@@ -93,7 +93,7 @@ class PositionProduct(Product):
 
 def product_of(kernel: KernelPositions, form: int) -> Product | None:
     """Return the products of a form of the weights' gradient; None where the library computes it."""
-    kinds = {GradientForm.WINDOWS: WindowProduct, GradientForm.TAPS: PositionProduct}
+    kinds = {GradientForm.WINDOWS: WindowProduct, GradientForm.POSITIONS: PositionProduct}
     return kinds[GradientForm(form)](kernel) if form != GradientForm.LIBRARY else None
 
 
