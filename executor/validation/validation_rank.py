@@ -19,7 +19,7 @@ import torch.distributed as dist
 from executor.measurement import WARM_UP, Measurement, clock_offset_s, join
 from executor.probe import CodecProbe, CodecRow, ProbeRow, device_name, over_ranks
 from executor.processes import RankEnvironment, RankState, RankStatus, local_ranks, process_group, serve, threads_of
-from executor.program import Measured
+from executor.program import RankMeasurement
 from executor.runtime import ComputeDevice, device_of
 from executor.training import open_session
 from executor.validation.part_samples import PartSamples
@@ -156,11 +156,14 @@ class _Turns:
             measurement.write(measurement_path(self._spec, name, turn))
             self._times_s[name].append(measurement.iterations_s)
 
-    def _gathered(self, program: Program, measured: list[Measured], losses: Floats) -> Measurement | None:
+    def _gathered(self, program: Program, measured: list[RankMeasurement], losses: Floats) -> Measurement | None:
         """Bring what all ranks measured to rank 0."""
         shift = self._offset_s
         mine = (
-            [Measured(start_s=m.start_s + shift, end_s=m.end_s + shift, sent_bytes=m.sent_bytes) for m in measured],
+            [
+                RankMeasurement(start_s=m.start_s + shift, end_s=m.end_s + shift, sent_bytes=m.sent_bytes)
+                for m in measured
+            ],
             losses,
             self._device.peak_memory_bytes(),
         )
