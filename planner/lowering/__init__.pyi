@@ -11,8 +11,6 @@ from .program import (
     Program as Program,
 )
 from .send_phases import (
-    MESSAGE_JOIN_BYTES as MESSAGE_JOIN_BYTES,
-    PAIR_BYTES as PAIR_BYTES,
     SendPhases as SendPhases,
     phases as phases,
     program_order as program_order,

@@ -3,6 +3,9 @@ from .buffers import (
     Buffers as Buffers,
 )
 from .cpu_backend import (
+    CHANNELS_LAST_POSITIONS as CHANNELS_LAST_POSITIONS,
+    MESSAGE_JOIN_BYTES as MESSAGE_JOIN_BYTES,
+    PAIR_BYTES as PAIR_BYTES,
     GradientForm as GradientForm,
     KernelPositions as KernelPositions,
     gradient_forms as gradient_forms,
@@ -14,7 +17,6 @@ from .lifetimes import (
     BufferLifetimes as BufferLifetimes,
 )
 from .memory_policy import (
-    CHANNELS_LAST_POSITIONS as CHANNELS_LAST_POSITIONS,
     MOMENTUM as MOMENTUM,
     MemoryPolicy as MemoryPolicy,
 )

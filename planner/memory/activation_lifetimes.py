@@ -1,74 +1,84 @@
-"""Output parts where they are made, and inputs that are assembled of several of them."""
+"""Buffers of the forward pass: outputs of parts, and inputs that are assembled from several of them.
+
+A consumer reads a tensor in a layout.  Where its region is all that the device's own part holds, it reads a view of
+that part; else the region is assembled in a buffer of its own from the part and from what other devices send.
+"""
 
 import numpy as np
 
 from hwprofiles import Floats
 from planner.graph import Edge
 from planner.lowering import KINDS, InputLayout, UnitTimes, unit_of
-from planner.memory.buffer_account import Account
+from planner.memory.buffer_account import MemoryAccount
 from planner.memory.buffers import Buffers
-from planner.memory.message_lifetimes import leaves
+from planner.memory.message_lifetimes import sent_until
 
 __all__ = ["activations"]
 
 _TRANSFER = KINDS.index("transfer")
 
 
-def activations(account: Account, times: UnitTimes) -> list[Buffers]:
-    """Tensors of the forward pass, the first time and when they are computed again."""
-    death = [moments.end.copy() for moments in times.forward]
-    rows = [row for d in account.input_layouts for row in _delivered(account, d, times, death)]
+def activations(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
+    """Return the tensors of the forward pass, of the first time and of recomputations."""
+    # by cell, the last use of an output, the first time and recomputed: raised by every reader and every message
+    last_use = [moments.end.copy() for moments in times.forward]
+    rows = [row for layout in account.input_layouts for row in _assembled(account, layout, times, last_use)]
     program = account.program
     sent = np.flatnonzero((program.kind == _TRANSFER) & ~program.backward)
     made = unit_of(program, program.layer[sent], program.device[sent], program.micro_batch[sent])
-    left = leaves(account, times, sent)
+    until = sent_until(account, times, sent)
     for again in (0, 1):
         here = program.recomputed[sent] == bool(again)
-        np.maximum.at(death[again], made[here], left[here])
+        np.maximum.at(last_use[again], made[here], until[here])
     for i, part in enumerate(account.parts):
         for again, moments in enumerate(times.forward):
-            keeps = part.keeps_output and again == account.holds[i]
-            end = np.maximum(death[again], times.backward.end) if keeps else death[again]
-            birth = moments.second if part.separate else moments.first
-            rows.append(account.by_cell("activations", i, part.output, birth, end))
+            saves = part.saves_output and again == account.saving_pass[i]
+            released = np.maximum(last_use[again], times.backward.end) if saves else last_use[again]
+            allocated = moments.second if part.saved_before_output else moments.first
+            rows.append(account.by_cell("activations", i, part.output, allocated, released))
     return rows
 
 
-def _delivered(account: Account, d: InputLayout, times: UnitTimes, death: list[Floats]) -> list[Buffers]:
-    """A tensor in one layout: assembled, or a view.
+def _assembled(account: MemoryAccount, layout: InputLayout, times: UnitTimes, last_use: list[Floats]) -> list[Buffers]:
+    """Return the assembled regions of a tensor in one layout.
 
     Args:
-        death: By cell, when outputs are no more needed, the first time and again; made later where this tensor is a
-            view of them, or assembled of them.
+        account: Contents and sizes.
+        layout: The layout.
+        times: Times of the cells.
+        last_use: By cell, the last use of its output, the first time and recomputed; raised where this layout is a view
+            of it, or assembled from it.
     """
-    rows, program, u = list[Buffers](), account.program, d.edge.producer
-    size = np.asarray(d.elements, dtype=float) * program.graph.element_bytes
-    here, view = d.source >= 0, d.is_view & (d.source >= 0)
+    rows, program, u = list[Buffers](), account.program, layout.edge.producer
+    size = np.asarray(layout.elements, dtype=float) * program.graph.element_bytes
+    here, view = layout.source >= 0, layout.is_view & (layout.source >= 0)
     for again in (0, 1):
-        readers = [e for e in d.readers if not again or account.inside(u, e.consumer)]
+        readers = [e for e in layout.readers if not again or account.recomputed_together(u, e.consumer)]
         moments = times.forward[again]
-        if not readers or not np.isfinite(moments.begin[d.reader(program, readers[0])]).any():
+        if not readers or not np.isfinite(moments.begin[layout.reader(program, readers[0])]).any():
             continue
-        cells = [d.reader(program, e) for e in readers]
-        birth = np.minimum.reduce([moments.begin[c] for c in cells])
+        cells = [layout.reader(program, e) for e in readers]
+        allocated = np.minimum.reduce([moments.begin[c] for c in cells])
         first = np.minimum.reduce([moments.first[c] for c in cells])
-        until = np.maximum.reduce([_last_read(account, d, e, times, again) for e in readers])
-        np.maximum.at(death[again], d.source[view], until[view])
-        parted = here & ~view
-        np.maximum.at(death[again], d.source[parted], first[parted])
-        whole = ~view & (d.elements > 0)
-        rows.append(Buffers.made("assembled inputs", u, d.device[whole], size[whole], birth[whole], until[whole]))
+        until = np.maximum.reduce([_last_read(account, layout, e, times, again) for e in readers])
+        np.maximum.at(last_use[again], layout.source[view], until[view])
+        copied = here & ~view  # the part is read until its share has been copied
+        np.maximum.at(last_use[again], layout.source[copied], first[copied])
+        whole = ~view & (layout.elements > 0)
+        rows.append(
+            Buffers.made("assembled inputs", u, layout.device[whole], size[whole], allocated[whole], until[whole])
+        )
     return rows
 
 
-def _last_read(account: Account, d: InputLayout, reader: Edge, times: UnitTimes, again: int) -> Floats:
-    """When one of the readers of a tensor needs it no more."""
-    v, cells = reader.consumer, d.reader(account.program, reader)
+def _last_read(account: MemoryAccount, layout: InputLayout, reader: Edge, times: UnitTimes, again: int) -> Floats:
+    """Return when one of the readers of a tensor has read it for the last time, shape (rows of the layout,)."""
+    v, cells = reader.consumer, layout.reader(account.program, reader)
     until = times.forward[again].end[cells]
-    backward = np.where(account.parts[v].keeps_inputs[d.part], times.backward.end[cells], -np.inf)
-    if again or not account.holds[v]:
+    backward = np.where(account.parts[v].saves_inputs[layout.part], times.backward.end[cells], -np.inf)
+    if again or not account.saving_pass[v]:
         return np.maximum(until, backward)
-    if account.inside(d.edge.producer, v):  # it is there again before the layer goes back
+    if account.recomputed_together(layout.edge.producer, v):  # recomputed before the layer's backward pass
         return until
     second = times.forward[1].end[cells]
     return np.maximum(until, np.maximum(np.where(np.isfinite(second), second, -np.inf), backward))

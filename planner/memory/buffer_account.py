@@ -1,4 +1,4 @@
-"""What the buffers of a program are, before any moment is known: parts, parameters and tensors as parts read them."""
+"""Buffers of a program before any time is known: parts, parameters, and tensors in the layouts that consumers read."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -8,67 +8,71 @@ import numpy as np
 from hwprofiles import Bools, Floats, Ints
 from planner.lowering import KINDS, InputLayout, Program, SendPhases, input_layouts_of, unit_of
 from planner.memory.buffers import Buffers
-from planner.memory.memory_policy import MemoryPolicy, PartMemory, part_memories
+from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.message_copies import are_copies
+from planner.memory.part_memory import PartMemory, part_memories
 
-__all__ = ["Account", "BufferRows", "parameter_bytes", "residuals"]
+__all__ = ["LayoutRows", "MemoryAccount", "parameter_bytes", "residuals"]
 
 _COLLECTIVE, _TRANSFER = KINDS.index("collective"), KINDS.index("transfer")
 
 
 def parameter_bytes(program: Program, layer: int) -> float:
-    """Bytes of a layer's parameters on each device that holds some."""
+    """Return the bytes of a layer's parameters on each device that holds some."""
     channel = int(program.spaces[layer].shards[0, 1])
     parameters = program.graph.layers[layer].parameters
     return float(sum(p.elements / (channel if p.split else 1) for p in parameters) * program.graph.element_bytes)
 
 
 def residuals(program: Program) -> list[tuple[int, int]]:
-    """Pairs (layer, device) that keep what codes of the layer's gradients leave out: a number for every gradient."""
-    coded = np.flatnonzero(program.is_codec & (program.consumer < 0))
-    pairs = sorted(set(zip(program.layer[coded].tolist(), program.device[coded].tolist(), strict=True)))
+    """Return the pairs (layer, device) that keep a residual: what compression left out of each gradient element."""
+    compressed = np.flatnonzero(program.is_codec & (program.consumer < 0))
+    pairs = sorted(set(zip(program.layer[compressed].tolist(), program.device[compressed].tolist(), strict=True)))
     kinds = {i: program.compressed.gradient(program.graph, i) for i, _ in pairs}
     return [(i, device) for i, device in pairs if (kind := kinds[i]) is not None and kind.feedback]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BufferRows:
-    """All deliveries, one after another, as columns of shape (R,)."""
+class LayoutRows:
+    """Rows of all input layouts, one layout after another, as columns of shape (R,)."""
 
     layer: Ints
-    """Producer."""
+    """Producer of the tensor."""
     device: Ints
     source: Ints
     """Cell of the device's own part of the producer; -1 where it holds none."""
     size: Floats
+    """Bytes of the region read."""
     own: Bools
-    """Whether that part holds some of the region."""
+    """Whether the device's own part holds some of the region."""
     covers: Bools
+    """Whether the region covers all that this part holds."""
 
     @classmethod
-    def of(cls, input_layouts: list[InputLayout], element_bytes: int) -> "BufferRows":
-        """Of the deliveries of a program."""
+    def of(cls, input_layouts: list[InputLayout], element_bytes: int) -> "LayoutRows":
+        """Concatenate the rows of the input layouts of a program."""
         columns = [
             (
-                np.full(len(d.part), d.edge.producer), d.device, d.source, d.elements * float(element_bytes),
-                d.own > 0, d.covers,
+                np.full(len(row.part), row.edge.producer), row.device, row.source, row.elements * float(element_bytes),
+                row.own > 0, row.covers,
             )
-            for d in input_layouts
+            for row in input_layouts
         ]  # fmt: skip
         empty = np.empty(0, dtype=np.int64)
         joined = [np.concatenate(column) for column in zip(*columns, strict=True)] if columns else [empty] * 6
         return cls(*joined[:4], *(column.astype(bool) for column in joined[4:]))
 
     def __len__(self) -> int:
+        """Return the number of rows."""
         return len(self.layer)
 
 
-class Account:
-    """What a program's devices hold, whenever it is that they hold it.
+class MemoryAccount:
+    """Contents and sizes of all that a program's devices hold, at whatever times they hold it.
 
     Args:
-        program: What runs.
-        keeping: What is kept beside the tensors of the network.
+        program: The program.
+        memory_policy: What the run keeps beside the tensors of the network.
     """
 
     def __init__(self, program: Program, memory_policy: MemoryPolicy) -> None:
@@ -76,47 +80,58 @@ class Account:
         layers = len(graph.layers)
         self.devices = len(program.cluster.devices)
         self.parts: list[PartMemory] = part_memories(program, memory_policy)
-        self.held_bytes = np.array([parameter_bytes(program, i) for i in range(layers)])
-        """By layer, of its parameters on each device that holds some."""
+        """By layer, the memory of its parts."""
+        self.parameter_bytes = np.array([parameter_bytes(program, i) for i in range(layers)])
+        """By layer, bytes of its parameters on each device that holds some."""
         self.segments = np.array(program.segments)
-        self.holds = (self.segments >= 0).astype(int)
-        """By layer, which of its forward tasks makes what the backward pass reads: the first or the second."""
-        summed = (program.kind == _COLLECTIVE) & ~program.statistics
-        self.exchanged = np.bincount(program.layer[summed], minlength=layers) > 0
-        """By layer, whether its gradients are exchanged."""
-        self.places = {i: program.spaces[i].devices for i in range(layers) if graph.has_phase(i, "update")}
+        self.saving_pass = (self.segments >= 0).astype(int)
+        """By layer, which of its forward tasks makes what the backward pass reads: 0 the first, 1 the recomputation."""
+        reduces = (program.kind == _COLLECTIVE) & ~program.statistics
+        self.synchronised = np.bincount(program.layer[reduces], minlength=layers) > 0
+        """By layer, whether its gradients are summed over replicas."""
+        self.parameter_devices = {i: program.spaces[i].devices for i in range(layers) if graph.has_phase(i, "update")}
         """By layer with parameters, the devices that hold them."""
         self.cells_of = [self._cells(i) for i in range(layers)]
         """By layer, its cells, part by part."""
         self.input_layouts: list[InputLayout] = input_layouts_of(program)
-        self.rows = BufferRows.of(self.input_layouts, graph.element_bytes)
-        bounds = np.concatenate([[0], np.cumsum([len(d.part) for d in self.input_layouts])]).astype(int).tolist()
-        self.rows_of = [slice(*pair) for pair in pairwise(bounds)]
-        """By delivery, its place in the rows."""
+        self.layout_rows = LayoutRows.of(self.input_layouts, graph.element_bytes)
+        bounds = np.concatenate([[0], np.cumsum([len(row.part) for row in self.input_layouts])]).astype(int).tolist()
+        self.rows_of_layout = [slice(*pair) for pair in pairwise(bounds)]
+        """By input layout, its place in ``layout_rows``."""
         self.waiting = program.waiting
-        """The task that waits, for each entry of ``program.after``."""
-        self.departures = SendPhases(program)
-        moves = np.flatnonzero(program.kind == _TRANSFER)
-        self.copied = np.zeros(program.size, dtype=bool)
-        """By task, whether it is a transfer that sends a copy of its numbers where it sends no codes."""
-        self.copied[moves] = are_copies(program, self.parts, moves)
+        """Task that waits, for each entry of ``program.after``."""
+        self.send_phases = SendPhases(program)
+        transfers = np.flatnonzero(program.kind == _TRANSFER)
+        self.sends_copy = np.zeros(program.size, dtype=bool)
+        """By task, whether it is a transfer whose region, if it is not compressed, is copied before it is sent."""
+        self.sends_copy[transfers] = are_copies(program, self.parts, transfers)
 
     def _cells(self, i: int) -> Ints:
-        devices, subs = self.program.spaces[i].devices, np.arange(self.program.micro_batching.of(i))
-        device, micro_batch = np.repeat(devices, len(subs)), np.tile(subs, len(devices))
+        devices, micro_batches = self.program.spaces[i].devices, np.arange(self.program.micro_batching.of(i))
+        device, micro_batch = np.repeat(devices, len(micro_batches)), np.tile(micro_batches, len(devices))
         return unit_of(self.program, np.full(len(device), i), device, micro_batch)
 
-    def by_cell(self, kind: str, i: int, size: Floats, birth: Floats, death: Floats) -> Buffers:
-        """Buffers of a layer: sizes by part, moments by cell of all layers."""
+    def by_cell(self, kind: str, i: int, size: Floats, allocated: Floats, released: Floats) -> Buffers:
+        """Return one buffer for each cell of a layer.
+
+        Args:
+            kind: One of ``BUFFERS``.
+            i: The layer.
+            size: Bytes by part of the layer.
+            allocated: Time of allocation by cell of all layers.
+            released: Time of release by cell of all layers.
+        """
         cells, devices = self.cells_of[i], self.program.spaces[i].devices
         times = len(cells) // len(devices)
-        return Buffers.made(kind, i, np.repeat(devices, times), np.repeat(size, times), birth[cells], death[cells])
+        return Buffers.made(
+            kind, i, np.repeat(devices, times), np.repeat(size, times), allocated[cells], released[cells]
+        )
 
-    def inside(self, u: int, v: int) -> bool:
-        """Whether two layers are recomputed together."""
+    def recomputed_together(self, u: int, v: int) -> bool:
+        """Return whether two layers lie in one segment that is recomputed."""
         return bool(self.segments[u] >= 0 and self.segments[u] == self.segments[v])
 
     def channels(self, i: int) -> float:
-        """Channels of each part of a layer."""
+        """Return the channels of each part of a layer."""
         space = self.program.spaces[i]
         return float(space.output.size("channel") / space.degrees[0, 1])

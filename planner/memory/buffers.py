@@ -1,4 +1,4 @@
-"""Buffers of a program as rows: what each holds, where, from when on and until when."""
+"""Buffers of a program as rows: contents, device, size, allocation and release."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,51 +26,54 @@ BUFFERS = (
     "workspace",
 )
 """Kinds of buffers; ``Buffers.kind`` holds indices into this tuple."""
-_COLUMNS = ("device", "layer", "kind", "size_bytes", "birth_s", "death_s")
+_COLUMNS = ("device", "layer", "kind", "size_bytes", "allocated_s", "released_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Buffers:
-    """Buffers of a replay or of one iteration in program order, arrays of one shape (B,)."""
+    """Buffers of a replay, or of one iteration in program order, as arrays of one shape (B,)."""
 
     device: Ints
     layer: Ints
     """Layer that owns the parameters or the tensor."""
     kind: Ints
     size_bytes: Floats
-    birth_s: Floats
-    death_s: Floats
-    """Infinite for what is always there."""
+    allocated_s: Floats
+    released_s: Floats
+    """Infinite for what is allocated for the whole run."""
 
     @classmethod
     def of(cls, rows: Iterable["Buffers"]) -> "Buffers":
-        """Several together."""
+        """Concatenate several sets of buffers."""
         rows = list(rows)
         return cls(**{name: np.concatenate([getattr(row, name) for row in rows]) for name in _COLUMNS})
 
     @classmethod
     def made(
-        cls, kind: str, layer: Ints | int, device: Ints, size_bytes: Floats | float, birth_s: Floats | float,
-        death_s: Floats | float,
+        cls, kind: str, layer: Ints | int, device: Ints, size_bytes: Floats | float, allocated_s: Floats | float,
+        released_s: Floats | float,
     ) -> "Buffers":  # fmt: skip
-        """Those of one kind, without what is empty or never lives.
+        """Return buffers of one kind, without those that are empty or never allocated.
 
         Args:
             kind: One of ``BUFFERS``.
+            layer: Shape (B,), or one for all, as are the three sizes and times.
             device: Shape (B,).
-            layer, size_bytes, birth_s, death_s: Of the same shape, or one for all.
+            size_bytes: Sizes.
+            allocated_s: Times of allocation; infinite for buffers that are never allocated.
+            released_s: Times of release.
         """
         count = len(device)
-        size, birth, death = (
-            np.broadcast_to(np.asarray(row, dtype=float), (count,)) for row in (size_bytes, birth_s, death_s)
+        size, allocated, released = (
+            np.broadcast_to(np.asarray(row, dtype=float), (count,)) for row in (size_bytes, allocated_s, released_s)
         )
         layers = np.broadcast_to(np.asarray(layer, dtype=np.int64), (count,))
-        real = (size > 0) & (death > birth) & np.isfinite(birth)
+        real = (size > 0) & (released > allocated) & np.isfinite(allocated)
         return cls(
             device=device[real], layer=layers[real], kind=np.full(int(real.sum()), BUFFERS.index(kind)),
-            size_bytes=size[real], birth_s=birth[real], death_s=death[real],
+            size_bytes=size[real], allocated_s=allocated[real], released_s=released[real],
         )  # fmt: skip
 
     def take(self, keep: Bools) -> "Buffers":
-        """Some of them."""
+        """Return the buffers where ``keep`` is true."""
         return Buffers(**{name: getattr(self, name)[keep] for name in _COLUMNS})

@@ -1,7 +1,19 @@
-"""How a processor computes the gradient of a convolution's weights: by its library, or by matrix products.
+"""Memory of processors: what is known of oneDNN, of matrix products for weight gradients, and of gloo's messages.
 
-A library's convolution brings its weights into an order of its own, and their gradient back from it, in up to twice the
-time of the arithmetic where parts have many weights and few windows.
+**Convolutions** run in oneDNN.  It keeps channels in blocks and copies operands that lie otherwise; images of many
+positions are faster with their channels last.
+
+**Gradients of a convolution's weights** run in oneDNN or as matrix products.  oneDNN brings the weights into an order
+of its own, and their gradient back from it, in up to twice the time of the arithmetic where parts have many weights and
+few windows; there one product with all windows, or one for each kernel position, is faster.  A kernel position is one
+place of the kernel, such as its left upper corner; it reads its inputs without the padding:
+
+    kernel 3, stride 1, padding 1, input x0 x1 x2 x3     position 0 reads -  x0 x1 x2     for outputs 1 to 3
+    outputs y0 y1 y2 y3                                  position 1 reads x0 x1 x2 x3     for all
+                                                         position 2 reads x1 x2 x3 -      for outputs 0 to 2
+
+**Messages** travel over gloo: each is received in a buffer of its own, and a sender notices that one has left only when
+it next sends or expects something.
 """
 
 import itertools
@@ -13,52 +25,151 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Bools, Floats, Ints
+from planner.lowering import SendPhases
+from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
 
-__all__ = ["GradientForm", "KernelPositions", "gradient_forms", "scratch_numbers"]
+__all__ = [
+    "CHANNELS_LAST_POSITIONS",
+    "MESSAGE_JOIN_BYTES",
+    "PAIR_BYTES",
+    "CpuMemory",
+    "GradientForm",
+    "KernelPositions",
+    "gradient_forms",
+    "scratch_elements",
+]
 
+CHANNELS_LAST_POSITIONS = 144
+"""Positions of a region from which the executor convolves with the channels last on a processor: measured on two
+cores, that saves a fifth to a half of the time at 12 x 12 positions and above, and costs up to a half at 8 x 8."""
+_BLOCK = 16
+"""Channels that oneDNN keeps together where processors have AVX-512; it fills the last block up."""
+_PLAIN_CHANNELS = 4
+"""Input channels up to which oneDNN reads images as they are, without blocks."""
 
 WEIGHTS_A_WINDOW = 4096
-"""Weights for each of a part's windows from which one product with all of these takes 0.2 to 0.9 of the library's
-time, measured on one core."""
-TAP_WEIGHTS_A_WINDOW, TAP_WINDOWS, TAP_SHARE, MOST_TAPS = 512, 128, 0.72, 9
-"""From how many weights a window and windows, up to which share of windows' numbers that lie inside, and up to how many
-taps a product for each tap takes 0.3 to 1.0 of the library's time, 0.8 in the median, measured on one core."""
+"""Weights for each of a part's windows from which one product with all windows takes 0.2 to 0.9 of oneDNN's time,
+measured on one core."""
+POSITION_WEIGHTS_A_WINDOW, POSITION_WINDOWS, POSITION_SHARE, MOST_POSITIONS = 512, 128, 0.72, 9
+"""Least weights for each window, least windows, largest share of the windows' elements that lies inside the tensor, and
+most kernel positions for which a product for each kernel position takes 0.3 to 1.0 of oneDNN's time, 0.8 in the median,
+measured on one core."""
+
+MESSAGE_JOIN_BYTES = 64 * 1024
+"""Size of a message up to which it takes several regions of one tensor for one device that are ready at once: a message
+costs gloo about 0.4 ms, which is 64 KB at the 150 MB/s that it moves in messages of that size."""
+PAIR_BYTES = 4 * 1024 * 1024
+"""Size of a buffer that two ranks sum over gloo at a time, each half of it in a receive buffer of its own."""
 
 
 class GradientForm(IntEnum):
-    """What computes the gradient."""
+    """Way to compute the gradient of a convolution's weights."""
 
     LIBRARY = 0
+    """By oneDNN's convolution."""
     WINDOWS = 1
-    """One product of the output's gradient with all windows."""
-    TAPS = 2
-    """For each tap, one place of the kernel, a product with what it reads inside the tensor: padding is left out."""
+    """By one product of the output's gradient with all windows."""
+    POSITIONS = 2
+    """By a product for each kernel position with what it reads inside the tensor: padding is left out."""
+
+
+class CpuMemory:
+    """Memory of processors: reordered operands, scratch of products, and buffers of messages."""
+
+    has_message_buffers = True
+
+    def channels_last(self, region: Ints, *, channels: int, element_bytes: int) -> bool:
+        """Return whether images of floats, of several channels and enough positions, have their channels last."""
+        return bool(
+            element_bytes == 4
+            and channels > 1
+            and region.shape[1] == 4
+            and region[:, 2:].prod(axis=1).max() >= CHANNELS_LAST_POSITIONS
+        )
+
+    def convolution_scratch(self, parts: ConvolutionParts) -> tuple[dict[str, Floats], Bools]:
+        """Return what oneDNN and matrix products take; products write the gradient where it is synchronised."""
+        operation, part, size = parts.operation, parts.part, float(parts.element_bytes)
+        reordered = dict.fromkeys(SCRATCH_PHASES, np.zeros(len(parts.windows)))
+        if parts.element_bytes == 4:
+            reordered = _reordered_bytes(parts)
+        kernel = KernelPositions(
+            kernel=operation.kernel, stride=operation.stride, dilation=operation.dilation, outputs=parts.outputs,
+            inputs=parts.windows[:, 2:], pad=parts.pad,
+        )  # fmt: skip
+        channels = part.inputs[0].size("channel")
+        forms = gradient_forms(kernel, filters=part.channels * channels, samples=part.samples, groups=operation.groups)
+        scratch = scratch_elements(
+            kernel, forms, channels=channels, output_channels=part.channels, samples=part.samples
+        )
+        by_product = forms != GradientForm.LIBRARY
+        weight_gradient = np.where(by_product, scratch * size, reordered["weight_gradient"])
+        return {**reordered, "weight_gradient": weight_gradient}, by_product
+
+    def pair_buffer_bytes(self, buffer_bytes: float) -> float:
+        """Return half of what two ranks sum at a time."""
+        return min(buffer_bytes, PAIR_BYTES) / 2
+
+    def released_s(self, send_phases: SendPhases, transfers: Ints, end_s: Floats) -> Floats:
+        """Return when senders next send or expect something after the transfers have left."""
+        return send_phases.noticed_s(transfers, end_s)
+
+
+def _reordered_bytes(parts: ConvolutionParts) -> dict[str, Floats]:
+    """Return the copies that oneDNN makes of a convolution's operands.
+
+    It copies the weights into blocks; where the tensors have their channels first, it copies these too.
+    """
+    part, size, volume = parts.part, float(parts.element_bytes), math.prod(parts.operation.kernel)
+    group_in = part.inputs[0].size("channel") // parts.operation.groups
+    plain_in = group_in <= _PLAIN_CHANNELS
+    weights = part.channels * group_in * volume * size
+    blocked = _filled(part.channels) * (group_in if plain_in else _filled(group_in)) * volume * size
+    if parts.channels_last:
+        return {"forward": 2 * blocked, "activation_gradient": 2 * blocked, "weight_gradient": 3 * blocked}
+    windows = parts.windows
+    given = windows.prod(axis=1) * size
+    inputs = np.zeros_like(given) if plain_in else given / windows[:, 1] * _filled(windows[:, 1].astype(float))
+    outputs = part.outputs * size
+    made = part.columns * _filled(part.channels) * size
+    return {
+        "forward": np.maximum(inputs + blocked + made, made + outputs) - outputs,
+        "activation_gradient": np.maximum(inputs + blocked + made, inputs + given) - given,
+        "weight_gradient": np.maximum(inputs + made + blocked, blocked + weights) - weights,
+    }
+
+
+def _filled(channels: Floats | float) -> Floats:
+    """Fill channels up to whole blocks."""
+    return np.asarray(np.ceil(np.asarray(channels) / _BLOCK) * _BLOCK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPositions:
-    """Parts of a convolution along its position dimensions, shapes (parts, dimensions) but for what all share."""
+    """P parts of a convolution along its position dimensions; arrays have shape (P, dimensions)."""
 
     kernel: Sequence[int]
     stride: Sequence[int]
     dilation: Sequence[int]
     outputs: Ints
+    """Positions of the output."""
     inputs: Ints
     """Positions that are convolved, without ``pad``."""
     pad: Ints
-    """Zeros thought of on both sides."""
+    """Zeros on both sides, which no memory holds."""
 
     @property
     def count(self) -> int:
-        """Numbers of a kernel."""
+        """Number of kernel positions."""
         return math.prod(self.kernel)
 
     def ranges(self, dim: int, place: int) -> tuple[Ints, Ints, Ints]:
-        """What one place of the kernel reads along a dimension.
+        """Return what one place of the kernel reads along a dimension.
 
         Returns:
-            The first output whose window has that place inside, the one behind the last, and where the first reads.
+            The first output whose window has that place inside the tensor, the end of these outputs, and the input that
+            the first of them reads there; shape (P,) each.
         """
         stride, offset = self.stride[dim], place * self.dilation[dim] - self.pad[:, dim]
         low = np.maximum(-(offset // stride), 0)
@@ -66,7 +177,7 @@ class KernelPositions:
         return low, np.maximum(high, low), low * stride + offset
 
     def share(self) -> Floats:
-        """Share of the windows' numbers that lies inside, shape (parts,)."""
+        """Return the share of the windows' elements that lies inside the tensor, shape (P,)."""
         share = np.ones(len(self.outputs))
         for dim, kernel in enumerate(self.kernel):
             inside = sum(high - low for low, high, _ in (self.ranges(dim, place) for place in range(kernel)))
@@ -74,54 +185,84 @@ class KernelPositions:
         return share
 
     def copies(self) -> Iterator[tuple[Ints, Ints]]:
-        """By tap, positions of its outputs and of its inputs where these do not lie side by side, shape (parts,)."""
-        for tap in itertools.product(*map(range, self.kernel)):
-            ranges = [self.ranges(dim, place) for dim, place in enumerate(tap)]
+        """Yield, for each kernel position, its outputs and its inputs that must be copied to lie side by side.
+
+        Yields:
+            Numbers of positions, shape (P,) each; 0 where they are neighbours in memory already.
+        """
+        for position in itertools.product(*map(range, self.kernel)):
+            ranges = [self.ranges(dim, place) for dim, place in enumerate(position)]
             counts = np.stack([high - low for low, high, _ in ranges], axis=1)
             yield _apart(counts, self.outputs, np.ones_like(self.stride)), _apart(counts, self.inputs, self.stride)
 
 
 def _apart(counts: Ints, sizes: Ints, stride: Sequence[int] | Ints) -> Ints:
-    """So many of the positions of a tensor, or 0 where they, a step apart in each dimension, are its neighbours."""
+    """Return how many positions of a box must be copied: all, or 0 where they are neighbours in the tensor.
+
+    Args:
+        counts: Shape (P, dimensions): positions of the box.
+        sizes: Shape (P, dimensions): positions of the tensor.
+        stride: Step between positions in each dimension.
+    """
     outside = np.cumprod(counts, axis=1) // np.maximum(counts, 1)
     apart = ((counts < sizes) & (outside > 1)) | ((counts > 1) & (np.asarray(stride) > 1))
     return np.where(apart.any(axis=1), counts.prod(axis=1), 0)
 
 
-def gradient_forms(taps: KernelPositions, *, filters: Floats, samples: Floats, groups: int) -> NDArray[np.int8]:
-    """How parts compute the gradient of their weights, as ``GradientForm``, shape (parts,).
+def gradient_forms(kernel: KernelPositions, *, filters: Floats, samples: Floats, groups: int) -> NDArray[np.int8]:
+    """Return how parts compute the gradient of their weights, as ``GradientForm``.
 
     Args:
-        taps: The parts.
-        filters: Pairs of an input and an output channel of each, shape (parts,).
-        samples: Of each, shape (parts,).
-        groups: Of channels.
+        kernel: P parts.
+        filters: Shape (P,): pairs of an input and an output channel.
+        samples: Shape (P,).
+        groups: Groups of channels.
+
+    Returns:
+        Shape (P,).
     """
     if groups > 1:
         return np.zeros(len(samples), dtype=np.int8)
-    windows = samples * taps.outputs.prod(axis=1)
-    weights = filters * taps.count
-    by_taps = (weights >= TAP_WEIGHTS_A_WINDOW * windows) & (windows >= TAP_WINDOWS) & (taps.share() <= TAP_SHARE)
-    several = np.where(weights >= WEIGHTS_A_WINDOW * windows, GradientForm.WINDOWS, GradientForm.LIBRARY)
-    return np.where(by_taps & (taps.count <= MOST_TAPS), GradientForm.TAPS, several).astype(np.int8)
+    windows = samples * kernel.outputs.prod(axis=1)
+    weights = filters * kernel.count
+    by_position = (
+        (weights >= POSITION_WEIGHTS_A_WINDOW * windows)
+        & (windows >= POSITION_WINDOWS)
+        & (kernel.share() <= POSITION_SHARE)
+        & (kernel.count <= MOST_POSITIONS)
+    )
+    others = np.where(weights >= WEIGHTS_A_WINDOW * windows, GradientForm.WINDOWS, GradientForm.LIBRARY)
+    return np.where(by_position, GradientForm.POSITIONS, others).astype(np.int8)
 
 
-def scratch_numbers(
-    taps: KernelPositions, forms: NDArray[np.int8], *, channels: int, output_channels: Floats, samples: Floats
+def scratch_elements(
+    kernel: KernelPositions, forms: NDArray[np.int8], *, channels: int, output_channels: Floats, samples: Floats
 ) -> Floats:
-    """Numbers that products take beside the gradient itself, shape (parts,); 0 where the library computes it.
+    """Return the elements that matrix products take beside the gradient itself.
 
-    Of all windows: gradients of outputs and the padded input in another order, and the windows, or before these the
-    padded input.  Of taps: both operands in another order, what one tap copies of them, and the gradient by taps.
+    A product with all windows takes the output's gradient and the padded input in another order, and the windows, or
+    before these the padded input.  Products by kernel position take both operands in another order, what one of them
+    copies of these, and the gradient by kernel position.
+
+    Args:
+        kernel: P parts.
+        forms: Shape (P,): ``GradientForm`` of each.
+        channels: Input channels.
+        output_channels: Shape (P,).
+        samples: Shape (P,).
+
+    Returns:
+        Shape (P,); 0 where oneDNN computes the gradient.
     """
-    outputs, inputs = taps.outputs.prod(axis=1) * samples, taps.inputs.prod(axis=1) * samples
-    padded = samples * channels * (taps.inputs + 2 * taps.pad).prod(axis=1)
+    outputs, inputs = kernel.outputs.prod(axis=1) * samples, kernel.inputs.prod(axis=1) * samples
+    padded = samples * channels * (kernel.inputs + 2 * kernel.pad).prod(axis=1)
     ordered = (samples > 1) * (outputs * output_channels + padded)
-    several = (taps.count > 1) | ((taps.outputs > 1) & (np.array(taps.stride) > 1)).any(axis=1)  # else: the input
-    windows = ordered + np.maximum((taps.pad > 0).any(axis=1) * padded, several * outputs * channels * taps.count)
-    turned = outputs * output_channels + inputs * channels + taps.count * channels * output_channels
-    found = np.where(forms == GradientForm.WINDOWS, windows, 0.0)
-    if (forms == GradientForm.TAPS).any():
-        copies = [samples * (made * output_channels + read * channels) for made, read in taps.copies()]
-        found = np.where(forms == GradientForm.TAPS, turned + np.max(copies, axis=0), found)
-    return found
+    # a kernel of one position that reads every input needs no windows: they are the input
+    several = (kernel.count > 1) | ((kernel.outputs > 1) & (np.array(kernel.stride) > 1)).any(axis=1)
+    windows = np.maximum((kernel.pad > 0).any(axis=1) * padded, several * outputs * channels * kernel.count)
+    elements = np.where(forms == GradientForm.WINDOWS, ordered + windows, 0.0)
+    if (forms == GradientForm.POSITIONS).any():
+        turned = outputs * output_channels + inputs * channels + kernel.count * channels * output_channels
+        copies = [samples * (made * output_channels + read * channels) for made, read in kernel.copies()]
+        elements = np.where(forms == GradientForm.POSITIONS, turned + np.max(copies, axis=0), elements)
+    return elements

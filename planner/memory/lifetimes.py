@@ -1,45 +1,48 @@
-"""Every buffer of a program: what it holds, where, from when on and until when.
+"""Every buffer of a program: contents, device, size, allocation and release.
 
-One account serves two readings of time: the replay's, for the memory over time, and program order, for the estimate
-before any replay.  It says what the executor does: a device runs its tasks in program order and frees what nobody
-reads any more.
+One account serves two measures of time: seconds of a replay, for the memory over time, and program order, for the
+estimate before any replay.  It follows the executor: a device runs its tasks in program order and releases a buffer
+when its last reader is done.
 """
 
 from hwprofiles import Floats
 from planner.lowering import Program, UnitTimes
 from planner.memory.activation_lifetimes import activations
-from planner.memory.buffer_account import Account, parameter_bytes, residuals
+from planner.memory.buffer_account import MemoryAccount
 from planner.memory.buffers import Buffers
 from planner.memory.gradient_lifetimes import activation_gradients
-from planner.memory.layer_lifetimes import layers
+from planner.memory.layer_lifetimes import layer_buffers
 from planner.memory.memory_policy import MemoryPolicy
-from planner.memory.message_lifetimes import codes, messages
-from planner.memory.parameter_lifetimes import kept, parameter_gradients
+from planner.memory.message_lifetimes import compressed_messages, messages
+from planner.memory.parameter_lifetimes import parameter_gradients, persistent_buffers
 
-__all__ = ["BufferLifetimes", "parameter_bytes", "residuals"]
+__all__ = ["BufferLifetimes"]
 
 
 class BufferLifetimes:
-    """What gives birth to the buffers of a program, and what is the last to need them.
+    """Lifetimes of the buffers of a program: which task allocates each, and which is the last to read it.
 
     Args:
-        program: What runs.
-        keeping: What is kept beside the tensors of the network.
+        program: The program.
+        memory_policy: What the run keeps beside the tensors of the network.
     """
 
     def __init__(self, program: Program, memory_policy: MemoryPolicy) -> None:
-        self._account = Account(program, memory_policy)
+        self._account = MemoryAccount(program, memory_policy)
 
-    def kept(self) -> Buffers:
-        """What is always there."""
-        return kept(self._account)
+    def persistent(self) -> Buffers:
+        """Return the buffers that are allocated for the whole run."""
+        return persistent_buffers(self._account)
 
-    def passing(self, start_s: Floats, end_s: Floats) -> Buffers:
-        """What comes and goes in one iteration.
+    def transient(self, start_s: Floats, end_s: Floats) -> Buffers:
+        """Return the buffers that one iteration allocates and releases.
 
         Args:
-            start_s, end_s: Shape (T,): when its tasks ran, in seconds or in any order of time.
+            start_s: Shape (T,): start of the program's tasks, in seconds or in any order of time.
+            end_s: Shape (T,): their end.
         """
         account, times = self._account, UnitTimes(self._account.program, start_s, end_s)
-        parts = (activations, activation_gradients, messages, codes, parameter_gradients, layers)
-        return Buffers.of(row for rows in parts for row in rows(account, times))
+        kinds = (
+            activations, activation_gradients, messages, compressed_messages, parameter_gradients, layer_buffers,
+        )  # fmt: skip
+        return Buffers.of(row for rows in kinds for row in rows(account, times))

@@ -1,25 +1,27 @@
-"""Which messages carry copies of the numbers that they send, and which the tensor itself."""
+"""Messages that carry copies of the regions that they send, and messages that are sent from the tensor itself."""
 
 import numpy as np
 
 from hwprofiles import Bools, Ints
-from planner.lowering import MESSAGE_JOIN_BYTES, Program, phases
-from planner.memory.memory_policy import PartMemory
+from planner.lowering import Program, phases
+from planner.memory.cpu_backend import MESSAGE_JOIN_BYTES
+from planner.memory.part_memory import PartMemory
 from planner.parallel import held_regions, needed_regions
 
 __all__ = ["are_copies"]
 
 
 def are_copies(program: Program, parts: list[PartMemory], transfers: Ints) -> Bools:
-    """Whether what a transfer sends as it is has been copied.
+    """Return whether the region of a transfer is copied before it is sent.
 
-    A message is one run of numbers.  A region that lies so in its tensor is sent from there; what does not, for it is
-    cut across rows or its tensor has the channels last, and what travels in a message with other regions, is copied.
+    A message is one run of elements.  A region that is one run of its tensor is sent from there.  Copied are regions
+    that are not, because they are split across rows or because the tensor has its channels last, and regions that
+    travel in one message with others.
 
     Args:
-        program: What runs.
-        parts: Of its layers, which tell how tensors lie.
-        transfers: Shape (K,): of numbers, not of codes.
+        program: The program.
+        parts: By layer, the memory layouts of its parts.
+        transfers: Shape (K,): transfers that are not compressed.
 
     Returns:
         Shape (K,).
@@ -31,32 +33,57 @@ def are_copies(program: Program, parts: list[PartMemory], transfers: Ints) -> Bo
     edges, edge = np.unique(np.column_stack([*rows, backward]), axis=0, return_inverse=True)
     order = np.argsort(edge.ravel(), kind="stable")
     bounds = np.cumsum(np.bincount(edge.ravel(), minlength=len(edges)))[:-1]
-    for (u, v, slot, back), k in zip(edges.tolist(), np.split(order, bounds), strict=False):  # one empty run of none
+    # without any transfers, ``split`` still returns one empty run
+    for (u, v, slot, back), k in zip(edges.tolist(), np.split(order, bounds), strict=False):
         whole = _extents(program, u, v, slot, program.device[transfers[k]], backward=bool(back))
-        last = parts[v].gradient_last if back else parts[u].last
+        last = parts[v].gradient_channels_last if back else parts[u].channels_last
         copied[k] |= _scattered(extent[k, : whole.shape[1]], whole, channels_last=last)
     return copied
 
 
 def _extents(program: Program, u: int, v: int, slot: int, device: Ints, *, backward: bool) -> Ints:
-    """Sizes of the tensors that regions are cut out of: parts of a layer, or gradients of what parts of it read."""
+    """Return the sizes of the tensors in which regions lie.
+
+    Args:
+        program: The program.
+        u: Layer that makes the tensor.
+        v: Layer that reads it.
+        slot: Input of ``v`` that the tensor is.
+        device: Shape (K,): senders.
+        backward: Whether gradients are sent, regions of what parts of ``v`` read; else parts of ``u``.
+
+    Returns:
+        Shape (K, D).
+    """
     i = v if backward else u
-    space = (program.micro_batch_spaces if program.micro_batching.of(i) > 1 else program.spaces)[i]
+    space = program.spaces_at(i)[i]
     if backward:
-        layer, shape = program.graph.layers[v], program.spaces[u].output
-        shape = program.micro_batch_spaces[u].output if program.micro_batching.of(v) > 1 else shape
+        layer, shape = program.graph.layers[v], program.spaces_at(v)[u].output
         shapes = list(layer.input_shapes)
         shapes[slot] = shape
-        boxes = needed_regions(space, layer.operation.needs(slot, shapes), shape)
+        regions = needed_regions(space, layer.operation.needs(slot, shapes), shape)
     else:
-        boxes = held_regions(space)
-    part_of = np.full(len(program.cluster.devices), -1, dtype=np.int64)
-    part_of[space.devices] = np.arange(len(space.devices))
-    return np.asarray((boxes.high - boxes.low)[part_of[device]])
+        regions = held_regions(space)
+    part = space.part_on(len(program.cluster.devices))[device]
+    return np.asarray((regions.high - regions.low)[part])
 
 
 def _scattered(extent: Ints, whole: Ints, *, channels_last: bool) -> Bools:
-    """Whether regions are not one run of numbers within their tensors; shape (K, D) each."""
+    """Return whether regions are not one run of elements within their tensors.
+
+    A region is one run if all its dimensions behind the first that it does not fill are filled, or if those before
+    that one have size 1:
+
+        tensor 2 x 4 x 8     region 1 x 2 x 8 is one run of 16, region 2 x 2 x 8 is two runs of 16
+
+    Args:
+        extent: Shape (K, D): sizes of the regions.
+        whole: Shape (K, D): sizes of the tensors.
+        channels_last: Whether the tensors have their channels last in memory.
+
+    Returns:
+        Shape (K,).
+    """
     if channels_last and extent.shape[1] > 2:
         order = [0, *range(2, extent.shape[1]), 1]
         mixed = (extent[:, 1] > 1) & (extent[:, 2:].prod(axis=1) > 1)  # a message has its channels first
@@ -67,7 +94,11 @@ def _scattered(extent: Ints, whole: Ints, *, channels_last: bool) -> Bools:
 
 
 def _joined(program: Program, transfers: Ints) -> Bools:
-    """Whether regions travel in messages of several."""
+    """Return whether transfers travel in a message together with others.
+
+    Transfers of one tensor, phase, micro-batch, sender and receiver fill messages up to ``MESSAGE_JOIN_BYTES``, in the
+    order of the program.
+    """
     size, together = program.size_bytes[transfers], np.zeros(len(transfers), dtype=bool)
     names = [phases(program)[transfers], program.micro_batch[transfers], program.layer[transfers]]
     key = np.column_stack([*names, program.device[transfers], program.peer[transfers]])
@@ -77,7 +108,7 @@ def _joined(program: Program, transfers: Ints) -> Bools:
         return together
     filled, last = 0.0, -1
     for n in (np.flatnonzero(same) + 1).tolist():
-        if n - 1 != last:  # the first of several
+        if n - 1 != last:  # the transfer before this one is the first of a message
             filled = size[order[n - 1]]
         if filled + size[order[n]] <= MESSAGE_JOIN_BYTES:
             filled += size[order[n]]

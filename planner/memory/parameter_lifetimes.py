@@ -1,74 +1,80 @@
-"""What parameters take: themselves and the optimizer's state, always, and their gradients for a while."""
+"""Buffers of parameters: they and the optimizer's state for the whole run, their gradients for a while."""
 
 import numpy as np
 
-from planner.lowering import KINDS, PAIR_BYTES, Program, UnitTimes
-from planner.memory.buffer_account import Account, residuals
+from planner.lowering import KINDS, Program, UnitTimes
+from planner.memory.backend_memory import BackendMemory
+from planner.memory.buffer_account import MemoryAccount, residuals
 from planner.memory.buffers import Buffers
 from planner.operations import BATCH_STATISTICS
 
-__all__ = ["kept", "parameter_gradients"]
+__all__ = ["parameter_gradients", "persistent_buffers"]
 
 _UPDATE, _TRANSFER = KINDS.index("update"), KINDS.index("transfer")
 
 
-def kept(account: Account) -> Buffers:
-    """Parameters with their optimizer's state, gradients that are exchanged, residuals, buffers of messages."""
-    program, rows, never = account.program, [], np.inf
-    for i, devices in account.places.items():
-        size = account.held_bytes[i]
+def persistent_buffers(account: MemoryAccount) -> Buffers:
+    """Return what is allocated for the whole run.
+
+    That is: parameters with their optimizer's state, gradients that are synchronised, running statistics, residuals
+    of compression and, where the back end has them, buffers of messages.
+    """
+    program, backend, rows, never = account.program, account.memory_policy.backend, [], np.inf
+    for i, devices in account.parameter_devices.items():
+        size = account.parameter_bytes[i]
         rows.append(Buffers.made("parameters", i, devices, size, 0.0, never))
         rows.append(Buffers.made("optimizer state", i, devices, size * account.memory_policy.states, 0.0, never))
-        if account.exchanged[i]:
+        if account.synchronised[i]:
             rows.append(Buffers.made("parameter gradients", i, devices, size, 0.0, never))
         if program.graph.layers[i].operation.statistics:
             running = BATCH_STATISTICS * account.channels(i) * program.graph.element_bytes
             rows.append(Buffers.made("statistics", i, devices, running, 0.0, never))
     for i, device in residuals(program):
-        rows.append(Buffers.made("residuals", i, np.array([device]), account.held_bytes[i], 0.0, never))
-    if account.memory_policy.host:
+        rows.append(Buffers.made("residuals", i, np.array([device]), account.parameter_bytes[i], 0.0, never))
+    if backend.has_message_buffers:
         moves = np.flatnonzero(program.kind == _TRANSFER)
         size = program.size_bytes[moves]
         rows.append(Buffers.made("messages", program.layer[moves], program.peer[moves], size, 0.0, never))
-        rows.append(_sums_of_two(program))
+        rows.append(_pair_buffers(program, backend))
     return Buffers.of(rows) if rows else Buffers.made("parameters", 0, np.empty(0, dtype=np.int64), 0.0, 0.0, 0.0)
 
 
-def _sums_of_two(program: Program) -> Buffers:
-    """Where what the other adds arrives, half of it on each; it is as long as the longest sum, up to a bound."""
+def _pair_buffers(program: Program, backend: BackendMemory) -> Buffers:
+    """Return the buffer in which each of two replicas receives what the other one adds."""
     sizes: dict[int, dict[int, float]] = {}
     for task, collective in program.collectives.items():
         if len(collective.devices) == 2 and collective.round.is_ring and not program.statistics[task]:
             for device in collective.devices:
                 sizes.setdefault(device, {})[int(program.layer[task])] = collective.buffer_bytes
     layer = np.array([min(row) for row in sizes.values()], dtype=np.int64)
-    size = np.array([min(sum(row.values()), PAIR_BYTES) / 2 for row in sizes.values()])
+    size = np.array([backend.pair_buffer_bytes(sum(row.values())) for row in sizes.values()])
     return Buffers.made("messages", layer, np.array(list(sizes), dtype=np.int64), size, 0.0, np.inf)
 
 
-def parameter_gradients(account: Account, times: UnitTimes) -> list[Buffers]:
-    """From a layer's weight gradient to its update or, where it is exchanged, to its buffer."""
+def parameter_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
+    """Return gradients from a layer's weight gradient to its update or, if synchronised, into their buffer."""
     program, micro_batching, rows = account.program, account.program.micro_batching, list[Buffers]()
     update = np.full(times.cells, -np.inf)
     tasks = np.flatnonzero(program.kind == _UPDATE)
     np.maximum.at(update, times.unit[tasks], times.end_s[tasks])
-    for i, devices in account.places.items():
-        cells, subs, size = account.cells_of[i].reshape(len(devices), -1), micro_batching.of(i), account.held_bytes[i]
-        begin, end = times.weight.second[cells], times.weight.end[cells]
-        each, placed = np.repeat(devices, subs), account.exchanged[i] & account.parts[i].placed
-        size = np.where(placed, 0.0, size)
-        if micro_batching.update_each or subs == 1:
-            until = end if account.exchanged[i] else np.maximum(update[cells], end)
+    for i, devices in account.parameter_devices.items():
+        cells, count = account.cells_of[i].reshape(len(devices), -1), micro_batching.of(i)
+        begin, end, synchronised = times.weight.second[cells], times.weight.end[cells], account.synchronised[i]
+        each, in_place = np.repeat(devices, count), synchronised & account.parts[i].gradient_in_place
+        size = np.where(in_place, 0.0, account.parameter_bytes[i])
+        if micro_batching.update_each or count == 1:
+            until = end if synchronised else np.maximum(update[cells], end)
             rows.append(
-                Buffers.made("parameter gradients", i, each, np.repeat(size, subs), begin.ravel(), until.ravel())
+                Buffers.made("parameter gradients", i, each, np.repeat(size, count), begin.ravel(), until.ravel())
             )
             continue
         last = end.max(axis=1)
-        until = last if account.exchanged[i] else np.maximum(update[cells].max(axis=1), last)
+        until = last if synchronised else np.maximum(update[cells].max(axis=1), last)
         rows.append(Buffers.made("parameter gradients", i, devices, size, begin.min(axis=1), until))
         turn = begin.argsort(axis=1).argsort(axis=1)
-        # the second is added to the first in a tensor of their own, or where the first has its place
-        second = np.where(placed, 1.0, 2.0)[:, None]
-        sums = np.choose(np.minimum(turn, 2), [0.0, second, 1.0]).ravel() * account.held_bytes[i]
+        # The second micro-batch's gradient is added to the first's: into a new buffer, or into that of the
+        # synchronisation; the gradients of all later ones are added to the sum.
+        second = np.where(in_place, 1.0, 2.0)[:, None]
+        sums = np.choose(np.minimum(turn, 2), [0.0, second, 1.0]).ravel() * account.parameter_bytes[i]
         rows.append(Buffers.made("workspace", i, each, sums, begin.ravel(), end.ravel()))
     return rows

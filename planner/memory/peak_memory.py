@@ -1,4 +1,4 @@
-"""Memory that a program needs on every device at its peak, before any replay."""
+"""Peak memory of a program on every device, before any replay."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,85 +6,87 @@ import numpy as np
 
 from hwprofiles import DeviceMemoryError, Floats, Ints
 from planner.lowering import Program, program_order
-from planner.memory.buffer_account import parameter_bytes, residuals
 from planner.memory.buffers import BUFFERS, Buffers
 from planner.memory.lifetimes import BufferLifetimes
 from planner.memory.memory_policy import MOMENTUM, MemoryPolicy
 
-__all__ = [
-    "COPIES_OF_PARAMETERS",
-    "check_plan_memory",
-    "held_over_time",
-    "parameter_bytes",
-    "peak_memory_bytes",
-    "residuals",
-]
+__all__ = ["COPIES_OF_PARAMETERS", "check_plan_memory", "held_over_time", "peak_memory_bytes"]
 
 
 COPIES_OF_PARAMETERS = 3
-"""Value, gradient and momentum of every trained number."""
+"""Copies of every parameter that SGD with momentum keeps: value, gradient and momentum."""
 
 
 def peak_memory_bytes(
     program: Program, memory_policy: MemoryPolicy = MOMENTUM, *, without: Sequence[str] = ()
 ) -> Floats:
-    """Bytes that each device must hold, at the task where that is most, tasks taken in program order.
+    """Compute the bytes that each device holds at the task where they are most, tasks taken in program order.
 
-    The buffers are those of the replay (``planner.memory.buffers``); what differs is when messages come and go, for a
-    device
-    runs its own tasks in program order there too.
+    The buffers are those of a replay (``planner.memory.buffers``).  A device runs its own tasks in program order in a
+    replay too; what differs is when messages leave and arrive.
 
     Args:
-        program: What is to run.
-        keeping: What is kept beside the tensors of the network.
+        program: The program.
+        memory_policy: What the run keeps beside the tensors of the network.
         without: Kinds of buffers (``planner.memory.buffers.BUFFERS``) to leave out.
 
     Returns:
         Shape (devices,).
     """
-    lives = BufferLifetimes(program, memory_policy)
-    known = Buffers.of([lives.kept(), lives.passing(*program_order(program))])
+    lifetimes = BufferLifetimes(program, memory_policy)
+    buffers = Buffers.of([lifetimes.persistent(), lifetimes.transient(*program_order(program))])
     if without:
-        known = known.take(~np.isin(known.kind, [BUFFERS.index(kind) for kind in without]))
-    base, start, _, held = held_over_time(known, len(program.cluster.devices))
+        buffers = buffers.take(~np.isin(buffers.kind, [BUFFERS.index(kind) for kind in without]))
+    base, start, _, held = held_over_time(buffers, len(program.cluster.devices))
     busy = np.flatnonzero(np.diff(start))
     if len(busy):
         base[busy] = np.maximum(base[busy], np.maximum.reduceat(held, start[busy]))
     return base
 
 
-def held_over_time(known: Buffers, devices: int) -> tuple[Floats, Ints, Floats, Floats]:
-    """What every device holds, in exact steps.
+def held_over_time(buffers: Buffers, devices: int) -> tuple[Floats, Ints, Floats, Floats]:
+    """Compute the bytes that every device holds over time, in exact steps.
+
+    Allocations and releases are sorted by device and time, and added up.  A device that holds 8 bytes from 1 s to 2 s
+    and 4 bytes from 2 s to 5 s:
+
+        time     1 s       2 s    2 s      5 s
+        change   +8        -8     +4       -4
+        steps    8 bytes   4 bytes         0 bytes
+
+    Args:
+        buffers: The buffers.
+        devices: Number of devices.
 
     Returns:
-        What is always there, shape (devices,); where the steps of each device begin, shape (devices + 1,); from when
-        on, and how much is held, one row a step.
+        Bytes allocated for the whole run, shape (devices,); first step of each device, shape (devices + 1,); and by
+        step its time and the bytes held from then on.
     """
-    passing = np.flatnonzero(np.isfinite(known.death_s) & (known.death_s > known.birth_s))
-    always = ~np.isfinite(known.death_s)
-    base = np.bincount(known.device[always], known.size_bytes[always], minlength=devices).astype(np.float64)
-    device = np.tile(known.device[passing], 2)
-    time_s = np.concatenate([known.birth_s[passing], known.death_s[passing]])
-    change = np.concatenate([known.size_bytes[passing], -known.size_bytes[passing]])
+    transient = np.flatnonzero(np.isfinite(buffers.released_s) & (buffers.released_s > buffers.allocated_s))
+    persistent = ~np.isfinite(buffers.released_s)
+    base = np.bincount(buffers.device[persistent], buffers.size_bytes[persistent], minlength=devices).astype(np.float64)
+    device = np.tile(buffers.device[transient], 2)
+    time_s = np.concatenate([buffers.allocated_s[transient], buffers.released_s[transient]])
+    change = np.concatenate([buffers.size_bytes[transient], -buffers.size_bytes[transient]])
     order = np.lexsort((time_s, device))
     device, time_s, change = device[order], time_s[order], change[order]
     # Sizes are whole bytes, or nearly so: the running sum over all devices is exact, and each device ends at its base.
     last = np.ones(len(device), dtype=bool)
-    last[:-1] = (device[1:] != device[:-1]) | (time_s[1:] != time_s[:-1])  # what is freed and taken at once is one step
+    last[:-1] = (device[1:] != device[:-1]) | (time_s[1:] != time_s[:-1])  # releases and allocations at once: one step
     held = np.asarray(np.cumsum(change)[last] + base[device[last]], dtype=np.float64)
     return base, np.searchsorted(device[last], np.arange(devices + 1)), time_s[last], held
 
 
 def check_plan_memory(program: Program, needed: Floats, *, nearest: Callable[[], str] | None = None) -> None:
-    """Refuse a program that does not fit.
+    """Refuse a program that does not fit into the memory of its devices.
 
     Args:
-        program: What is to run.
+        program: The program.
         needed: Shape (devices,): bytes that it needs, by ``peak_memory_bytes`` or by a replay's memory curve.
-        nearest: Says what would fit.
+        nearest: Returns advice for the error message: what would fit.
 
     Raises:
-        DeviceMemoryError: A device holds less than it needs; names the fullest one with both numbers.
+        DeviceMemoryError: A device has less memory than it needs; the message names the fullest device.
     """
     capacity = np.array([device.memory_bytes for device in program.cluster.devices])
     worst = int((needed / capacity).argmax())

@@ -27,8 +27,8 @@ from planner.parallel.configurations import ConfigSpace, Configuration, space_of
 NEVER = 10**9
 PRODUCTS = (
     {"WEIGHTS_A_WINDOW": weight_gradients.WEIGHTS_A_WINDOW},
-    {"WEIGHTS_A_WINDOW": 0, "TAP_WINDOWS": NEVER},
-    {"TAP_WEIGHTS_A_WINDOW": 0, "TAP_WINDOWS": 0, "TAP_SHARE": 1.0, "MOST_TAPS": NEVER},
+    {"WEIGHTS_A_WINDOW": 0, "POSITION_WINDOWS": NEVER},
+    {"POSITION_WEIGHTS_A_WINDOW": 0, "POSITION_WINDOWS": 0, "POSITION_SHARE": 1.0, "MOST_POSITIONS": NEVER},
 )
 """Gradients of weights as the rule says, always by products with all windows, and always by taps."""
 

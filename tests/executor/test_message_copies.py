@@ -10,8 +10,9 @@ from executor.program.messages import region_messages_of
 from executor.program.rank_program import RankProgram
 from planner.lowering.program import KINDS
 from planner.lowering.send_phases import phases
-from planner.memory.memory_policy import MemoryPolicy, part_memories
+from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.message_copies import are_copies
+from planner.memory.part_memory import part_memories
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -22,9 +23,9 @@ def is_copied(view, message, parts):
     for task, box in zip(message.tasks, message.boxes, strict=True):
         if view.program.backward[task]:
             key = view.messages.input_key[task]
-            whole, last = view.inputs[key].box, parts[key[0].consumer].gradient_last
+            whole, last = view.inputs[key].box, parts[key[0].consumer].gradient_channels_last
         else:
-            whole, last = view.parts.frame(view.messages.input_key[task]), parts[view.program.layer[task]].last
+            whole, last = view.parts.frame(view.messages.input_key[task]), parts[view.program.layer[task]].channels_last
         layout = torch.channels_last if last and len(whole.shape) == 4 else torch.contiguous_format
         tensor = torch.zeros(whole.shape).contiguous(memory_format=layout)
         pieces.append(tensor[box.within(whole)].reshape(-1))

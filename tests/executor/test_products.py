@@ -11,7 +11,7 @@ from executor.layers.base import TrainingStep
 from executor.layers.factory import part_layer
 from executor.layers.kernels.products import product_of
 from executor.measurement.memory_meter import MemoryMeter
-from planner.memory.cpu_backend import GradientForm, KernelPositions, gradient_forms, scratch_numbers
+from planner.memory.cpu_backend import GradientForm, KernelPositions, gradient_forms, scratch_elements
 from planner.models.builder import ModelBuilder
 from planner.parallel.configurations import ConfigSpace
 
@@ -34,7 +34,7 @@ def convolutions(draw):
     return taps, pad, positions
 
 
-@pytest.mark.parametrize("form", [GradientForm.WINDOWS, GradientForm.TAPS])
+@pytest.mark.parametrize("form", [GradientForm.WINDOWS, GradientForm.POSITIONS])
 @given(data=st.data())
 def test_a_product_is_the_gradient_of_torchs_convolution(form, data):
     draw = data.draw
@@ -59,7 +59,7 @@ def test_the_share_inside_is_what_windows_of_ones_hold(data):
     np.testing.assert_allclose(taps.share(), float(held.mean()) / taps.count, rtol=1e-12)
 
 
-@pytest.mark.parametrize("form", [GradientForm.WINDOWS, GradientForm.TAPS])
+@pytest.mark.parametrize("form", [GradientForm.WINDOWS, GradientForm.POSITIONS])
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_scratch_is_what_products_allocate(form, data):
@@ -77,7 +77,7 @@ def test_scratch_is_what_products_allocate(form, data):
     meter.start()
     product.weight_gradient(gradient, values, place)
     held = meter.stop()
-    expected = scratch_numbers(taps, np.array([form]), channels=channels, output_channels=np.array([float(filters)]),
+    expected = scratch_elements(taps, np.array([form]), channels=channels, output_channels=np.array([float(filters)]),
                                samples=np.array([float(samples)]))  # fmt: skip
     assert held.peak_bytes == 4 * expected[0]
 
@@ -92,7 +92,7 @@ def test_parts_with_many_weights_or_much_padding_take_products():
         return int(gradient_forms(taps, filters=filters, samples=np.array([float(samples)]), groups=groups)[0])
 
     assert form_of(2, 8, 512) == GradientForm.WINDOWS
-    assert form_of(4, 16, 256) == GradientForm.TAPS
+    assert form_of(4, 16, 256) == GradientForm.POSITIONS
     assert form_of(4, 16, 256, groups=2) == GradientForm.LIBRARY
     assert form_of(8, 16, 256) == GradientForm.LIBRARY
     assert form_of(4, 16, 64) == GradientForm.LIBRARY

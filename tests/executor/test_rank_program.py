@@ -12,7 +12,7 @@ from executor.program.messages import region_messages_of
 from executor.program.rank_program import RankProgram
 from executor.runtime.boxes import Box
 from planner.lowering.program import KINDS
-from planner.lowering.send_phases import MESSAGE_JOIN_BYTES
+from planner.memory.cpu_backend import MESSAGE_JOIN_BYTES
 
 pytestmark = pytest.mark.timeout(120)
 SMALL = ("lenet5", "conv1d", "alexnet-cifar")

@@ -18,7 +18,7 @@ from executor.program.recorder import Recorder
 from executor.runtime.devices import CpuDevice
 from hwprofiles.devices.device_graph import DeviceGraph
 from planner.cost.cost_model import CostModel
-from planner.lowering.send_phases import PAIR_BYTES
+from planner.memory.cpu_backend import PAIR_BYTES
 from planner.models.builder import ModelBuilder
 from planner.parallel.strategies import named_strategy
 from simulator.collectives.schemes import ALL_REDUCES

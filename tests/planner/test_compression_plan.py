@@ -314,9 +314,9 @@ def test_codes_live_while_they_travel():
     encode, send, decode = (np.flatnonzero(program.kind == kind)[0] for kind in (COMPRESS, TRANSFER, DECOMPRESS))
     codes = known.kind == BUFFERS.index("codes")
     lives = sorted(
-        zip(known.device[codes], known.birth_s[codes], known.death_s[codes], strict=True), key=lambda r: r[1]
+        zip(known.device[codes], known.allocated_s[codes], known.released_s[codes], strict=True), key=lambda r: r[1]
     )
     assert lives[:2] == [(0, begin[encode], end[send]), (1, begin[send], end[decode])]
     received = known.kind == BUFFERS.index("messages")
-    assert known.birth_s[received].min() == begin[decode]
+    assert known.allocated_s[received].min() == begin[decode]
     assert known.size_bytes[received].tolist() == [4 * 6 * 4] * 2  # and its gradient, back

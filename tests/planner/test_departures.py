@@ -60,12 +60,12 @@ def test_what_was_sent_is_forgotten_at_the_next_exchange():
     assert departures.before(first, rows.device[first]).tolist() == [task(rows, "forward", "conv")]
     # the first device computes nothing more before it expects next's output; then fc and the loss, forward and back
     assert departures.before(answer, rows.peer[answer]).tolist() == [task(rows, "forward", "conv")]
-    assert departures.forgotten_s(first, end).tolist() == [end[task(rows, "activation_gradient", "fc")]]
+    assert departures.noticed_s(first, end).tolist() == [end[task(rows, "activation_gradient", "fc")]]
     # next's device sends its answer, and then the gradient of what it read
-    assert departures.forgotten_s(answer, end).tolist() == [end[task(rows, "activation_gradient", "next")]]
+    assert departures.noticed_s(answer, end).tolist() == [end[task(rows, "activation_gradient", "next")]]
     # the last to be sent is there until the iteration ends, with next's update
     last = sent(rows, "conv", backward=True)
-    assert departures.forgotten_s(last, end).tolist() == [end[task(rows, "update", "next")]]
+    assert departures.noticed_s(last, end).tolist() == [end[task(rows, "update", "next")]]
 
 
 def test_a_slow_message_is_kept_longer():
@@ -75,4 +75,4 @@ def test_a_slow_message_is_kept_longer():
     first = sent(rows, "conv", backward=False)
     slow = end.copy()
     slow[first] = end[task(rows, "activation_gradient", "fc")] + 0.1
-    assert SendPhases(rows).forgotten_s(first, slow).tolist() == [end[task(rows, "weight_gradient", "fc")]]
+    assert SendPhases(rows).noticed_s(first, slow).tolist() == [end[task(rows, "weight_gradient", "fc")]]

@@ -2,6 +2,7 @@
 
 import pytest
 from plans import cluster_of, program_of
+from stage_memory import surely_needed_bytes
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
@@ -11,7 +12,6 @@ from planner.memory.buffers import BUFFERS
 from planner.memory.lifetimes import BufferLifetimes
 from planner.memory.memory_policy import MemoryPolicy
 from planner.memory.peak_memory import check_plan_memory, peak_memory_bytes
-from planner.memory.stage_memory import surely_needed_bytes
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
 from planner.parallel.configurations import Configuration
@@ -84,7 +84,7 @@ def test_processors_keep_a_buffer_for_every_message():
     """A half of the convolution's channels there, and its gradient back."""
     graph = counted()
     program = program_of(CostModel(graph, cluster_of("titanx-4", 2)), named_strategy("model", graph, 2))
-    lives = BufferLifetimes(program, MemoryPolicy(host=True)).kept()
+    lives = BufferLifetimes(program, MemoryPolicy(host=True)).persistent()
     messages = lives.take(lives.kind == BUFFERS.index("messages"))
     assert sorted(zip(messages.device.tolist(), messages.size_bytes.tolist(), strict=True)) == [(0, 256), (1, 256)]
 

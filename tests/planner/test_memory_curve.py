@@ -102,7 +102,7 @@ def test_curves_hold_what_is_alive_and_end_where_they_began(question, iterations
 
     known = curve.buffers
     assert set(known.kind.tolist()) <= set(range(len(BUFFERS)))
-    assert (known.death_s > known.birth_s).all()
+    assert (known.released_s > known.allocated_s).all()
     for device in range(len(model.cluster.devices)):
         times_s, held_bytes = curve.of(device)
         assert (np.diff(times_s) > 0).all()

@@ -223,7 +223,7 @@ def test_messages_of_statistics_are_nobodys_activations(question):
     for field in ("device", "layer", "kind", "size_bytes"):
         for other in kept[1:]:
             np.testing.assert_array_equal(getattr(other, field), getattr(kept[0], field))
-    assert all((known.death_s >= known.birth_s).all() for known in kept)
+    assert all((known.released_s >= known.allocated_s).all() for known in kept)
 
 
 @pytest.mark.parametrize("gradient_sync", ["ring", "auto"])

@@ -7,10 +7,10 @@ gradients into, is left to ``planner.memory.peak_memory``, which decides whether
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.lowering import KINDS, Program
+from planner.lowering.program import KINDS, Program
 from planner.memory.buffer_account import parameter_bytes, residuals
 from planner.memory.peak_memory import COPIES_OF_PARAMETERS
-from planner.parallel import schedule_of
+from planner.parallel.micro_batches import schedule_of
 
 __all__ = ["surely_needed_bytes"]
 

@@ -1,0 +1,218 @@
+"""Memory of the parts of a layer beside inputs and output: for the backward pass, and while they compute."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hwprofiles import Bools, Floats, Ints
+from planner.graph import ComputationGraph, Layer, Operation
+from planner.lowering import Program
+from planner.memory.backend_memory import SCRATCH_PHASES, ConvolutionParts
+from planner.memory.memory_policy import MemoryPolicy
+from planner.operations import Convolution, Linear, Part, PartialProduct, Pooling
+from planner.parallel import ConfigSpace, Regions, held_regions, needed_regions
+
+__all__ = ["PartMemory", "part_memories"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PartMemory:
+    """Bytes of every part of a layer for the samples that it takes at once; arrays of shape (parts,)."""
+
+    output: Floats
+    """Bytes of the output."""
+    saved: Floats
+    """Bytes saved for the backward pass beside inputs, output and copies of inputs."""
+    saved_before_output: bool
+    """Whether the output is computed from a saved tensor, and therefore allocated after it."""
+    saves_output: bool
+    """Whether the backward pass reads the output."""
+    saves_inputs: Bools
+    """Whether the backward pass reads the inputs themselves, not copies of them."""
+    input_copies: Floats
+    """Bytes of copies of inputs, padded or in another layout, which are saved instead of the inputs."""
+    transforms_gradient: bool
+    """Whether the gradient of the output is turned into another one before both gradients are computed."""
+    passes_gradient: bool
+    """Whether gradients of the inputs are views of the gradient of the output."""
+    channels_last: bool
+    """Whether the output has its channels last in memory."""
+    gradient_channels_last: bool
+    """Whether the gradient of the first input has its channels last in memory."""
+    scratch: dict[str, Floats]
+    """By phase, bytes that are allocated while the part computes, beside its result."""
+    gradient_in_place: Bools
+    """Whether the gradients of its parameters are written into the buffer of their synchronisation."""
+
+
+def part_memories(program: Program, memory_policy: MemoryPolicy) -> list[PartMemory]:
+    """Return the memory of the parts of every layer."""
+    parts = _PartMemories(program, memory_policy)
+    return [parts.add(i) for i in range(len(program.graph.layers))]
+
+
+class _PartMemories:
+    """Memory of parts, layer after layer, with the memory layouts of the outputs seen so far.
+
+    Args:
+        program: The program.
+        memory_policy: Policy with the back end.
+    """
+
+    def __init__(self, program: Program, memory_policy: MemoryPolicy) -> None:
+        self.program, self.graph, self.backend = program, program.graph, memory_policy.backend
+        self.channels_last: list[bool] = []
+        """By layer added so far, whether its output has its channels last."""
+
+    @cached_property
+    def _micro_batch_graph(self) -> ComputationGraph:
+        return self.graph.with_batch(self.graph.batch // self.program.micro_batching.parts)
+
+    def _layer(self, i: int) -> Layer:
+        """Return a layer with the batch that it takes at once."""
+        graph = self._micro_batch_graph if self.program.micro_batching.of(i) > 1 else self.graph
+        return graph.layers[i]
+
+    def add(self, i: int) -> PartMemory:
+        """Return the memory of the parts of layer ``i``; layers are added in order."""
+        layer, space, size = self._layer(i), self.program.spaces_at(i)[i], float(self.graph.element_bytes)
+        operation, regions = layer.operation, held_regions(space)
+        sizes = {dim: (regions.high - regions.low)[:, d].astype(float) for d, dim in enumerate(layer.output.dims)}
+        part = Part(layer.input_shapes, layer.output, sizes)
+        kept, output, zeros = operation.kept(part), part.outputs * size, np.zeros(len(regions.low))
+        copied, copies, scratch = np.zeros(len(zeros), dtype=bool), zeros, dict.fromkeys(SCRATCH_PHASES, zeros)
+        in_place = np.full(len(zeros), _is_linear(operation))
+        last = self._reads_channels_last(i, layer, space) if layer.inputs else False
+        gradient_last = last
+        if isinstance(operation, Convolution):
+            parts, copied = self._convolution(i, layer, space, part, last)
+            copies = np.where(copied, parts.windows.prod(axis=1) * size, 0.0)
+            last = gradient_last = parts.channels_last
+            scratch, in_place = self.backend.convolution_scratch(parts)
+        elif isinstance(operation, Pooling) and self._gradient_comes_last(i, last) != last:
+            scratch = {**scratch, "activation_gradient": output}  # it is copied into the layout of the input
+        elif isinstance(operation, Linear):
+            # channels and positions are read as one row, channels first
+            copied |= last and math.prod(layer.input_shapes[0].positions) > 1
+            copies, last = np.where(copied, _reads(layer, space).volume * size, 0.0), False
+        self.channels_last.append(last)
+        return PartMemory(
+            output=output, saved=kept.elements * size + kept.index_bytes + zeros, saved_before_output=kept.before_output,
+            saves_output=kept.output, saves_inputs=~copied & kept.inputs, input_copies=copies,
+            transforms_gradient=kept.transforms, passes_gradient=kept.passes_on, channels_last=last, scratch=scratch,
+            gradient_in_place=in_place, gradient_channels_last=gradient_last and not isinstance(operation, Linear),
+        )  # fmt: skip
+
+    def _convolution(
+        self, i: int, layer: Layer, space: ConfigSpace, part: Part, last: bool
+    ) -> tuple[ConvolutionParts, Bools]:
+        """Return the parts of a convolution as the library computes them, and which of them copy their input.
+
+        Args:
+            i: The layer's index.
+            layer: The layer, a convolution.
+            space: Its configuration.
+            part: Its parts.
+            last: Whether the input comes with its channels last.
+        """
+        assert isinstance(layer.operation, Convolution)
+        outputs = held_regions(space)
+        given, windows, pad = _windows(layer, space)
+        wanted = self._wants_channels_last(layer, given)
+        copied = (windows != given).any(axis=1) | (last != wanted) | self._reads_slice(i, layer, space)
+        parts = ConvolutionParts(
+            operation=layer.operation, part=part, windows=windows, pad=pad,
+            outputs=(outputs.high - outputs.low)[:, 2:], channels_last=wanted, element_bytes=self.graph.element_bytes,
+        )  # fmt: skip
+        return parts, copied
+
+    def _wants_channels_last(self, layer: Layer, given: Ints) -> bool:
+        """Return whether a convolution computes on its region, of sizes (parts, D), with the channels last."""
+        channels = layer.input_shapes[0].size("channel")
+        return self.backend.channels_last(given, channels=channels, element_bytes=self.graph.element_bytes)
+
+    def _reads_channels_last(self, i: int, layer: Layer, space: ConfigSpace) -> bool:
+        """Return whether a layer gets its first input with the channels last."""
+        source = layer.inputs[0]
+        if source == "input":
+            return False
+        u = self.graph.index[source]
+        regions = _reads(layer, space)
+        local = _is_local(self.program.spaces_at(i)[u], space, regions)
+        if isinstance(layer.operation, Convolution) and not local:
+            return self._wants_channels_last(layer, regions.high - regions.low)  # assembled as it is wanted
+        return self.channels_last[u] and local
+
+    def _reads_slice(self, i: int, layer: Layer, space: ConfigSpace) -> bool:
+        """Return whether parts read a slice of what their own device computed, not all of it."""
+        if layer.inputs[0] == "input":
+            return False
+        producer = self.program.spaces_at(i)[self.graph.index[layer.inputs[0]]]
+        regions = _reads(layer, space)
+        return _is_local(producer, space, regions) and bool(regions.volume.max() < held_regions(producer).volume.max())
+
+    def _gradient_comes_last(self, i: int, last: bool) -> bool:
+        """Return whether the gradient of an output comes with its channels last, from the first consumer.
+
+        Args:
+            i: The layer.
+            last: Whether its output has its channels last.
+        """
+        consumers = self.graph.consumers[i]
+        if not consumers:
+            return last
+        v = consumers[0].consumer
+        layer = self._layer(v)
+        if not isinstance(layer.operation, Convolution):
+            return last and not isinstance(layer.operation, Linear)
+        regions = _reads(layer, self.program.spaces_at(v)[v])
+        return self._wants_channels_last(layer, regions.high - regions.low)
+
+
+def _reads(layer: Layer, space: ConfigSpace) -> Regions:
+    """Return the regions of its first input that the parts of a layer read."""
+    return needed_regions(space, layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0])
+
+
+def _is_local(producer: ConfigSpace, space: ConfigSpace, regions: Regions) -> bool:
+    """Return whether every part of a consumer finds all that it reads in what its own device computed."""
+    own = held_regions(producer)
+    part_of = {device: part for part, device in enumerate(producer.devices.tolist())}
+    rows = [part_of.get(device, -1) for device in space.devices.tolist()]
+    if min(rows) < 0:
+        return False
+    return bool((own.low[rows] <= regions.low).all() and (regions.high <= own.high[rows]).all())
+
+
+def _windows(layer: Layer, space: ConfigSpace) -> tuple[Ints, Ints, Ints]:
+    """Return the sizes of what the parts of a convolution read, convolve and have padded.
+
+    A library pads both sides alike.  A part at the border of the tensor has padding on one side only, so the executor
+    copies its region into a larger one, with the padding that the library cannot add by itself:
+
+        kernel 3, padding 1, 8 rows in two parts     part 0 reads rows 0-4, convolves 0 | 0-4
+                                                     part 1 reads rows 3-7, convolves 3-7 | 0
+
+    Returns:
+        Sizes of the regions read and of those convolved, shape (parts, D) each; and the padding that the library adds
+        on both sides, shape (parts, D - 2).
+    """
+    needs, outputs, read = layer.operation.needs(0, layer.input_shapes), held_regions(space), _reads(layer, space)
+    given = read.high - read.low
+    windows, pad = given.copy(), np.zeros_like(given[:, 2:])
+    for d in range(2, given.shape[1]):
+        need = needs[d]
+        start = outputs.low[:, d] * need.stride - need.pad
+        stop = (outputs.high[:, d] - 1) * need.stride - need.pad + need.dilation * (need.kernel - 1) + 1
+        left, right = read.low[:, d] - start, stop - read.high[:, d]
+        symmetric = (left >= right) & (left - right < need.stride)
+        windows[:, d] += np.where(symmetric, 0, left + right)
+        pad[:, d - 2] = np.where(symmetric, left, 0)
+    return given, windows, pad
+
+
+def _is_linear(operation: Operation) -> bool:
+    """Return whether an operation is a matrix product: a linear layer, or a partial sum of one."""
+    return isinstance(operation.operation if isinstance(operation, PartialProduct) else operation, Linear)
