@@ -1,1 +1,1 @@
-"""Questions asked of many plans."""
+"""Studies that make and compare many plans."""

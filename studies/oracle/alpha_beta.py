@@ -1,9 +1,13 @@
-"""Alpha and beta of a communication pattern, read off the device graph.
+"""Alpha and beta of a communication pattern, from the device graph.
 
-A pattern is messages that go at the same time, such as a round of all rings of a hybrid.  Its alpha is the largest
-latency of their routes for a message of that size; its beta is the time per byte of the busiest link, which all
-messages that cross it share: several rings that leave a node by one card add up there.  So a pattern inside a node
-gets the links of the node, and one between nodes those between them, rack uplinks included.
+A pattern is a set of messages that are sent at the same time, such as a round of all rings of a hybrid.  Its alpha is
+the largest latency of their routes for a message of that size; its beta is the time per byte of the busiest link, which
+all messages that cross it share: several rings that leave a node through one card add up there.  So a pattern inside a
+node has the alpha and beta of the node's links, and a pattern between nodes those of the links between them, rack
+uplinks included.
+
+Source: Kahira et al., "An Oracle for Guiding Large-Scale Model/Hybrid Parallel Training of Convolutional Neural
+Networks", whose alpha and beta are measured for each pattern.
 """
 
 from dataclasses import dataclass
@@ -18,20 +22,20 @@ __all__ = ["Wire", "boundaries", "columns", "direct", "neighbours", "ring", "row
 
 
 _ALL = 16
-"""Devices up to which every message of a pattern is looked at."""
+"""Largest pattern, in devices, of which every message is counted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wire:
-    """Alpha and beta of a pattern; none where nobody sends."""
+    """Alpha and beta of a pattern; both are 0 for a pattern without messages."""
 
     network: ClusterRoutes
     classes: Ints
-    """Latency classes of the routes."""
+    """Latency classes of the routes of the pattern."""
     beta_s_per_byte: float
 
     def alpha_s(self, size_bytes: Floats) -> Floats:
-        """Largest latency of a message of each size, shape of the sizes."""
+        """Return the largest latency of a message of each size, in the shape of the sizes."""
         alpha = np.zeros(size_bytes.shape)
         for name in self.classes.tolist():
             seconds = self.network.class_latencies(np.full(size_bytes.size, name), size_bytes.ravel())
@@ -40,6 +44,14 @@ class Wire:
 
 
 def _wire(network: ClusterRoutes, source: Ints, target: Ints, weight: float = 1.0) -> Wire:
+    """Return alpha and beta of a pattern.
+
+    Args:
+        network: Routes of the cluster.
+        source: Sender of each message, shape (M,).
+        target: Receiver of each message, shape (M,).
+        weight: Size of each message, relative to the size that beta multiplies.
+    """
     keep = _representative(network, source, target)
     source, target = source[keep], target[keep]
     if not len(source):
@@ -51,10 +63,10 @@ def _wire(network: ClusterRoutes, source: Ints, target: Ints, weight: float = 1.
 
 
 def _representative(network: ClusterRoutes, source: Ints, target: Ints) -> NDArray[np.bool_]:
-    """Which messages to look at: of large patterns those that touch a few nodes, the others being wired alike.
+    """Return the messages that are counted: of a large pattern those of a few nodes, as all nodes are wired alike.
 
-    The first two nodes, and those on both sides of the first rack's edge: every message over the links of these nodes
-    is among them, and every one of a ring that leaves the first rack or comes back to it.
+    The nodes are the first two, and those on both sides of the first rack's edge.  So all messages over the links of
+    these nodes are counted, and all messages of a ring that leave the first rack or come back to it.
     """
     nodes = np.unique(network.node[np.concatenate([source, target])])
     if len(np.unique(np.concatenate([source, target]))) <= _ALL:
@@ -69,17 +81,26 @@ def _representative(network: ClusterRoutes, source: Ints, target: Ints) -> NDArr
 
 
 def rows(p: int, group: int) -> Ints:
-    """The first p devices as groups of neighbours, shape (p / group, group)."""
+    """Return the first p devices as groups of consecutive devices, shape (p / group, group).
+
+    Six devices in groups of two are [[0, 1], [2, 3], [4, 5]].
+    """
     return np.arange(p, dtype=np.int64).reshape(-1, group)
 
 
 def columns(p: int, group: int) -> Ints:
-    """Devices of the same place in each group, shape (group, p / group): replicas of the same share."""
+    """Return the devices with the same position in each group, shape (group, p / group): replicas of one share.
+
+    Six devices in groups of two are [[0, 2, 4], [1, 3, 5]].
+    """
     return rows(p, group).T.copy()
 
 
 def ring(network: ClusterRoutes, groups: Ints) -> Wire:
-    """One round of a ring in every group at once, in the order of gradient exchanges."""
+    """Return alpha and beta of one round of a ring in every group at once.
+
+    Rings have the order of those of gradient synchronisation.
+    """
     order = np.take_along_axis(groups, np.argsort(network.rank[groups], axis=1), axis=1)
     if groups.shape[1] == 1:
         order = order[:, :0]
@@ -87,18 +108,25 @@ def ring(network: ClusterRoutes, groups: Ints) -> Wire:
 
 
 def direct(network: ClusterRoutes, groups: Ints) -> Wire:
-    """Every device sends to every other of its group, all at once."""
+    """Return alpha and beta of messages from every device to every other of its group, all at once."""
     size = groups.shape[1]
     source, target = np.nonzero(~np.eye(size, dtype=bool))
     return _wire(network, groups[:, source].ravel(), groups[:, target].ravel())
 
 
 def neighbours(network: ClusterRoutes, groups: Ints, grid: tuple[int, ...]) -> Wire:
-    """Every part of a grid sends to its neighbours, each an equal share of the halo that a part receives in all."""
-    places = np.arange(groups.shape[1]).reshape(grid)
+    """Return alpha and beta of the messages between neighbouring parts of a grid, all at once.
+
+    Each message is an equal share of the whole halo that a part receives.
+
+    Args:
+        network: Routes of the cluster.
+        groups: Devices of each group, one for each part of its grid, shape (groups, parts).
+        grid: Degrees of the positions.
+    """
+    parts = np.arange(groups.shape[1]).reshape(grid)
     ends = [
-        (np.delete(places, -1, axis=axis).ravel(), np.delete(places, 0, axis=axis).ravel())
-        for axis in range(places.ndim)
+        (np.delete(parts, -1, axis=axis).ravel(), np.delete(parts, 0, axis=axis).ravel()) for axis in range(parts.ndim)
     ]
     low, high = (np.concatenate([pair[k] for pair in ends]) for k in (0, 1))
     source, target = np.concatenate([low, high]), np.concatenate([high, low])
@@ -107,7 +135,13 @@ def neighbours(network: ClusterRoutes, groups: Ints, grid: tuple[int, ...]) -> W
 
 
 def boundaries(network: ClusterRoutes, stages: int, size_bytes: Floats) -> tuple[Floats, Floats]:
-    """Alpha and beta from each stage to the next, shape (stages - 1,): the route of one message alone."""
+    """Return alpha and beta from each stage to the next, shape (stages - 1,) each, for one message alone on its route.
+
+    Args:
+        network: Routes of the cluster.
+        stages: Number of stages; stage k is device k.
+        size_bytes: Message of each boundary, shape (stages - 1,).
+    """
     source = np.arange(stages - 1, dtype=np.int64)
     counts, links = network.routes(source, source + 1)
     beta = np.maximum.reduceat(network.seconds_per_byte[links], np.cumsum(counts) - counts) if stages > 1 else source

@@ -1,4 +1,8 @@
-"""Sizes of a network's layers in the symbols of Table 1, and which of its tensors each strategy moves."""
+"""Sizes of a network's layers in the symbols of Table 1, and the tensors that each strategy moves.
+
+Source: Kahira et al., "An Oracle for Guiding Large-Scale Model/Hybrid Parallel Training of Convolutional Neural
+Networks", Table 1.
+"""
 
 from functools import cached_property
 from itertools import product
@@ -15,18 +19,18 @@ Grid = tuple[int, ...]
 
 
 def is_flat(layer: Layer) -> bool:
-    """Whether a layer has no positions to split: fully connected ones, and pooling over all positions."""
+    """Return whether a layer has no positions to split: it is fully connected, or it pools over all positions."""
     return int(np.prod(layer.output.positions)) == 1 or not set(layer.parallel_dims) - {"sample", "channel"}
 
 
 def _mixes(layer: Layer) -> bool:
-    """Whether an output channel is a sum over input channels with weights: F filters of C channels."""
+    """Return whether an output channel is a weighted sum over input channels: F filters of C channels."""
     need = layer.operation.needs(0, layer.input_shapes)[1]
     return layer.parameter_count > 0 and (need.dim is None or need.group_in > 1 or need.group_out > 1)
 
 
 class Sizes:
-    """Sizes a sample of every layer, shape (G,), and halos.
+    """Sizes of one sample in every layer, shape (G,), and halos.
 
     Args:
         graph: The network; its batch does not matter.
@@ -37,29 +41,33 @@ class Sizes:
         self._halos: dict[Grid, tuple[Floats, Floats]] = {}
         layers = graph.layers
         self.flat: Bools = np.array([is_flat(layer) for layer in layers])
+        """Layers without positions to split."""
         self.mixing: Bools = np.array([_mixes(layer) for layer in layers])
+        """Layers whose output channels are weighted sums over input channels."""
         self.first: Bools = self.mixing & np.array(
             [not graph.has_phase(i, "activation_gradient") for i in range(len(layers))]
         )
         """Layers with weights that read the data."""
+        # |y|, |x|, |b| and |w|
         self.y: Floats = np.array([layer.output.elements / graph.batch for layer in layers])
         self.x: Floats = np.array([sum(s.elements for s in layer.input_shapes) / graph.batch for layer in layers])
         self.b: Floats = np.array(
             [sum(p.elements for p in layer.parameters if p.name == "bias") for layer in layers], dtype=np.float64
         )
         self.w: Floats = np.array([float(layer.parameter_count) for layer in layers]) - self.b
-        """Trained numbers but biases: scale and shift of a normalisation are among them."""
+        """Parameters without biases; scale and shift of a normalisation are among them."""
 
     @cached_property
     def gathered(self) -> Bools:
-        """Outputs that filters of another layer read: what Filter gathers between layers."""
+        """Outputs that filters of another layer read, which Filter gathers between layers."""
         return self._read_by(self.mixing)
 
     @cached_property
     def delivered(self) -> Floats:
-        """Elements a sample of every region that filters ask for: programs bring each of a tensor's once.
+        """Elements of one sample of every distinct region that filters read, each of which programs send once.
 
-        More than ``gathered`` where a convolution of stride 2 leaves out the last row that another reads.
+        There are more than in ``gathered`` where a convolution of stride 2 does not read the last row that another
+        layer reads.
         """
         volumes: list[int] = []
         for edges in self.graph.consumers:
@@ -67,7 +75,10 @@ class Sizes:
         return np.array(volumes, dtype=np.float64)
 
     def _region(self, edge: Edge) -> int:
-        """Elements a sample that a layer reads of an input; regions of one tensor start alike and differ in size."""
+        """Return the elements of one sample that a layer reads of an input.
+
+        Regions of one tensor start at the same element and differ in size.
+        """
         layer = self.graph.layers[edge.consumer]
         shape, ends = layer.input_shapes[edge.slot], []
         for need, size in list(zip(layer.operation.needs(edge.slot, layer.input_shapes), shape.sizes, strict=True))[1:]:
@@ -78,21 +89,25 @@ class Sizes:
 
     @cached_property
     def gathered_flat(self) -> Bools:
-        """Outputs that a fully connected layer reads: what Spatial gathers."""
+        """Outputs that a fully connected layer reads, which Spatial gathers."""
         return self._read_by(self.mixing & self.flat)
 
     @cached_property
     def regrouped(self) -> Bools:
-        """Outputs with positions that a layer without them reads channel by channel: pooling over all positions."""
+        """Outputs with positions that a layer without positions reads by channel, such as global pooling."""
         trained_or_pooled = np.array(["channel" in layer.parallel_dims for layer in self.graph.layers])
         return self._read_by(self.flat & ~self.mixing & trained_or_pooled) & ~self.flat
 
     def _read_by(self, consumers: Bools) -> Bools:
+        """Return the layers whose outputs some of these consumers read."""
         return np.array([any(consumers[edge.consumer] for edge in edges) for edges in self.graph.consumers])
 
     @cached_property
     def crossing(self) -> Floats:
-        """Elements a sample that layers after layer i read of those up to it, shape (G - 1,): |y_G| of a boundary."""
+        """Elements of one sample that cross the boundary after each layer, |y_G|, shape (G - 1,).
+
+        These are the outputs up to that layer that later layers read.
+        """
         crossing = np.zeros(len(self.y) - 1)
         for i, edges in enumerate(self.graph.consumers):
             if edges:
@@ -101,12 +116,16 @@ class Sizes:
 
     @cached_property
     def positions(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Name and position sizes of the layers that Spatial splits."""
+        """Names and position sizes of the layers that Spatial splits."""
         rows = zip(self.graph.layers, self.flat, strict=True)
         return [(layer.name, layer.output.positions) for layer, flat in rows if not flat]
 
     def grid(self, parts: int) -> Grid | None:
-        """Degrees of a grid of parts, as near to a cube as goes; None where some layer has too few positions."""
+        """Return the degrees of a grid of parts, as near to a cube as possible.
+
+        Returns:
+            Degrees by dimension; None where some layer has too few positions.
+        """
         if not self.positions:
             return None
         most = [min(sizes) for sizes in zip(*(sizes for _, sizes in self.positions), strict=True)]
@@ -119,15 +138,19 @@ class Sizes:
         return min(grids, key=lambda grid: (max(grid), tuple(-degree for degree in grid)), default=None)
 
     def halos(self, grid: Grid) -> tuple[Floats, Floats]:
-        """Elements a sample that the part with the largest halo receives: of x forward, of dL/dy backward, (G,) each.
+        """Return the elements of one sample that the part with the largest halo receives.
 
         The loader delivers each part of the data with its halo, and the data needs no gradient.
+
+        Returns:
+            Elements of x in the forward pass, and of dL/dy in the backward pass, of each layer, shape (G,) each.
         """
         if grid not in self._halos:
             self._halos[grid] = self._halo_sums(grid)
         return self._halos[grid]
 
     def _halo_sums(self, grid: Grid) -> tuple[Floats, Floats]:
+        """Return the halos of each layer, summed over its inputs."""
         forward, backward = np.zeros(len(self.y)), np.zeros(len(self.y))
         for edge in self.graph.edges:
             if not (self.flat[edge.consumer] or self.flat[edge.producer]):
@@ -137,6 +160,13 @@ class Sizes:
         return forward, backward
 
     def _halo_x(self, edge: Edge, grid: Grid) -> float:
+        """Return the largest halo of an input: elements that a part reads and does not hold.
+
+        Ten positions in two parts, read through windows of three:
+
+            held    | 0 1 2 3 4 | 5 6 7 8 9 |
+            needed  | 0 1 2 3 4   5 |            (part 0: one element more)
+        """
         needed, own = [], []
         for need, in_size, out_size, degree in self._dims(edge, grid):
             parts, held = part_bounds(out_size, degree), part_bounds(in_size, degree)
@@ -146,7 +176,11 @@ class Sizes:
         return self.graph.layers[edge.producer].output.size("channel") * _largest(needed, own)
 
     def _halo_dy(self, edge: Edge, grid: Grid) -> float:
-        """Outputs that read a part's inputs: for window k, stride s, from (low + pad - d (k - 1)) / s on."""
+        """Return the largest halo of an output's gradient: outputs that read a part's inputs and lie in other parts.
+
+        A window of k kernel positions with stride s and dilation d reads input ``low`` from output
+        (low + pad - d (k - 1)) / s on.
+        """
         needed, own = [], []
         for need, in_size, out_size, degree in self._dims(edge, grid):
             parts, held = part_bounds(out_size, degree), part_bounds(in_size, degree)
@@ -158,7 +192,7 @@ class Sizes:
         return self.graph.layers[edge.consumer].output.size("channel") * _largest(needed, own)
 
     def _dims(self, edge: Edge, grid: Grid) -> list[tuple[Need, int, int, int]]:
-        """Need, input size, output size and degree of every position dimension."""
+        """Return need, input size, output size and degree of every position dimension."""
         layer = self.graph.layers[edge.consumer]
         needs = layer.operation.needs(edge.slot, layer.input_shapes)[2:]
         sizes = layer.input_shapes[edge.slot].positions

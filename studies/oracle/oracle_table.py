@@ -1,4 +1,4 @@
-"""What the oracle answers: a row for each strategy and number of devices, limits, winners, alpha and beta."""
+"""Table of the oracle: a row for each strategy and number of devices, limits, winners, alpha and beta."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -13,15 +13,15 @@ __all__ = ["Booking", "Limit", "OracleRow", "OracleTable", "Simulated", "WireRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """How far a strategy scales."""
+    """Largest number of devices that a strategy can use."""
 
     strategy: str
     devices: int
-    """Most devices by Table 1."""
+    """Most devices by the last column of Table 1."""
     reason: str
-    """Which rule binds, and by which layer."""
+    """Rule that sets the limit, and the layer that it comes from."""
     refused: dict[int, str]
-    """Numbers of devices that were asked for and cannot be had, with the reason."""
+    """Requested numbers of devices that the strategy cannot use, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class WireRow:
 
     level: str
     alpha_s: float
-    """For a message of 1 MiB."""
+    """Latency of a message of 1 MiB."""
     beta_s_per_byte: float
 
 
@@ -41,24 +41,24 @@ class Simulated:
     plan: str
     """The strategy of the plan: its name, or degrees such as ``data=4,filter=16``."""
     refused: str = ""
-    """Why there is no plan; empty where there is one."""
+    """Reason why there is no plan; empty where there is one."""
     iteration_s: float = 0.0
-    """In the steady state: the sum of the next three, which are of the device that computes longest."""
+    """Steady-state iteration: the sum of the next three times, which are those of the device that computes longest."""
     compute_s: float = 0.0
     exposed_communication_s: float = 0.0
-    """Communication that no arithmetic of the device covers."""
+    """Communication that no computation of the device covers."""
     idle_s: float = 0.0
-    """Waiting for others."""
+    """Time in which the device waits for others."""
     epoch_s: float = 0.0
     memory_bytes: float = 0.0
-    """Peak of the fullest device over the replay."""
+    """Peak memory of the fullest device over the replay."""
     fits: bool = False
     tasks: int = 0
-    """Of an iteration."""
+    """Tasks of an iteration."""
 
     @property
     def waits_s(self) -> float:
-        """What is not arithmetic of the device that computes longest."""
+        """Time in which the device that computes longest does not compute."""
         return self.exposed_communication_s + self.idle_s
 
 
@@ -69,25 +69,28 @@ class OracleRow:
     strategy: str
     devices: int
     degrees: str
-    """Such as ``4 x 16`` for 4 groups of 16; the grid of positions; or the segments of a pipeline."""
+    """Degrees such as ``4 x 16`` for 4 groups of 16; the grid of positions; or the segments of a pipeline."""
     batch: int
     """Samples of a mini-batch, all devices."""
     forward_backward_s: float
     update_s: float
     gradient_exchange_s: float
+    """Gradient synchronisation, the first of the four parts of ``communication_s``."""
     activations_s: float
+    """All-gathers and all-reduces of activations and their gradients."""
     halo_s: float
+    """Halo exchange between parts of the positions."""
     pipeline_s: float
-    """The four parts of ``communication_s``: gradients, gathered or summed activations, halos, between stages."""
+    """Transfers between the stages of a pipeline."""
     compute_s: float
     communication_s: float
     iteration_s: float
-    """The sum of the two: nothing overlaps."""
+    """Sum of computation and communication, because nothing overlaps."""
     epoch_s: float
-    """D/B iterations."""
+    """Time of D/B iterations."""
     samples_per_s: float
     memory_bytes: float
-    """Of the fullest device."""
+    """Memory of the fullest device."""
     fits: bool
     limit: int
     limit_reason: str
@@ -95,24 +98,29 @@ class OracleRow:
     """Device hours of all epochs."""
     within_budget: bool
     simulated: Simulated | None = None
-    """The second answer, where it was asked for."""
+    """The row's strategy as a replayed plan, where the request says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Booking:
-    """Devices, and for how long."""
+    """Number of devices to book, and for how long."""
 
     strategy: str
     devices: int
     time_s: float
-    """Of all epochs."""
+    """Time of all epochs."""
     gpu_hours: float
     simulated: bool
-    """Whether by the simulation; else by the closed form."""
+    """Whether the time is simulated; else it is that of the closed form."""
 
     @classmethod
     def of(cls, row: OracleRow, epochs: int) -> "Booking | None":
-        """What a row asks for; None where it does not fit or has no plan."""
+        """Return the booking for a row; None where it does not fit or has no plan.
+
+        Args:
+            row: The row.
+            epochs: Number of epochs.
+        """
         known = row.simulated
         if not (known.fits if known else row.fits):
             return None
@@ -125,7 +133,7 @@ class Booking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleTable:
-    """All rows of one question."""
+    """All rows of one request."""
 
     model: str
     cluster: str
@@ -134,7 +142,7 @@ class OracleTable:
     scaling: str
     """``weak``: strategies that split samples take a batch per device; ``strong``: one batch, whatever the devices."""
     batch: int
-    """Per device if weak."""
+    """Samples of a mini-batch: of each device in weak scaling, of all devices in strong scaling."""
     epochs: int
     budget_gpu_hours: float | None
     gamma: float
@@ -144,13 +152,13 @@ class OracleTable:
     rows: tuple[OracleRow, ...]
     limits: tuple[Limit, ...]
     winners: dict[int, str]
-    """For every number of devices the strategy of the shortest epoch among those that fit; none where none does."""
+    """Strategy with the shortest epoch among those that fit, by number of devices; none where no strategy fits."""
     notes: tuple[str, ...]
     simulated_winners: dict[int, str] = field(default_factory=dict)
-    """As ``winners``, by the simulation; empty where none was asked for."""
+    """Winners by simulation; empty where nothing is simulated."""
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a strategy and number of devices; what was simulated beside as columns ``simulated.NAME``."""
+        """Return one row for each strategy and device count; simulated values are in columns ``simulated.NAME``."""
         rows = []
         for each in self.rows:
             row = asdict(each)
@@ -160,14 +168,14 @@ class OracleTable:
 
     @property
     def simulates(self) -> bool:
-        """Whether rows have been simulated."""
+        """Whether rows are simulated."""
         return any(row.simulated for row in self.rows)
 
     @property
     def booking(self) -> Booking | None:
-        """What to book for all epochs: the shortest that fits in memory and in the budget, simulated if that was asked.
+        """Booking with the shortest time of all epochs that fits in memory and in the budget.
 
-        None where nothing does.
+        The time is simulated where rows are simulated.  None where nothing fits.
         """
         rows = [Booking.of(row, self.epochs) for row in self.rows]
         budget = self.budget_gpu_hours if self.budget_gpu_hours is not None else math.inf
@@ -176,25 +184,25 @@ class OracleTable:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Numbers of devices that some row has."""
+        """Numbers of devices of the rows, rising."""
         return tuple(sorted({row.devices for row in self.rows}))
 
     @property
     def affordable(self) -> OracleRow | None:
-        """The shortest epoch that fits in memory and in the budget."""
+        """Row with the shortest epoch that fits in memory and in the budget; None where nothing fits."""
         rows = [row for row in self.rows if row.fits and row.within_budget]
         return min(rows, key=lambda row: (row.epoch_s, row.devices), default=None)
 
     @property
     def fastest(self) -> OracleRow | None:
-        """The shortest epoch that fits in memory."""
+        """Row with the shortest epoch that fits in memory; None where nothing fits."""
         return min((row for row in self.rows if row.fits), key=lambda row: (row.epoch_s, row.devices), default=None)
 
     def row(self, strategy: str, devices: int) -> OracleRow | None:
-        """The row of a strategy on a number of devices; None where there is none."""
+        """Return the row of a strategy on a number of devices; None where there is none."""
         return next((row for row in self.rows if (row.strategy, row.devices) == (strategy, devices)), None)
 
     def values(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Return everything as plain values, for JSON."""
         chosen = {"affordable": self.affordable, "booking": self.booking}
         return {**asdict(self), **{name: asdict(value) if value else None for name, value in chosen.items()}}

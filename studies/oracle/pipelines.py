@@ -1,4 +1,4 @@
-"""A pipeline by its stages and micro-batches one by one: what row Layer of Table 1 rounds to the slowest of each."""
+"""Time of a pipeline by its stages and micro-batches one by one; row Layer of Table 1 uses the slowest of each."""
 
 from collections.abc import Sequence
 
@@ -20,15 +20,20 @@ def pipeline_makespan_s(
     forward_s: Floats, backward_s: Floats, update_s: Floats, transfer_s: Floats, segments: int,
     behind_s: Floats | None = None,
 ) -> float:  # fmt: skip
-    """Time of an iteration of GPipe: all micro-batches forward, then all back, the last first.
+    """Return the time of an iteration of GPipe: all micro-batches forward, then all backward, the last first.
 
-    A stage takes a micro-batch once it has come and the one before it is done; transfers meet nobody.
+    A stage computes a micro-batch once it has arrived and the previous one is done; transfers share no link:
+
+        stage 0   F0 F1 F2 .. .. B2 B1 B0 U
+        stage 1   .. F0 F1 F2 B2 B1 B0 U
 
     Args:
-        forward_s, backward_s, update_s: Of each of p stages, for a micro-batch but for the update, shape (p,).
-        transfer_s: From each stage to the next, and of the gradient back, shape (p - 1,).
-        segments: Micro-batches, >= 1.
-        behind_s: What a stage computes of ``backward_s`` after the gradient that it hands back, so that this does not
+        forward_s: Forward pass of a micro-batch on each of p stages, shape (p,).
+        backward_s: Backward pass of a micro-batch on each stage, shape (p,).
+        update_s: Update on each stage, shape (p,).
+        transfer_s: Transfer from each stage to the next, and of the gradient back, shape (p - 1,).
+        segments: Number of micro-batches, >= 1.
+        behind_s: Part of ``backward_s`` that a stage computes after the gradient that it sends back, which does not
             wait for it: the weight gradient of its first layer; shape (p,).  None: nothing.
 
     Returns:
@@ -52,12 +57,25 @@ def pipeline_makespan_s(
 
 
 def _ends(ready: Floats, seconds: float, turns: Ints, begin: float) -> Floats:
-    """End of each of equally long pieces of work that are taken in turn, each once it is ready."""
+    """Return the end of each of equally long tasks that run one after another, each once it is ready.
+
+    Task k ends at ``seconds * (k + 1)`` plus the latest start that it, or a task before it, would have needed.
+
+    Args:
+        ready: Earliest start of each task, shape (S,).
+        seconds: Time of each task.
+        turns: 0, 1, ..., S - 1.
+        begin: Earliest start of the first task.
+    """
     return np.asarray(seconds * (turns + 1) + np.maximum(np.maximum.accumulate(ready - seconds * turns), begin))
 
 
 def planned_bounds(model: CostModel, case: OracleCase) -> Ints | None:
-    """Bounds of the stages that a plan would have; None where none fits in memory."""
+    """Return the bounds of the stages that a plan would have; None where none fits in memory.
+
+    Returns:
+        First layer of each stage, then the number of layers, shape (p + 1,).
+    """
     priced = model.for_batch(case.batch)
     schedule = PipelineSchedule(kind="gpipe", micro_batches=case.segments, groups=tuple(range(case.p)))
     try:
@@ -68,11 +86,12 @@ def planned_bounds(model: CostModel, case: OracleCase) -> Ints | None:
 
 
 def _whole(layer: Layer, devices: Sequence[int]) -> Configuration:
+    """Return the configuration of a layer without a split."""
     return Configuration(dict.fromkeys(layer.parallel_dims, 1), (devices[0],))
 
 
 def boundaries_s(model: CostModel, sizes: Sizes, case: OracleCase, bounds: Ints) -> Floats:
-    """Time of the largest tensor that each stage hands on, shape (p - 1,); tensors go side by side."""
+    """Return the time of the largest tensor that each stage sends on, shape (p - 1,); others go in parallel."""
     micro_bytes = case.batch / case.segments * sizes.graph.element_bytes
     largest = np.zeros(case.p - 1)
     for u, edges in enumerate(sizes.graph.consumers):

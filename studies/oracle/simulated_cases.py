@@ -1,4 +1,4 @@
-"""The oracle's second answer: the strategy of each row as a plan, lowered and replayed with overlap and contention."""
+"""Simulation of cases: the strategy of each row as a plan, lowered and replayed with overlap and contention."""
 
 import os
 from collections.abc import Sequence
@@ -21,42 +21,44 @@ from studies.sweep import begin_process
 __all__ = ["plan_text", "program_of_case", "simulate_cases"]
 
 _ITERATIONS = 3
-"""Replayed in a row; the second is read: one has gone before it, and one follows."""
+"""Replayed iterations; the second is measured, because one precedes it and one follows."""
 SCHEDULE = "gpipe"
-"""Of the pipeline, as Table 1 has it: all micro-batches forward, then all back, and all their activations kept."""
+"""Schedule of the pipeline as in Table 1: all micro-batches forward, then all backward, with all activations kept."""
 
 
 def plan_text(case: OracleCase) -> str:
-    """A case as a strategy's name, or by degrees; of all of the case's devices."""
+    """Return the strategy of a plan for a case: a name, or degrees over all of the case's devices."""
     if case.strategy in HYBRIDS:
         return f"data={case.p1},{HYBRIDS[case.strategy]}={case.p2}"
     return {"serial": "data", "layer": "pipeline"}.get(case.strategy, case.strategy)
 
 
 def program_of_case(graph: ComputationGraph, cluster: DeviceGraph, case: OracleCase) -> Program:
-    """The program of a case's plan, whether it fits in memory or not.
+    """Return the program of a case's plan, whether it fits in memory or not.
 
     Args:
         graph: The network, with any batch.
-        cluster: Has the case's devices first.
+        cluster: Device graph; its first devices are those of the case.
         case: The case.
 
     Raises:
-        OrreryError: There is no such plan.
+        OrreryError: There is no plan for the case.
     """
     model = CostModel(graph.with_batch(case.batch), cluster.take(case.p))
-    asked = Pipeline(schedule=SCHEDULE, stages=case.p, micro_batches=case.segments)
-    strategy, micro_batching = strategy_and_micro_batching(model, plan_text(case), pipeline=asked)
+    pipeline = Pipeline(schedule=SCHEDULE, stages=case.p, micro_batches=case.segments)
+    strategy, micro_batching = strategy_and_micro_batching(model, plan_text(case), pipeline=pipeline)
     model, spaces, micro_batching = applied(model, strategy, micro_batching)
     return lower(model, spaces, micro_batching=micro_batching)
 
 
 def simulate_case(graph: ComputationGraph, cluster: DeviceGraph, case: OracleCase, samples: int) -> Simulated:
-    """Replay a case; what has no plan says why.
+    """Replay a case; where there is no plan the result has the reason.
 
     Args:
-        graph, cluster, case: As for ``program_of_case``.
-        samples: Of the data set.
+        graph: The network, with any batch.
+        cluster: Device graph; its first devices are those of the case.
+        case: The case.
+        samples: Samples of the data set.
     """
     text = plan_text(case)
     try:
@@ -81,7 +83,7 @@ def simulate_case(graph: ComputationGraph, cluster: DeviceGraph, case: OracleCas
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What all cases of a process share."""
+    """Inputs that all cases of a process share."""
 
     graph: ComputationGraph
     cluster: DeviceGraph
@@ -97,7 +99,7 @@ def _begin(graph: ComputationGraph, cluster: DeviceGraph, samples: int) -> None:
 
 
 def _taking(cluster: DeviceGraph) -> DeviceGraph:
-    """The cluster, of which pieces are taken once: cases on the same devices share their routes."""
+    """Return the cluster with its parts cached, so that cases on the same devices share their routes."""
     cluster.take = lru_cache(maxsize=4)(cluster.take)  # type: ignore[method-assign]
     return cluster
 
@@ -111,37 +113,38 @@ def simulate_cases(
     graph: ComputationGraph, cluster: DeviceGraph, cases: Sequence[OracleCase], samples: int, *, processes: int = 0,
     progress: Progress | None = None,
 ) -> list[Simulated]:  # fmt: skip
-    """Replay all cases, the largest first, side by side in processes.
+    """Replay all cases, the largest first, in parallel processes.
 
     Args:
-        graph, cluster, cases: As for ``program_of_case``.
-        samples: Of the data set.
-        processes: How many; 0: one a processor core, and none of their own where there is one case.
+        graph: The network, with any batch.
+        cluster: Device graph.
+        cases: The cases.
+        samples: Samples of the data set.
+        processes: Number of processes; 0 for one a processor core.  A single case is replayed in this process.
         progress: Called as ``progress(label, done, total)``.
 
     Returns:
-        One for each case, in their order.
+        One result for each case, in their order.
     """
     count = min(processes or os.cpu_count() or 1, len(cases))
     if count <= 1:
         return [simulate_case(graph, cluster, case, samples) for case in cases]
     order = sorted(range(len(cases)), key=lambda k: -_weight(cases[k]))
-    found: dict[int, Simulated] = {}
+    results: dict[int, Simulated] = {}
     pool = ProcessPoolExecutor(
         count, mp_context=get_context("spawn"), initializer=_begin, initargs=(graph, cluster, samples)
     )
     try:
         running = {pool.submit(_one, cases[k]): k for k in order}
         for future in as_completed(running):
-            found[running[future]] = future.result()
+            results[running[future]] = future.result()
             if progress:
-                progress("simulating", len(found), len(cases))
+                progress("simulating", len(results), len(cases))
     finally:
-        pool.shutdown(wait=len(found) == len(cases), cancel_futures=True)
-    return [found[k] for k in range(len(cases))]
+        pool.shutdown(wait=len(results) == len(cases), cancel_futures=True)
+    return [results[k] for k in range(len(cases))]
 
 
 def _weight(case: OracleCase) -> float:
-    """About how many tasks a case has: every part of a group exchanges with all others of it under filters."""
-    kind = HYBRIDS.get(case.strategy, case.strategy)
-    return float(case.p * (case.p2 if kind in ("filter", "channel") else 4) * case.segments)
+    """Return roughly the number of tasks of a case; under filters each part of a group sends to all others."""
+    return float(case.p * (case.p2 if case.kind in ("filter", "channel") else 4) * case.segments)

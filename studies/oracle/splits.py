@@ -1,4 +1,4 @@
-"""How each case splits the layers, and the times of the part that a device holds, for all cases at once."""
+"""Splits of the layers by the cases, and the times of the part that a device holds, for all cases at once."""
 
 import math
 from collections.abc import Sequence
@@ -17,35 +17,35 @@ __all__ = ["Split", "layer_times"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What one device holds in one case."""
+    """Split of the layers in one case."""
 
     devices: int
-    """The first so many of the cluster take part."""
+    """Number of devices; the first ones of the cluster are used."""
     samples: float
-    """Samples of a layer at once: of a micro-batch in a pipeline."""
+    """Samples that a layer computes at once; in a pipeline those of a micro-batch."""
     filters: int = 1
     """Degree of the output channels."""
     channels: int = 1
     """Degree of the input channels; layers that read the data are split by filters instead."""
     grid: tuple[int, ...] = ()
-    """Degrees of the positions; layers without any are split by filters."""
+    """Degrees of the positions; layers without positions are split by filters."""
 
     @property
-    def places(self) -> int:
-        """Parts of the grid."""
+    def grid_parts(self) -> int:
+        """Number of parts of the grid."""
         return int(np.prod(self.grid, dtype=np.int64))
 
 
 def layer_times(model: CostModel, sizes: Sizes, splits: Sequence[Split]) -> dict[str, Floats]:
-    """Times of the largest part of every layer on the slowest device that takes part.
+    """Return the times of the largest part of every layer on the slowest device that is used.
 
     Args:
-        model: Prices; its batch does not matter.
-        sizes: Of the same network.
-        splits: C cases.
+        model: Prices of the network on the cluster; its batch does not matter.
+        sizes: Sizes of the same network's layers.
+        splits: Splits of C cases.
 
     Returns:
-        For each of ``LAYER_PHASES``, seconds, shape (C, G).
+        Seconds for each of ``LAYER_PHASES``, shape (C, G) each.
     """
     used = np.array([np.isin(np.arange(len(model.profiles)), model.profile_of[: s.devices]) for s in splits])
     times = {phase: np.zeros((len(splits), len(sizes.y))) for phase in LAYER_PHASES}
@@ -66,12 +66,18 @@ def _seconds(model: CostModel, profile: int, layer: Layer, phase: str, part: dic
 
 
 def _parts(layer: Layer, flat: bool, sums: bool, splits: Sequence[Split]) -> dict[str, Floats]:
-    """Sizes of the largest part in each dimension, shape (C,) each."""
+    """Return the sizes of the largest part in each dimension of the output, shape (C,) each.
+
+    Args:
+        layer: The layer.
+        flat: Whether the layer has no positions to split.
+        sums: Whether a split of its input channels makes partial sums, which keep all output channels.
+        splits: Splits of C cases.
+    """
     degrees = np.ones((len(splits), len(layer.output.dims)))
     for c, split in enumerate(splits):
         if flat or not split.grid:
-            # partial sums keep all output channels
-            degrees[c, 1] = split.filters * split.places * (1 if sums else split.channels)
+            degrees[c, 1] = split.filters * split.grid_parts * (1 if sums else split.channels)
         else:
             degrees[c, 2:] = split.grid
     part = {"sample": np.array([np.ceil(split.samples) for split in splits])}
@@ -83,37 +89,48 @@ def _parts(layer: Layer, flat: bool, sums: bool, splits: Sequence[Split]) -> dic
 
 
 def _reduced(model: CostModel, i: int, cases: Sequence[int], splits: Sequence[Split], times: dict[str, Floats]) -> None:
-    """Times of a layer that sums over its input channels where it reads a part of them: its product and its sum.
+    """Set the times of a layer that sums over its input channels, where each device reads a part of them.
 
-    As plans have it: the product of one slice, then the sum with what follows it, of an equal share of the channels.
+    As in plans, a device computes the product of one slice of the channels, then, for an equal share of the output
+    channels, the sum of the partial products with the operations that follow.
+
+    Args:
+        model: Prices of the network on the cluster.
+        i: The layer.
+        cases: Cases that split the layer's input channels.
+        splits: Splits of all cases.
+        times: Times by phase, shape (C, G) each, which are changed.
     """
     for c in cases:
         channels = splits[c].channels
         graph = model.with_slices(_slices(model, channels)).graph
-        pieces = [k for k, origin in enumerate(graph.origin) if origin == i]
+        slices = [k for k, origin in enumerate(graph.origin) if origin == i]
         used = np.unique(model.profile_of[: splits[c].devices]).tolist()
-        if len(pieces) == 1:  # the degree divides no better than whole
+        if len(slices) == 1:  # no degree but 1 divides the channels
             continue
         for phase in LAYER_PHASES:
             times[phase][c, i] = 0.0
-            for k in pieces:
+            for k in slices:
                 if graph.has_phase(k, phase):
-                    part = _piece(graph.layers[k], splits[c])
+                    part = _slice_part(graph.layers[k], splits[c])
                     times[phase][c, i] += max(float(_seconds(model, p, graph.layers[k], phase, part)[0]) for p in used)
 
 
 def _slices(model: CostModel, channels: int) -> dict[str, int]:
-    """Slices of every layer that can have some, as the strategy ``channel`` has them."""
-    found = {}
+    """Return the number of slices of every layer that can have several, as in the strategy ``channel``."""
+    degrees = {}
     for layer in model.graph.layers:
         if reducing_operation(layer) is not None and "input" not in layer.inputs:
             shared = math.gcd(layer.input_shapes[0].size("channel"), layer.output.size("channel"))
-            found[layer.name] = largest_divisor(shared, channels)
-    return {name: degree for name, degree in found.items() if degree > 1}
+            degrees[layer.name] = largest_divisor(shared, channels)
+    return {name: degree for name, degree in degrees.items() if degree > 1}
 
 
-def _piece(layer: Layer, split: Split) -> dict[str, Floats]:
-    """Sizes of a part of a partial product, one slice, or of a sum of them, a share of the channels."""
+def _slice_part(layer: Layer, split: Split) -> dict[str, Floats]:
+    """Return the sizes of a device's part of a sliced layer.
+
+    The part is one slice of a partial product, or a share of the output channels of the sum of partial products.
+    """
     part = {dim: float(size) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
     part["sample"] = float(np.ceil(split.samples))
     if IN_CHANNEL in part:

@@ -104,7 +104,7 @@ def streamed_graph(work: Decomposed, plan: StreamPlan, *, iterations: int) -> Pr
 def _with_order(start: Ints, after: Ints, size: int, plan: StreamPlan, iterations: int) -> tuple[Ints, Ints]:
     """Return dependencies with those of the plan in every iteration, as sparse rows.
 
-    A pair (late, early) is coded as one number, late * total + early, so that ``np.unique`` sorts pairs by task and
+    A pair (late, early) is packed into one number, late * total + early, so that ``np.unique`` sorts pairs by task and
     drops those that are there twice.
     """
     total = size * iterations

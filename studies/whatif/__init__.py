@@ -1,4 +1,4 @@
-"""What-if by hand: a plan on a changed cluster."""
+"""What-if scenarios: plans on a changed cluster."""
 
 import lazy_loader as lazy
 

@@ -1,11 +1,11 @@
-"""What-if by hand: strategies on a cluster today, and with other links, slower devices, or something failed."""
+"""What-if scenarios: strategies on a cluster today, and with other links, slower devices, or failures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import pandas as pd
 
-from hwprofiles import ConfigError, OrreryError
+from hwprofiles import ConfigError, OrreryError, Progress
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.devices import DeviceGraph, Link
 from planner.models import load_model
@@ -17,19 +17,23 @@ __all__ = ["Scenario", "WhatIf", "WhatIfRow", "standard_scenarios", "whatif"]
 
 TODAY = "today"
 STRAGGLER_SPEED, SLOW_LINK = 0.5, 0.1
-"""Of a straggler, and of one slow link, relative to what they are today."""
+"""Speeds of a straggler and of a slow link, relative to today."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A cluster as it might be."""
+    """A changed cluster."""
 
     name: str
     changes: tuple[str, ...] = ()
-    """Assignments as ``hwprofiles.catalogue.changes`` reads them; they may also give parameters of the cluster."""
+    """Assignments such as ``link.ib.bandwidth_gbyte_per_s=25``; they may also set parameters of the cluster."""
 
     def spec(self, cluster: str) -> str:
-        """The changed cluster, as ``load_cluster`` takes it."""
+        """Return the changed cluster, as ``load_cluster`` takes it.
+
+        Args:
+            cluster: Today's cluster, likewise.
+        """
         if not self.changes:
             return cluster
         return f"{cluster}{',' if ':' in cluster else ':'}{','.join(self.changes)}"
@@ -48,42 +52,46 @@ class WhatIfRow:
     against_today: float = float("nan")
     """Images a second, relative to the same strategy today."""
     reason: str = ""
-    """Why it cannot be had."""
+    """Reason why there is no plan; empty where there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """All rows, and what faster hardware would change today."""
+    """All rows, and the sensitivities of today's iterations to faster hardware."""
 
     model: str
     cluster: str
     scenarios: tuple[Scenario, ...]
     rows: tuple[WhatIfRow, ...]
     sensitivities: dict[str, tuple[Sensitivity, ...]] = field(default_factory=dict)
-    """By strategy, today."""
+    """Sensitivities of each strategy today, by its name."""
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a strategy and scenario."""
+        """Return one row for each strategy and scenario."""
         return pd.DataFrame([asdict(row) for row in self.rows])
 
 
 def standard_scenarios(cluster: DeviceGraph) -> tuple[Scenario, ...]:
-    """What goes wrong: a straggler; of every class of links in use, one slow and one failed; a lost node."""
+    """Return the usual faults as scenarios.
+
+    They are a straggler; for every class of links in use a slow one and a failed one, in one direction or both; and the
+    failure of a node.
+    """
     first = cluster.devices[0].name
-    found = [Scenario(name=f"{first} at half speed", changes=(f"device.{first}.speed={STRAGGLER_SPEED:g}",))]
+    scenarios = [Scenario(name=f"{first} at half speed", changes=(f"device.{first}.speed={STRAGGLER_SPEED:g}",))]
     used: dict[str, Link] = {}
     for link in (cluster.links[i] for target in range(1, len(cluster.devices)) for i in cluster.route(0, target)):
         used.setdefault(link.link_class, link)
     for link_class, link in used.items():
         slow = f"link.{link.name}.bandwidth_factor={SLOW_LINK:g}"
-        found.append(Scenario(name=f"{link.name} ({link_class}) at a tenth", changes=(slow,)))
+        scenarios.append(Scenario(name=f"{link.name} ({link_class}) at a tenth", changes=(slow,)))
         ends = {(link.source, link.target), (link.target, link.source)}
         both = [f"link.{row.name}.failed=1" for row in cluster.links if (row.source, row.target) in ends]
-        found.append(Scenario(name=f"{link.name} ({link_class}) failed, both ways", changes=tuple(both)))
+        scenarios.append(Scenario(name=f"{link.name} ({link_class}) failed, both ways", changes=tuple(both)))
     if cluster.node_count > 1:
         last = cluster.node_count - 1
-        found.append(Scenario(name=f"node {last} failed", changes=(f"node.{last}.failed=1",)))
-    return tuple(found)
+        scenarios.append(Scenario(name=f"node {last} failed", changes=(f"node.{last}.failed=1",)))
+    return tuple(scenarios)
 
 
 def whatif(
@@ -94,36 +102,36 @@ def whatif(
     strategies: Sequence[str],
     scenarios: Sequence[Scenario],
     gradient_sync: str = "ring",
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> WhatIf:
-    """Plan and simulate strategies today and under every scenario; each strategy is planned anew for each.
+    """Plan and simulate strategies today and under every scenario, each strategy anew for each scenario.
 
-    Where a scenario takes devices away, the others keep their samples, so the batch shrinks with them.
+    Where a scenario removes devices, the others keep their samples, so the batch shrinks with the devices.
 
     Args:
-        model: As for ``load_model``.
-        cluster: As for ``load_cluster``: today's.
-        batch: Samples of all devices today.
-        strategies: Names, as for ``make_plan``; at least one.
-        scenarios: Beside today.
-        exchange: As for ``make_plan``.
+        model: Model, as for ``load_model``.
+        cluster: Today's cluster, as for ``load_cluster``.
+        batch: Samples of a mini-batch today, all devices.
+        strategies: Names of strategies, as for ``make_plan``; at least one.
+        scenarios: Scenarios that are compared with today.
+        gradient_sync: Algorithm of gradient synchronisation, as for ``make_plan``.
         progress: Called as ``progress(label, done, total)``.
 
     Raises:
-        ConfigError: The model, cluster, batch, exchange or a strategy breaks a rule, a change of a scenario does, or no
-            strategy is given.
+        ConfigError: The model, cluster, batch, gradient synchronisation, a strategy or a change of a scenario breaks a
+            rule, or no strategy is given.
     """
     if not strategies:
         raise ConfigError("strategies must name at least one, got none")
     for name in strategies:
         check_strategy(name)
-    asked = (Scenario(name=TODAY), *scenarios)
+    compared = (Scenario(name=TODAY), *scenarios)
     today, rows = load_cluster(cluster), []
-    sensitive: dict[str, tuple[Sensitivity, ...]] = {}
+    sensitivities_of: dict[str, tuple[Sensitivity, ...]] = {}
     speeds: dict[str, float] = {}
-    for done, scenario in enumerate(asked):
+    for done, scenario in enumerate(compared):
         if progress:
-            progress(scenario.name, done, len(asked))
+            progress(scenario.name, done, len(compared))
         try:
             changed = load_cluster(scenario.spec(cluster))
         except ConfigError:
@@ -134,21 +142,22 @@ def whatif(
             )
             rows += [replace(lost, strategy=name) for name in strategies]
             continue
-        left = batch * len(changed.devices) // len(today.devices)
+        smaller = batch * len(changed.devices) // len(today.devices)
         for name in strategies:
-            row, plan = _row(model, changed, left, scenario, name, gradient_sync)
+            row, plan = _row(model, changed, smaller, scenario, name, gradient_sync)
             if scenario.name == TODAY:
                 speeds[name] = row.images_per_s
                 if plan is not None:
                     graph = load_model(model, batch=batch)
-                    sensitive[name] = sensitivities(lower_plan(plan, graph, today))
+                    sensitivities_of[name] = sensitivities(lower_plan(plan, graph, today))
             rows.append(replace(row, against_today=row.images_per_s / speeds[name]))
-    return WhatIf(model=model, cluster=cluster, scenarios=asked, rows=tuple(rows), sensitivities=sensitive)
+    return WhatIf(model=model, cluster=cluster, scenarios=compared, rows=tuple(rows), sensitivities=sensitivities_of)
 
 
 def _row(
     model: str, cluster: DeviceGraph, batch: int, scenario: Scenario, strategy: str, gradient_sync: str
 ) -> tuple[WhatIfRow, Plan | None]:
+    """Return the row of a strategy under a scenario, and its plan where there is one."""
     row = WhatIfRow(scenario=scenario.name, strategy=strategy, devices=len(cluster.devices), batch=batch)
     graph = load_model(model, batch=batch)
     try:

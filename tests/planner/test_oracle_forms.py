@@ -14,7 +14,7 @@ from planner.parallel.regions import held_regions, needed_regions
 from planner.parallel.strategies import named_strategy, spaces_of
 from planner.search.pipeline_stages import balanced
 from planner.topology.network_routes import routes_of_cluster
-from studies.oracle import alpha_beta as wires, forms, projection as project
+from studies.oracle import alpha_beta as wires, forms, projected_rows
 from studies.oracle.layer_sizes import Sizes
 from studies.oracle.oracle_request import OracleRequest
 from studies.oracle.projection import oracle
@@ -47,7 +47,7 @@ def given_times(_model, sizes, splits):
 @pytest.fixture
 def row(monkeypatch):
     """A strategy's row on p devices of a star."""
-    monkeypatch.setattr(project, "layer_times", given_times)
+    monkeypatch.setattr(projected_rows, "layer_times", given_times)
 
     def projected(strategy, p, **changes):
         options = TABLE_1 | changes
