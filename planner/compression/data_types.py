@@ -36,6 +36,7 @@ def _number(value: object) -> float:
 
 
 def _block(value: int) -> int:
+    """Return a size of blocks if it is allowed."""
     if value not in _BLOCKS:
         raise ValueError("not a size of blocks")
     return value

@@ -201,7 +201,7 @@ class ComputationGraph:
         self.element_bytes = element_bytes
         self._undivided = undivided
         self.origin = tuple(origin) if undivided else tuple(range(len(self.layers)))
-        """For every layer the index of its layer in ``undivided``."""
+        """Index in ``undivided`` of the layer that each layer is or replaces."""
         self.index = {layer.name: i for i, layer in enumerate(self.layers)}
         if len(self.index) != len(self.layers):
             raise ConfigError(f"layers of {name} need different names, {len(self.layers) - len(self.index)} repeat")

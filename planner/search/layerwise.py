@@ -166,6 +166,7 @@ def price_within(
     priced: dict[int, Floats] = {}
 
     def exact(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
+        """Return the transfer times of the wanted pairs of configurations; infinity for the others."""
         key = id(model.transfer_times.table(edge, producer, consumer, samples=BOUND_SAMPLES))
         if key not in priced:
             u, v = np.nonzero(wanted[key])

@@ -91,6 +91,7 @@ def _least_worst(table: Callable[[int], Floats], stages: int, count: int) -> tup
     _, worst = _least(table, stages, count, np.maximum)
 
     def even(stage: int) -> Floats:
+        """Return squared costs; infinity above the least maximum."""
         cost = table(stage)
         return np.where(cost <= worst, cost**2, np.inf)
 
@@ -255,6 +256,7 @@ def _refuse(tables: _Tables, stages: int, count: int) -> None:
     """Raise an error that names the fullest stage of the partition whose fullest stage is least full."""
 
     def share(stage: int) -> Floats:
+        """Return the share of the capacity that a stage needs."""
         return np.asarray(tables.need_bytes(stage) / tables.capacity_bytes(stage))
 
     bounds, _ = _least_worst(share, stages, count)

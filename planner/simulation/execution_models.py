@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hwprofiles import Floats, Ints
-from planner.lowering import Collective, Program
+from planner.lowering import Program
+from planner.simulation.collective_use import CollectiveEngines, CollectiveLinks
 from planner.simulation.message_overhead_use import message_overheads_of
 from planner.topology import ClusterRoutes, CopyEngineUses, copy_engines_of, routes_of_cluster
 from simulator.graph import TaskGraph
@@ -120,7 +121,7 @@ def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUse
     if overheads.declared:
         counts, device, busy = overheads.of(program.device[sends], program.peer[sends], program.size_bytes[sends])
         blocks.append((sends, counts, first_device + device, busy))
-    links_of, engines_of = _CollectiveLinks(network), _CollectiveEngines(engines)
+    links_of, engines_of = CollectiveLinks(network), CollectiveEngines(engines)
     for task, collective in program.collectives.items():
         used, share, latency_s[task] = links_of.of(collective)
         engine, busy = engines_of.of(collective)
@@ -169,44 +170,6 @@ def _processor(program: Program, network: ClusterRoutes, tasks: Ints) -> Ints:
     return np.asarray(len(network.seconds_per_byte) + program.device[tasks])
 
 
-class _CollectiveLinks:
-    """Link loads of collectives, as shares of their buffers; computed once for equal rounds."""
-
-    def __init__(self, network: ClusterRoutes) -> None:
-        self._network = network
-        self._known: dict[int, tuple[Ints, Floats, Ints]] = {}
-
-    def of(self, collective: Collective) -> tuple[Ints, Floats, float]:
-        """Return the links used, the share of the buffer on each, and the latency of all repeats."""
-        messages, network = collective.round, self._network
-        if id(messages) not in self._known:
-            source, target = messages.source, messages.target
-            loads = network.link_loads(source, target, np.full(len(source), messages.share * messages.repeats))
-            used = np.flatnonzero(loads)
-            self._known[id(messages)] = used, loads[used], np.unique(network.latency_classes(source, target))
-        used, share, classes = self._known[id(messages)]
-        latencies_s = network.class_latencies(classes, np.full(len(classes), messages.share * collective.buffer_bytes))
-        return used, share, messages.repeats * float(latencies_s.max())
-
-
-class _CollectiveEngines:
-    """Busy times of copy engines by collectives, per byte of their buffers; computed once for equal rounds."""
-
-    def __init__(self, engines: CopyEngineUses) -> None:
-        self._engines = engines
-        self._known: dict[int, tuple[Ints, Floats]] = {}
-
-    def of(self, collective: Collective) -> tuple[Ints, Floats]:
-        """Return the engines used, and the seconds per byte of the buffer on each."""
-        messages = collective.round
-        if id(messages) not in self._known:
-            _, engine, busy = self._engines.of(messages.source, messages.target)
-            loads = np.bincount(engine, busy * messages.share * messages.repeats, minlength=len(self._engines.names))
-            used = np.flatnonzero(loads)
-            self._known[id(messages)] = used, loads[used].astype(np.float64)
-        return self._known[id(messages)]
-
-
 def _grouped(program: Program, network: ClusterRoutes) -> _Activities:
     """Return an activity for every compute task, and one without resources for every group of communication tasks.
 
@@ -230,7 +193,7 @@ def _grouped(program: Program, network: ClusterRoutes) -> _Activities:
     alone = compute[~program.is_codec[compute]]
     processors = _processor(program, network, alone)
     uses = _ordered_uses(size, [(of[alone], np.ones_like(alone), processors, np.ones(len(alone)))])
-    links_of = _CollectiveLinks(network)
+    links_of = CollectiveLinks(network)
     for members in np.split(moving, start[1:]) if len(groups) else ():  # tasks of a group follow each other
         work[of[members[0]]], latency_s[of[members[0]]] = _group_s(program, network, links_of, members)
     group = np.empty(size, dtype=np.int64)
@@ -238,7 +201,7 @@ def _grouped(program: Program, network: ClusterRoutes) -> _Activities:
     return _Activities(of, work, latency_s, stream, np.zeros_like(stream), uses, group)
 
 
-def _group_s(program: Program, network: ClusterRoutes, links_of: _CollectiveLinks, tasks: Ints) -> tuple[float, float]:
+def _group_s(program: Program, network: ClusterRoutes, links_of: CollectiveLinks, tasks: Ints) -> tuple[float, float]:
     """Return the seconds that the busiest link takes for all tasks of a group, and the longest latency."""
     loads, longest_s = np.zeros(len(network.seconds_per_byte)), 0.0
     for task in tasks[program.peer[tasks] < 0].tolist():

@@ -42,6 +42,7 @@ def transfer_prices(model: CostModel, compressed: Compressed = UNCOMPRESSED) -> 
     """
 
     def price(edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
+        """Return the transfer time of an edge, from the tables if they can be used; shape (1, 1)."""
         kind = compressed.activation(model.graph, edge.producer)
         if kind is None and model.network.has_tables:
             return model.transfer_times.table(edge, producer, consumer)
