@@ -3,13 +3,15 @@
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import overload
+from typing import TypeVar
 
 import numpy as np
 
 from hwprofiles import ConfigError, Floats
 
 __all__ = ["Latency"]
+
+_Size = TypeVar("_Size", float, Floats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,7 @@ class Latency:
         """Return a latency that is the same for messages of any size."""
         return cls((0.0,), (seconds,))
 
-    @overload
-    def at(self, size_bytes: float) -> float: ...
-
-    @overload
-    def at(self, size_bytes: Floats) -> Floats: ...
-
-    def at(self, size_bytes: float | Floats) -> float | Floats:
+    def at(self, size_bytes: _Size) -> _Size:
         """Return the latency in seconds of one message, or of an array of messages of any shape."""
         value = np.interp(size_bytes, self.sizes_bytes, self.seconds)
         return value if isinstance(size_bytes, np.ndarray) else float(value)
