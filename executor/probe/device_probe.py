@@ -1,12 +1,12 @@
-"""What a device is, and how fast it multiplies, copies and starts kernels."""
+"""Description of a device, and its speed at products, copies and launches of kernels."""
 
-import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 import torch
 
 from executor.runtime import ComputeDevice
@@ -15,44 +15,46 @@ __all__ = ["DeviceFacts", "device_name", "measure_device", "times_s"]
 
 _REPETITIONS = 7
 _LAUNCHES = 300
+"""Kernels in one sample of the launch overhead."""
 _PRODUCT = {"cpu": 1024, "cuda": 8192}
-"""Side of the matrices of a product that shows the peak: some milliseconds of work."""
+"""Side of the matrices whose product shows the peak, by kind of device: some milliseconds of work."""
 _COPY_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
-"""Far more than caches hold."""
+"""Size of the array that is copied, by kind of device: far more than caches hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """One rank's device, as a profile describes it."""
+    """Device of one rank, as a compute profile describes it."""
 
     name: str
-    """Of the processor or the GPU."""
+    """Name of the processor or the GPU."""
     threads: int
-    """That the rank computes with; on a GPU, of its host."""
+    """Number of threads that the rank computes with; with a GPU, of its host."""
     memory_bytes: float
-    """The rank's share of the machine's memory, or of its control group; on a GPU all of the GPU's."""
+    """Share of the rank in the memory of the machine or of its control group; with a GPU, all of the GPU."""
     multiprocessors: int
+    """Multiprocessors of a GPU; threads on a processor."""
     arithmetic: str
-    """``float32`` or ``tf32``."""
+    """Arithmetic of products, ``float32`` or ``tf32``."""
     peak_flop_per_s: float
-    """Of the fastest of several products of large square matrices."""
+    """Speed of the fastest of several products of large square matrices."""
     memory_bytes_per_s: float
     """Bytes read and written by a copy of a large array."""
     launch_overhead_s: float
-    """Of the smallest kernel, one after another."""
+    """Time of the smallest kernel, in a sequence of them."""
     software: str
-    """Versions, separated by commas."""
+    """Versions of the software, separated by commas."""
     measured: str
-    """UTC date and time."""
+    """Date and time of the measurement, in UTC."""
 
     @property
     def label(self) -> str:
-        """Name and threads."""
+        """Name with the number of threads."""
         return f"{self.name}, {self.threads} thread{'s' if self.threads > 1 else ''}"
 
 
 def times_s(device: ComputeDevice, work: Callable[[], object], repetitions: int = _REPETITIONS) -> list[float]:
-    """Seconds of each repetition of some work on a device, after one that is not counted."""
+    """Return the seconds of each repetition of some work on a device, after one that is not counted."""
     work()
     marks = []
     for _ in range(repetitions):
@@ -68,7 +70,7 @@ def measure_device(device: ComputeDevice, *, processes: int = 1) -> DeviceFacts:
     """Measure the device of this process; where several share a machine, all do so at the same time.
 
     Args:
-        device: Of this rank.
+        device: Device of this rank.
         processes: Ranks on this machine, among which its memory is divided.
     """
     kind = device.torch_device.type
@@ -102,18 +104,19 @@ def measure_device(device: ComputeDevice, *, processes: int = 1) -> DeviceFacts:
 
 
 def device_name(device: ComputeDevice) -> str:
-    """Name of the GPU, or of the processor."""
+    """Return the name of the GPU, or of the processor."""
     where = device.torch_device
     return torch.cuda.get_device_properties(where).name if where.type == "cuda" else _processor()
 
 
 def _arithmetic() -> str:
-    """Whether products, or at least convolutions, may round to TF32."""
+    """Return the arithmetic of a GPU: TF32 where products, or at least convolutions, may round to it."""
     newer = torch.cuda.get_device_capability() >= (8, 0)
     return "tf32" if newer and (torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32) else "float32"
 
 
 def _software(device: ComputeDevice) -> str:
+    """Return the versions of torch, Python, the system and the back end."""
     versions = [f"torch {torch.__version__}", f"Python {platform.python_version()}", platform.platform(terse=True)]
     if device.torch_device.type == "cuda":
         versions.append(f"CUDA {torch.version.cuda}")
@@ -125,6 +128,7 @@ def _software(device: ComputeDevice) -> str:
 
 
 def _processor() -> str:
+    """Return the name of the processor, from the kernel where it says it."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -132,8 +136,11 @@ def _processor() -> str:
 
 
 def _memory_bytes() -> float:
-    """Physical memory, or what the control group allows of it."""
-    bounds = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
+    """Return the physical memory, or the limit of the control group if that is smaller.
+
+    ``psutil`` knows nothing of control groups, so this reads the kernel's own files.
+    """
+    bounds = [float(psutil.virtual_memory().total)]
     own = Path("/proc/self/cgroup")
     groups = [line.rpartition(":")[2] for line in own.read_text().splitlines()] if own.exists() else []
     root = Path("/sys/fs/cgroup")

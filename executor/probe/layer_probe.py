@@ -1,4 +1,4 @@
-"""Times of parts of layers on this device, taken as a training step takes them."""
+"""Times of parts of layers on this device, measured in the order in which a training step runs them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -20,11 +20,14 @@ from planner.operations import Loss
 __all__ = ["LayerProbe"]
 
 Timer = Callable[["_Case", str, Callable[[], Any]], Any]
-"""Runs the work of a phase of a part and takes its time; returns what it returns."""
+"""Function that runs the work of a phase of a part, measures its time, and returns the result of the work."""
 Watch = Callable[[int], None]
+"""Function that is called with the number of the part that is run next."""
+_ParameterStore = dict[object, tuple[dict[str, Tensor], Any]]
+"""Parameters and optimizer of parts that share them, by layers and shapes."""
 _CONVOLUTIONS = ("convolution", "partial convolution")
 _STILL = OptimizerSpec(learning_rate=1e-12)
-"""Same arithmetic, but parameters stay where they are however often a part is measured."""
+"""Optimizer with the same arithmetic whose parameters stay as they are however often a part is measured."""
 
 
 def _unwatched(_part: int) -> None:
@@ -32,14 +35,14 @@ def _unwatched(_part: int) -> None:
 
 
 class LayerProbe:
-    """Measures parts of a model's layers: forward, activation gradient, weight gradient and update, each by itself.
+    """Times of parts of a model's layers: forward, activation gradient, weight gradient and update, each by itself.
 
     Every ``sample`` runs each part once, so that samples can take turns with training iterations or with other
-    ranks; the clock of a processor changes within seconds, and what is set side by side should share it.  The parts
+    ranks; the clock of a processor changes within seconds, and times that are compared should share it.  The parts
     run as in a step, forward over all layers, back, then the updates, one part of each layer at a time: caches then
-    hold what they hold in training, where the same code in another order takes up to three times as long.  What both
-    gradients start from (the activation's mask, the normalisation) is charged to the one that runs first, and the sum
-    of the gradients of a tensor's readers to the reader that adds, as in a step.  Inputs are random.
+    hold what they hold in training, where the same code in another order takes up to three times as long.  The work
+    that both gradients start from (the activation's mask, the normalisation) is part of the one that runs first, and
+    the sum of the gradients of a tensor's readers is part of the reader that adds, as in a step.  Inputs are random.
 
     Needs no process group.  To measure between iterations::
 
@@ -49,17 +52,6 @@ class LayerProbe:
             worker.step(number)
             probe.sample()
         write_profile(probe.rows(), path, device=measure_device(device))
-
-    Args:
-        graph: The model with its batch.
-        parts: What to measure, from ``parts_of``.
-        device: Where.
-        reduced: Whether batch normalisation takes its statistics over the whole batch; their sums are not timed.
-        optimizer: Whose update is measured.
-        watch: Called with the number of a part before its tensors are made.
-
-    Raises:
-        ConfigError: The model's numbers are not of 4 bytes, as those of profiles are.
     """
 
     def __init__(
@@ -72,10 +64,24 @@ class LayerProbe:
         optimizer: OptimizerSpec = _STILL,
         watch: Watch = _unwatched,
     ) -> None:
+        """Make the tensors of all parts.
+
+        Args:
+            graph: Model with its batch.
+            parts: Parts to measure, from ``parts_of``.
+            device: Device of this rank.
+            reduced: Whether batch normalisation takes its statistics over the whole batch; their all-reduce is not
+                timed.
+            optimizer: Optimizer whose update is measured.
+            watch: Called with the number of a part before its tensors are made.
+
+        Raises:
+            ConfigError: The model's elements are not of 4 bytes, as those of profiles are.
+        """
         if graph.element_bytes != 4:
             raise ConfigError(f"element_bytes must be 4 to be probed, got {graph.element_bytes}")
         self._graph, self._device, self._seconds = graph, device, list[list[float]]()
-        store: dict[object, tuple[dict[str, Tensor], Any]] = {}
+        store: _ParameterStore = {}
         self._cases: list[_Case] = []
         for number, part in enumerate(parts):
             watch(number)
@@ -110,11 +116,12 @@ class LayerProbe:
 
         self._device.synchronize()
         self._run(timed, watch)
-        # At once: marks of a GPU are events, which hold memory, and only near their origin are their times exact.
+        # Read at once: marks of a GPU are events, which hold memory, and their times are exact only near their origin.
         read = self._device.seconds
         self._seconds.append([max(read(marks[key][1]) - read(marks[key][0]), 1e-9) for key in self._keys])
 
     def _run(self, timer: Timer, watch: Watch) -> None:
+        """Run every part once, round by round, each round as a training step runs its layers."""
         for numbers in self._rounds:
             for number in numbers:
                 watch(number)
@@ -131,11 +138,11 @@ class LayerProbe:
 
     @property
     def sums_s(self) -> TimeSamples:
-        """Of each sample, the sum over all parts and phases."""
+        """Sum over all parts and phases of each sample, in seconds."""
         return TimeSamples(tuple(map(sum, self._seconds)))
 
     def rows(self) -> list[ProbeRow]:
-        """One row a part and phase, with a time for every sample so far; at least one."""
+        """Return one row a part and phase, with a time for every sample so far; at least one."""
         return [
             ProbeRow(
                 model=self._graph.name,
@@ -150,7 +157,7 @@ class LayerProbe:
 
 
 class _Case:
-    """One part with its tensors."""
+    """Part with its tensors."""
 
     def __init__(
         self,
@@ -159,7 +166,7 @@ class _Case:
         device: ComputeDevice,
         reduced: bool,
         optimizer: OptimizerSpec,
-        store: dict[object, tuple[dict[str, Tensor], Any]],
+        store: _ParameterStore,
     ) -> None:
         self.part, self._layer = part, graph.layers[part.index]
         make: Any = {"dtype": torch.float32, "device": device.torch_device}
@@ -181,7 +188,7 @@ class _Case:
         self._step, self._gradient = TrainingStep(0, 0), None
         self._begun, self._gradients = False, dict[str, Tensor]()
         self._output: Tensor | None = None
-        """Kept until the way back, as in a step, so that memory is given out as there."""
+        """Output, kept until the backward pass as in a step, so that memory is allocated in the same pattern."""
         if isinstance(self._layer.operation, Loss):
             self._step = TrainingStep(0, 0, _targets(self._layer.operation, self._inputs[0]))
         else:
@@ -195,20 +202,20 @@ class _Case:
         self.phases = tuple(phase for phase in LAYER_PHASES if graph.has_phase(part.index, phase))
 
     def flop(self, phase: str) -> float:
-        """FLOP of the part in a phase, where they are those of a matrix product."""
+        """Return the operations of the part in a phase where it is a matrix product, else 0."""
         sizes = zip(self._layer.output.dims, self.part.sizes, strict=True)
         work = self._layer.kernels(phase, {dim: np.array([float(size)]) for dim, size in sizes})
         return float(work.flop[0]) if work.matrix[0] else 0.0
 
     def forward(self, timer: Timer) -> None:
-        """The forward pass; sums over ranks belong to no task of arithmetic, nor does what follows them."""
+        """Run the forward pass; reductions over ranks, and the work after them, are not timed."""
         part = self._layer_part
         self._output = timer(self, "forward", lambda: part.forward(self._inputs, self._parameters, self._step))
         if part.reduces:
             self._output = part.finish_forward()
 
     def backward(self, timer: Timer) -> object:
-        """Both gradients, where there are any; returns what the layer before would read."""
+        """Run both gradients, where there are any; return the gradients that the layer before would read."""
         self._begun, made = False, None
         if "activation_gradient" in self.phases:
             made = timer(self, "activation_gradient", self._activation_gradient)
@@ -219,12 +226,13 @@ class _Case:
         return made
 
     def update(self, timer: Timer) -> None:
-        """The update, where there are parameters."""
+        """Run the update, where there are parameters."""
         if "update" in self.phases:
             timer(self, "update", lambda: self._optimizer.step([self._gradients[name] for name in self._parameters]))
             self._gradients.clear()
 
     def _begin(self) -> None:
+        """Do the work that both gradients start from, once a step."""
         if not self._begun:
             self._begun = True
             self._layer_part.begin_backward(self._gradient)
@@ -242,18 +250,18 @@ class _Case:
 
 
 def _random(shape: Sequence[int], make: Mapping[str, Any], last: bool) -> Tensor:
-    """Random numbers in the layout in which neighbouring layers hand such a tensor on."""
+    """Return a random tensor in the layout in which neighbouring layers pass it on."""
     return laid_out(torch.randn(tuple(shape), **make), last and len(shape) == 4)
 
 
 @lru_cache(maxsize=64)
 def _layouts(graph: ComputationGraph) -> tuple[dict[str, bool], dict[str, bool]]:
-    """By layer, whether its output, and the output's gradient, come with the channels last."""
+    """Return whether the output of each layer, and the output's gradient, have their channels last."""
     outputs: dict[str, bool] = {"input": False}
     gradients: dict[str, bool] = {}
     for layer in graph.layers:
         kind, shape = layer.operation.kind, layer.input_shapes[0].sizes
-        if kind in _CONVOLUTIONS:  # one channel is first and last at once, and makes an output with the channels first
+        if kind in _CONVOLUTIONS:  # a single channel is first and last at once; its output has the channels first
             outputs[layer.name] = channels_last(shape) and shape[1] > 1
         else:
             outputs[layer.name] = kind != "linear" and outputs[layer.inputs[0]]
@@ -263,11 +271,12 @@ def _layouts(graph: ComputationGraph) -> tuple[dict[str, bool], dict[str, bool]]
 
 
 def _rectified(graph: ComputationGraph, source: str) -> bool:
-    """Whether an input holds zeros for half its numbers: comparisons in pooling are then quicker."""
+    """Return whether half the elements of an input are zeros: comparisons in pooling are then quicker."""
     return source != "input" and getattr(graph.layers[graph.index[source]].operation, "activation", None) == "relu"
 
 
 def _targets(operation: Loss, inputs: Tensor) -> Tensor:
+    """Return random targets of a loss: classes of softmax, values otherwise."""
     if operation.function != "softmax":
         return torch.randn_like(inputs)
     return torch.randint(inputs[0].numel(), (len(inputs),), device=inputs.device)

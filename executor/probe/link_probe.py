@@ -1,4 +1,4 @@
-"""Times of messages between the processes, and of sums over them."""
+"""Times of messages between the processes, and of all-reduces over them."""
 
 import socket
 import time
@@ -30,26 +30,27 @@ __all__ = [
 MESSAGE_BYTES = (4, 64, 1024, 8 * 1024, 64 * 1024, 256 * 1024, 2**20, 8 * 2**20, 32 * 2**20)
 SUM_BYTES = (4, 64 * 1024, 2**20, 8 * 2**20, 32 * 2**20)
 _PAIRS = 3
-"""Of each class; a row is the median over them."""
+"""Pairs of ranks that are measured of each class, on one machine and on two; a row is the median over them."""
 _LONG_BYTES = 4 * 2**20
+"""Size from which messages are repeated less often."""
 _OVERHEAD_BYTES = (1024, 4 * 2**20)
 _AT_ONCE = 4
-"""Exchanges of a sample of what processors spend, which they count in ticks."""
+"""Messages in one sample of processor time, which the system counts in coarse ticks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRow:
-    """One way between two ranks, nothing else on the way."""
+    """Times of a message one way between two ranks, with no other message on the way."""
 
     between: bool
-    """Ranks on two machines; else on one."""
+    """True for ranks on two machines, False for ranks on one."""
     size_bytes: int
     samples: TimeSamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingRow:
-    """All ranks send to the next at the same time."""
+    """Times in which all ranks send to the next rank at once."""
 
     size_bytes: int
     samples: TimeSamples
@@ -57,7 +58,7 @@ class RingRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumRow:
-    """The back end's all-reduce over the first ranks."""
+    """Times of the back end's all-reduce over the first ranks."""
 
     ranks: int
     size_bytes: int
@@ -66,10 +67,11 @@ class SumRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverheadRow:
-    """What a rank's processor spends, all its threads together, while all ranks send to the next or sum a buffer."""
+    """Processor time of a rank, over all its threads, while all ranks send to the next rank or all-reduce a buffer."""
 
     adds: bool
-    """It sums a buffer that it copies together; else it copies a message together, and out of where one arrives."""
+    """True for an all-reduce of a buffer that is copied first, False for a message that is copied before it is sent and
+    after it is received."""
     ranks: int
     size_bytes: int
     samples: TimeSamples
@@ -77,19 +79,19 @@ class OverheadRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLinks:
-    """Everything measured between processes."""
+    """Measurements of all messages between processes."""
 
     machines: tuple[str, ...]
-    """By rank."""
+    """Machine of each rank."""
     messages: tuple[MessageRow, ...] = ()
     rings: tuple[RingRow, ...] = ()
     sums: tuple[SumRow, ...] = ()
     overheads: tuple[OverheadRow, ...] = ()
-    """Where the processor moves messages itself."""
+    """Empty where the processor does not move messages itself."""
 
 
 def machine() -> str:
-    """What processes of one host have in common: its name, and the network that it is in."""
+    """Return a name that all processes of one host share: the host's name and its network namespace."""
     network = Path("/proc/self/ns/net")
     return f"{socket.gethostname()} {network.readlink() if network.exists() else ''}".strip()
 
@@ -97,12 +99,12 @@ def machine() -> str:
 def measure_links(device: ComputeDevice, *, watch: Callable[[], None] = lambda: None) -> MeasuredLinks:
     """Measure all kinds of links; all ranks must call it together.
 
-    Receives are posted before anything is sent, which gloo rewards.  Messages go back and forth between two ranks
-    while the others are silent; a sample is half a round trip.
+    Receives are posted before messages are sent, with which gloo is faster.  Messages go back and forth between two
+    ranks while the others are silent; a sample is half a round trip.
 
     Args:
-        device: Of this rank.
-        watch: Called as each size begins.
+        device: Device of this rank.
+        watch: Called before each size.
     """
     ranks = dist.get_world_size()
     machines = [""] * ranks
@@ -114,8 +116,8 @@ def measure_links(device: ComputeDevice, *, watch: Callable[[], None] = lambda: 
         pairs = _pairs(machines, between=between)
         for size in MESSAGE_BYTES if pairs else ():
             watch()
-            found = [_one_way(device, pair, size) for pair in pairs]
-            messages.append(MessageRow(between=between, size_bytes=size, samples=_joined(found)))
+            times = [_one_way(device, pair, size) for pair in pairs]
+            messages.append(MessageRow(between=between, size_bytes=size, samples=_joined(times)))
     connections = connections_for("messages")
     rings = []
     for size in MESSAGE_BYTES[-3:]:
@@ -135,7 +137,7 @@ def measure_links(device: ComputeDevice, *, watch: Callable[[], None] = lambda: 
 
 
 def _pairs(machines: Sequence[str], *, between: bool) -> list[tuple[int, int]]:
-    """The first pairs of a class."""
+    """Return the first pairs of ranks on two machines, or on one."""
     pairs = [(a, b) for a, b in combinations(range(len(machines)), 2) if (machines[a] != machines[b]) == between]
     return pairs[:_PAIRS]
 
@@ -149,7 +151,7 @@ def _buffer(device: ComputeDevice, size_bytes: int) -> torch.Tensor:
 
 
 def _one_way(device: ComputeDevice, pair: tuple[int, int], size_bytes: int) -> list[float]:
-    """Half round trips, as the first of the pair sees them; on every rank."""
+    """Return, on every rank, half the round trips of a pair as its first rank measures them."""
     rank, times = dist.get_rank(), list[float]()
     dist.barrier()
     if rank in pair:
@@ -161,7 +163,10 @@ def _one_way(device: ComputeDevice, pair: tuple[int, int], size_bytes: int) -> l
 
 
 def _posted(device: ComputeDevice, tensor: torch.Tensor, source: int) -> Callable[[], object]:
-    """Expect a message; NCCL would hold up what is sent after on the same stream, so there it is posted when asked."""
+    """Post a receive, and return the function that waits for it.
+
+    With NCCL a receive would block messages that are sent after it on the same stream, so the function posts it.
+    """
     if device.backend == "nccl":
         return lambda: _received(device, tensor, source)
     work = dist.irecv(tensor, source)
@@ -175,41 +180,45 @@ def _received(device: ComputeDevice, tensor: torch.Tensor, source: int) -> None:
 
 
 def _ping(device: ComputeDevice, other: int, size_bytes: int) -> list[float]:
+    """Send messages and wait for their return; return half the times of the round trips, without the first."""
     there, back = _buffer(device, size_bytes), _buffer(device, size_bytes)
     times = []
     for _ in range(_repetitions(size_bytes) + 1):
-        arrival = _posted(device, back, other)
+        wait = _posted(device, back, other)
         begin = time.perf_counter()
         dist.send(there, other)
-        arrival()
+        wait()
         times.append((time.perf_counter() - begin) / 2)
     return times[1:]
 
 
 def _pong(device: ComputeDevice, other: int, size_bytes: int) -> list[float]:
+    """Send every message of ``_ping`` back; return no times."""
     there, back = _buffer(device, size_bytes), _buffer(device, size_bytes)
-    arrival = _posted(device, there, other)
+    wait = _posted(device, there, other)
     for number in range(_repetitions(size_bytes) + 1):
-        arrival()
+        wait()
         if number < _repetitions(size_bytes):
-            arrival = _posted(device, there, other)
+            wait = _posted(device, there, other)
         dist.send(back, other)
     device.synchronize()
     return []
 
 
 def _ring(device: ComputeDevice, connections: Connections, size_bytes: int) -> list[float]:
+    """Return the times in which all ranks send to the next rank at once."""
     out, into = _buffer(device, size_bytes), _buffer(device, size_bytes)
     return _together(device, lambda: _to_next(connections, out, into), size_bytes)
 
 
 def _to_next(connections: Connections, out: torch.Tensor, into: torch.Tensor) -> None:
+    """Send to the next rank of the ring while receiving from the one before."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     connections.send_and_receive([Post(into, (rank - 1) % ranks, 0)], [Post(out, (rank + 1) % ranks, 0)])
 
 
 def _overheads(device: ComputeDevice, connections: Connections, watch: Callable[[], None]) -> list[OverheadRow]:
-    """What processors spend on messages of two sizes, and on sums of the longer."""
+    """Return the processor time of messages of two sizes, and of all-reduces of the longer size."""
 
     def pass_on() -> None:
         out.copy_(tensor)
@@ -230,7 +239,7 @@ def _overheads(device: ComputeDevice, connections: Connections, watch: Callable[
 
 
 def _spent(work: Callable[[], object], repetitions: int) -> list[float]:
-    """Processor time of this process for work that all ranks do together."""
+    """Return samples of this process's processor time for work that all ranks do at once."""
     times = []
     for _ in range(repetitions + 1):
         dist.barrier()
@@ -242,6 +251,7 @@ def _spent(work: Callable[[], object], repetitions: int) -> list[float]:
 
 
 def _sum(device: ComputeDevice, group: dist.ProcessGroup, count: int, size_bytes: int) -> list[float]:
+    """Return the times of an all-reduce over the first ``count`` ranks; the other ranks only wait."""
     content = _buffer(device, size_bytes)
     if dist.get_rank() >= count:
         return _together(device, lambda: None, size_bytes)
@@ -249,7 +259,7 @@ def _sum(device: ComputeDevice, group: dist.ProcessGroup, count: int, size_bytes
 
 
 def _together(device: ComputeDevice, work: Callable[[], object], size_bytes: int) -> list[float]:
-    """Times of work that all ranks start at once."""
+    """Return the times of work that all ranks start at once."""
     times = []
     for _ in range(_repetitions(size_bytes) // 2 + 2):
         dist.barrier()
@@ -262,18 +272,19 @@ def _together(device: ComputeDevice, work: Callable[[], object], size_bytes: int
 
 
 def _slowest(times: list[float]) -> TimeSamples:
-    """Each sample as the slowest rank saw it."""
+    """Return each sample as the slowest rank measured it."""
     rows: list[list[float]] = [[]] * dist.get_world_size()
     dist.all_gather_object(rows, times)
     return TimeSamples(tuple(max(row) for row in zip(*rows, strict=True)))
 
 
 def _middle(times: list[float]) -> TimeSamples:
-    """Each sample the median over the ranks."""
+    """Return each sample as the median over the ranks."""
     rows: list[list[float]] = [[]] * dist.get_world_size()
     dist.all_gather_object(rows, times)
     return TimeSamples(tuple(median(row) for row in zip(*rows, strict=True)))
 
 
 def _joined(pairs: Sequence[Sequence[float]]) -> TimeSamples:
+    """Return the samples of all pairs as one row."""
     return TimeSamples(tuple(time for row in pairs for time in row))

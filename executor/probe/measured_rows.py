@@ -1,4 +1,4 @@
-"""Measured times with their spread, and the same of several ranks as one."""
+"""Measured times with their spread, and the joining of those of several ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ Row = TypeVar("Row", bound="_Sampled")
 
 @dataclass(frozen=True, slots=True)
 class TimeSamples:
-    """Times of the same thing, measured again and again; at least one."""
+    """Times of one thing that was measured repeatedly, in seconds; at least one."""
 
     seconds: tuple[float, ...]
 
@@ -25,7 +25,7 @@ class TimeSamples:
 
     @property
     def median_s(self) -> float:
-        """The time that is taken for true."""
+        """Median, which is used as the time."""
         return self.quartiles_s[1]
 
     @property
@@ -38,13 +38,14 @@ class TimeSamples:
     def uncertainty(self) -> float:
         """Standard error of the median of normal samples with these quartiles, as a share of the median.
 
-        The quartiles lie 0.674 standard deviations from the median, whose own is sqrt(pi / 2 n) of them.
+        The quartiles of a normal distribution lie 0.6745 standard deviations from its median, and the standard error
+        of the median of n samples is sqrt(pi / (2 n)) standard deviations.
         """
         return float(self.spread / 0.6745 * np.sqrt(np.pi / 2 / len(self.seconds)))
 
 
 class _Sampled(Protocol):
-    """A dataclass with times of its own."""
+    """Dataclass with samples."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -54,21 +55,27 @@ class _Sampled(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRow:
-    """Times of one phase of one part, for all layers that are equal."""
+    """Times of one phase of one part, for all layers that are equal to it."""
 
     model: str
-    """With its parameters."""
+    """Name of the model with its parameters."""
     layers: tuple[str, ...]
+    """Names of the layers."""
     sizes: tuple[int, ...]
-    """Samples, channels, positions."""
+    """Sizes of the part: samples, channels, positions."""
     phase: str
+    """One of ``planner.graph.LAYER_PHASES``."""
     flop: float
-    """Of matrix products; 0 for phases that only stream."""
+    """Operations of matrix products; 0 for phases that only read and write memory."""
     samples: TimeSamples
 
 
 def over_ranks(ranks: Sequence[Sequence[Row]]) -> list[Row]:
-    """The same rows of several ranks as one list: each sample the median over the ranks that took it together."""
+    """Join the rows of several ranks: each sample becomes the median over the ranks that took it at the same time.
+
+    Args:
+        ranks: Rows of every rank, the same rows in the same order.
+    """
     return [
         replace(row, samples=TimeSamples(tuple(np.median([r.samples.seconds for r in same], axis=0).tolist())))
         for same in zip(*ranks, strict=True)

@@ -1,4 +1,4 @@
-"""Which parts of a model's layers are worth measuring: each size of equal layers once."""
+"""Parts of a model's layers that are measured: each size of equal layers once."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -36,27 +36,27 @@ __all__ = [
 ]
 
 ALL_DEGREES = "all"
-"""Among strategies: every configuration that divides."""
+"""Name among strategies that stands for every configuration that divides."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProbePart:
-    """A part of a layer, measured for all layers and parts that are equal to it."""
+    """Part of a layer, measured for all layers and parts that are equal to it."""
 
     index: int
-    """Layer of the graph that is run."""
+    """Index in the graph of the layer that is run."""
     layers: tuple[str, ...]
     """Names of all layers that are equal to it."""
     sizes: tuple[int, ...]
-    """Of the box of the output that the part makes: samples, channels, positions."""
+    """Sizes of the region of the output that the part computes: samples, channels, positions."""
     space: ConfigSpace
-    """Holds one configuration that has such a part."""
+    """Space of the one configuration that has this part."""
     part: int
-    """Which part of it."""
+    """Index of the part in the configuration."""
 
 
 def added_slots(graph: ComputationGraph, index: int) -> tuple[bool, ...]:
-    """By slot, whether a layer adds the gradient of its input to that of a reader that comes after it."""
+    """Return, by slot, whether a layer adds the gradient of its input to that of a reader that comes after it."""
     rows = []
     for slot, source in enumerate(graph.layers[index].inputs):
         producer = graph.index.get(source, -1)
@@ -66,13 +66,17 @@ def added_slots(graph: ComputationGraph, index: int) -> tuple[bool, ...]:
 
 
 def parts_of(graph: ComputationGraph, plans: Iterable[Sequence[ConfigSpace]]) -> list[ProbePart]:
-    """Every different part of every different layer, in the order of the layers.
+    """Return every different part of every different layer, in the order of the layers.
 
-    Of parts of one size the one that reads most is taken: at the borders of a tensor a halo is missing.
+    Of parts of one size the one that reads most is taken: parts at the border of a tensor read no halo there::
+
+        positions of the input    0 1 2 3 | 4 5 6 7 | 8 9 10 11
+        read by a 3-wide kernel   0 ... 4 | 3 ... 8 | 7 ... 11      the middle part stands for all three
 
     Args:
         graph: The model.
-        plans: Spaces of any number of configurations, one a layer; from ``planner.parallel.strategies.spaces_of``.
+        plans: Spaces of any number of configurations, one space a layer, from
+            ``planner.parallel.strategies.spaces_of``.
     """
     names: dict[object, list[str]] = {}
     kinds = []
@@ -80,24 +84,24 @@ def parts_of(graph: ComputationGraph, plans: Iterable[Sequence[ConfigSpace]]) ->
         inner = graph.has_phase(i, "activation_gradient")
         kinds.append((layer.operation, layer.input_shapes, inner, added_slots(graph, i)))
         names.setdefault(kinds[-1], []).append(layer.name)
-    found: dict[tuple[object, tuple[int, ...]], tuple[float, ProbePart]] = {}
+    largest: dict[tuple[object, tuple[int, ...]], tuple[float, ProbePart]] = {}
     for plan in plans:
         for i, whole in enumerate(plan):
             for c in range(whole.size):
                 space = whole if whole.size == 1 else whole.only(np.array([c]))
                 for part, sizes, read in _different_parts(graph, i, space):
-                    before = found.get((kinds[i], sizes))
+                    before = largest.get((kinds[i], sizes))
                     if before is None or read > before[0]:
                         index = i if before is None else before[1].index
                         row = ProbePart(index, tuple(names[kinds[i]]), sizes, space, part)
-                        found[kinds[i], sizes] = (read, row)
-    return sorted((row for _, row in found.values()), key=lambda row: row.index)
+                        largest[kinds[i], sizes] = (read, row)
+    return sorted((row for _, row in largest.values()), key=lambda row: row.index)
 
 
 def _different_parts(
     graph: ComputationGraph, index: int, space: ConfigSpace
 ) -> Iterable[tuple[int, tuple[int, ...], float]]:
-    """Part, sizes and elements read, of the part of each size that reads most."""
+    """Return index, sizes and number of read elements of the part of each size that reads most."""
     layer, boxes = graph.layers[index], held_regions(space)
     read = np.zeros(len(boxes.low))
     for slot, shape in enumerate(layer.input_shapes):
@@ -110,7 +114,7 @@ def _different_parts(
 
 
 def every_part(graph: ComputationGraph, processes: int, most: int) -> list[ProbePart]:
-    """Parts of every configuration that divides, on up to so many processes.
+    """Return the parts of every configuration that divides, on up to ``processes`` processes.
 
     Raises:
         ConfigError: They are more than ``most``.
@@ -126,11 +130,11 @@ def every_part(graph: ComputationGraph, processes: int, most: int) -> list[Probe
 
 
 def strategy_parts(graph: ComputationGraph, strategies: Sequence[str], processes: int, *, most: int) -> list[ProbePart]:
-    """Parts that strategies use, by their names or files; with ``all`` every part that splits outputs.
+    """Return the parts that strategies use, by their names or files; with ``all`` every part that splits outputs.
 
     Raises:
-        ConfigError: A strategy is unknown or cannot be had, it splits input channels (``divided_parts`` takes
-            those), or there are more than ``most`` parts.
+        ConfigError: A strategy is unknown or does not fit the processes, it splits input channels (see
+            ``divided_parts``), or there are more than ``most`` parts.
     """
     if ALL_DEGREES in strategies:
         return every_part(graph, processes, most)
@@ -140,34 +144,36 @@ def strategy_parts(graph: ComputationGraph, strategies: Sequence[str], processes
 def divided_parts(
     graph: ComputationGraph, strategies: Sequence[str], processes: int, *, most: int
 ) -> list[tuple[ComputationGraph, list[ProbePart]]]:
-    """As ``strategy_parts``, for strategies of any kind: graphs of the model, and the parts of each.
+    """Return the parts of strategies of any kind, grouped by the graph that they belong to.
 
-    The first is the model's own; the others are those of strategies that split input channels and, with the batch of
-    a micro-batch, of pipelines; without the parts that are measured already.
+    The first graph is the model's own; the others are those of strategies that split input channels, and of pipelines,
+    with a micro-batch as their batch.  Parts of an earlier graph are left out of later ones.  Arguments are those of
+    ``strategy_parts``.
     """
     pipes = [name for name in strategies if has_stages(name)]
     others = [name for name in strategies if name not in pipes]
     ways = {} if ALL_DEGREES in strategies else {name: named_strategy(name, graph, processes) for name in others}
     sliced = {name: way for name, way in ways.items() if slices_of(way)}
     rest = [name for name in others if name not in sliced]
-    found = [(graph, strategy_parts(graph, rest, processes, most=most))] if rest else []
+    groups = [(graph, strategy_parts(graph, rest, processes, most=most))] if rest else []
     known: set[tuple[str, tuple[int, ...]]] = set()
     rows = [(graph, way) for way in sliced.values()]
     for whole, way in [*rows, *(micro_batch_parts(graph, name, processes) for name in pipes)]:
-        known |= {(name, part.sizes) for row, parts in found for part in parts for name in measured_names(row, part)}
+        known |= {(name, part.sizes) for row, parts in groups for part in parts for name in measured_names(row, part)}
         divided = split_input_channels(whole, slices) if (slices := slices_of(way)) else whole
         parts = _parts(divided, [way], processes, most)
-        news = [part for part in parts if any((n, part.sizes) not in known for n in measured_names(divided, part))]
-        found.append((divided, news))
-    return found
+        new_parts = [part for part in parts if any((n, part.sizes) not in known for n in measured_names(divided, part))]
+        groups.append((divided, new_parts))
+    return groups
 
 
 def measured_names(graph: ComputationGraph, part: ProbePart) -> tuple[str, ...]:
-    """By which compute profiles know the layers of a part."""
+    """Return the names by which compute profiles know the layers of a part."""
     return tuple(graph.layers[graph.index[name]].measured_name for name in part.layers)
 
 
 def _parts(graph: ComputationGraph, plans: Sequence[Strategy], processes: int, most: int) -> list[ProbePart]:
+    """Return the parts of some plans; refuse more than ``most``."""
     parts = parts_of(graph, [spaces_of(graph, plan, processes) for plan in plans])
     if len(parts) > most:
         raise ConfigError(f"max_parts must be at least the {len(parts)} parts of {graph.name}, got {most}")
@@ -175,7 +181,7 @@ def _parts(graph: ComputationGraph, plans: Sequence[Strategy], processes: int, m
 
 
 def rounds_of(parts: Sequence[ProbePart]) -> list[list[ProbePart]]:
-    """The same parts in rounds of one part of each layer at most, layers in order: as a training step runs them."""
+    """Return the parts in rounds of at most one part of each layer, layers in order, as a training step runs them."""
     rounds: list[list[ProbePart]] = []
     seen: dict[int, int] = {}
     for part in parts:
@@ -188,21 +194,21 @@ def rounds_of(parts: Sequence[ProbePart]) -> list[list[ProbePart]]:
 
 
 def portions(graph: ComputationGraph, parts: Sequence[ProbePart], most_bytes: float) -> list[list[ProbePart]]:
-    """Parts to be measured at the same time: whole rounds, as many as fit in memory, at least one."""
-    found: list[list[ProbePart]] = []
-    left = 0.0
+    """Return the parts in portions that are measured together: as many whole rounds as fit in memory, at least one."""
+    rows: list[list[ProbePart]] = []
+    free_bytes = 0.0
     for row in rounds_of(parts):
         size = sum(tensor_bytes(graph, part) for part in row)
-        if not found or size > left:
-            found.append([])
-            left = most_bytes
-        found[-1] += row
-        left -= size
-    return found
+        if not rows or size > free_bytes:
+            rows.append([])
+            free_bytes = most_bytes
+        rows[-1] += row
+        free_bytes -= size
+    return rows
 
 
 def tensor_bytes(graph: ComputationGraph, part: ProbePart) -> float:
-    """Roughly what a part's tensors take: each with its gradient, outputs also as they are saved, and momentum."""
+    """Return roughly the memory of a part's tensors: with gradients, saved outputs and momentum, in bytes."""
     layer = graph.layers[part.index]
     share = math.prod(part.sizes) / layer.output.elements
     read = sum(shape.elements for shape in layer.input_shapes) * part.sizes[0] / graph.batch

@@ -1,4 +1,4 @@
-"""Writes what was measured as a cluster file that ``hwprofiles.catalogue.cluster_catalogue.load_cluster`` reads."""
+"""Measurements written as a cluster file that ``hwprofiles.catalogue.cluster_catalogue.load_cluster`` reads."""
 
 import shutil
 import subprocess
@@ -14,32 +14,36 @@ from hwprofiles import GIB, GIGA, KILO, MICRO, NANO
 from hwprofiles.catalogue import read_topo
 from hwprofiles.devices import DeviceGraph, Latency
 
-__all__ = ["LinkFit", "cluster_content", "fitted", "gpu_topology", "topology_content", "write_cluster"]
+__all__ = ["LinkFit", "cluster_content", "fitted_link", "gpu_topology", "topology_content", "write_cluster"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFit:
-    """Times of messages as latency by size plus size over bandwidth."""
+    """Model of the times of messages: a latency that depends on the size, plus the size over the bandwidth."""
 
     bandwidth_bytes_per_s: float
     latency: Latency
 
     def time_s(self, size_bytes: float) -> float:
-        """Time of one message."""
+        """Return the time of one message, in seconds."""
         return self.latency.at(size_bytes) + size_bytes / self.bandwidth_bytes_per_s
 
 
-def fitted(rows: Sequence[MessageRow]) -> LinkFit:
-    """Bandwidth from how times grow over the largest sizes; what a message takes beyond that is its latency.
+def fitted_link(rows: Sequence[MessageRow]) -> LinkFit:
+    """Fit bandwidth and latency to the times of messages.
 
-    Times at the measured sizes are met, but for sizes that went faster than the bandwidth of the largest.
+    The bandwidth is the slope of the times over the largest sizes; the rest of a message's time is its latency.  The
+    fit meets the times at the measured sizes, except those of messages that were faster than this bandwidth alone.
+
+    Args:
+        rows: Messages of several sizes between ranks of one class.
     """
     rows = sorted(rows, key=lambda row: row.size_bytes)
     last = rows[-1]
     long = [row for row in rows if row.size_bytes >= last.size_bytes / 40]
     grown_s = last.samples.median_s - long[0].samples.median_s
     rate = (last.size_bytes - long[0].size_bytes) / grown_s if grown_s > 0 else 0.0
-    # Noise may even let long messages gain on short ones: no faster than the best whole message then.
+    # Noise may make long messages faster than shorter ones: the bandwidth is then that of the fastest message.
     rate = rate or max(row.size_bytes / row.samples.median_s for row in rows)
     waits = tuple(max(row.samples.median_s - row.size_bytes / rate, 0.0) for row in rows)
     return LinkFit(
@@ -48,10 +52,19 @@ def fitted(rows: Sequence[MessageRow]) -> LinkFit:
 
 
 def cluster_content(links: MeasuredLinks, profile: str, device: DeviceFacts, name: str) -> dict[str, Any]:
-    """A file's content: ranks around a switch on each machine, machines around one switch.
+    """Return the content of a cluster file: ranks around a switch on each machine, machines around one switch.
 
-    A message crosses two links of its class inside a machine, and four between two; each holds its share of the
-    latency.  What several pairs of one machine can send at once is not bounded but by their own links.
+    A message crosses two links inside a machine, and four between two machines; each has its share of the latency::
+
+        rank0 - host0 - rank1          rank0 - host0 - network - host1 - rank2
+
+    Messages of several pairs of one machine share no link but those of their own ranks.
+
+    Args:
+        links: Measured messages.
+        profile: Path of the compute profile of all devices.
+        device: Device of the ranks.
+        name: Name of the cluster.
     """
     hosts = list(dict.fromkeys(links.machines))
     inside, between = (_fit_of(links, between=kind) for kind in (False, True))
@@ -70,15 +83,15 @@ def cluster_content(links: MeasuredLinks, profile: str, device: DeviceFacts, nam
     ]
     switches = [{"name": f"host{node}"} for node in range(len(hosts))]
     if inside or between:
-        # Alone on its machine, a rank has nobody to send to but over the network.
+        # A rank that is alone on its machine sends over the network only.
         classes["inside"] = _class(inside, crossings=2) if inside else {"bandwidth_gbyte_per_s": 1e3, "latency_us": 0}
         rules += [
             {"between": [f"{row['name']}*", f"host{node}"], "class": "inside"} for node, row in enumerate(devices)
         ]
     if between:
-        less = inside or LinkFit(bandwidth_bytes_per_s=1.0, latency=Latency.constant(0.0))
+        inner = inside or LinkFit(bandwidth_bytes_per_s=1.0, latency=Latency.constant(0.0))
         sizes = between.latency.sizes_bytes
-        waits = tuple(max(between.latency.at(size) - less.latency.at(size), 0.0) for size in sizes)
+        waits = tuple(max(between.latency.at(size) - inner.latency.at(size), 0.0) for size in sizes)
         classes["between"] = _class(replace(between, latency=Latency(sizes, waits)), crossings=2)
         switches.append({"name": "network"})
         rules.append({"between": ["host*", "network"], "class": "between"})
@@ -86,10 +99,11 @@ def cluster_content(links: MeasuredLinks, profile: str, device: DeviceFacts, nam
 
 
 def _overhead(rows: Sequence[OverheadRow]) -> dict[str, float]:
-    """What messages take from arithmetic: of a message and of a byte by how times grow with the size.
+    """Return the processor time of messages: of each message, each byte, and each byte that is added.
 
-    A rank passes a message on and takes one in each sample, so it pays twice.  In a sum over n ranks by a ring it
-    sends and takes 2 (n - 1) / n of the buffer, and adds (n - 1) / n of it, which is what the rest is for.
+    In each sample a rank sends one message and receives one, so it counts twice.  In an all-reduce over n ranks by a
+    ring a rank sends and receives 2 (n - 1) / n of the buffer, and adds (n - 1) / n of it, which takes the rest of the
+    measured time.
     """
     if not rows:
         return {}
@@ -107,11 +121,13 @@ def _overhead(rows: Sequence[OverheadRow]) -> dict[str, float]:
 
 
 def _fit_of(links: MeasuredLinks, *, between: bool) -> LinkFit | None:
+    """Return the fit of messages between two machines, or inside one; None if there were none."""
     rows = [row for row in links.messages if row.between == between]
-    return fitted(rows) if rows else None
+    return fitted_link(rows) if rows else None
 
 
 def _class(fit: LinkFit, *, crossings: int) -> dict[str, Any]:
+    """Return a class of links, of which a message crosses several that share its latency."""
     rows = zip(fit.latency.sizes_bytes, fit.latency.seconds, strict=True)
     return {
         "bandwidth_gbyte_per_s": fit.bandwidth_bytes_per_s / GIGA,
@@ -120,7 +136,7 @@ def _class(fit: LinkFit, *, crossings: int) -> dict[str, Any]:
 
 
 def gpu_topology(device: DeviceFacts, profile: str, ranks: int) -> DeviceGraph | None:
-    """The machine's GPUs and their links as the driver tells, the first ``ranks`` of them; None where it does not."""
+    """Return the first ``ranks`` GPUs of the machine and their links, as the driver lists them, None if it does not."""
     if (tool := shutil.which("nvidia-smi")) is None:
         return None
     table = subprocess.run([tool, "topo", "-m"], capture_output=True, text=True, timeout=60, check=False)
@@ -131,10 +147,16 @@ def gpu_topology(device: DeviceFacts, profile: str, ranks: int) -> DeviceGraph |
 
 
 def topology_content(graph: DeviceGraph, links: MeasuredLinks, device: DeviceFacts, name: str) -> dict[str, Any]:
-    """A file's content: the device graph with the rate and latency that were measured between the first two ranks.
+    """Return the content of a cluster file: a device graph with the rates measured between the first two ranks.
 
-    The class of links that bounds their route gets the measured bandwidth, and no class on the way has less.  Classes
-    off the route have no more, or the route would be another.  All latencies change by one factor.
+    The class of links that bounds their route gets the measured bandwidth, and no class on the route has less.  Classes
+    off the route have no more, or the route would be another.  All latencies are scaled by one factor.
+
+    Args:
+        graph: GPUs and links of the machine.
+        links: Measured messages.
+        device: Device of the ranks.
+        name: Name of the cluster.
     """
     fit = _fit_of(links, between=False)
     rates, factor = _measured_rates(graph, fit) if fit else ({}, 1.0)
@@ -162,7 +184,7 @@ def topology_content(graph: DeviceGraph, links: MeasuredLinks, device: DeviceFac
 
 
 def _measured_rates(graph: DeviceGraph, fit: LinkFit) -> tuple[dict[str, float], float]:
-    """By class of links what bandwidths, and for all classes what latencies, are to be multiplied with."""
+    """Return the factor of the bandwidth of each class of links, and the factor of all latencies."""
     route = [graph.links[i] for i in graph.route(0, 1)]
     slowest = min(route, key=lambda link: link.bandwidth_bytes_per_s)
     fastest: dict[str, float] = {}
@@ -187,7 +209,7 @@ def _file(name: str, device: DeviceFacts, classes: dict[str, Any], levels: list[
 
 
 def write_cluster(path: Path, content: dict[str, Any]) -> None:
-    """Write a cluster file; one that is there is replaced whole."""
+    """Write a cluster file; an existing file is replaced as a whole."""
     write_yaml(
         path, "Written by orrery probe; latencies are by message size, a share for each link of a route.", content
     )

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -124,8 +124,7 @@ class _Rank:
         session.worker.close()
         result = _RankResult(
             measured=[
-                RankMeasurement(start_s=step.start_s + offset_s, end_s=step.end_s + offset_s, sent_bytes=step.sent_bytes)
-                for step, _ in steps.kept
+                replace(step, start_s=step.start_s + offset_s, end_s=step.end_s + offset_s) for step, _ in steps.kept
             ],
             losses=steps.losses,
             peak_bytes=self.device.peak_memory_bytes(),

@@ -247,7 +247,7 @@ class _Setups:
         return {count: self.medians(steps[1:]) for count, steps in rows.items()}
 
     def medians(self, steps: Sequence[StepTimes]) -> SubTaskTimes:
-        """Return the median time of every sub-task over steps, from the end of the one before: starting it takes time."""
+        """Return the median time of every sub-task over steps, from the end of the one before: with its start."""
         program = self.network.program
         names = [layer.name for layer in program.graph.layers]
         seconds = np.median(np.array([_since_last(times) for times in steps]), axis=0)

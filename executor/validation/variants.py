@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwprofiles import ConfigError
-from planner.compression import UNCOMPRESSED, Compressed, compressed_of, compression, can_synchronise
+from planner.compression import UNCOMPRESSED, Compressed, can_synchronise, compressed_of, compression
 from planner.graph import ComputationGraph
 from planner.search import check_gradient_sync_order
 from simulator.collectives import ALL_REDUCES
