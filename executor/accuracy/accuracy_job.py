@@ -16,7 +16,7 @@ from planner.plan import lower_plan, make_plan
 
 __all__ = ["AccuracyJob", "job_of"]
 
-GRADIENT_SYNC = "ps-spread"
+STUDY_SYNC = "ps-spread"
 """Gradient synchronisation of the 8-bit paper: every rank reduces one part of the gradients, and sends it to all.
 
 Source: Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016, A.2.2.
@@ -61,7 +61,7 @@ def job_of(request: AccuracyRequest, folder: Path, *, training: int, testing: in
     for case in request.cases():
         kind = "" if case.type == FLOAT32 else case.type
         compressed: dict[str, Any] = {"compress_gradients" if case.mode == "data" else "compress_activations": kind}
-        plan = make_plan(graph, cluster, strategy=case.mode, gradient_sync=GRADIENT_SYNC, **compressed)
+        plan = make_plan(graph, cluster, strategy=case.mode, gradient_sync=STUDY_SYNC, **compressed)
         programs[case] = lower_plan(plan, graph, cluster)
         check_program(programs[case], request.processes)
     return AccuracyJob(
