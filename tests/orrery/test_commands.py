@@ -200,9 +200,9 @@ def test_changed_compute_profile_is_priced_again(ask, plan_file, monkeypatch):
         memory_bytes_per_s=profile.memory_bytes_per_s / 2,
     )
     assert ask("simulate", str(plan_file))["notes"] == content["notes"]
-    monkeypatch.setattr("planner.cost.cost_model.load_profile", lambda _: described)
+    monkeypatch.setattr("planner.cost.compute_time.load_profile", lambda _: described)
     assert ask("simulate", str(plan_file))["notes"] == content["notes"]
-    monkeypatch.setattr("planner.cost.cost_model.load_profile", lambda _: slower)
+    monkeypatch.setattr("planner.cost.compute_time.load_profile", lambda _: slower)
     answer = ask("simulate", str(plan_file))
 
     assert answer["additive_s"] > content["additive_s"]
@@ -215,12 +215,12 @@ def test_a_measured_row_is_part_of_the_costs_digest(monkeypatch):
     """Rows are no part of how a profile prints, but of what it prices."""
     graph, cluster = load_model("lenet5", batch=64), load_cluster("titanx-4")
     profile, row = load_profile("titanx-nervana"), {("lenet5", "conv1", "forward"): MeasuredRow(64, 1e-3)}
-    before = CostModel(graph, cluster).digest
+    before = CostModel(graph, cluster).compute_times.digest
     monkeypatch.setattr(
-        "planner.cost.cost_model.load_profile", lambda _: replace(profile, rows={**profile.rows, **row})
+        "planner.cost.compute_time.load_profile", lambda _: replace(profile, rows={**profile.rows, **row})
     )
 
-    assert CostModel(graph, cluster).digest != before
+    assert CostModel(graph, cluster).compute_times.digest != before
 
 
 def test_tables_for_people(plan_file, tmp_path, capsys):
