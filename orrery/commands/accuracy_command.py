@@ -49,6 +49,7 @@ def orrery_accuracy(
 
 
 def _show(result: "AccuracyResult", out: Path | None) -> None:
+    """Print the accuracies as a table, then the headline and remarks."""
     from reports.tables import accuracy_headline, accuracy_table, remarks
 
     print_rich(accuracy_table(result))

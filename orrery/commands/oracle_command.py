@@ -64,6 +64,7 @@ def orrery_oracle(
 
 
 def _show(table: "OracleTable", out: Path | None) -> None:
+    """Print the projection as a table, then the headline, limits and notes."""
     from reports.tables import booking_line, limit_lines, oracle_headline, oracle_table, refused_lines
 
     print_rich(oracle_table(table))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["orrery_index", "orrery_show", "orrery_timeline"]
 
 _Measured = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="measured.npz of a run of the plan, shown beside the simulation.")
+    Path | None, typer.Option(metavar="FILE", help="measured.npz of a run of the plan, drawn beside the simulation.")
 ]
 
 
@@ -34,7 +34,7 @@ def orrery_timeline(
         write_timeline_page(view, file)
         size_bytes = file.stat().st_size
     values = {"page": str(out), "iteration_s": view.replay.iteration_s, "tasks": view.replay.tasks}
-    values |= {"size_bytes": size_bytes, "answer": view.headline}
+    values |= {"size_bytes": size_bytes, "headline": view.headline}
     print_json(values) if json else print_pairs(values)
 
 
@@ -53,7 +53,7 @@ def orrery_show(
         view = _view(plan_file, measured)
         for page in write_plan_pages(view, Path(folder)):
             files[page.name].write_bytes(page.read_bytes())
-    values = {"page": str(out / PAGES[0][1]), "iteration_s": view.replay.iteration_s, "answer": view.headline}
+    values = {"page": str(out / PAGES[0][1]), "iteration_s": view.replay.iteration_s, "headline": view.headline}
     print_json(values) if json else print_pairs(values)
 
 
@@ -69,16 +69,17 @@ def orrery_index(
     from reports.pages import found_results, index_html
 
     page = out or folder / "results.html"
-    found = found_results(folder, leave_out=page)
+    results = found_results(folder, leave_out=page)
     with output_file(page) as file:
-        file.write_text(index_html(folder, found, page=page), encoding="utf-8")
+        file.write_text(index_html(folder, results, page=page), encoding="utf-8")
     if json:
-        return print_json({"page": str(page), "results": found})
-    print_table([{"file": each.file, "kind": each.kind, "answer": each.headline} for each in found])
+        return print_json({"page": str(page), "results": results})
+    print_table([{"file": each.file, "kind": each.kind, "headline": each.headline} for each in results])
     print(f"page: {page}")
 
 
 def _view(plan_file: Path, measured: Path | None) -> "PlanView":
+    """Return the drawings of a plan, with those of a measured run of it."""
     from orrery.terminal import open_plan
     from reports.drawings import PlanView
 

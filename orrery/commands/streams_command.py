@@ -36,6 +36,8 @@ _FIELDS = (
     "name", "method", "iteration_s", "streams", "labels", "occupancy", "gradient_end_s", "held_bytes", "bound_s",
 )  # fmt: skip
 """Fields of a schedule in JSON output."""
+_COMPARISON_FIELDS = ("model", "batch", "device", "occupancy_model", "layer_paths", "blocks")
+"""Fields of a comparison in JSON output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +156,9 @@ def _simulated(
 
 
 def _values(comparison: "StreamComparison") -> dict[str, Any]:
+    """Return a comparison as one JSON value, with the gain of each schedule."""
     return {
-        **{name: getattr(comparison, name) for name in ("model", "batch", "device")},
-        "reading": comparison.occupancy_model,
-        **{name: getattr(comparison, name) for name in ("layer_paths", "blocks")},
+        **{name: getattr(comparison, name) for name in _COMPARISON_FIELDS},
         "schedules": [
             {**{name: getattr(row, name) for name in _FIELDS}, "gain": comparison.gain(row)}
             for row in comparison.results
@@ -167,6 +168,7 @@ def _values(comparison: "StreamComparison") -> dict[str, Any]:
 
 
 def _show(comparison: "StreamComparison") -> None:
+    """Print the simulated schedules as a table, then the headline and notes."""
     from reports.pages import streams_headline, streams_table
 
     print_rich(streams_table(comparison))
@@ -174,6 +176,7 @@ def _show(comparison: "StreamComparison") -> None:
 
 
 def _show_measured(measured: "MeasuredStreams") -> None:
+    """Print the measured schedules as a table, with their predictions."""
     rows = [
         {
             "schedule": row.name,
@@ -191,6 +194,7 @@ def _show_measured(measured: "MeasuredStreams") -> None:
 
 
 def _arrangement_rows(arrangements: "ManyDevices") -> list[dict[str, Any]]:
+    """Return a row for each arrangement, with its gain."""
     return [
         {
             "arrangement": row.name,
@@ -205,6 +209,7 @@ def _arrangement_rows(arrangements: "ManyDevices") -> list[dict[str, Any]]:
 
 
 def _show_arrangements(rows: list[dict[str, Any]]) -> None:
+    """Print the arrangements as a table, then the layers at each place in the last one."""
     print_table(
         [
             {

@@ -126,6 +126,7 @@ def orrery_whatif_eight_bit(
 
 
 def _show(sweep: "CompressionSweep", out: Path | None) -> None:
+    """Print the points of a sweep as a table, then the headline, crossovers and notes."""
     from reports.tables import compression_table, crossing_lines, eight_bit_headline
 
     print_rich(compression_table(sweep))

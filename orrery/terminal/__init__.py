@@ -1,4 +1,4 @@
-"""What all commands share: options, output, progress, exit codes, tables of results."""
+"""Parts that all commands share: options, output, progress, exit codes, tables of results."""
 
 import lazy_loader as lazy
 

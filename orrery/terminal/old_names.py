@@ -16,7 +16,9 @@ OLD_FIELDS = {
     "gradient_sync_order": "exchange_order",
     "gradient_sync_s": "exchange_s",
     "gradient_syncs": "exchanges",
+    "headline": "answer",
     "micro_batching": "cut",
+    "occupancy_model": "reading",
 }
 """Old name of every JSON field that was renamed, by its new name; JSON output has both."""
 
@@ -27,17 +29,17 @@ def with_new_options(words: Sequence[str]) -> list[str]:
     Args:
         words: Words after the program's name; ``--exchange ring`` and ``--exchange=ring`` are both known.
     """
-    found, warned = list(words), set[str]()
-    end = found.index("--") if "--" in found else len(found)
-    for at, word in enumerate(found[:end]):
+    renamed, warned = list(words), set[str]()
+    end = renamed.index("--") if "--" in renamed else len(renamed)
+    for at, word in enumerate(renamed[:end]):
         name, is_assigned, value = word.partition("=")
         if name in OLD_OPTIONS:
-            found[at] = OLD_OPTIONS[name] + is_assigned + value
+            renamed[at] = OLD_OPTIONS[name] + is_assigned + value
             if name not in warned:
                 new = OLD_OPTIONS[name]
                 print(f"orrery: {name} is now called {new}; the old name works in this version only", file=sys.stderr)
             warned.add(name)
-    return found
+    return renamed
 
 
 def with_old_fields(value: Any) -> Any:

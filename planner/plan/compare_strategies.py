@@ -66,19 +66,10 @@ def compare(
     """
     model = CostModel(graph, cluster, gradient_sync)
     subjects = _subjects(model, strategies, refine, progress)
-    one_device_s, steps = _one_device_s(model), len(subjects.strategies) + 1
-    results, refused = list[StrategyResult](), subjects.refused
-    for done, (name, (strategy, micro_batching)) in enumerate(subjects.strategies.items()):
-        if progress:
-            progress(f"simulating {name}", done, steps)
-        try:
-            results.append(_result(model, name, strategy, micro_batching, one_device_s))
-        except InfeasiblePlanError as error:
-            refused[name] = str(error)
-    if not results:
-        raise InfeasiblePlanError("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
+    one_device_s = _one_device_s(model)
+    results, refused = _results(model, subjects, one_device_s, progress)
     if progress:
-        progress("validating the additive model", steps - 1, steps)
+        progress("validating the additive model", len(subjects.strategies), len(subjects.strategies) + 1)
     whole = {
         name: strategy
         for name, (strategy, micro_batching) in subjects.strategies.items()
@@ -99,6 +90,27 @@ def compare(
         tried=tried,
         notes=subjects.notes,
     )
+
+
+def _results(
+    model: CostModel, subjects: _Subjects, one_device_s: float, progress: Progress | None
+) -> tuple[list[StrategyResult], dict[str, str]]:
+    """Simulate every strategy; return those that fit, and the reasons of all others by name.
+
+    Raises:
+        InfeasiblePlanError: No strategy fits in memory.
+    """
+    results, refused = list[StrategyResult](), dict(subjects.refused)
+    for done, (name, (strategy, micro_batching)) in enumerate(subjects.strategies.items()):
+        if progress:
+            progress(f"simulating {name}", done, len(subjects.strategies) + 1)
+        try:
+            results.append(_result(model, name, strategy, micro_batching, one_device_s))
+        except InfeasiblePlanError as error:
+            refused[name] = str(error)
+    if not results:
+        raise InfeasiblePlanError("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
+    return results, refused
 
 
 def _subjects(model: CostModel, names: Sequence[str], refine: int, progress: Progress | None) -> _Subjects:

@@ -19,6 +19,7 @@ _NUMBERS = (
 
 
 def _empty_frame() -> "pd.DataFrame":
+    """Return a frame without rows; pandas is loaded only when one is needed."""
     import pandas as pd
 
     return pd.DataFrame()

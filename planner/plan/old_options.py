@@ -34,6 +34,7 @@ def renamed_options(graph: ComputationGraph, options: Mapping[str, Any]) -> _Fie
 
 
 def _micro_batching_fields(graph: ComputationGraph, value: MicroBatching) -> _Fields:
+    """Return the fields of a request that stand for an object that describes micro-batches of the last layers."""
     if value.parts == 1:
         return {}
     return {
@@ -45,11 +46,13 @@ def _micro_batching_fields(graph: ComputationGraph, value: MicroBatching) -> _Fi
 
 
 def _pipeline_fields(graph: ComputationGraph, value: Pipeline | None) -> _Fields:
+    """Return the fields of a request that stand for an object that describes a pipeline."""
     names = ("stages", "micro_batches", "schedule", "stage_at")
     return {name: getattr(value, name) for name in names} if value else {}
 
 
 def _compression_fields(graph: ComputationGraph, value: Compressed) -> _Fields:
+    """Return the fields of a request that stand for an object that describes compression."""
     return {
         "compress_gradients": value.gradients,
         "compress_activations": value.activations,

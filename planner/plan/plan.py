@@ -1,4 +1,4 @@
-"""A plan: one strategy for one model, batch and cluster, with its price and how it was found."""
+"""A plan: one strategy for one model, batch and cluster, with its price and the statistics of its search."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -87,10 +87,10 @@ def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
 
     That version kept the results only; options that it does not name have their defaults in the request.
     """
-    found = {_RENAMED_SINCE_1.get(name, name): value for name, value in content.items()}
-    if "dtype" in found:
-        found["dtype"] = {4: "float32", 8: "float64"}.get(found["dtype"], found["dtype"])
-    return found
+    upgraded = {_RENAMED_SINCE_1.get(name, name): value for name, value in content.items()}
+    if "dtype" in upgraded:
+        upgraded["dtype"] = {4: "float32", 8: "float64"}.get(upgraded["dtype"], upgraded["dtype"])
+    return upgraded
 
 
 @cache
@@ -110,6 +110,7 @@ def _columns(kind: type, chosen: Iterable[Field[Any]]) -> dict[str, Any]:
 
 
 def _default(field: Field[Any]) -> Any:
+    """Return the default of a field as pydantic takes it: ``...`` where the field is required."""
     if field.default_factory is not MISSING:
         return field.default_factory()
     return ... if field.default is MISSING else field.default
@@ -130,6 +131,7 @@ def _plan(values: dict[str, Any]) -> Plan:
 
 
 def _check_micro_batching(micro_batching: MicroBatching) -> None:
+    """Refuse an unknown order of micro-batches, fewer than one, and layers before the first."""
     orders = (*ORDERS, *PIPELINE_SCHEDULES)
     if micro_batching.order not in orders:
         raise ConfigError(f"micro_batching.order must be one of {', '.join(orders)}, got {micro_batching.order!r}")

@@ -158,6 +158,7 @@ class PlanRequest:
             self._refuse("gradient_sync_order", "end", self.gradient_sync_order)
 
     def _refuse(self, field: str, only: str, given: str) -> NoReturn:
+        """Refuse a value of a field that has one value only for strategies that are searched."""
         raise ConfigError(f"{field} must be {only} for {self.strategy}, whose search does not know it, got {given!r}")
 
     @property

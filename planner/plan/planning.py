@@ -89,6 +89,7 @@ class _Chosen:
 
 
 def _chosen(model: CostModel, request: PlanRequest, progress: Progress | None) -> _Chosen:
+    """Return the strategy by the search, rule or file that the request names."""
     if request.strategy == "layerwise":
         return _layerwise(model, request.refine, progress)
     if request.strategy == HYBRID:
@@ -200,10 +201,12 @@ def _pipeline(request: PlanRequest) -> Pipeline | None:
 
 
 def _search_statistics(searched: LayerwiseResult) -> dict[str, Any]:
+    """Return the fields of ``Plan`` that describe a layer-wise search."""
     return {name: getattr(searched, name) for name in ("tables_s", "search_s", "width")}
 
 
 def _refinement_statistics(best: Refined) -> dict[str, Any]:
+    """Return the fields of ``Plan`` that describe a refinement."""
     return {name: getattr(best, name) for name in ("simulated_plans", "lower_bound_s", "origin")}
 
 

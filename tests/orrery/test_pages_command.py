@@ -26,12 +26,12 @@ def test_timeline_show_and_index_say_the_same(plan, tmp_path, capsys):
     assert said["size_bytes"] == (tmp_path / "t" / "timeline.html").stat().st_size
     assert run_app(app, ["show", str(plan), "--out", str(tmp_path / "s"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown["answer"] == said["answer"]
+    assert shown["headline"] == said["headline"]
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["index.html", "timeline.html"]
     assert run_app(app, ["index", str(tmp_path), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert {row["file"]: row["headline"] for row in listed["results"]} == dict.fromkeys(
-        ("t/timeline.html", "s/index.html", "s/timeline.html"), said["answer"]
+        ("t/timeline.html", "s/index.html", "s/timeline.html"), said["headline"]
     )
     assert (tmp_path / "results.html").is_file()
 
