@@ -55,7 +55,8 @@ class Replay:
     """Wall time of the engine."""
 
     def __repr__(self) -> str:
-        return f"Replay({self.program.name}: {self.iteration_s:.4g} s an iteration, {self.tasks} tasks)"
+        subject = f"{self.program.graph.name} on {self.program.cluster.spec}"
+        return f"Replay({subject}: {self.iteration_s:.4g} s an iteration, {self.tasks} tasks)"
 
     def _repr_html_(self) -> str:
         """Return the time of each kind of task as a table, for notebooks."""

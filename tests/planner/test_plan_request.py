@@ -165,10 +165,25 @@ def test_objects_stand_for_fields(options):
     assert replace(made, request=expected.request) == expected
 
 
-def test_a_plan_says_what_it_is_in_one_line():
-    plan = make_plan(load_model("lenet5", batch=8), cluster_of("titanx-4", 2), strategy="data")
-    assert re.fullmatch(r"Plan\(lenet5 on .*, batch 8, data: [0-9.e-]+ s an iteration\)", repr(plan))
-    assert plan._repr_html_().count("<tr>") == len(plan.configurations) + 1
+def test_results_say_what_they_are_in_one_line_and_as_tables():
+    graph, cluster = load_model("lenet5", batch=8), cluster_of("titanx-4", 2)
+    plan = make_plan(graph, cluster, strategy="data")
+    result = orrery.replay(orrery.lower_plan(plan, graph, cluster))
+    comparison = orrery.compare(graph, cluster, ["data", "model"])
+    expected = (
+        (graph, r"ComputationGraph\(lenet5, batch 8, 7 layers\)", len(graph.layers)),
+        (cluster, r"DeviceGraph\(.*, 2 devices on 1 nodes\)", 2),
+        (plan, r"Plan\(lenet5 on .*, batch 8, data: [0-9.e-]+ s an iteration\)", len(plan.configurations)),
+        (
+            result,
+            r"Replay\(lenet5 on .*: [0-9.e-]+ s an iteration, [0-9]+ tasks\)",
+            len(set(result.timeline()["kind"])),
+        ),
+        (comparison, r"Comparison\(lenet5 on .*, batch 8: .* is fastest of data, model\)", 2),
+    )
+    for shown, words, rows in expected:
+        assert re.fullmatch(words, repr(shown))
+        assert len(re.findall(r"<tr\b", shown._repr_html_())) == rows + 1
 
 
 def test_importing_the_request_loads_no_arrays():
