@@ -7,11 +7,10 @@ Interspeech 2014), a threshold (Strom, Interspeech 2015), half-width floats, and
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from hwprofiles import ConfigError, did_you_mean
 from hwprofiles.compute import ComputeProfile
@@ -23,101 +22,12 @@ _Count = TypeVar("_Count", int, NDArray[np.int64])
 SCALE_BYTES = 4
 """Size of a scale in a message."""
 _WIDTH_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
-_BLOCKS = (0, *(2**power for power in range(6, 17)))
-
-
-def _number(value: object) -> float:
-    """Return a number or its text as a float; truth values are no numbers."""
-    try:
-        number = float("nan") if isinstance(value, bool) else float(value)  # type: ignore[arg-type]  # caught below
-    except TypeError as error:
-        raise ValueError("not a number") from error
-    return number
-
-
-def _block(value: int) -> int:
-    """Return a size of blocks if it is allowed."""
-    if value not in _BLOCKS:
-        raise ValueError("not a size of blocks")
-    return value
-
-
-# the descriptions are the rules in error messages
-_Number = BeforeValidator(_number)
-_Flag = Annotated[int, Field(ge=0, le=1, description="an integer from 0 to 1"), _Number]
-_Offset = Annotated[int, Field(ge=-28, le=37, description="an integer from -28 to 37"), _Number]
-_Block = Annotated[
-    int, Field(description="0 (the whole tensor) or a power of two from 64 to 65536"), AfterValidator(_block), _Number
-]
-_Top = Annotated[float, Field(gt=0.1, le=1, description="a number above 0.1 and up to 1"), _Number]
-_Threshold = Annotated[float, Field(ge=1e-30, le=1e30, description="a number from 1e-30 to 1e30"), _Number]
-_Every = Annotated[int, Field(ge=1, le=65536, description="an integer from 1 to 65536"), _Number]
-
-
-class _Parameters(BaseModel):
-    """Parameters of a data type; a type without any has this class."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    feedback: ClassVar[bool] = False
-    """True if the part of a tensor that one message omits is kept and added to the next."""
-
-
-class _Table(_Parameters):
-    """Parameters of types whose values are those of a table."""
-
-    normalised: _Flag = 1
-    offset: _Offset = 0  # the bounds keep every value of every table a normal float32
-    block: _Block = 0
-
-
-class _Tree(_Table):
-    """Parameters of the dynamic tree, whose bits bisect an interval."""
-
-    top: _Top = 1.0
-
-
-class _StaticTree(_Tree):
-    """Parameters of the static tree."""
-
-    normalised: _Flag = 0
-
-
-class _Mantissa(_Table):
-    """Parameters of a type of exponent and mantissa."""
-
-    normalised: _Flag = 0
-
-
-class _OneBit(_Parameters):
-    """Parameters of one bit an element."""
-
-    feedback = True
-
-    block: _Block = 0
-
-
-class _ThresholdType(_Parameters):
-    """Parameters of a threshold."""
-
-    feedback = True
-
-    threshold: _Threshold = 1e-3
-    every: _Every = 32
-
-
-COMPRESSIONS: Mapping[str, type[_Parameters]] = {
-    "dynamic-tree": _Tree,
-    "static-tree": _StaticTree,
-    "linear": _Table,
-    "mantissa": _Mantissa,
-    "one-bit": _OneBit,
-    "threshold": _ThresholdType,
-    "float16": _Parameters,
-    "bfloat16": _Parameters,
-    "float32": _Parameters,
-}
-"""Parameters of every type, by the type's name."""
+COMPRESSIONS = (
+    "dynamic-tree", "static-tree", "linear", "mantissa", "one-bit", "threshold", "float16", "bfloat16", "float32"
+)  # fmt: skip
+"""Names of all types; ``planner.compression.type_parameters`` holds the parameters of each."""
+_FEEDBACK = ("one-bit", "threshold")
+"""Types that keep the part of a tensor that one message omits, and add it to the next."""
 
 
 def compression_names() -> list[str]:
@@ -131,7 +41,7 @@ class Compression:
 
     name: str
     parameters: tuple[tuple[str, float], ...] = ()
-    """All parameters of the type with their values, in the order of its class in ``COMPRESSIONS``."""
+    """All parameters of the type with their values, in the order of the type."""
 
     def __getitem__(self, parameter: str) -> float:
         """Return the value of a parameter."""
@@ -140,14 +50,18 @@ class Compression:
     @property
     def text(self) -> str:
         """Text that ``compression`` reads: the name, and the parameters that are not at their defaults."""
-        fields = COMPRESSIONS[self.name].model_fields
-        given = ",".join(f"{key}={value}" for key, value in self.parameters if value != fields[key].default)
+        if not self.parameters:
+            return self.name
+        from planner.compression.type_parameters import default_parameters  # pydantic delays the start of a rank
+
+        defaults = default_parameters(self.name)
+        given = ",".join(f"{key}={value}" for key, value in self.parameters if value != defaults[key])
         return f"{self.name}:{given}" if given else self.name
 
     @property
     def feedback(self) -> bool:
         """True if the part of a tensor that one message omits is kept and added to the next."""
-        return COMPRESSIONS[self.name].feedback
+        return self.name in _FEEDBACK
 
     def scales(self, elements: _Count) -> _Count:
         """Return the number of scales in a message: one, or one a block; none if nothing is scaled.
@@ -208,22 +122,11 @@ def compression(spec: str, **parameters: object) -> Compression:
         if not equals or key in given:
             raise ConfigError(f"{name} must be given each parameter once, as name=number, got {setting!r}")
         given[key] = value
-    try:
-        values: dict[str, float] = COMPRESSIONS[name].model_validate(given).model_dump()
-    except ValidationError as error:
-        raise ConfigError(_broken_rule(name, error, given)) from None
+    from planner.compression.type_parameters import read_parameters  # pydantic delays the start of a rank
+
+    values = read_parameters(name, given)
     _check_scaling(name, values)
     return Compression(name, tuple(values.items()))
-
-
-def _broken_rule(name: str, error: ValidationError, given: Mapping[str, object]) -> str:
-    """Return the message for the first parameter of a type that is unknown or breaks its rule."""
-    fields = COMPRESSIONS[name].model_fields
-    broken = {str(detail["loc"][0]) for detail in error.errors()}
-    key = next(key for key in given if key in broken)
-    if key not in fields:
-        return f"parameter of {name} must be one of {', '.join(fields) or 'none'}, got {key!r}"
-    return f"{name}:{key} must be {fields[key].description}, got {given[key]!r}"
 
 
 def check_codec_times(profile: ComputeProfile) -> None:
