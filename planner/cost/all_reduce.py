@@ -186,7 +186,7 @@ def chosen(
     """The scheme that an exchange stands for, in a space of one configuration; of equal ones the first.
 
     Args:
-        exchange: One of ``GRADIENT_SYNCS``; the others as for ``all_reduce_s``.
+        gradient_sync: One of ``GRADIENT_SYNCS``; the others as for ``all_reduce_s``.
     """
     prices = {
         scheme: float(all_reduce_s(network, scheme, space, parameter_bytes, split=split)[0])

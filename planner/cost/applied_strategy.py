@@ -37,7 +37,7 @@ def applied(model: CostModel, strategy: Strategy, micro_batching: MicroBatching 
     Args:
         model: Prices of the model.
         strategy: A configuration for every layer of the model.
-        cut: Which layers of the model take the mini-batch in sub-batches.
+        micro_batching: Layers of the model that take the mini-batch in micro-batches.
 
     Raises:
         ConfigError: A layer has no configuration, or one that does not fit it.

@@ -50,7 +50,7 @@ def nearest_change(
     Args:
         model: Of the program, with its cluster.
         program: What does not fit.
-        keeping: What is kept beside the tensors of the network.
+        memory_policy: State that devices hold besides the tensors of the network.
         recompute: What it computes again.
         most: Changes to name.
     """
