@@ -62,19 +62,32 @@ def room_page(room: Path) -> str:
     return "\n\n".join([head + example, *entries]) + "\n"
 
 
-def public_names() -> list[str]:
-    """Return the names that ``import orrery`` offers."""
+def public_names() -> list[tuple[str, str]]:
+    """Return (module, name) for the names that ``import orrery`` offers, by name."""
     stub = ROOT / "orrery" / "__init__.pyi"
     source = stub if stub.exists() else stub.with_suffix(".py")
-    imported = (node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.ImportFrom))
-    ours = (node for node in imported if node.module and node.module.split(".")[0] in FLOORS)
-    return sorted((alias.name for node in ours for alias in node.names), key=str.lower)
+    found = []
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in FLOORS:
+            homes = {name: module for module, name in listed(ROOT.joinpath(*node.module.split(".")))}
+            found += [(homes[alias.name], alias.name) for alias in node.names]
+    return sorted(found, key=lambda pair: pair[1].lower())
+
+
+def summary(module: str, name: str) -> str:
+    """Return the first line of the docstring of a class or function."""
+    path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+    return ""
 
 
 def public_page() -> str:
-    """Return the reference page of the names that ``import orrery`` offers."""
-    entries = [f"::: orrery.{name}" for name in public_names()]
-    return "\n\n".join(["# orrery", docstring_of(ROOT / "orrery" / "__init__.py"), *entries]) + "\n"
+    """Return the page of the names that ``import orrery`` offers, each with a link to its full description."""
+    rows = [f"| [`orrery.{name}`][{module}.{name}] | {summary(module, name)} |" for module, name in public_names()]
+    table = "\n".join(["| name | meaning |", "|---|---|", *rows])
+    return f"# orrery\n\n{docstring_of(ROOT / 'orrery' / '__init__.py')}\n\n{table}\n"
 
 
 def tutorial_page() -> str:
@@ -137,6 +150,21 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def rooms_table() -> str:
+    """Return a table of all floors and rooms with the first sentences of their docstrings."""
+    rows = ["| room | contents |", "|---|---|"]
+    for floor in ("hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery"):
+        for file in sorted((ROOT / floor).rglob("__init__.py")):
+            package = ".".join(file.parent.relative_to(ROOT).parts)
+            page = f"reference/{package}.md"
+            listed_here = file.with_suffix(".pyi").exists() and floor in FLOORS
+            name = f"[`{package}`]({page})" if listed_here else f"`{package}`"
+            rows.append(f"| {f'**{name}**' if package == floor else name} | {docstring_of(file).splitlines()[0]} |")
+    return "\n".join(rows)
+
+
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Show the file name of a named block above it: ``yaml NAME`` opens the contents of a file in these documents."""
+    """Insert the table of rooms, and show the names of files whose contents a page gives above them."""
+    if "<!-- rooms -->" in markdown:
+        markdown = markdown.replace("<!-- rooms -->", rooms_table())
     return NAMED_BLOCK.sub(r'```\1 title="\2"', markdown)

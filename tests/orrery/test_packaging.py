@@ -61,7 +61,7 @@ def make(*words):
     return subprocess.run(["make", "-C", ROOT, *words], capture_output=True, text=True, check=False, env=environment)
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lint"])
+@pytest.mark.parametrize("target", ["demo", "test", "lint", "docs"])
 def test_old_python_is_refused_with_the_way_out(tmp_path, target):
     """An interpreter that fails the version check is named, and nothing is made."""
     old = tmp_path / "python3.9"
@@ -75,7 +75,7 @@ def test_old_python_is_refused_with_the_way_out(tmp_path, target):
     assert not (tmp_path / "venv").exists()
 
 
-@pytest.mark.parametrize(("target", "stamp"), [("demo", "demo.stamp"), ("test", "all.stamp")])
+@pytest.mark.parametrize(("target", "stamp"), [("demo", "demo.stamp"), ("test", "all.stamp"), ("docs", "docs.stamp")])
 def test_installed_environment_is_not_installed_again(tmp_path, target, stamp):
     """With fresh stamps a command goes straight to work; without them it makes all that it needs."""
     fresh = make("--dry-run", target, f"VENV={tmp_path}").stdout
