@@ -34,14 +34,19 @@ _MOST_PAIRS = 1024
 
 
 def replica_groups(rank: Ints, before: int, channel: int, after: int, devices: Ints, split: bool) -> Ints:
-    """Devices that hold the same parameters, shape (groups, replicas), in the order of an exchange.
+    """Return the groups of devices that hold the same parameters, each in the order of its synchronisation.
 
     Args:
-        rank: Place of every device in exchanges (``Network.rank``).
-        before, channel, after: Product of the degrees before the channel dimension, its degree, product of
-            those after (``ConfigSpace.shards``); parts are numbered in that order.
+        rank: Position of every device in rings (``ClusterRoutes.rank``).
+        before: Product of the degrees before the channel dimension (``ConfigSpace.shards``); parts are numbered with
+            the last dimension fastest.
+        channel: Degree of the channel dimension.
+        after: Product of the degrees after the channel dimension.
         devices: Device of each part.
-        split: Whether a split of the channel dimension splits the parameters.
+        split: True if a split of the channel dimension splits the parameters.
+
+    Returns:
+        Devices, shape (groups, replicas).
     """
     groups = devices.reshape(1, -1)
     if split:
@@ -50,7 +55,7 @@ def replica_groups(rank: Ints, before: int, channel: int, after: int, devices: I
 
 
 def group_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tuple[Round, ...]]:
-    """Rounds of an all-reduce in every group of devices (shape (groups, replicas)), between ranks."""
+    """Return the rounds of an all-reduce in every group of devices, shape (groups, replicas), between ranks."""
     return rank_rounds(scheme, groups, network.node, network.rack)
 
 
@@ -183,10 +188,14 @@ class Choice:
 def chosen(
     network: ClusterRoutes, gradient_sync: str, space: ConfigSpace, parameter_bytes: float, *, split: bool
 ) -> Choice:
-    """The scheme that an exchange stands for, in a space of one configuration; of equal ones the first.
+    """Return the algorithm that synchronises a buffer of gradients; of equally fast ones the first.
 
     Args:
-        gradient_sync: One of ``GRADIENT_SYNCS``; the others as for ``all_reduce_s``.
+        network: Routes of the cluster.
+        gradient_sync: One of ``GRADIENT_SYNCS``; ``auto`` takes the fastest.
+        space: Space of one configuration, whose replicas are synchronised.
+        parameter_bytes: Size of the buffer of a whole layer.
+        split: True if a split of the channel dimension splits the parameters.
     """
     prices = {
         scheme: float(all_reduce_s(network, scheme, space, parameter_bytes, split=split)[0])
@@ -202,7 +211,7 @@ def chosen(
 def layer_choice(
     network: ClusterRoutes, gradient_sync: str, layer: Layer, space: ConfigSpace, element_bytes: int
 ) -> Choice | None:
-    """The choice for a layer's dearest buffer, in a space of one configuration; None where nothing is exchanged."""
+    """Return the choice for a layer's slowest buffer under one configuration; None if nothing is synchronised."""
     choices = []
     for split in (True, False):
         count = sum(p.elements for p in layer.parameters if p.split is split)

@@ -40,7 +40,7 @@ class LinkLoads:
         return np.asarray(np.sum([self.term(i, spaces) for i in range(len(spaces))], axis=0))
 
     def term(self, i: int, spaces: Sequence[ConfigSpace]) -> Floats:
-        """What layer ``i`` and the tensor that it makes add, shape (size + 1,); known terms cost nothing.
+        """Return the work that layer ``i`` and its output add, shape (size + 1,); terms are computed once.
 
         Strategies to be compared should share the space objects of equal configurations.
         """
@@ -57,7 +57,7 @@ class LinkLoads:
         return self._terms[key]
 
     def node(self, i: int, space: ConfigSpace) -> Floats:
-        """The part of a term that no other layer changes: arithmetic, and the exchange of gradients and statistics."""
+        """Return the part of a term of one layer alone: arithmetic, and synchronised gradients and statistics."""
         key = (i, space)
         if key not in self._terms:
             term = np.zeros(self.size + 1)
@@ -83,7 +83,7 @@ class LinkLoads:
         return sent
 
     def _edge(self, edge: Edge, producer: ConfigSpace, consumer: ConfigSpace) -> Floats:
-        """A tensor brought to one consumer, and its gradient back."""
+        """Return the link loads of a tensor on its way to one consumer, and of its gradient back."""
         key = self.model.transfer_times.key(edge, producer, consumer)
         if key not in self._terms:
             model, network = self.model, self.model.network

@@ -141,7 +141,7 @@ def _add_blocks(batch: Any, configurations: Any, starts: Any, devices: Any, bloc
 
 
 @njit(cache=True, nogil=True)
-def _visit_inside(batch: Any, overlaps: Any, routes: Any, element_bytes: float) -> None:
+def _visit_inside(batch: Any, overlaps: Any, routes: Any, element_bytes: float) -> None:  # noqa: C901 - a nest of loops
     """Visit the messages inside the blocks: load their links, and find their longest latency.
 
     ``entering`` of the top level gets what regions still miss, ``leaving`` minus what parts have sent already.

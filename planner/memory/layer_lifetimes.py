@@ -1,4 +1,4 @@
-"""Buffers of layers beside their tensors: saved for the backward pass, scratch while they compute, and training data."""
+"""Buffers of layers beside their tensors: saved for the backward pass, scratch during a task, and training data."""
 
 import numpy as np
 

@@ -99,7 +99,8 @@ class _PartMemories:
             copies, last = np.where(copied, _reads(layer, space).volume * size, 0.0), False
         self.channels_last.append(last)
         return PartMemory(
-            output=output, saved=kept.elements * size + kept.index_bytes + zeros, saved_before_output=kept.before_output,
+            output=output, saved=kept.elements * size + kept.index_bytes + zeros,
+            saved_before_output=kept.before_output,
             saves_output=kept.output, saves_inputs=~copied & kept.inputs, input_copies=copies,
             transforms_gradient=kept.transforms, passes_gradient=kept.passes_on, channels_last=last, scratch=scratch,
             gradient_in_place=in_place, gradient_channels_last=gradient_last and not isinstance(operation, Linear),

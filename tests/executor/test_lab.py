@@ -269,7 +269,7 @@ def test_what_a_killed_up_left_can_be_taken_down(tmp_path):
 def test_a_damaged_state_is_named(tmp_path):
     path = tmp_path / "lab.json"
     path.write_text('{"cluster": "lab-4"')
-    with pytest.raises(ConfigError, match="the state of the lab in .* cannot be read"):
+    with pytest.raises(ConfigError, match=r"the state of the lab in .* cannot be read"):
         status(state_path=path)
 
 
