@@ -1,4 +1,4 @@
-"""The terms of Eq. 1 in bulk: compute, transfers, gradient synchronisation, codecs, link loads."""
+"""Costs of a strategy, the terms of Eq. 1 in bulk: compute, transfers, gradient synchronisation, codecs, link loads."""
 
 import lazy_loader as lazy
 

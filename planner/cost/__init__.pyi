@@ -1,7 +1,7 @@
 from .all_reduce import (
     GRADIENT_SYNCS as GRADIENT_SYNCS,
-    Choice as Choice,
-    chosen as chosen,
+    SyncChoice as SyncChoice,
+    choose_all_reduce as choose_all_reduce,
     group_rounds as group_rounds,
     layer_choice as layer_choice,
 )

@@ -1,8 +1,17 @@
-"""The exchange of a layer's gradients among the replicas of its parameters: its rounds, its price, its choice."""
+"""All-reduces among the replicas of a layer's parameters: groups, rounds, time, and choice of the algorithm.
+
+A layer that is split in two by samples and in two by channels, over devices 0 to 3, has two groups of two replicas,
+which sum their gradients at the same time:
+
+    part    sample 0, channel 0   sample 0, channel 1   sample 1, channel 0   sample 1, channel 1
+    device  0                     1                     2                     3
+    groups  0 and 2 hold the filters of channel 0, 1 and 3 those of channel 1
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,10 +24,10 @@ from simulator.collectives import ALL_REDUCES, Round, rank_rounds
 
 __all__ = [
     "GRADIENT_SYNCS",
-    "Choice",
+    "SyncChoice",
     "all_reduce_s",
-    "chosen",
-    "considered",
+    "candidate_all_reduces",
+    "choose_all_reduce",
     "group_rounds",
     "layer_choice",
     "replica_groups",
@@ -26,27 +35,28 @@ __all__ = [
 
 
 GRADIENT_SYNCS = (*ALL_REDUCES, AUTO)
-"""What an exchange may be called."""
+"""Names of the algorithms of gradient synchronisation; ``auto`` picks the fastest for each layer."""
 _EQUAL = 1e-12
+"""Relative difference up to which two times count as equal."""
 _ALL_PAIRS = ("direct", "ps-spread")
+"""Algorithms with a message between every two replicas."""
 _MOST_PAIRS = 1024
-"""Replicas up to which ``auto`` considers schemes with a message between every two."""
+"""Replicas up to which ``auto`` considers these."""
 
 
 def replica_groups(rank: Ints, before: int, channel: int, after: int, devices: Ints, split: bool) -> Ints:
-    """Return the groups of devices that hold the same parameters, each in the order of its synchronisation.
+    """Return the devices that hold the same parameters, in the order in which all-reduces number them.
 
     Args:
-        rank: Position of every device in rings (``ClusterRoutes.rank``).
-        before: Product of the degrees before the channel dimension (``ConfigSpace.shards``); parts are numbered with
-            the last dimension fastest.
+        rank: Order of every device in all-reduces (``ClusterRoutes.rank``).
+        before: Product of the degrees before the channel dimension (``ConfigSpace.shards``).
         channel: Degree of the channel dimension.
-        after: Product of the degrees after the channel dimension.
+        after: Product of the degrees behind it; parts are numbered in this order.
         devices: Device of each part.
-        split: True if a split of the channel dimension splits the parameters.
+        split: Whether a split of the channel dimension splits the parameters.
 
     Returns:
-        Devices, shape (groups, replicas).
+        Shape (groups, replicas).
     """
     groups = devices.reshape(1, -1)
     if split:
@@ -55,24 +65,43 @@ def replica_groups(rank: Ints, before: int, channel: int, after: int, devices: I
 
 
 def group_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tuple[Round, ...]]:
-    """Return the rounds of an all-reduce in every group of devices, shape (groups, replicas), between ranks."""
+    """Return the rounds of an all-reduce between the ranks of every group.
+
+    Args:
+        network: Routes of the cluster.
+        scheme: The algorithm.
+        groups: Shape (groups, replicas): devices.
+    """
     return rank_rounds(scheme, groups, network.node, network.rack)
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
-    """An exchange per byte of one replica's parameters: R rounds, priced on the links."""
+class _GroupRounds:
+    """Rounds of one configuration's all-reduce per byte of a replica's buffer: R rounds on the links."""
 
     busy_s_per_byte: Floats
-    """Shape (R,): busiest link of each round, repeats included."""
+    """Shape (R,): time of the busiest link in each round, repeats included."""
     share: Floats
+    """Shape (R,): size of a message as a share of the buffer."""
     repeats: Floats
+    """Shape (R,): repeats of each round."""
     classes: tuple[Ints, ...]
     """Latency classes of each round's routes."""
 
 
 @lru_cache(maxsize=65536)
-def _unit(network: ClusterRoutes, scheme: str, shape: tuple[int, int, int], devices: bytes, split: bool) -> _Unit:
+def _rounds(
+    network: ClusterRoutes, scheme: str, shape: tuple[int, int, int], devices: bytes, split: bool
+) -> _GroupRounds:
+    """Return the rounds of one configuration, all groups at the same time.
+
+    Args:
+        network: Routes of the cluster.
+        scheme: The algorithm.
+        shape: The row of ``ConfigSpace.shards``.
+        devices: Device of each part, as bytes: arrays cannot be keys.
+        split: Whether a split of the channel dimension splits the parameters.
+    """
     groups = replica_groups(network.rank, *shape, np.frombuffer(devices, dtype=np.int64), split)
     plans = group_rounds(network, scheme, groups)
     busy, share, repeats, classes = [], [], [], []
@@ -83,11 +112,11 @@ def _unit(network: ClusterRoutes, scheme: str, shape: tuple[int, int, int], devi
         share.append(steps[0].share)
         repeats.append(float(steps[0].repeats))
         classes.append(np.unique(network.latency_classes(source, target)))
-    return _Unit(np.array(busy), np.array(share), np.array(repeats), tuple(classes))
+    return _GroupRounds(np.array(busy), np.array(share), np.array(repeats), tuple(classes))
 
 
 def _ends(groups: Ints, steps: Sequence[Round]) -> tuple[Ints, Ints]:
-    """Devices that send and receive in one round of all groups."""
+    """Return the devices that send and those that receive in one round of all groups."""
     if all(step is steps[0] for step in steps):
         return groups[:, steps[0].source].ravel(), groups[:, steps[0].target].ravel()
     rows = list(zip(groups, steps, strict=True))
@@ -95,9 +124,8 @@ def _ends(groups: Ints, steps: Sequence[Round]) -> tuple[Ints, Ints]:
     return np.concatenate(source), np.concatenate([group[step.target] for group, step in rows])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pack:
-    """The units of a space's configurations as arrays: all their R rounds, and the classes of those."""
+class _SpaceRounds(NamedTuple):
+    """Rounds of all configurations of a space, one after another: R rounds, with their latency classes."""
 
     configuration: Ints
     """Shape (R,)."""
@@ -105,25 +133,26 @@ class _Pack:
     share: Floats
     repeats: Floats
     class_start: Ints
-    """Shape (R,): first of each round's classes."""
+    """Shape (R,): first of each round's classes in ``classes``."""
     classes: Ints
 
 
 @lru_cache(maxsize=4096)
-def _pack(network: ClusterRoutes, scheme: str, space: ConfigSpace, split: bool) -> _Pack:
-    units, owner = [], []
+def _space_rounds(network: ClusterRoutes, scheme: str, space: ConfigSpace, split: bool) -> _SpaceRounds:
+    """Return the rounds of all configurations in which parameters have replicas."""
+    rounds, owner = [], []
     for c, (before, channel, after) in enumerate(space.shards.tolist()):
         if before * after * (1 if split else channel) > 1:
             devices = space.devices[space.device_start[c] : space.device_start[c + 1]].tobytes()
-            units.append(_unit(network, scheme, (before, channel, after), devices, split))
+            rounds.append(_rounds(network, scheme, (before, channel, after), devices, split))
             owner.append(c)
     empty, none = np.empty(0), np.empty(0, dtype=np.int64)
-    classes = [row for unit in units for row in unit.classes]
-    return _Pack(
-        np.repeat(np.array(owner, dtype=np.int64), [len(unit.share) for unit in units]) if units else none,
-        np.concatenate([empty, *(unit.busy_s_per_byte for unit in units)]),
-        np.concatenate([empty, *(unit.share for unit in units)]),
-        np.concatenate([empty, *(unit.repeats for unit in units)]),
+    classes = [row for each in rounds for row in each.classes]
+    return _SpaceRounds(
+        np.repeat(np.array(owner, dtype=np.int64), [len(each.share) for each in rounds]) if rounds else none,
+        np.concatenate([empty, *(each.busy_s_per_byte for each in rounds)]),
+        np.concatenate([empty, *(each.share for each in rounds)]),
+        np.concatenate([empty, *(each.repeats for each in rounds)]),
         np.cumsum([0, *map(len, classes)])[:-1],
         np.concatenate([none, *classes]),
     )
@@ -132,42 +161,53 @@ def _pack(network: ClusterRoutes, scheme: str, space: ConfigSpace, split: bool) 
 def all_reduce_s(
     network: ClusterRoutes, scheme: str, space: ConfigSpace, parameter_bytes: float, *, split: bool = True
 ) -> Floats:
-    """Time to exchange gradients under every configuration of a space, nothing else running.
+    """Compute the time of an all-reduce under every configuration of a space, nothing else running.
 
-    The groups of replicas exchange at the same time; each round is one activity on all its links.
+    The groups of replicas run at the same time.  A round takes the longest latency of its messages, once for each
+    repeat, and the time of its busiest link; rounds run one after another.
 
     Args:
         network: Routes of the cluster.
         scheme: One of ``GRADIENT_SYNCS``.
         space: C configurations of the layer.
-        parameter_bytes: Size of the layer's parameters, all shards together.
+        parameter_bytes: Bytes of the layer's parameters, all shards together.
         split: Whether a split of the channel dimension splits them.
 
     Returns:
         Seconds, shape (C,).
 
     Raises:
-        ConfigError: The scheme is unknown.
+        ConfigError: The algorithm is unknown.
+
+    Source: A round costs alpha + n beta as in Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
+        Operations in MPICH", IJHPCA 2005, Sec. 3, with beta that of the busiest link.
     """
     if scheme not in GRADIENT_SYNCS:
         raise ConfigError(f"gradient_sync must be one of {', '.join(GRADIENT_SYNCS)}, got {scheme!r}")
     if scheme == AUTO:
-        rows = [all_reduce_s(network, s, space, parameter_bytes, split=split) for s in considered(network, space)]
-        return np.asarray(np.min(rows, axis=0))
+        schemes = candidate_all_reduces(network, space)
+        return np.asarray(
+            np.min([all_reduce_s(network, s, space, parameter_bytes, split=split) for s in schemes], axis=0)
+        )
     if parameter_bytes == 0:
         return np.zeros(space.size)
-    pack = _pack(network, scheme, space, split)
-    if not len(pack.share):
+    rounds = _space_rounds(network, scheme, space, split)
+    if not len(rounds.share):
         return np.zeros(space.size)
-    size = (parameter_bytes / (space.shards[:, 1] if split else np.ones(space.size)))[pack.configuration]
-    counts = np.diff(pack.class_start, append=len(pack.classes))
-    latency = network.class_latencies(pack.classes, np.repeat(pack.share * size, counts))
-    seconds = pack.repeats * np.maximum.reduceat(latency, pack.class_start) + pack.busy_s_per_byte * size
-    return np.asarray(np.bincount(pack.configuration, seconds, minlength=space.size), dtype=np.float64)
+    size = (parameter_bytes / (space.shards[:, 1] if split else np.ones(space.size)))[rounds.configuration]
+    counts = np.diff(rounds.class_start, append=len(rounds.classes))
+    latency = network.class_latencies(rounds.classes, np.repeat(rounds.share * size, counts))
+    longest = np.maximum.reduceat(latency, rounds.class_start)
+    seconds = rounds.repeats * longest + rounds.busy_s_per_byte * size
+    return np.asarray(np.bincount(rounds.configuration, seconds, minlength=space.size), dtype=np.float64)
 
 
-def considered(network: ClusterRoutes, space: ConfigSpace) -> list[str]:
-    """Schemes among which ``auto`` chooses: without those that this cluster's levels make equal to others."""
+def candidate_all_reduces(network: ClusterRoutes, space: ConfigSpace) -> list[str]:
+    """Return the algorithms among which ``auto`` chooses.
+
+    Hierarchical ones are left out on clusters without these levels, where they equal others; those with a message
+    between every two replicas where there are too many replicas.
+    """
     left_out = set(_ALL_PAIRS) if space.parts.max() > _MOST_PAIRS else set()
     left_out |= {"hierarchical"} if not network.node.any() else set()
     left_out |= {"hierarchical-3"} if not network.rack.any() else set()
@@ -175,46 +215,60 @@ def considered(network: ClusterRoutes, space: ConfigSpace) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """How one buffer is exchanged, and what else was considered."""
+class SyncChoice:
+    """Algorithm of one buffer's synchronisation, and the fastest other one."""
 
     scheme: str
+    """The algorithm, one of ``ALL_REDUCES``."""
     price_s: float
+    """Its time."""
     runner_up: str = ""
-    """The cheapest other scheme; none where the scheme was given."""
+    """The fastest other algorithm; empty where the algorithm was given."""
     runner_up_s: float = 0.0
+    """Time of that one."""
 
 
-def chosen(
+def choose_all_reduce(
     network: ClusterRoutes, gradient_sync: str, space: ConfigSpace, parameter_bytes: float, *, split: bool
-) -> Choice:
-    """Return the algorithm that synchronises a buffer of gradients; of equally fast ones the first.
+) -> SyncChoice:
+    """Choose the fastest all-reduce algorithm for a space of one configuration; of equal ones the first.
 
     Args:
         network: Routes of the cluster.
-        gradient_sync: One of ``GRADIENT_SYNCS``; ``auto`` takes the fastest.
-        space: Space of one configuration, whose replicas are synchronised.
-        parameter_bytes: Size of the buffer of a whole layer.
-        split: True if a split of the channel dimension splits the parameters.
+        gradient_sync: One of ``GRADIENT_SYNCS``; any but ``auto`` is itself the choice.
+        space: The layer's configuration.
+        parameter_bytes: Bytes of the buffer, all shards together.
+        split: Whether a split of the channel dimension splits the buffer.
     """
     prices = {
         scheme: float(all_reduce_s(network, scheme, space, parameter_bytes, split=split)[0])
-        for scheme in (considered(network, space) if gradient_sync == AUTO else [gradient_sync])
+        for scheme in (candidate_all_reduces(network, space) if gradient_sync == AUTO else [gradient_sync])
     }
     least = min(prices.values())
     scheme = next(name for name, price in prices.items() if price <= least * (1 + _EQUAL))
     price_s = prices.pop(scheme)
     other = min(prices, key=lambda name: prices[name], default="")
-    return Choice(scheme=scheme, price_s=price_s, runner_up=other, runner_up_s=prices.get(other, 0.0))
+    return SyncChoice(scheme=scheme, price_s=price_s, runner_up=other, runner_up_s=prices.get(other, 0.0))
 
 
 def layer_choice(
     network: ClusterRoutes, gradient_sync: str, layer: Layer, space: ConfigSpace, element_bytes: int
-) -> Choice | None:
-    """Return the choice for a layer's slowest buffer under one configuration; None if nothing is synchronised."""
+) -> SyncChoice | None:
+    """Choose the algorithm for the slower of a layer's gradient buffers, for a space of one configuration.
+
+    Args:
+        network: Routes of the cluster.
+        gradient_sync: One of ``GRADIENT_SYNCS``.
+        layer: The layer.
+        space: Its configuration.
+        element_bytes: Bytes of one element.
+
+    Returns:
+        The choice; None where nothing is synchronised.
+    """
     choices = []
     for split in (True, False):
         count = sum(p.elements for p in layer.parameters if p.split is split)
-        choices.append(chosen(network, gradient_sync, space, float(count * element_bytes), split=split))
-    dearest = max(choices, key=lambda choice: choice.price_s)
-    return dearest if dearest.price_s > 0 else None
+        choices.append(choose_all_reduce(network, gradient_sync, space, float(count * element_bytes), split=split))
+    slowest = max(choices, key=lambda choice: choice.price_s)
+    return slowest if slowest.price_s > 0 else None

@@ -1,4 +1,4 @@
-"""A strategy applied to a model: the graph that it asks for, with a configuration for every layer of that graph."""
+"""Application of a strategy to a network: the graph with its partial sums, and a configuration for every layer."""
 
 from bisect import bisect_left
 from dataclasses import replace
@@ -15,29 +15,30 @@ from planner.parallel import (
     spaces_of,
 )
 
-__all__ = ["Applied", "applied"]
+__all__ = ["AppliedStrategy", "applied"]
 
 
-class Applied(NamedTuple):
-    """A strategy as what prices, lowering and runs read."""
+class AppliedStrategy(NamedTuple):
+    """A strategy in the form that costs, lowering and runs read."""
 
     model: CostModel
-    """Of the model's graph, or of one in which layers are partial sums."""
+    """Costs of the network's graph, or of one in which layers are split into partial sums."""
     spaces: list[ConfigSpace]
     """For every layer of that graph the space that holds its one configuration."""
     micro_batching: MicroBatching
-    """By the layers of that graph."""
+    """Micro-batches, by the layers of that graph."""
 
 
-def applied(model: CostModel, strategy: Strategy, micro_batching: MicroBatching = WHOLE_BATCH) -> Applied:
-    """Turn a strategy into the graph that it asks for, with a configuration for every layer of it.
+def applied(model: CostModel, strategy: Strategy, micro_batching: MicroBatching = WHOLE_BATCH) -> AppliedStrategy:
+    """Apply a strategy to a network.
 
-    Where no input channels are split, that is the model's own graph.
+    Layers whose input channels are split become layers of partial sums and one that adds them up; without such layers
+    the graph is the network's own.
 
     Args:
-        model: Prices of the model.
-        strategy: A configuration for every layer of the model.
-        micro_batching: Layers of the model that take the mini-batch in micro-batches.
+        model: Costs of the network.
+        strategy: A configuration for every layer of the network.
+        micro_batching: Layers of the network that take the mini-batch in micro-batches.
 
     Raises:
         ConfigError: A layer has no configuration, or one that does not fit it.
@@ -45,13 +46,14 @@ def applied(model: CostModel, strategy: Strategy, micro_batching: MicroBatching 
     graph, count = model.graph.undivided, len(model.cluster.devices)
     slices = slices_of(strategy)
     if not slices:
-        return Applied(model, spaces_of(graph, strategy, count), micro_batching)
+        return AppliedStrategy(model, spaces_of(graph, strategy, count), micro_batching)
     for layer in graph.layers:
         if layer.name in slices:
             check_configuration(layer, strategy[layer.name], count)
     model = model.with_slices({layer.name: slices[layer.name] for layer in graph.layers if layer.name in slices})
+    # the new graph has more layers: find the ones that layers of the network begin with
     first, *stages = (
         bisect_left(model.graph.origin, layer) for layer in (micro_batching.first, *micro_batching.stages)
     )
     micro_batching = replace(micro_batching, first=first, stages=tuple(stages))
-    return Applied(model, spaces_of(model.graph, strategy, count), micro_batching)
+    return AppliedStrategy(model, spaces_of(model.graph, strategy, count), micro_batching)

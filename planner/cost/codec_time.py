@@ -1,11 +1,10 @@
-"""The work of encoding and decoding messages, and how long devices take for it."""
+"""Work of compressing and decompressing messages, and the time that devices take for it."""
 
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints
+from hwprofiles import Bools, Floats, Ints
 from hwprofiles.compute import CODEC_TARGETS, CODEC_TASKS, ComputeProfile, Kernels
 from planner.compression import Compression
 from planner.cost.cost_model import CostModel
@@ -19,46 +18,46 @@ GRADIENTS, ACTIVATIONS = CODEC_TARGETS
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CodecWork:
-    """What devices encode and decode in one task each, arrays of one shape."""
+    """Work of devices that compress and decompress in one task each; arrays of one shape."""
 
-    made: Ints
-    """Messages encoded."""
-    encoded: Ints
-    """Numbers in them."""
+    compressed_messages: Ints
+    """Messages that the device compresses."""
+    compressed_elements: Ints
+    """Elements in these messages."""
     compressed_bytes: Floats
-    """Codes written."""
-    read: Ints
-    """Messages decoded, all of one size where some of them are added."""
-    decoded: Ints
-    """Numbers in them."""
-    added: Ints
-    """Of the decoded numbers, those that are added to others; the rest is written over what was there."""
-    read_bytes: Floats
-    """Codes read."""
+    """Bytes of these messages once they are compressed."""
+    decompressed_messages: Ints
+    """Messages that the device decompresses, all of one size where some of them are added."""
+    decompressed_elements: Ints
+    """Elements in these messages."""
+    added_elements: Ints
+    """Share of the decompressed elements that is added to others; the rest overwrites what was there."""
+    decompressed_bytes: Floats
+    """Bytes of the compressed messages that the device reads."""
     own_bytes: Floats
-    """Of these, the device's own."""
+    """Share of these bytes that the device compressed itself."""
 
     @property
-    def works(self) -> NDArray[np.bool_]:
-        """Which have something to do."""
-        return np.asarray(self.encoded + self.decoded > 0)
+    def works(self) -> Bools:
+        """Devices that have something to do."""
+        return np.asarray(self.compressed_elements + self.decompressed_elements > 0)
 
     def tiled(self, count: int) -> "CodecWork":
-        """The same so many times, one after another."""
+        """Return the same work ``count`` times, one after another."""
         return CodecWork(**{field.name: np.tile(getattr(self, field.name), count) for field in fields(self)})
 
-    def take(self, keep: Ints | NDArray[np.bool_]) -> "CodecWork":
-        """Some of them, in the given order."""
+    def take(self, keep: Ints | Bools) -> "CodecWork":
+        """Return the work of some devices: indices in the order wanted, or a mask."""
         return CodecWork(**{field.name: getattr(self, field.name)[keep] for field in fields(self)})
 
 
 def compression_of(kind: Compression, source: Ints, regions: TransferRegions) -> tuple[Ints, CodecWork]:
-    """What devices encode that send regions: every region once, to however many devices it goes.
+    """Return the work of devices that send regions: each region is compressed once, for all its receivers.
 
     Args:
         kind: The data type.
-        source: Shape (K,): device that sends each region.
-        regions: What is sent.
+        source: Shape (K,): sender of each region.
+        regions: K regions.
 
     Returns:
         The devices, sorted, and the work of each.
@@ -66,80 +65,113 @@ def compression_of(kind: Compression, source: Ints, regions: TransferRegions) ->
     distinct = np.unique(np.column_stack([source, regions.low, regions.high]), axis=0)
     dims = regions.low.shape[1]
     low, high = distinct[:, 1 : 1 + dims], distinct[:, 1 + dims :]
-    devices, messages, numbers, size = _totals(kind, distinct[:, 0], (high - low).prod(axis=1))
-    none, nothing = np.zeros_like(numbers), np.zeros_like(size)
+    devices, messages, elements, size = _totals(kind, distinct[:, 0], (high - low).prod(axis=1))
+    none, nothing = np.zeros_like(elements), np.zeros_like(size)
     return devices, CodecWork(
-        made=messages, encoded=numbers, compressed_bytes=size, read=none, decoded=none, added=none, read_bytes=nothing,
+        compressed_messages=messages, compressed_elements=elements, compressed_bytes=size,
+        decompressed_messages=none, decompressed_elements=none, added_elements=none, decompressed_bytes=nothing,
         own_bytes=nothing,
     )  # fmt: skip
 
 
 def decompression_of(kind: Compression, target: Ints, regions: TransferRegions) -> tuple[Ints, CodecWork]:
-    """What devices decode that receive regions; as for ``compression_of``."""
-    devices, messages, numbers, size = _totals(kind, target, (regions.high - regions.low).prod(axis=1))
-    none, nothing = np.zeros_like(numbers), np.zeros_like(size)
+    """Return the work of devices that receive regions: each decompresses all that it receives.
+
+    Args:
+        kind: The data type.
+        target: Shape (K,): receiver of each region.
+        regions: K regions.
+
+    Returns:
+        The devices, sorted, and the work of each.
+    """
+    devices, messages, elements, size = _totals(kind, target, (regions.high - regions.low).prod(axis=1))
+    none, nothing = np.zeros_like(elements), np.zeros_like(size)
     return devices, CodecWork(
-        made=none, encoded=none, compressed_bytes=nothing, read=messages, decoded=numbers, added=none, read_bytes=size,
+        compressed_messages=none, compressed_elements=none, compressed_bytes=nothing,
+        decompressed_messages=messages, decompressed_elements=elements, added_elements=none, decompressed_bytes=size,
         own_bytes=nothing,
     )  # fmt: skip
 
 
 def _totals(kind: Compression, device: Ints, elements: Ints) -> tuple[Ints, Ints, Ints, Floats]:
-    """Devices, and of each its messages, the numbers in them and the size of their codes."""
-    devices, row = np.unique(device, return_inverse=True)
-    numbers, size = np.zeros(len(devices), dtype=np.int64), np.zeros(len(devices))
-    np.add.at(numbers, row, elements)
-    np.add.at(size, row, kind.compressed_bytes(elements))
-    return devices, np.bincount(row, minlength=len(devices)), numbers, size
-
-
-def codec_s(model: CostModel, kind: Compression, place: str, devices: Ints, coding: CodecWork) -> Floats:
-    """Seconds that each device takes for its work, alone.
-
-    What the device's profile has measured of the type takes a fixed time for each message, and so much for every
-    number.  Anything else streams memory.  To encode is then one pass over the numbers for the largest magnitude
-    (which also finds what is not finite), and one that reads them again and writes codes; where a residual is kept,
-    that pass also reads and writes it.  To decode is a pass that reads codes and writes numbers, and reads what they
-    are added to.
+    """Add up messages by device.
 
     Args:
-        model: Profiles of the cluster's devices, and the size of numbers.
         kind: The data type.
-        place: ``GRADIENTS`` or ``ACTIVATIONS``.
-        devices: Shape (K,).
-        coding: Their work, shape (K,).
+        device: Shape (K,).
+        elements: Shape (K,): elements of each message.
 
     Returns:
-        Shape (K,); 0 where there is nothing to do.
+        The devices, sorted; and of each the messages, their elements and their compressed bytes.
+    """
+    devices, row = np.unique(device, return_inverse=True)
+    total, size = np.zeros(len(devices), dtype=np.int64), np.zeros(len(devices))
+    np.add.at(total, row, elements)
+    np.add.at(size, row, kind.compressed_bytes(elements))
+    return devices, np.bincount(row, minlength=len(devices)), total, size
+
+
+def codec_s(model: CostModel, kind: Compression, target: str, devices: Ints, work: CodecWork) -> Floats:
+    """Compute the time that each device takes for its codec work, alone.
+
+    A codec that the device's profile has measured takes a fixed time for each message, and a time for each element.
+    Others stream memory.  Compression is then one pass over the elements for the largest magnitude (which also finds
+    what is not finite), and one that reads them again and writes compressed bytes; where a residual is kept, that pass
+    also reads and writes it.  Decompression is a pass that reads compressed bytes and writes elements, and reads what
+    they are added to.
+
+    Args:
+        model: Profiles of the cluster's devices, and the size of elements.
+        kind: The data type.
+        target: ``GRADIENTS`` or ``ACTIVATIONS``.
+        devices: Shape (K,).
+        work: Their work, shape (K,).
+
+    Returns:
+        Seconds, shape (K,); 0 where there is nothing to do.
     """
     if not len(devices):
         return np.zeros(0)
-    rows = [_on(profile, kind, place, coding, model.graph.element_bytes) for profile in model.profiles]
+    rows = [_profile_s(profile, kind, target, work, model.graph.element_bytes) for profile in model.profiles]
     return np.asarray(np.column_stack(rows)[np.arange(len(devices)), model.profile_of[devices]])
 
 
-def _on(profile: ComputeProfile, kind: Compression, place: str, coding: CodecWork, element_bytes: int) -> Floats:
-    compress, decompress, summing = (profile.codecs.get((kind.text, place, task)) for task in CODEC_TASKS)
+def _profile_s(profile: ComputeProfile, kind: Compression, target: str, work: CodecWork, element_bytes: int) -> Floats:
+    """Compute the time of work on devices of one profile, shape (K,)."""
+    compress, decompress, add = (profile.codecs.get((kind.text, target, task)) for task in CODEC_TASKS)
     if compress is None:
-        encode_s = _encode_s(profile, kind, element_bytes * coding.encoded, coding.compressed_bytes)
+        compress_s = _compress_s(profile, kind, element_bytes * work.compressed_elements, work.compressed_bytes)
     else:
-        encode_s = compress.time_s(coding.made, coding.encoded)
-    if decompress is None or (summing is None and coding.added.any()):
-        numbers = element_bytes * (coding.decoded + coding.added)
-        return encode_s + _streaming_s(profile, numbers + coding.read_bytes)
-    if summing is None:
-        return encode_s + decompress.time_s(coding.read, coding.decoded)
-    sums = np.round(coding.read * coding.added / np.maximum(coding.decoded, 1)).astype(np.int64)
-    written_s = decompress.time_s(coding.read - sums, coding.decoded - coding.added)
-    return np.asarray(encode_s + written_s + summing.time_s(sums, coding.added))
+        compress_s = compress.time_s(work.compressed_messages, work.compressed_elements)
+    if decompress is None or (add is None and work.added_elements.any()):
+        element_traffic = element_bytes * (work.decompressed_elements + work.added_elements)
+        return compress_s + _streaming_s(profile, element_traffic + work.decompressed_bytes)
+    if add is None:
+        return compress_s + decompress.time_s(work.decompressed_messages, work.decompressed_elements)
+    # messages are of one size: the share of elements that are added is also that of messages
+    share = work.decompressed_messages * work.added_elements / np.maximum(work.decompressed_elements, 1)
+    added = np.round(share).astype(np.int64)
+    overwrite_s = decompress.time_s(
+        work.decompressed_messages - added, work.decompressed_elements - work.added_elements
+    )
+    return np.asarray(compress_s + overwrite_s + add.time_s(added, work.added_elements))
 
 
-def _encode_s(profile: ComputeProfile, kind: Compression, numbers_bytes: Ints, compressed_bytes: Floats) -> Floats:
+def _compress_s(profile: ComputeProfile, kind: Compression, element_traffic: Ints, compressed_bytes: Floats) -> Floats:
+    """Compute the time to compress elements of so many bytes by streaming memory, shape (K,)."""
     passes = 3 if kind.feedback else 1
-    return _streaming_s(profile, passes * numbers_bytes + compressed_bytes, numbers_bytes)
+    return _streaming_s(profile, passes * element_traffic + compressed_bytes, element_traffic)
 
 
 def _streaming_s(profile: ComputeProfile, moved_bytes: Floats, before_bytes: Ints | float = 0.0) -> Floats:
+    """Compute the time to stream memory, shape (K,).
+
+    Args:
+        profile: The device's compute profile.
+        moved_bytes: Shape (K,): bytes of the kernel's own pass.
+        before_bytes: Shape (K,), or one for all: bytes of the pass before it.
+    """
     none = np.zeros(len(moved_bytes))
     return profile.time_s(
         Kernels(

@@ -1,16 +1,23 @@
-"""The exchange of gradients as codes: who encodes and decodes how much, in which rounds, at what price.
+"""Gradient synchronisation with compressed messages: work of the codecs, rounds, and their time.
 
-Sums are taken in floats wherever the scheme lets one device receive all that it sums; each decodes its own codes too,
-so that all replicas add the same numbers.  With p replicas of a buffer of n numbers, and m = n / p rounded up:
+Sums are taken in floats wherever the algorithm lets one device receive all that it sums; each device also decompresses
+the messages that it compressed itself, so that all replicas add the same values.  With p replicas of a buffer of n
+elements, and shards of m = n / p elements, rounded up:
 
-* ``direct``: each encodes n, sends the codes to all others, decodes p n and adds them up.
-* ``ps-spread``: each encodes the (p - 1) m numbers that others serve and sends each its piece; decodes the (p - 1) m
-  that arrive for its own piece, adds them to it and encodes the m sums; sends these to all; decodes p m.
-* ``ps``: all but the server encode n and send it; the server decodes (p - 1) n, adds them to its own n and encodes the
-  sums; sends them to all; each decodes n.
-* any other scheme, of plain floats only: each encodes n, the rounds sum numbers of that type, each decodes n.
+* ``direct``: each compresses n, sends them to all others, decompresses p n and adds them up.
+* ``ps-spread``: each is the server of one shard.  It compresses the (p - 1) m elements that others serve and sends each
+  its shard; decompresses the (p - 1) m that arrive for its own shard, adds them to it and compresses the m sums; sends
+  these to all; decompresses p m.
+* ``ps``: all but the server compress n and send them; the server decompresses (p - 1) n, adds them to its own n and
+  compresses the sums; sends them to all; each decompresses n.
+* any other algorithm, of plain floats only: each compresses n, the rounds sum elements of that type, each decompresses
+  n.
 
-Where a piece is smaller than m its message is taken to be as large as the others.
+A last shard that is smaller than m counts as one of m.
+
+Source: ``ps-spread``, in which every node sums one shard and compresses the sum again, is the exchange of Seide et al.,
+"1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed Training of Speech DNNs",
+Interspeech 2014.
 """
 
 from dataclasses import dataclass
@@ -18,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwprofiles import Ints
-from planner.compression import AUTO, UNCOMPRESSED, Compressed, Compression, check_gradient_sync, can_synchronise
-from planner.cost.all_reduce import Choice, all_reduce_s, considered, layer_choice, replica_groups
+from planner.compression import AUTO, UNCOMPRESSED, Compressed, Compression, can_synchronise, check_gradient_sync
+from planner.cost.all_reduce import SyncChoice, all_reduce_s, candidate_all_reduces, layer_choice, replica_groups
 from planner.cost.applied_strategy import applied
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.cost_model import CostModel
@@ -37,91 +44,129 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedAllReduce:
-    """How the p replicas of one buffer sum it; works have shape (p,), by rank."""
+    """Compressed all-reduce of one buffer by p replicas; codec work has shape (p,), by rank."""
 
     buffer_bytes: float
-    """Size of a buffer whose plain exchange has messages of the size of these."""
+    """Bytes of a buffer whose uncompressed all-reduce has messages of the size of these."""
     before: CodecWork
+    """Codec work before the first round."""
     middle: CodecWork | None
-    """Between the first round and the second, where the scheme has servers."""
+    """Codec work between the first round and the second, where the algorithm has servers."""
     after: CodecWork
+    """Codec work after the last round."""
 
 
 def compressed_all_reduce(kind: Compression, scheme: str, elements: int, replicas: int) -> CompressedAllReduce:
-    """The sum of a buffer of so many numbers."""
+    """Return the codec work and message size of the all-reduce of one buffer.
+
+    Args:
+        kind: The data type.
+        scheme: The all-reduce algorithm.
+        elements: Elements of one replica's buffer.
+        replicas: Number of replicas.
+    """
     p, n = replicas, elements
     everyone, server, workers = np.ones(p, dtype=np.int64), np.arange(p) == 0, np.arange(p) > 0
     if scheme == "ps-spread":
         m = -(-n // p)
         return CompressedAllReduce(
             buffer_bytes=float(kind.compressed_bytes(m)) * p,
-            before=_coding(kind, m, made=(p - 1) * everyone),
-            middle=_coding(kind, m, made=everyone, read=(p - 1) * everyone, added=(p - 1) * everyone),
-            after=_coding(kind, m, read=p * everyone, own=everyone),
+            before=_work(kind, m, compress=(p - 1) * everyone),
+            middle=_work(kind, m, compress=everyone, decompress=(p - 1) * everyone, add=(p - 1) * everyone),
+            after=_work(kind, m, decompress=p * everyone, own=everyone),
         )
     size = float(kind.compressed_bytes(n))
     if scheme == "ps":
         return CompressedAllReduce(
             buffer_bytes=size,
-            before=_coding(kind, n, made=everyone * workers),
-            middle=_coding(kind, n, made=everyone * server, read=(p - 1) * server, added=(p - 1) * server),
-            after=_coding(kind, n, read=everyone, own=everyone * server),
+            before=_work(kind, n, compress=everyone * workers),
+            middle=_work(kind, n, compress=everyone * server, decompress=(p - 1) * server, add=(p - 1) * server),
+            after=_work(kind, n, decompress=everyone, own=everyone * server),
         )
-    before = _coding(kind, n, made=everyone)
+    before = _work(kind, n, compress=everyone)
     if scheme == "direct":
-        after = _coding(kind, n, read=p * everyone, own=everyone, added=(p - 1) * everyone)
-        return CompressedAllReduce(buffer_bytes=size, before=before, middle=None, after=after)
-    return CompressedAllReduce(
-        buffer_bytes=size, before=before, middle=None, after=_coding(kind, n, read=everyone, own=everyone)
-    )
+        after = _work(kind, n, decompress=p * everyone, own=everyone, add=(p - 1) * everyone)
+    else:
+        after = _work(kind, n, decompress=everyone, own=everyone)
+    return CompressedAllReduce(buffer_bytes=size, before=before, middle=None, after=after)
 
 
-def _coding(
-    kind: Compression, elements: int, *, made: Ints | int = 0, read: Ints | int = 0, own: Ints | int = 0,
-    added: Ints | int = 0,
+def _work(
+    kind: Compression, elements: int, *, compress: Ints | int = 0, decompress: Ints | int = 0, own: Ints | int = 0,
+    add: Ints | int = 0,
 ) -> CodecWork:  # fmt: skip
-    """Work in messages of so many numbers: written, read, of these their own, and added, by rank."""
-    made, read, own, added = np.broadcast_arrays(made, read, own, added)
+    """Return codec work in messages of one size.
+
+    Args:
+        kind: The data type.
+        elements: Elements of a message.
+        compress: Shape (p,): messages that each rank compresses.
+        decompress: Shape (p,): messages that each rank decompresses.
+        own: Shape (p,): those among them that it compressed itself.
+        add: Shape (p,): those among them that it adds to others.
+    """
+    compress, decompress, own, add = np.broadcast_arrays(compress, decompress, own, add)
     size = kind.compressed_bytes(elements)
-    compressed_bytes, read_bytes, own_bytes = ((count * size).astype(np.float64) for count in (made, read, own))
+    compressed_bytes, decompressed_bytes, own_bytes = (
+        (count * size).astype(np.float64) for count in (compress, decompress, own)
+    )
     return CodecWork(
-        made=made, encoded=made * elements, compressed_bytes=compressed_bytes, read=read, decoded=read * elements,
-        added=added * elements, read_bytes=read_bytes, own_bytes=own_bytes,
+        compressed_messages=compress, compressed_elements=compress * elements, compressed_bytes=compressed_bytes,
+        decompressed_messages=decompress, decompressed_elements=decompress * elements, added_elements=add * elements,
+        decompressed_bytes=decompressed_bytes, own_bytes=own_bytes,
     )  # fmt: skip
 
 
 def groups_of(model: CostModel, space: ConfigSpace, *, split: bool) -> Ints:
-    """Devices that hold the same parameters, shape (groups, replicas), in a space of one configuration."""
+    """Return the devices that hold the same parameters, shape (groups, replicas), for a space of one configuration.
+
+    Args:
+        model: Cluster.
+        space: The layer's configuration.
+        split: Whether a split of the channel dimension splits the parameters.
+    """
     before, channel, after = space.shards[0].tolist()
     return replica_groups(model.network.rank, before, channel, after, space.devices, split)
 
 
-def compressed_choice(model: CostModel, kind: Compression, space: ConfigSpace, elements: int, *, split: bool) -> Choice:
-    """The scheme by which a buffer is exchanged as codes, in a space of one configuration, and its price.
+def compressed_choice(
+    model: CostModel, kind: Compression, space: ConfigSpace, elements: int, *, split: bool
+) -> SyncChoice:
+    """Choose the fastest algorithm for a compressed all-reduce, for a space of one configuration.
 
     Args:
-        model: Exchange scheme and prices.
+        model: All-reduce algorithm and costs.
         kind: The data type.
-        space: Of the layer.
-        elements: Numbers in all shards of the buffer.
-        split: Whether a split of the channel dimension splits it.
+        space: The layer's configuration.
+        elements: Elements in all shards of the buffer.
+        split: Whether a split of the channel dimension splits the buffer.
 
     Raises:
-        ConfigError: The model's scheme would have to sum codes.
+        ConfigError: The model's algorithm would have to sum compressed messages.
     """
     check_gradient_sync(kind, model.gradient_sync)
     schemes = [model.gradient_sync]
     if model.gradient_sync == AUTO:
-        schemes = [scheme for scheme in considered(model.network, space) if can_synchronise(kind, scheme)]
-    prices = {scheme: _sum_s(model, kind, space, scheme, elements, split) for scheme in schemes}
+        schemes = [s for s in candidate_all_reduces(model.network, space) if can_synchronise(kind, s)]
+    prices = {scheme: _all_reduce_s(model, kind, space, scheme, elements, split) for scheme in schemes}
     scheme = min(prices, key=lambda name: prices[name])
     price_s = prices.pop(scheme)
     other = min(prices, key=lambda name: prices[name], default="")
-    return Choice(scheme=scheme, price_s=price_s, runner_up=other, runner_up_s=prices.get(other, 0.0))
+    return SyncChoice(scheme=scheme, price_s=price_s, runner_up=other, runner_up_s=prices.get(other, 0.0))
 
 
-def compressed_choices(model: CostModel, kind: Compression, index: int, space: ConfigSpace) -> list[Choice]:
-    """How a layer exchanges its buffers as codes, those that a split of the channels splits, then the others."""
+def compressed_choices(model: CostModel, kind: Compression, index: int, space: ConfigSpace) -> list[SyncChoice]:
+    """Choose the algorithms for both gradient buffers of a layer.
+
+    Args:
+        model: All-reduce algorithm and costs.
+        kind: The data type.
+        index: The layer.
+        space: Its configuration.
+
+    Returns:
+        The choice for parameters that a split of the channel dimension splits, and that for the others.
+    """
     parameters, choices = model.graph.layers[index].parameters, []
     for split in (True, False):
         elements = sum(p.elements for p in parameters if p.split is split)
@@ -129,26 +174,37 @@ def compressed_choices(model: CostModel, kind: Compression, index: int, space: C
     return choices
 
 
-def _sum_s(model: CostModel, kind: Compression, space: ConfigSpace, scheme: str, elements: int, split: bool) -> float:
-    """Seconds of all stages, one after another; in each, the groups of replicas work at the same time."""
+def _all_reduce_s(
+    model: CostModel, kind: Compression, space: ConfigSpace, scheme: str, elements: int, split: bool
+) -> float:
+    """Compute the seconds of codec work and rounds, one after another; the groups of replicas work at the same time."""
     groups, shards = groups_of(model, space, split=split), int(space.shards[0, 1]) if split else 1
     if not elements or groups.shape[1] == 1:
         return 0.0
     total = compressed_all_reduce(kind, scheme, elements // shards, groups.shape[1])
     stages = [stage.tiled(len(groups)) for stage in (total.before, total.middle, total.after) if stage]
-    codings_s = sum(float(codec_s(model, kind, GRADIENTS, groups.ravel(), stage).max()) for stage in stages)
-    return codings_s + float(all_reduce_s(model.network, scheme, space, total.buffer_bytes * shards, split=split)[0])
+    codecs_s = sum(float(codec_s(model, kind, GRADIENTS, groups.ravel(), stage).max()) for stage in stages)
+    return codecs_s + float(all_reduce_s(model.network, scheme, space, total.buffer_bytes * shards, split=split)[0])
 
 
 def gradient_sync_choices(
     model: CostModel, strategy: Strategy, compressed: Compressed = UNCOMPRESSED
-) -> dict[str, Choice]:
-    """How every layer that exchanges gradients does so, where that was left to its size and place."""
+) -> dict[str, SyncChoice]:
+    """Return the algorithm chosen for every layer that synchronises gradients, if the model leaves it to ``auto``.
+
+    Args:
+        model: All-reduce algorithm and costs.
+        strategy: A configuration for every layer.
+        compressed: Gradients that travel compressed.
+
+    Returns:
+        By name of the layer, the choice for the slower of its buffers; empty unless the algorithm is ``auto``.
+    """
     if model.gradient_sync != AUTO:
         return {}
     model, spaces, _ = applied(model, strategy)
     graph = model.graph
-    found: dict[str, Choice] = {}
+    choices: dict[str, SyncChoice] = {}
     for i, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
         kind = compressed.gradient(graph, i)
         if kind is None:
@@ -156,5 +212,5 @@ def gradient_sync_choices(
         else:
             choice = max(compressed_choices(model, kind, i, space), key=lambda choice: choice.price_s)
         if choice and choice.price_s:
-            found[layer.name] = choice
-    return found
+            choices[layer.name] = choice
+    return choices

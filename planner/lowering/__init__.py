@@ -1,4 +1,4 @@
-"""From a strategy to the program of one iteration: tasks, transfers, gradient synchronisation."""
+"""Lowering of a strategy to the program of one iteration: tasks, transfers, gradient synchronisation."""
 
 import lazy_loader as lazy
 

@@ -1,17 +1,26 @@
-"""Lowering of sums over replicas, of gradients and of statistics: rounds or messages, and what codes need."""
+"""Lowering of sums over replicas, of gradients and of statistics: all-reduces, compressed or not.
+
+A gradient of two replicas, first as one activity a round, then message by message (``expand``), for a ring:
+
+    ready on 0, 1  ->  round 1 (all links of 0 and 1)  ->  round 2  ->  update on 0, update on 1
+    ready on 0  ->  0 to 1, first half   ->  1 to 0, the sum of it   ->  update on 0
+    ready on 1  ->  1 to 0, second half  ->  0 to 1, the sum of it   ->  update on 1
+
+Compressed gradients are compressed before the messages and decompressed, and summed, after them.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
 
-from hwprofiles import Ints
+from hwprofiles import Ints, row_owners
 from planner.compression import Compressed, Compression
 from planner.cost import (
     GRADIENTS,
     CodecWork,
     CostModel,
-    chosen,
+    choose_all_reduce,
     codec_s,
     compressed_all_reduce,
     compressed_choice,
@@ -19,108 +28,133 @@ from planner.cost import (
     groups_of,
 )
 from planner.lowering.program import Collective
-from planner.lowering.task_builder import Pairs, TaskRows, Tasks
+from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
 from planner.parallel import ConfigSpace
 from simulator.collectives import ALL_REDUCES, Messages, Round, messages_of
 from simulator.graph import check_replay_memory
 
 __all__ = ["GradientSyncTasks"]
 
-_TASK_BYTES = 400  # of a message with its dependencies, while they are put in order
+_TASK_BYTES = 400
+"""Bytes of a message with its dependencies, while tasks are put in order."""
 _Add = Callable[..., Ints]
-"""``Tasks.add`` of one kind and layer."""
+"""``Tasks.add`` for one layer, micro-batch and pass."""
 
 
 class GradientSyncTasks:
     """Appends the tasks of sums over the replicas of layers.
 
     Args:
-        model: Graph, cluster and exchange scheme, with their prices.
-        tasks: To which they are added.
-        compressed: Which gradients travel as codes.
-        expand: Whether messages are tasks of their own.
+        model: Graph, cluster and all-reduce algorithm, with their costs.
+        tasks: Tasks under construction.
+        compressed: Gradients that travel compressed.
+        expand: Whether messages are tasks of their own; else each round is one task.
     """
 
     def __init__(self, model: CostModel, tasks: Tasks, compressed: Compressed, *, expand: bool) -> None:
         self.model, self.tasks, self.compressed = model, tasks, compressed
         self.collectives: dict[int, Collective] = {}
-        """Those that are one activity, by task."""
-        self._send = self._messages if expand else self._activities
+        """Rounds that are one task, by task."""
+        self._send = self._messages if expand else self._rounds
 
-    def gradients(self, layer: int, micro_batch: int, space: ConfigSpace, made: Pairs) -> Pairs:
-        """Exchange a layer's gradients, once the tasks of pairs (part, task) are done.
+    def gradients(self, layer: int, micro_batch: int, space: ConfigSpace, ready: TaskPairs) -> TaskPairs:
+        """Synchronise a layer's gradients.
+
+        Args:
+            layer: The layer.
+            micro_batch: The micro-batch whose gradients they are, or the last of several.
+            space: The layer's configuration.
+            ready: Pairs (part, task after which its gradients, or a share of them, are there).
 
         Returns:
-            Pairs (part, what its update waits for).
+            Pairs (part, task that its update waits for).
         """
-        graph, parts, waits = self.model.graph, [made[0]], [made[1]]
+        graph, parts, tasks = self.model.graph, [ready[0]], [ready[1]]
         kind = self.compressed.gradient(graph, layer)
         for split in (True, False):
             elements = sum(p.elements for p in graph.layers[layer].parameters if p.split is split)
             add = partial(self.tasks.add, layer=layer, micro_batch=micro_batch, backward=True)
-            summed = self._sum(add, space, elements * float(graph.element_bytes), split, made, kind)
-            parts.append(summed[0])
-            waits.append(summed[1])
-        return np.concatenate(parts), np.concatenate(waits)
+            part, task = self._all_reduce(add, space, elements * float(graph.element_bytes), split, ready, kind)
+            parts.append(part)
+            tasks.append(task)
+        return np.concatenate(parts), np.concatenate(tasks)
 
-    def statistics(self, layer: int, micro_batch: int, space: ConfigSpace, made: Pairs, *, backward: bool) -> Pairs:
-        """Sum the statistics of a normalisation; as for ``gradients``, without the pairs given."""
+    def statistics(
+        self, layer: int, micro_batch: int, space: ConfigSpace, ready: TaskPairs, *, backward: bool
+    ) -> TaskPairs:
+        """Sum the statistics of a normalisation over replicas; arguments as for ``gradients``.
+
+        Returns:
+            Pairs (part, task that brings the sums), without those of ``ready``.
+        """
         add = partial(self.tasks.add, layer=layer, micro_batch=micro_batch, backward=backward, statistics=True)
-        return self._sum(add, space, self.model.sync_times.statistics_bytes(layer), True, made, None)
+        return self._all_reduce(add, space, self.model.sync_times.statistics_bytes(layer), True, ready, None)
 
-    def _sum(
-        self, add: _Add, space: ConfigSpace, size: float, split: bool, made: Pairs, kind: Compression | None
-    ) -> Pairs:
+    def _all_reduce(
+        self, add: _Add, space: ConfigSpace, size: float, split: bool, ready: TaskPairs, kind: Compression | None
+    ) -> TaskPairs:
         """Sum a buffer over a layer's replicas.
 
         Args:
             add: Appends tasks of the layer.
-            space: The layer's.
+            space: The layer's configuration.
             size: Bytes of all shards of the buffer.
-            split: Whether a split of the channel dimension splits it.
-            made: Pairs: a part, and a task after which what it adds is there.
-            kind: Of the codes that travel, if any.
+            split: Whether a split of the channel dimension splits the buffer.
+            ready: Pairs (part, task after which its share of the sum is there).
+            kind: Compression of the messages, if any.
 
         Returns:
-            Pairs (part, what brings its result); none where no part has a replica.
+            Pairs (part, task that brings its result); none where no part has a replica.
         """
         model, network = self.model, self.model.network
         groups = groups_of(model, space, split=split)
         if not size or groups.shape[1] == 1:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        ready, shards = (space.devices[made[0]], made[1]), int(space.shards[0, 1]) if split else 1
+        on_device, shards = (space.devices[ready[0]], ready[1]), int(space.shards[0, 1]) if split else 1
         if kind is None:
             scheme = model.gradient_sync
             if scheme not in ALL_REDUCES:  # to be chosen, or unknown
-                scheme = chosen(network, scheme, space, size, split=split).scheme
+                scheme = choose_all_reduce(network, scheme, space, size, split=split).scheme
             plans = group_rounds(network, scheme, groups)
-            device, arrived = self._send(partial(add, "collective"), groups, plans, ready, size / shards)
+            device, arrived = self._send(partial(add, "collective"), groups, plans, on_device, size / shards)
         else:
             elements = round(size) // model.graph.element_bytes
             scheme = compressed_choice(model, kind, space, elements, split=split).scheme
-            device, arrived = self._coded(add, groups, kind, scheme, elements // shards, ready)
-        part = np.empty(network.device_count, dtype=np.int64)
-        part[space.devices] = np.arange(len(space.devices))
-        return part[device], arrived
+            device, arrived = self._compressed(add, groups, kind, scheme, elements // shards, on_device)
+        return space.part_on(network.device_count)[device], arrived
 
-    def _coded(self, add: _Add, groups: Ints, kind: Compression, scheme: str, elements: int, ready: Pairs) -> Pairs:
-        """Encode, send and decode; between the rounds of servers, decode, sum and encode."""
+    def _compressed(
+        self, add: _Add, groups: Ints, kind: Compression, scheme: str, elements: int, ready: TaskPairs
+    ) -> TaskPairs:
+        """Compress, send and decompress; between the two rounds of servers also decompress, sum and compress.
+
+        Args:
+            add: Appends tasks of the layer.
+            groups: Shape (groups, p): devices.
+            kind: Compression of the messages.
+            scheme: The all-reduce algorithm.
+            elements: Elements of one replica's buffer.
+            ready: Pairs (device, task).
+
+        Returns:
+            Pairs (device, task that brings its result).
+        """
         total = compressed_all_reduce(kind, scheme, elements, groups.shape[1])
         plans = group_rounds(self.model.network, scheme, groups)
-        rounds = [plans] if total.middle is None else [[plan[k : k + 1] for plan in plans] for k in range(2)]
-        ready = self._code(partial(add, "compress"), groups, kind, total.before, ready)
-        for k, steps in enumerate(rounds):
-            came = self._send(partial(add, "collective"), groups, steps, ready, total.buffer_bytes)
+        stages = [plans] if total.middle is None else [[plan[k : k + 1] for plan in plans] for k in range(2)]
+        ready = self._codec(partial(add, "compress"), groups, kind, total.before, ready)
+        for k, stage in enumerate(stages):
+            came = self._send(partial(add, "collective"), groups, stage, ready, total.buffer_bytes)
             ready = np.concatenate([ready[0], came[0]]), np.concatenate([ready[1], came[1]])
-            if k + 1 < len(rounds) and total.middle is not None:
+            if k + 1 < len(stages) and total.middle is not None:
                 served = np.arange(groups.shape[1])
-                ready = self._code(partial(add, "compress"), groups, kind, total.middle, ready, served)
-        return self._code(partial(add, "decompress"), groups, kind, total.after, ready)
+                ready = self._codec(partial(add, "compress"), groups, kind, total.middle, ready, served)
+        return self._codec(partial(add, "decompress"), groups, kind, total.after, ready)
 
-    def _code(
-        self, add: _Add, groups: Ints, kind: Compression, work: CodecWork, ready: Pairs, served: Ints | int = -1
-    ) -> Pairs:
-        """One task for every device that has something to encode or decode, which stands for what it waits for.
+    def _codec(
+        self, add: _Add, groups: Ints, kind: Compression, work: CodecWork, ready: TaskPairs, served: Ints | int = -1
+    ) -> TaskPairs:
+        """Append one task for every device that has something to compress or decompress.
 
         Args:
             add: Appends tasks.
@@ -128,28 +162,42 @@ class GradientSyncTasks:
             kind: The data type.
             work: Shape (p,), by rank.
             ready: Pairs (device, task).
-            served: Part of the tasks by rank.
+            served: Column ``part`` of the tasks, by rank: the shard that a server sums.
+
+        Returns:
+            Pairs (device, task): the new tasks in place of those that they wait for, and the others of ``ready``.
         """
         busy = np.tile(work.works, len(groups))
         devices, work = groups.ravel()[busy], work.tiled(len(groups)).take(busy)
         self.tasks.group += 1
         tasks = add(
             count=len(devices), device=devices, work_s=codec_s(self.model, kind, GRADIENTS, devices, work),
-            compressed_bytes=work.compressed_bytes, decompressed_bytes=work.read_bytes - work.own_bytes,
+            compressed_bytes=work.compressed_bytes, decompressed_bytes=work.decompressed_bytes - work.own_bytes,
             part=np.broadcast_to(served, groups.shape).ravel()[busy],
         )  # fmt: skip
-        table = np.full(self.model.network.device_count, -1, dtype=np.int64)
-        table[devices] = tasks
-        codes = table[ready[0]] >= 0
-        self.tasks.wait(table[ready[0][codes]], ready[1][codes])
-        return np.concatenate([ready[0][~codes], devices]), np.concatenate([ready[1][~codes], tasks])
+        task_on = np.full(self.model.network.device_count, -1, dtype=np.int64)
+        task_on[devices] = tasks
+        waits = task_on[ready[0]] >= 0
+        self.tasks.wait(task_on[ready[0][waits]], ready[1][waits])
+        return np.concatenate([ready[0][~waits], devices]), np.concatenate([ready[1][~waits], tasks])
 
-    def _activities(
-        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: Pairs, buffer_bytes: float
-    ) -> Pairs:
-        """One task a round and group; returns pairs (device, what brings its result)."""
+    def _rounds(
+        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: TaskPairs, buffer_bytes: float
+    ) -> TaskPairs:
+        """Append one task for each round and group.
+
+        Args:
+            add: Appends tasks.
+            groups: Shape (groups, p): devices.
+            plans: Rounds of each group.
+            ready: Pairs (device, task).
+            buffer_bytes: Bytes of one replica's buffer.
+
+        Returns:
+            Pairs (device, task that brings its result).
+        """
         place, after = TaskRows.of(*ready, self.model.network.device_count).take(groups.ravel())
-        row = place // groups.shape[1]
+        row = place // groups.shape[1]  # group of each task to wait for
         for steps in zip(*plans, strict=True):
             self.tasks.group += 1
             sizes = np.array([buffer_bytes * step.share * step.repeats * len(step.source) for step in steps])
@@ -162,32 +210,38 @@ class GradientSyncTasks:
         return groups.ravel(), np.repeat(after, groups.shape[1])
 
     def _messages(
-        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: Pairs, buffer_bytes: float
-    ) -> Pairs:
-        """One task a message; returns pairs (device, what brings it a part of its result)."""
+        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: TaskPairs, buffer_bytes: float
+    ) -> TaskPairs:
+        """Append one task for each message; arguments as for ``_rounds``.
+
+        Returns:
+            Pairs (device, task that brings it a shard of its result).
+        """
         expanded = [_expanded(plan, groups.shape[1]) for plan in plans]
         made = len(groups) * len(expanded[0].share)
         check_replay_memory((self.tasks.size + made) * _TASK_BYTES, f"lowering {self.tasks.size + made:,} tasks")
         rows = [(group, messages.source, messages.target) for group, messages in zip(groups, expanded, strict=True)]
         source = np.array([group[sender] for group, sender, _ in rows])
-        target = np.array([group[taker] for group, _, taker in rows])
-        counts = np.diff(expanded[0].step_start)
-        step, count = np.repeat(np.arange(len(counts)), counts), len(groups)
-        # the groups run in step: first everyone's first step, group by group, then everyone's second
-        shift = (count - 1) * expanded[0].step_start[:-1] + np.arange(count)[:, None] * counts
+        target = np.array([group[receiver] for group, _, receiver in rows])
+        # Groups run in step: the first step of every group, group by group, then the second step of every group.  With
+        # two groups, a and b, and steps of 2 and 1 messages:
+        #     messages of a    a0 a1 | a2      place 0 1 | 4
+        #     messages of b    b0 b1 | b2      place 2 3 | 5
+        step_start, counts, count = expanded[0].step_start, np.diff(expanded[0].step_start), len(groups)
+        shift = (count - 1) * step_start[:-1] + np.arange(count)[:, None] * counts
         place = np.arange(source.shape[1]) + np.repeat(shift, counts, axis=1)
         order = np.argsort(place, axis=None)
         tasks = add(
             count=place.size, device=source.ravel()[order], peer=target.ravel()[order],
             part=np.array([messages.first_chunk for messages in expanded]).ravel()[order],
             size_bytes=np.array([messages.share for messages in expanded]).ravel()[order] * buffer_bytes,
-            group=self.tasks.group + 1 + np.tile(step, count)[order],
+            group=self.tasks.group + 1 + np.tile(row_owners(step_start), count)[order],
         )  # fmt: skip
         self.tasks.group += len(counts)
-        device, arrived, rows_of = [], [], TaskRows.of(*ready, self.model.network.device_count)
+        device, arrived, ready_rows = [], [], TaskRows.of(*ready, self.model.network.device_count)
         for group, messages, ids in zip(groups, expanded, tasks[place], strict=True):
             self.tasks.wait(ids[messages.waits[0]], ids[messages.waits[1]])
-            own, after = rows_of.take(group[messages.source[messages.own]])
+            own, after = ready_rows.take(group[messages.source[messages.own]])
             self.tasks.wait(ids[messages.own][own], after)
             device.append(group[messages.last[0]])
             arrived.append(ids[messages.last[1]])
@@ -196,10 +250,11 @@ class GradientSyncTasks:
 
 @lru_cache(maxsize=256)
 def _among(step: Round, devices: tuple[int, ...]) -> Round:
-    """A round between devices; layers that exchange alike share it."""
+    """Return a round between devices instead of ranks; layers with equal replicas share it."""
     return step.among(np.array(devices))
 
 
 @lru_cache(maxsize=64)
 def _expanded(plan: tuple[Round, ...], count: int) -> Messages:
+    """Return the messages of an all-reduce of ``count`` replicas."""
     return messages_of(plan, count)

@@ -1,13 +1,11 @@
-"""The program: every task of one training iteration, lowered from a plan; additive cost, engines and
-executor read this one form."""
+"""The program: every task of one training iteration, which cost, simulation and executor all read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hwprofiles import Floats, Ints, row_owners
+from hwprofiles import Bools, Floats, Ints, row_owners
 from hwprofiles.devices import DeviceGraph
 from planner.compression import Compressed
 from planner.graph import ComputationGraph, Edge
@@ -22,93 +20,96 @@ KINDS = (
     "decompress", "transfer", "collective",
 )  # fmt: skip
 """Kinds of tasks; ``Program.kind`` holds indices into this tuple.  Gradients of epilogues (activations and batch
-normalisation) and of biases are tasks of their own in decomposed programs only (``planner.streams``)."""
+normalisation) and of biases are tasks of their own in decomposed programs only (``studies.streams``)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collective:
-    """One round, with its repeats, of an all-reduce among one set of replicas: of gradients, or of statistics."""
+    """One round of an all-reduce, with its repeats, between one set of replicas: of gradients, or of statistics."""
 
     devices: tuple[int, ...]
     round: Round
     buffer_bytes: float
-    """Size of the buffer that is reduced; of one exchanged as codes, what gives its messages their size."""
+    """Bytes of the buffer that is reduced; if compressed, of the buffer whose plain messages would have the size of
+    the compressed ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Program:
     """Tasks 0 .. T-1 of one iteration, in program order; arrays have shape (T,) unless stated.
 
-    Iterations follow each other: ``carried`` says which tasks wait for tasks of the iteration before.
+    Iterations follow each other: ``carried`` holds the tasks that wait for tasks of the iteration before.
     """
 
     graph: ComputationGraph
     cluster: DeviceGraph
     spaces: tuple[ConfigSpace, ...]
-    """By layer, the space that holds its one configuration."""
+    """By layer, the space that holds its one configuration, for the whole batch."""
     micro_batching: MicroBatching
-    """Which layers take the mini-batch in sub-batches."""
+    """Layers that take the mini-batch in micro-batches."""
     micro_batch_spaces: tuple[ConfigSpace, ...]
-    """As ``spaces``, for one sub-batch: of the layers that take them, and of those that they read."""
+    """As ``spaces``, for one micro-batch: of the layers that take micro-batches, and of those that they read."""
     transferred_by: Mapping[Edge, Edge]
-    """For every edge the one whose transfers bring its tensor: itself, or an earlier consumer's of equal layout."""
+    """By edge, the edge whose transfers bring its tensor: itself, or that of an earlier consumer of equal layout."""
     segments: tuple[int, ...]
-    """By layer, the segment that is computed again before it goes back; -1 where activations are kept."""
+    """By layer, the segment that is recomputed before its backward pass; -1 where activations are kept."""
     compressed: Compressed
-    """Which tensors and gradients travel as codes: compress tasks make them, decompress tasks read them."""
+    """Tensors and gradients that travel compressed, between compress tasks and decompress tasks."""
     kind: Ints
     layer: Ints
-    """Layer that computes; for a transfer and the coding of one, the producer of the tensor; for a collective and the
-    coding of gradients, the owner."""
+    """Layer that computes; for a transfer and its codec tasks, the producer of the tensor; for a collective and its
+    codec tasks, the layer whose gradients or statistics are summed."""
     consumer: Ints
-    """For a transfer and the coding of one, the first layer that asked for the region; else -1."""
+    """For a transfer and its codec tasks, the first layer that reads the layout; else -1."""
     slot: Ints
-    """For these, the input of the consumer that it brings or takes the gradient of; else -1."""
+    """For a transfer and its codec tasks, the input of ``consumer`` that is moved, or whose gradient is; else -1."""
     micro_batch: Ints
-    """Which sub-batch; 0 for what is done once for the whole batch.  Regions that layers behind the cut read or give
-    back lie in the tensor of one sub-batch."""
-    backward: NDArray[np.bool_]
+    """Micro-batch; 0 for what is done once for the whole batch.  Regions that layers with micro-batches read or send
+    back lie in the tensor of one micro-batch."""
+    backward: Bools
     """Whether the task belongs to the backward pass."""
-    statistics: NDArray[np.bool_]
+    statistics: Bools
     """Whether a collective sums the statistics of a normalisation, forward or backward; other collectives sum
     gradients of parameters."""
-    recomputed: NDArray[np.bool_]
-    """Whether a forward task, a transfer or the coding of one is repeated in a recomputation."""
+    recomputed: Bools
+    """Whether a forward task, a transfer or a codec task is repeated in a recomputation."""
     device: Ints
-    """Device that computes or sends; -1 for collectives as single activities."""
+    """Device that computes or sends; -1 for collectives that are one activity."""
     peer: Ints
     """Device that receives; -1 elsewhere."""
     part: Ints
-    """Part computed, or part of the producer that a transfer takes from or gives its gradient to; for a message
-    of a collective the first piece of the buffer that it carries; for a compress task that first decodes and sums what
-    arrived for its device as a server of gradients, the piece that it serves; else -1."""
+    """Part computed, or part of the producer that a transfer takes from or brings a gradient to; for a message of a
+    collective the first chunk of the buffer that it carries; for a compress task of a parameter server, which first
+    decompresses and sums, the shard that it serves; else -1."""
     size_bytes: Floats
     """Bytes moved: of a transfer, or of all messages of a collective; 0 elsewhere."""
     work_s: Floats
-    """Time of a compute task alone on its device; 0 elsewhere."""
+    """Time of a compute task alone on its device, seconds; 0 elsewhere."""
     compressed_bytes: Floats
-    """Codes that a compress task makes; 0 elsewhere."""
+    """Bytes of the compressed messages that a compress task makes; 0 elsewhere."""
     decompressed_bytes: Floats
-    """Codes of other devices that a task decodes; 0 elsewhere."""
+    """Bytes of the compressed messages of other devices that a task decompresses; 0 elsewhere."""
     group: Ints
-    """Tasks of one group are one phase of Eq. 1: a layer's parts in one phase, the transfers of one layout of one
-    tensor, what is encoded before and decoded after them or between rounds, one round of a layer's exchange or, where
-    that is expanded, one repeat of a round.  Groups are numbered in the order of the phases."""
+    """Group of tasks that are one phase of Eq. 1: a layer's parts in one phase, the transfers of one layout of one
+    tensor, the codec tasks before, between or after messages, one round of a layer's all-reduce or, where that is
+    expanded, one repeat of a round.  Groups are numbered in the order of the phases."""
     region_low: Ints
+    """Shape (T, 6): first element of the region of the tensor that a transfer moves, padded with 0; 0 elsewhere.  Each
+    region is compressed on its own."""
     region_high: Ints
-    """Shape (T, 6): region of the tensor that a transfer moves, padded with [0, 1); zero elsewhere.  Each region is
-    encoded on its own."""
+    """Shape (T, 6): end of the region, exclusive, padded with 1; 0 elsewhere."""
     collectives: dict[int, Collective]
-    """By task id; tasks of kind collective that are not here are messages of an expanded one."""
+    """By task id; tasks of kind collective that are missing here are messages of an expanded collective."""
     after_start: Ints
+    """Shape (T + 1,): first entry of each task in ``after``."""
     after: Ints
-    """Rows of the tasks of the same iteration that each task waits for."""
+    """Tasks of the same iteration that each task waits for."""
     carried: Ints
     """Shape (N, 2): task, and the task of the iteration before that it waits for."""
     sync_order: tuple[int, ...] = ()
-    """Collectives that sum gradients in the order in which all devices do them, one after another, with slices of one
-    sum in the order of their ids (``planner.search.gradient_order``); empty where they go as their gradients are
-    made."""
+    """Collectives that sum gradients, in the order in which all devices run them one after another, with slices of one
+    sum in the order of their ids (``planner.search.gradient_order``); empty where they run as their gradients are
+    computed."""
 
     def spaces_at(self, layer: int) -> tuple[ConfigSpace, ...]:
         """Return the spaces of all layers for the samples that ``layer`` takes at once.
@@ -124,32 +125,32 @@ class Program:
 
     @property
     def waiting(self) -> Ints:
-        """Task that waits, for each task of ``after`` that it waits for, shape (dependencies,)."""
+        """Task that waits, for each entry of ``after``, shape (dependencies,)."""
         return row_owners(self.after_start)
 
     @property
-    def is_compute(self) -> NDArray[np.bool_]:
-        """Which tasks run on a device's arithmetic."""
+    def is_compute(self) -> Bools:
+        """Tasks that compute on a device, codec tasks included."""
         return self.kind < KINDS.index("transfer")
 
     @property
-    def is_codec(self) -> NDArray[np.bool_]:
-        """Which of these encode or decode messages, beside the order of the device's other tasks."""
+    def is_codec(self) -> Bools:
+        """Codec tasks: they compress or decompress messages, outside the order of the device's other tasks."""
         return np.isin(self.kind, [KINDS.index("compress"), KINDS.index("decompress")])
 
     @property
     def priority(self) -> Ints:
-        """Higher is served first: of what layers behind a cut read and give back, the earlier sub-batches."""
-        behind = (
+        """Priority of each task on links, the highest first: transfers of earlier micro-batches before later ones."""
+        transfers = (
             (self.kind == KINDS.index("transfer"))
             & (self.consumer >= self.micro_batching.first)
             & (self.micro_batching.parts > 1)
         )
-        return np.where(behind, self.micro_batching.parts - self.micro_batch, 0)
+        return np.where(transfers, self.micro_batching.parts - self.micro_batch, 0)
 
     @property
     def region_bytes(self) -> Floats:
-        """Size of the numbers in the region of each transfer, encoded or not; 0 elsewhere."""
+        """Bytes of the region of each transfer before any compression; 0 elsewhere."""
         return np.asarray((self.region_high - self.region_low).prod(axis=1) * float(self.graph.element_bytes))
 
     @property
@@ -158,14 +159,13 @@ class Program:
         return float(self.size_bytes.sum())
 
     def name(self, task: int) -> str:
-        """Printed name: layer, what is done, where."""
+        """Return the printed name of a task: its layer, what it does, and where."""
         text = self._name(task) + (", again" if self.recomputed[task] else "")
-        micro_batching = (
-            self.micro_batching.parts > 1 and self.micro_batching.of(max(self.layer[task], self.consumer[task])) > 1
-        )
-        return f"{text}, sub-batch {self.micro_batch[task] + 1}" if micro_batching else text
+        takes_micro_batches = self.micro_batching.of(max(self.layer[task], self.consumer[task])) > 1
+        return f"{text}, sub-batch {self.micro_batch[task] + 1}" if takes_micro_batches else text
 
     def _name(self, task: int) -> str:
+        """Return the printed name without micro-batch and recomputation."""
         layers, kind = self.graph.layers, KINDS[self.kind[task]]
         label = layers[self.layer[task]].name
         if kind == "transfer":
@@ -177,15 +177,16 @@ class Program:
                 return f"{label} {what} over {len(self.collectives[task].devices)}"
             return f"{label} {what} ({self.device[task]} to {self.peer[task]})"
         if kind in ("compress", "decompress"):
-            return f"{self._coded(task)}, {kind} [{self.device[task]}]"
+            return f"{self._message(task)}, {kind} [{self.device[task]}]"
         return f"{label} {kind.replace('_', ' ')} [{self.part[task]}]"
 
     def _tensor(self, task: int) -> str:
+        """Return the printed name of the tensor or gradient that is moved."""
         label, to = (self.graph.layers[layer].name for layer in (self.layer[task], self.consumer[task]))
         return f"{to} to {label}, gradient" if self.backward[task] else f"{label} to {to}"
 
-    def _coded(self, task: int) -> str:
-        """What a task encodes or decodes."""
+    def _message(self, task: int) -> str:
+        """Return the printed name of what a codec task compresses or decompresses."""
         if self.consumer[task] >= 0:
             return self._tensor(task)
         return f"{self.graph.layers[self.layer[task]].name} gradient" + (" sums" if self.part[task] >= 0 else "")

@@ -1,4 +1,4 @@
-"""When every part of every layer computes: moments of its tasks, by the cell of layer, device and sub-batch."""
+"""Times at which every part of every layer computes, by the cell of layer, device and micro-batch."""
 
 from dataclasses import dataclass
 
@@ -14,18 +14,30 @@ __all__ = ["Moments", "UnitTimes", "unit_of"]
 class Moments:
     """Begin, two moments within, and end of one task a cell, shape (cells,) each; infinite where there is none.
 
-    A task first brings its operands together, then prepares them, then computes: what it frees on the way is gone
-    before what it makes last is there.
+    A task first assembles its inputs, then prepares them, then computes, in thirds of its time: what it releases on the
+    way is gone before what it computes last is allocated.
     """
 
     begin: Floats
     first: Floats
+    """End of the first third: inputs are assembled."""
     second: Floats
+    """End of the second third: inputs are prepared."""
     end: Floats
 
 
 def unit_of(program: Program, layer: Ints, device: Ints, micro_batch: Ints) -> Ints:
-    """Cells of layers on devices; sub-batches count where the layer takes them one by one."""
+    """Return the cells of layers on devices: layer by layer, device by device, micro-batch by micro-batch.
+
+    Args:
+        program: The program.
+        layer: Shape (K,).
+        device: Shape (K,).
+        micro_batch: Shape (K,); ignored for layers that take the whole batch.
+
+    Returns:
+        Shape (K,).
+    """
     micro_batching = program.micro_batching
     whole = (layer < micro_batching.first) | (micro_batching.parts == 1)
     place = layer * len(program.cluster.devices) + device
@@ -33,26 +45,32 @@ def unit_of(program: Program, layer: Ints, device: Ints, micro_batch: Ints) -> I
 
 
 class UnitTimes:
-    """Moments of one iteration.
+    """Moments of the tasks of one iteration, by cell.
 
     Args:
-        program: What runs.
-        start_s, end_s: Shape (T,): of its tasks, in seconds or in any order of time.
+        program: The program.
+        start_s: Shape (T,): start of its tasks, in seconds or in any order of time.
+        end_s: Shape (T,): their end.
     """
 
     def __init__(self, program: Program, start_s: Floats, end_s: Floats) -> None:
         self.program, self.start_s, self.end_s = program, start_s, end_s
         self.cells = len(program.graph.layers) * len(program.cluster.devices) * program.micro_batching.parts
+        """Number of cells."""
         self.unit = np.where(
             program.device >= 0, unit_of(program, program.layer, program.device, program.micro_batch), -1
         )
+        """Cell of each task; -1 for collectives."""
         kinds = {name: program.kind == number for number, name in enumerate(KINDS)}
         self.forward = tuple(
-            self._moments(np.flatnonzero(kinds["forward"] & (program.recomputed == again))) for again in (False, True)
+            self._moments(np.flatnonzero(kinds["forward"] & (program.recomputed == recomputed)))
+            for recomputed in (False, True)
         )
-        """First time and, where it is recomputed, second time."""
+        """Forward tasks: the first time and, where the layer is recomputed, the second time."""
         self.activation = self._moments(np.flatnonzero(kinds["activation_gradient"]))
+        """Activation gradients."""
         self.weight = self._moments(np.flatnonzero(kinds["weight_gradient"]))
+        """Weight gradients."""
         earlier = self.activation.begin <= self.weight.begin
         a, w = self.activation, self.weight
         self.backward = Moments(
@@ -61,12 +79,13 @@ class UnitTimes:
             np.where(earlier, a.second, w.second),
             np.maximum(np.where(np.isfinite(a.end), a.end, -np.inf), np.where(np.isfinite(w.end), w.end, -np.inf)),
         )
-        """Of the first backward task of a cell, and the end of its last; that is minus infinity where it has none."""
+        """First backward task of a cell, but the end of its last one; minus infinity where a cell has none."""
 
     def _moments(self, tasks: Ints) -> Moments:
+        """Return the moments of some tasks, at most one a cell."""
         begin, end = np.full(self.cells, np.inf), np.full(self.cells, np.inf)
         begin[self.unit[tasks]], end[self.unit[tasks]] = self.start_s[tasks], self.end_s[tasks]
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # infinity less infinity, where there is no task
             third = (end - begin) / 3
             return Moments(begin, np.where(np.isfinite(begin), begin + third, np.inf),
                            np.where(np.isfinite(begin), end - third, np.inf), end)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What devices hold: buffers of a program, their lifetimes, the peak, and advice on what would fit."""
+"""Memory of devices: buffers of a program, their lifetimes, the peak, and advice on what would fit."""
 
 import lazy_loader as lazy
 

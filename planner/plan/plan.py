@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from hwprofiles import html_table, warn_old_name
 from planner.compression import UNCOMPRESSED, Compressed
-from planner.cost import Choice
+from planner.cost import SyncChoice
 from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, Configuration, MicroBatching, Recompute
 from planner.plan.plan_request import PlanRequest
 
@@ -53,7 +53,7 @@ class Plan:
     """Time that no schedule of this plan's tasks can beat."""
     origin: str = ""
     """The strategy that the refinement started from, and the number of changes to it."""
-    gradient_syncs: Mapping[str, Choice] = field(default_factory=dict)
+    gradient_syncs: Mapping[str, SyncChoice] = field(default_factory=dict)
     """With ``auto``, the algorithm for each layer's most expensive buffer, and the next cheapest one."""
     notes: tuple[str, ...] = ()
 

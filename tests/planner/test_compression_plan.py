@@ -240,8 +240,9 @@ def test_residuals_are_read_and_written():
         kind = compression(name)
         size = np.array([float(kind.compressed_bytes(10**6))])
         work = CodecWork(
-            made=np.ones_like(count), encoded=count, compressed_bytes=size, read=none, decoded=none, added=none,
-            read_bytes=nothing, own_bytes=nothing,
+            compressed_messages=np.ones_like(count), compressed_elements=count, compressed_bytes=size,
+            decompressed_messages=none, decompressed_elements=none, added_elements=none, decompressed_bytes=nothing,
+            own_bytes=nothing,
         )  # fmt: skip
         profile = model.profiles[0]
         per_s = profile.memory_bytes_per_s * profile.efficiency.memory

@@ -7,7 +7,7 @@ from plans import ALPHA_S, BYTES_PER_S, cluster_of, program_of, questions, star
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
-from planner.cost.all_reduce import GRADIENT_SYNCS, all_reduce_s, chosen
+from planner.cost.all_reduce import GRADIENT_SYNCS, all_reduce_s, choose_all_reduce
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
@@ -175,7 +175,7 @@ def test_auto_is_the_cheapest_scheme_and_lowering_picks_it(question, split):
         auto = all_reduce_s(model.network, "auto", space, size, split=split)
         np.testing.assert_allclose(auto, np.min(list(prices.values()), axis=0), rtol=1e-12)
         only = space.only(np.array([space.size - 1]))
-        choice = chosen(model.network, "auto", only, size, split=split)
+        choice = choose_all_reduce(model.network, "auto", only, size, split=split)
         assert choice.price_s == pytest.approx(auto[-1], rel=1e-11)
         assert choice.runner_up != choice.scheme
         assert count == 1 or choice.runner_up_s >= choice.price_s * (1 - 1e-11)
@@ -185,7 +185,7 @@ def test_auto_prefers_few_steps_for_small_buffers_and_few_bytes_for_large_ones()
     cluster, graph = star(16), one_layer(16)
     model = CostModel(graph, cluster, "auto")
     space = spaces_of(graph, named_strategy("data", graph, 16), 16)[graph.index["fc"]]
-    small, large = (chosen(model.network, "auto", space, size, split=True) for size in (64.0, 1e9))
+    small, large = (choose_all_reduce(model.network, "auto", space, size, split=True) for size in (64.0, 1e9))
 
     assert small.scheme == "direct"
     bound_s = 2 * 15 / 16 * 1e9 / BYTES_PER_S

@@ -1,0 +1,64 @@
+"""Costs and configurations of every layer for the samples that it takes at once: a micro-batch or the whole batch."""
+
+from collections.abc import Sequence
+
+from planner.cost import CostModel
+from planner.graph import ComputationGraph
+from planner.parallel import ConfigSpace, MicroBatching, sub_spaces
+
+__all__ = ["BatchedModel", "LoweredUnit"]
+
+LoweredUnit = tuple[int, int]
+"""Unit of work of lowering: a layer and a micro-batch; micro-batch 0 of a layer that takes the whole batch."""
+
+
+class BatchedModel:
+    """Costs and configurations of a network whose last layers take the mini-batch in micro-batches.
+
+    Args:
+        model: Costs for the whole batch.
+        spaces: For every layer the space that holds its one configuration, for the whole batch.
+        micro_batching: Layers that take micro-batches.
+
+    Raises:
+        ConfigError: Parts of a micro-batch would not be equal.
+    """
+
+    def __init__(self, model: CostModel, spaces: Sequence[ConfigSpace], micro_batching: MicroBatching) -> None:
+        self.model, self.spaces, self.micro_batching = model, list(spaces), micro_batching
+        self.device_count = len(model.cluster.devices)
+        self.micro_model = model.for_batch(model.graph.batch // micro_batching.parts)
+        self.micro_spaces = sub_spaces(self.micro_model.graph, spaces, micro_batching, self.device_count)
+
+    @property
+    def graph(self) -> ComputationGraph:
+        """Network with the whole batch."""
+        return self.model.graph
+
+    def takes_micro_batches(self, layer: int) -> bool:
+        """Return whether a layer takes the mini-batch in several micro-batches."""
+        return self.micro_batching.of(layer) > 1
+
+    def model_at(self, layer: int) -> CostModel:
+        """Return the costs of the network for the samples that ``layer`` takes at once."""
+        return self.micro_model if self.takes_micro_batches(layer) else self.model
+
+    def spaces_at(self, layer: int) -> list[ConfigSpace]:
+        """Return the spaces of all layers for the samples that ``layer`` takes at once."""
+        return self.micro_spaces if self.takes_micro_batches(layer) else self.spaces
+
+    def input_unit(self, producer: int, unit: LoweredUnit) -> tuple[LoweredUnit, LoweredUnit]:
+        """Return what a unit of work reads of a producer.
+
+        Args:
+            producer: The layer that makes the tensor.
+            unit: The unit that reads it.
+
+        Returns:
+            The samples that it reads, as (producer, micro-batch), with micro-batch -1 for the whole batch; and the unit
+            that makes them.
+        """
+        layer, micro_batch = unit
+        if not self.takes_micro_batches(layer):
+            return (producer, -1), (producer, 0)
+        return (producer, micro_batch), (producer, micro_batch if self.takes_micro_batches(producer) else 0)
