@@ -1,4 +1,4 @@
-"""What would make a plan fit that does not: each change is tried, by what it would hold in program order."""
+"""Advice for a plan that does not fit: changes that would make it fit, each tried by its memory in program order."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -28,10 +28,11 @@ from planner.parallel import (
 __all__ = ["nearest_change"]
 
 _MOST_TASKS = 1_000_000
-"""Lowered for all attempts together: some seconds; what costs more is not tried."""
-_MOST_PIECES, _MOST_HALVINGS = 64, 12
-"""Times as many sub-batches, and halvings of the batch, that are tried."""
+"""Tasks that are lowered for all attempts together, some seconds; changes that need more are not tried."""
+_MOST_TIMES, _MOST_HALVINGS = 64, 12
+"""Largest factor of the number of micro-batches, and most halvings of the batch, that are tried."""
 _Attempt = tuple[str, Callable[[], Program]]
+"""A change in words, and a function that lowers the program with it."""
 
 
 def nearest_change(
@@ -42,98 +43,101 @@ def nearest_change(
     recompute: Recompute = KEEP_ACTIVATIONS,
     most: int = 3,
 ) -> str:
-    """Up to so many changes that make a program fit, in the order in which they are easiest to have.
+    """Return changes that make a program fit, those first that cost least to adopt.
 
-    Recomputation; sub-batches, each forward and back before the next; both; another named strategy; a smaller batch.
-    Where all layers are split by samples alone, a smaller batch is as many more devices.
+    These are: recomputation; more micro-batches, each forward and backward before the next; both; another named
+    strategy; a smaller batch.  Where all layers are split by samples alone, more devices do as well as a smaller batch.
 
     Args:
-        model: Of the program, with its cluster.
-        program: What does not fit.
+        model: Costs from which the program was lowered, with its cluster.
+        program: The program that does not fit.
         memory_policy: State that devices hold besides the tensors of the network.
-        recompute: What it computes again.
-        most: Changes to name.
+        recompute: Activations that it recomputes already.
+        most: Number of changes to name.
+
+    Returns:
+        A sentence for an error message.
     """
-    left, found = _MOST_TASKS, list[str]()
-    for attempts in chain(_in_order(model, program, recompute), [_smaller(model, program, recompute)]):
+    tasks_left, fitting = _MOST_TASKS, list[str]()
+    kinds = chain(_same_batch(model, program, recompute), [_smaller_batches(model, program, recompute)])
+    for attempts in kinds:
         for words, lowered in attempts:
-            if left < program.size:
+            if tasks_left < program.size:
                 break
             changed = _tried(lowered)
-            left -= program.size if changed is None else changed.size
+            tasks_left -= program.size if changed is None else changed.size
             if changed is not None and _fits(changed, memory_policy):
-                found.append(words)
+                fitting.append(words)  # of each kind of change the first that fits is enough
                 break
-        if len(found) == most:
+        if len(fitting) == most:
             break
-    if not found:
+    if not fitting:
         return "use more devices: no recomputation, sub-batches, named strategy or smaller batch that was tried fits"
-    return f"what fits: {', or '.join(found)}"
+    return f"what fits: {', or '.join(fitting)}"
 
 
 def _tried(lowered: Callable[[], Program]) -> Program | None:
+    """Return the program with a change; None where this batch or cluster cannot have it."""
     try:
         return lowered()
-    except OrreryError:  # this batch, or this cluster, cannot have it
+    except OrreryError:
         return None
 
 
 def _fits(program: Program, memory_policy: MemoryPolicy) -> bool:
+    """Return whether a program fits into the memory of its devices."""
     capacity = np.array([device.memory_bytes for device in program.cluster.devices])
     return bool((peak_memory_bytes(program, memory_policy) <= capacity).all())
 
 
-def _in_order(model: CostModel, program: Program, recompute: Recompute) -> Iterator[Iterator[_Attempt]]:
-    """Kinds of changes of the same batch; of each kind the first that fits is enough."""
-    graph, spaces, micro_batching, count = (
-        program.graph,
-        program.spaces,
-        program.micro_batching,
-        len(model.cluster.devices),
-    )
-    again = recompute or recompute_of(graph, SEGMENTS, micro_batching)
+def _same_batch(model: CostModel, program: Program, recompute: Recompute) -> Iterator[Iterator[_Attempt]]:
+    """Yield the kinds of changes that keep the batch, each with its attempts in order."""
+    graph, spaces, count = program.graph, program.spaces, len(model.cluster.devices)
+    micro_batching = program.micro_batching
+    segments = recompute or recompute_of(graph, SEGMENTS, micro_batching)
     change = partial(lower, model, compressed=program.compressed)
     if not recompute:
-        yield iter([("--recompute segments", partial(change, spaces, micro_batching=micro_batching, recompute=again))])
-    for more, words in ((recompute, ""), (again, " with --recompute segments")):
-        if more or not words:
+        recomputed = partial(change, spaces, micro_batching=micro_batching, recompute=segments)
+        yield iter([("--recompute segments", recomputed)])
+    for activations, words in ((recompute, ""), (segments, " with --recompute segments")):
+        if activations or not words:
             yield (
-                (f"{_named(pieces)}{words}", partial(change, spaces, micro_batching=pieces, recompute=more))
-                for pieces in _cuts(graph.batch, micro_batching)
+                (f"{_named(more)}{words}", partial(change, spaces, micro_batching=more, recompute=activations))
+                for more in _more_micro_batches(graph.batch, micro_batching)
             )
 
-    def other(name: str) -> Program:
+    def with_strategy(name: str) -> Program:
+        """Lower another named strategy."""
         return change(spaces_of(graph, named_strategy(name, graph, count), count))
 
     for name in NAMED:
-        yield iter([(f"strategy {name}", partial(other, name))])
+        yield iter([(f"strategy {name}", partial(with_strategy, name))])
 
 
-def _cuts(batch: int, micro_batching: MicroBatching) -> Iterator[MicroBatching]:
-    """More sub-batches than there are; of a network without any, all layers take them."""
+def _more_micro_batches(batch: int, micro_batching: MicroBatching) -> Iterator[MicroBatching]:
+    """Yield two, four, ... times the micro-batches; of a network without any, all layers take them."""
     parts = micro_batching.parts
-    while parts < min(batch, _MOST_PIECES * max(micro_batching.parts, 1)):
+    while parts < min(batch, _MOST_TIMES * max(micro_batching.parts, 1)):
         parts *= 2
         if batch % parts == 0:
-            yield (
-                replace(micro_batching, parts=parts)
-                if micro_batching.parts > 1
-                else MicroBatching(parts=parts, first=0)
-            )
+            has_some = micro_batching.parts > 1
+            yield replace(micro_batching, parts=parts) if has_some else MicroBatching(parts=parts, first=0)
 
 
 def _named(micro_batching: MicroBatching) -> str:
+    """Return micro-batches in words, by the option that sets them: pipelines have one of their own."""
     return f"{micro_batching.parts} {'micro' if len(micro_batching.starts) > 1 else 'sub'}-batches"
 
 
-def _smaller(model: CostModel, program: Program, recompute: Recompute) -> Iterator[_Attempt]:
-    """Smaller batches, the larger first: by eighths of it, of its half, of its quarter, and so on."""
+def _smaller_batches(model: CostModel, program: Program, recompute: Recompute) -> Iterator[_Attempt]:
+    """Yield smaller batches, the larger first: by eighths of the batch, of its half, of its quarter, and so on."""
     graph, micro_batching, count = program.graph, program.micro_batching, len(model.cluster.devices)
     unit = micro_batching.parts * math.lcm(*(int(space.degrees[0, 0]) for space in program.spaces))
     shares = [graph.batch * eighth // 8 >> half for half in range(_MOST_HALVINGS) for eighth in (7, 6, 5, 4)]
     by_samples = all((space.degrees[0, 1:] == 1).all() for space in program.spaces)
 
-    def smaller(batch: int) -> Program:
+    def with_batch(batch: int) -> Program:
+        """Lower the same configurations with another batch."""
         other = model.for_batch(batch)
         rows = zip(program.spaces, other.graph.layers, strict=True)
         spaces = [space_of(layer, space.configuration(0), count) for space, layer in rows]
@@ -142,4 +146,4 @@ def _smaller(model: CostModel, program: Program, recompute: Recompute) -> Iterat
     for batch in sorted({share // unit * unit for share in shares}, reverse=True):
         if 0 < batch < graph.batch:
             more = f" (or {-(-graph.batch // batch)} times the devices)" if by_samples else ""
-            yield f"a batch of {batch}{more}", partial(smaller, batch)
+            yield f"a batch of {batch}{more}", partial(with_batch, batch)
