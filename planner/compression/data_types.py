@@ -122,9 +122,9 @@ def compression(spec: str, **parameters: object) -> Compression:
         if not equals or key in given:
             raise ConfigError(f"{name} must be given each parameter once, as name=number, got {setting!r}")
         given[key] = value
-    from planner.compression.type_parameters import read_parameters  # pydantic delays the start of a rank
+    from planner.compression.type_parameters import read_type_parameters  # pydantic delays the start of a rank
 
-    values = read_parameters(name, given)
+    values = read_type_parameters(name, given)
     _check_scaling(name, values)
     return Compression(name, tuple(values.items()))
 

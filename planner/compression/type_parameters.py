@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from hwprofiles import ConfigError
 
-__all__ = ["default_parameters", "read_parameters"]
+__all__ = ["default_parameters", "read_type_parameters"]
 
 _BLOCKS = (0, *(2**power for power in range(6, 17)))
 
@@ -104,7 +104,7 @@ def default_parameters(name: str) -> dict[str, float]:
     return {key: field.default for key, field in _PARAMETERS[name].model_fields.items()}
 
 
-def read_parameters(name: str, given: Mapping[str, object]) -> dict[str, float]:
+def read_type_parameters(name: str, given: Mapping[str, object]) -> dict[str, float]:
     """Return all parameters of a data type, in order: the given ones, and defaults.
 
     Args:

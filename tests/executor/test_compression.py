@@ -267,7 +267,7 @@ def test_threshold_with_room_for_all_leaves_nothing_unsent_above_it(array):
 )
 def test_sizes_are_those_of_the_format(spec, elements, size):
     assert data_type(spec).compressed_bytes(elements) == size
-    assert compression(spec).encoded_bytes(np.array([elements, 0]))[0] == size
+    assert compression(spec).compressed_bytes(np.array([elements, 0]))[0] == size
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])

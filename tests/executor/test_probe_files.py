@@ -10,7 +10,7 @@ from executor.probe.link_probe import MESSAGE_BYTES, MeasuredLinks, MessageRow, 
 from executor.probe.measured_rows import TimeSamples
 from executor.probe.probe_run import probe
 from executor.probe.probe_settings import ProbeSettings
-from executor.probe.probed_cluster import cluster_content, fitted, topology_content, write_cluster
+from executor.probe.probed_cluster import cluster_content, fitted_link, topology_content, write_cluster
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.catalogue.topology_table import read_topo
 from hwprofiles.compute.profile_file import load_profile
@@ -46,7 +46,7 @@ def written(tmp_path, content):
 
 @given(latency_s=st.floats(1e-6, 1e-2), bytes_per_s=st.floats(1e7, 1e11))
 def test_a_link_of_constant_latency_is_found(latency_s, bytes_per_s):
-    fit = fitted(rows(latency_s, bytes_per_s))
+    fit = fitted_link(rows(latency_s, bytes_per_s))
 
     assert fit.bandwidth_bytes_per_s == pytest.approx(bytes_per_s, rel=1e-3)
     for row in rows(latency_s, bytes_per_s):
@@ -57,7 +57,7 @@ def test_a_link_of_constant_latency_is_found(latency_s, bytes_per_s):
 def test_any_times_make_a_link_that_is_no_faster_than_measured(times):
     measured = [MessageRow(between=False, size_bytes=size, samples=TimeSamples((time,)))
                 for size, time in zip(MESSAGE_BYTES, times, strict=True)]  # fmt: skip
-    fit = fitted(measured)
+    fit = fitted_link(measured)
 
     assert fit.bandwidth_bytes_per_s > 0
     assert all(fit.time_s(row.size_bytes) >= row.samples.median_s * (1 - 1e-9) for row in measured)

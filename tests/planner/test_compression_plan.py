@@ -178,7 +178,7 @@ def test_amounts_of_gradient_schemes(scheme, p, elements):
     total = compressed_all_reduce(kind, scheme, elements, p)
     played = summed_as_codes(scheme, elements, p)
     for stage, work in enumerate((total.before, total.middle, total.after)):
-        for name, rows in zip(("encoded", "decoded", "added"), played, strict=True):
+        for name, rows in zip(("compressed_elements", "decompressed_elements", "added_elements"), played, strict=True):
             expected = rows[stage].tolist()
             assert (getattr(work, name).tolist() if work else [0] * p) == expected
     message = kind.compressed_bytes(elements if scheme != "ps-spread" else -(-elements // p))

@@ -42,7 +42,9 @@ def test_loads_are_those_of_the_lowered_program(question):
     graph = build_program_graph(program_of(model, strategy)).graph
     owner = np.repeat(np.arange(graph.size), np.diff(graph.use_start))
     work_s = graph.use_weight * graph.work[owner] / graph.capacity[graph.use_resource]
-    assert total[:-1] == pytest.approx(np.bincount(graph.use_resource, work_s, minlength=len(total) - 1), abs=1e-15)
+    assert total[:-1] == pytest.approx(
+        np.bincount(graph.use_resource, work_s, minlength=len(total) - 1), rel=1e-15, abs=1e-15
+    )
     assert total[-1] == pytest.approx(additive_s(model, strategy))
 
 

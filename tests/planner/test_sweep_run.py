@@ -37,9 +37,7 @@ def test_a_point_is_what_its_plan_says():
     found = evaluate_point(point).values
 
     graph = load_model("alexnet", batch=512)
-    plan = make_plan(
-        graph, load_cluster("p100-4x4"), strategy="owt", compress_gradients="float16"
-    )
+    plan = make_plan(graph, load_cluster("p100-4x4"), strategy="owt", compress_gradients="float16")
     assert found["iteration_s"] == plan.simulated_s
     assert found["images_per_s"] == 512 / plan.simulated_s
     shares = [found[name] for name in ("compute_s", "exposed_communication_s", "idle_s")]
