@@ -139,7 +139,7 @@ def test_the_paper_s_network_trains_on_files_of_the_user(tmp_path, capsys):
     assert run_app(app, ["accuracy", *words]) == 0
 
     printed = capsys.readouterr().out
-    assert "24 samples trained on, 8 held out" in printed
+    assert "24 training samples, 8 held out" in printed
     assert "linear" in printed
 
 

@@ -120,7 +120,7 @@ def stop(pid):
 
 STARVED = """
 import resource, sys
-from executor.run.rank_entry import main
+from executor.run.rank_entry import _main as main
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**31,) * 2)
 main(sys.argv[1:])

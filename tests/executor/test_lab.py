@@ -221,9 +221,9 @@ def newest(report):
 KILLED_UP = """
 import os, signal, sys
 from pathlib import Path
-from executor.lab import network, up
+from executor.lab import namespaces, up
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-network._set_system = lambda name: os.kill(os.getpid(), signal.SIGKILL)
+namespaces._set_system = lambda name: os.kill(os.getpid(), signal.SIGKILL)
 up(load_cluster(sys.argv[1]), state_path=Path(sys.argv[2]))
 """
 

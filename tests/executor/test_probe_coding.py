@@ -33,7 +33,7 @@ NUMBERS = (4096, 65536, 1048576)
 def rows(kind="dynamic-tree", place=GRADIENTS, tasks=tuple(FIXED_S)):
     return [
         CodecRow(
-            type=kind, place=place, task=task, numbers=count,
+            type=kind, place=place, task=task, elements=count,
             samples=TimeSamples((FIXED_S[task] + count / PER_S[task],) * 3),
         )
         for task in tasks
@@ -206,7 +206,7 @@ def test_every_type_is_measured_where_it_is_used():
     found.sample()
     places = {(row.type, row.place): set() for row in found.rows()}
     for row in found.rows():
-        places[row.type, row.place].add((row.task, row.numbers))
+        places[row.type, row.place].add((row.task, row.elements))
         assert row.samples.seconds == (1.0, 1.0)
     assert {key for key, place in places if place == ACTIVATIONS} == {
         name for name in ALL_TYPES if not compression(name).feedback

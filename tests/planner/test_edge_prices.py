@@ -51,6 +51,6 @@ def test_too_many_messages_are_refused_with_the_estimate(monkeypatch):
     monkeypatch.setattr(transfer_prices, "_FEW", 0)
     assert lowered(model, strategy).size
     monkeypatch.setattr(memory_need, "allocatable_bytes", lambda: 1)
-    monkeypatch.setattr("planner.plan.plan.lower", None)
+    monkeypatch.setattr("planner.plan.lowered_plan.lower", None)
     with pytest.raises(InfeasiblePlanError, match=r"simulating \d+ transfers an iteration would take about .* GiB"):
         lowered(model, strategy)
