@@ -3,6 +3,9 @@ from .aliases import (
     Floats as Floats,
     Ints as Ints,
 )
+from .broken_rules import (
+    broken_rules as broken_rules,
+)
 from .errors import (
     ConfigError as ConfigError,
     DeviceMemoryError as DeviceMemoryError,

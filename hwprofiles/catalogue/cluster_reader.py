@@ -1,6 +1,5 @@
 """Reader of cluster files: from YAML, with parameters filled in, to the checked classes of ``cluster_file``."""
 
-import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -8,7 +7,7 @@ from typing import TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, broken_rules
 from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule, VertexName
 
 __all__ = ["parse_cluster", "read_parameters", "read_tree"]
@@ -79,23 +78,4 @@ def _validate(model: type[_Model], tree: object, origin: str) -> _Model:
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        problems = "; ".join(_problem(dict(item)) for item in error.errors(include_url=False))
-        raise ConfigError(f"{origin}: {problems}") from None
-
-
-def _problem(item: Mapping[str, object]) -> str:
-    """Return the text of one broken rule: path, rule, and the value given."""
-    location, kind = item["loc"], item["type"]
-    assert isinstance(location, tuple)
-    where = ".".join(str(step) for step in location) or "file"
-    if kind == "extra_forbidden":
-        return f"{where}: unknown key"
-    if kind == "missing":
-        return f"{where}: missing"
-    message = (
-        str(item["msg"])
-        .removeprefix("Value error, ")
-        .replace("Input should be", "must be")
-        .replace("dictionary", "mapping")
-    )
-    return f"{where}: {message}" + ("" if isinstance(item["input"], dict) else f", got {reprlib.repr(item['input'])}")
+        raise ConfigError(f"{origin}: {broken_rules(error)}") from None

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, ConfigError, did_you_mean
+from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, ConfigError, broken_rules, did_you_mean
 from hwprofiles.compute.compute_profile import (
     PROFILE_PHASES,
     CodecSpeed,
@@ -278,10 +278,4 @@ def _read(path: Path) -> ComputeProfile:
     try:
         return ProfileFile.model_validate(data).profile(path.stem)
     except ValidationError as error:
-        raise ConfigError(f"compute profile {path}: {_one_line(error)}") from None
-
-
-def _one_line(error: ValidationError) -> str:
-    """Return all broken rules on one line: path, rule and value."""
-    broken = ((".".join(map(str, e["loc"])) or "file", e["msg"], e["input"]) for e in error.errors())
-    return "; ".join(f"{where}: {rule}, got {value!r}" for where, rule, value in broken)
+        raise ConfigError(f"compute profile {path}: {broken_rules(error)}") from None

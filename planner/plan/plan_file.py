@@ -4,7 +4,7 @@ A file holds the fields of ``PlanRequest``, then the results of ``Plan``; a fiel
 read without a change here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from hwprofiles import ConfigError, did_you_mean, replacing
+from hwprofiles import ConfigError, broken_rules, replacing
 from planner.parallel import ORDERS, PIPELINE_SCHEDULES, MicroBatching, Recompute
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
@@ -30,10 +30,6 @@ _RENAMED_SINCE_1 = {
     "element_bytes": "dtype",
 }
 """Fields of version 1 by the names that they have now."""
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
-"""Errors of pydantic on a field that is not known: of a file, and of a row in it."""
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
-"""Errors of pydantic on a field that is not known: of a file, and of a row in it."""
 _RESULTS = tuple(each for each in fields(Plan) if each.name not in ("request", "recompute"))
 """Fields of a plan that a file holds as they are."""
 
@@ -77,7 +73,7 @@ def load_plan(path: Path) -> Plan:
         values = dict(_file_model().model_validate_json(msgspec.json.encode(content)))
         return _plan(values)
     except ValidationError as error:
-        raise ConfigError(f"plan file {path}: {_reasons(error)}") from error
+        raise ConfigError(f"plan file {path}: {broken_rules(error, known=_known)}") from None
     except ConfigError as error:
         raise ConfigError(f"plan file {path}: {error}") from None
 
@@ -139,12 +135,6 @@ def _check_micro_batching(micro_batching: MicroBatching) -> None:
         raise ConfigError(f"micro_batching must have parts >= 1 and layers >= 0, got {micro_batching}")
 
 
-def _reasons(error: ValidationError) -> str:
-    """Return what is wrong with each field, and the name that was probably meant where one is unknown."""
-    rows = []
-    for row in error.errors():
-        field = ".".join(str(part) for part in row["loc"]) or "content"
-        known = ("degrees", "devices") if len(row["loc"]) > 1 else tuple(_file_model().model_fields)
-        near = did_you_mean(row["loc"][-1], known) if row["type"] in _UNKNOWN else ""
-        rows.append(f"{field}: {row['msg']}{near}")
-    return "; ".join(rows)
+def _known(location: Sequence[int | str]) -> Sequence[str]:
+    """Return the keys that are allowed at a place of the file."""
+    return ("degrees", "devices") if len(location) > 1 else tuple(_file_model().model_fields)

@@ -2,8 +2,7 @@
 
 import itertools
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,7 @@ import pandas as pd
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, broken_rules
 from hwprofiles.catalogue import load_cluster
 from planner.compression import compression
 from planner.cost import GRADIENT_SYNCS
@@ -175,7 +174,7 @@ def read_sweep(path: Path, *, most_points: int | None = MOST_POINTS) -> Sweep:
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{origin} is not YAML or is truncated: {' '.join(str(error).split())}") from None
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {_one_line(error)}") from None
+        raise ConfigError(f"{origin}: {broken_rules(error, known=_known)}") from None
     _check_names(file)
     points = _points(file, origin)
     if most_points is not None and len(points) > most_points:
@@ -198,19 +197,9 @@ def _with_new_keys(content: Any, origin: str) -> Any:
     return renamed
 
 
-def _one_line(error: ValidationError) -> str:
-    return "; ".join(_rule(dict(row)) for row in error.errors())
-
-
-def _rule(row: Mapping[str, Any]) -> str:
-    """Return a broken rule in words: its place, the rule, and the value; for an unknown key, the known ones."""
-    where = ".".join(map(str, row["loc"]))
-    if row["type"] == "extra_forbidden":
-        known = f", must be one of {', '.join(SweepFile.model_fields)}" if len(row["loc"]) == 1 else ""
-        return f"{where}: unknown key{known}, got {row['input']!r}"
-    rule = re.sub("^(Input|Tuple) should", "must", row["msg"].removeprefix("Value error, "))
-    got = "" if isinstance(row["input"], Mapping) else f", got {row['input']!r}"
-    return f"{where}: {rule}{got}" if where else f"{rule}{got}"
+def _known(location: Sequence[int | str]) -> Sequence[str]:
+    """Return the keys that are allowed at a place of the file."""
+    return tuple(SweepFile.model_fields) if len(location) == 1 else ()
 
 
 def _check_names(file: SweepFile) -> None:

@@ -87,12 +87,12 @@ def found():
 
 def test_every_printed_error_is_answered_both_ways(found):
     assert len(found) == 4 * 4 * 2 * len(TABLE_2_WAYS)
-    assert len({(each.claim.key, each.way) for each in found}) == len(found)
+    assert len({(each.claim.key, each.method) for each in found}) == len(found)
 
 
 def test_relative_errors_of_table_2_within_15_percent_and_in_order(found):
     """A million numbers, whose maximum is 8 % below that of the paper's 25 million."""
-    rows = [each for each in found if each.way == "as published" and each.claim.key[1] == "relative"]
+    rows = [each for each in found if each.method == "as published" and each.claim.key[1] == "relative"]
     assert len(rows) == 16
     for each in rows:
         loose = each.claim.key[3] in NORMALISED
@@ -109,8 +109,10 @@ def test_relative_errors_of_table_2_within_15_percent_and_in_order(found):
 
 
 def test_our_types_err_less_than_those_of_the_paper(found):
-    ours = {each.claim.key: each.ours for each in found if each.way == "our types" and each.claim.key[1] == "relative"}
-    theirs = {each.claim.key: each.ours for each in found if each.way == "as published"}
+    ours = {
+        each.claim.key: each.ours for each in found if each.method == "our types" and each.claim.key[1] == "relative"
+    }
+    theirs = {each.claim.key: each.ours for each in found if each.method == "as published"}
 
     assert len(ours) > 1
     assert all(value < theirs[key] for key, value in ours.items())

@@ -81,7 +81,7 @@ RATES = ["peak_tflop_per_s", "memory_bandwidth_gbyte_per_s", "memory_gib", "laun
 @pytest.mark.parametrize("value", [0, -1.5, math.nan, math.inf, -math.inf, 1e308, True, "fast", None])
 @pytest.mark.parametrize("key", RATES)
 def test_sizes_and_rates_are_finite_and_positive(tmp_path, key, value):
-    with pytest.raises(ConfigError, match=f"{key}: Input should be .*, got ") as caught:
+    with pytest.raises(ConfigError, match=f"{key}: must be .*, got ") as caught:
         load_profile(write(tmp_path, p100() | {key: value}))
     assert "\n" not in str(caught.value)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.models.registry import known_models
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(?P<language>\w+) ?(?P<word>[\w.-]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -40,8 +42,11 @@ def test_every_example_is_found():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_examples_run(page, tmp_path, monkeypatch):
-    """Examples neither fail nor depend on anything outside their page."""
+    """Examples neither fail nor depend on anything outside their page, nor leave their models registered."""
     monkeypatch.chdir(tmp_path)
+    known = known_models()
+    for name in known:
+        monkeypatch.setitem(known, name, known[name])
     names = {"__name__": "example"}
     for block in BLOCK.finditer(page.read_text()):
         if block["language"] == "yaml" and block["word"]:

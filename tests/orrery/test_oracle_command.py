@@ -27,7 +27,7 @@ def test_a_table_a_headline_and_a_page(capsys, tmp_path):
     assert run_app(app, [*QUESTION, *words]) == 0
     printed = capsys.readouterr().out
 
-    assert "lenet5 on titanx-4, cifar10, batch 32 a device" in printed
+    assert "lenet5 on titanx-4, cifar10, batch 32 per device" in printed
     assert "within 1 device hours for 1 epoch" in printed
     assert "spatial: at most" in printed
     assert "weak scaling" in printed

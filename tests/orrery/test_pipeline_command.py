@@ -65,7 +65,7 @@ def test_a_pipeline_is_run(tmp_path, capsys):
         (["--micro-batches", "3"], "micro_batches must be >= 1 and divide the batch of 16, got 3"),
         (["--schedule", "2f2b"], "schedule must be one of gpipe, 1f1b, interleaved"),
         (["--stage-at", "nowhere"], "stage_at must name layers of lenet5, got 'nowhere'"),
-        (["--sub-batches", "2"], "sub_batches must be 1 for pipeline, which has micro-batches, got 2"),
+        (["--sub-batches", "2"], "sub_batches must be 1 for pipeline, which has micro-batches of its own, got 2"),
         (["--strategy", "data", "--stages", "2"], "stages, micro_batches, schedule and stage_at are for"),
     ],
 )

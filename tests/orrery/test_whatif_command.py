@@ -28,7 +28,7 @@ def test_a_table_crossovers_and_a_page(capsys, tmp_path):
     assert run_app(app, [*QUESTION, *words]) == 0
     printed = capsys.readouterr().out
 
-    assert "lenet5 on titanx-4, 32 samples a device" in printed
+    assert "lenet5 on titanx-4, 32 samples per device" in printed
     assert "dynamic-tree, 4 devices:" in printed
     assert "4 of 8 points left out: sub_batches must be >= 1 and divide the batch of 128, got 3" in printed
     assert (tmp_path / "w" / "index.html").stat().st_size > 1_000_000

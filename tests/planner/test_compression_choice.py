@@ -127,7 +127,7 @@ def test_plans_keep_what_is_compressed(tmp_path):
     path.write_text(json.dumps(content))
     assert load_plan(path).compressed == UNCOMPRESSED
     path.write_text(json.dumps({**content, "compressed": {"gradients": "one-byte"}}))
-    with pytest.raises(ConfigError, match=r"plan file .*: data type must be one of .*, got 'one-byte'"):
+    with pytest.raises(ConfigError, match=r"plan file .*: compressed: data type must be one of .*, got 'one-byte'"):
         load_plan(path)
 
 

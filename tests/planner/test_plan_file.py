@@ -78,7 +78,7 @@ MISTAKES = {
     "newer": ({"version": PLAN_VERSION + 1}, f"has version {PLAN_VERSION + 1}, this program reads 1 to {PLAN_VERSION}"),
     "newer, with more": ({"version": 9, "streams": 2}, "has version 9, this program"),
     "older than any": ({"version": 0}, "has version 0"),
-    "unknown key": ({"strategie": "data"}, "strategie: .*; did you mean 'strategy'"),
+    "unknown key": ({"strategie": "data"}, "strategie: unknown key; did you mean 'strategy'"),
     "text for a number": ({"batch": "8"}, "batch: .*integer"),
     "fraction for a number": ({"width": 1.5}, "width: .*integer"),
     "truth for a number": ({"batch": True}, "batch: .*integer"),
@@ -117,7 +117,7 @@ def test_mistakes_inside_a_configuration(content, tmp_path):
 def test_missing_keys(content, tmp_path, key):
     del content[key]
     (tmp_path / "short.json").write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match=f"{key}: Field required"):
+    with pytest.raises(ConfigError, match=f"{key}: missing"):
         load_plan(tmp_path / "short.json")
 
 

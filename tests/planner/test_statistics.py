@@ -274,13 +274,14 @@ def test_plans_keep_both(tmp_path):
     content = json.loads((tmp_path / "plan.json").read_text())
 
     assert load_plan(tmp_path / "plan.json") == plan
-    assert (plan.batch_norm, plan.element_bytes) == (content["batch_norm"], content["element_bytes"]) == ("reduced", 8)
+    assert (plan.batch_norm, plan.element_bytes) == ("reduced", 8)
+    assert (content["batch_norm"], content["dtype"]) == ("reduced", "float64")
     assert plan.additive_s > make_plan(graph, cluster, strategy="data").additive_s
-    for field, value in (("batch_norm", "some"), ("element_bytes", 2)):
+    for field, value in (("batch_norm", "some"), ("dtype", "float16")):
         (tmp_path / "bad.json").write_text(json.dumps({**content, field: value}))
         with pytest.raises(ConfigError, match=field):
             load_plan(tmp_path / "bad.json")
-    old = {field: value for field, value in content.items() if field not in ("batch_norm", "element_bytes")}
+    old = {field: value for field, value in content.items() if field not in ("batch_norm", "dtype")}
     (tmp_path / "old.json").write_text(json.dumps(old))
     assert (load_plan(tmp_path / "old.json").batch_norm, load_plan(tmp_path / "old.json").element_bytes) == ("local", 4)
 
