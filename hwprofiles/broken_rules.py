@@ -1,5 +1,6 @@
 """Rules that the content of a file breaks, in words: one text for every kind of file."""
 
+import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,6 @@ def _broken_rule(row: Mapping[str, Any], known: Callable[[Sequence[int | str]], 
     if kind in ("value_error", "assertion_error"):
         rule = str(row["ctx"]["error"])  # the text of our own check
     else:
-        rule = (
-            row["msg"].replace("Input should", "must").replace("Tuple should", "must").replace("dictionary", "mapping")
-        )
+        rule = re.sub(r"^(Input|Tuple) should", "must", row["msg"]).replace("dictionary", "mapping")
     got = "" if isinstance(row["input"], Mapping) or "got " in rule else f", got {reprlib.repr(row['input'])}"
     return f"{where}: {rule}{got}"

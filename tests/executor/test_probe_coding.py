@@ -143,7 +143,7 @@ def test_other_types_places_and_tasks_stay_with_the_roofline(tmp_path):
 
 
 def test_plans_know_that_speeds_have_changed(tmp_path):
-    digests = {model_on(written(tmp_path, measured, name)).digest
+    digests = {model_on(written(tmp_path, measured, name)).compute_times.digest
                for name, measured in (("a", []), ("b", rows()), ("c", rows(tasks=["compress"])))}  # fmt: skip
     assert len(digests) == 3
 

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,10 @@ def test_examples_run(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    """Relative links and pictures name files of the project."""
+    """Relative links and pictures name files of the project; the site makes a page of reference of each package."""
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    packages = [target for target in targets if target.startswith("reference/")]
 
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+    assert [target for target in targets if target not in packages and not (page.parent / target).exists()] == []
+    for package in packages:
+        assert find_spec(package.removeprefix("reference/").removesuffix(".md")), package

@@ -39,7 +39,7 @@ def waits(program, task):
 def sample_degrees(graph, strategy, first):
     """Degrees in samples of the layers that layers from ``first`` on read; micro-batches need one."""
     read = {edge.producer for edge in graph.edges if edge.producer < first <= edge.consumer}
-    return {strategy[graph.layers[i].name].degrees["n"] for i in read}
+    return {strategy[graph.layers[i].name].degrees["sample"] for i in read}
 
 
 @st.composite
