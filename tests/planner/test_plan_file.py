@@ -109,7 +109,7 @@ def test_mistakes_inside_a_configuration(content, tmp_path):
     path = tmp_path / "wrong.json"
     content["configurations"]["conv1"]["degres"] = content["configurations"]["conv1"].pop("degrees")
     path.write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match="conv1.degrees: missing; .*degres: unknown key; .* mean 'degrees'"):
+    with pytest.raises(ConfigError, match=r"conv1.degrees: missing; .*degres: unknown key; .* mean 'degrees'"):
         load_plan(path)
 
 
