@@ -9,7 +9,7 @@ from studies.reproduce import paradl
 from studies.reproduce.papers import reproduce
 from studies.reproduce.rows import stored
 
-SHARED = Path(__file__).parents[3] / "shared"
+SHARED = Path(__file__).parents[4] / "shared"
 
 
 @pytest.fixture(scope="module")

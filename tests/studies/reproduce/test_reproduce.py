@@ -15,7 +15,7 @@ from studies.reproduce.papers import reproduce
 from studies.reproduce.priced_cases import PricedCases
 from studies.reproduce.rows import claim_row, range_text, row, stored
 
-PRINTED = Path(__file__).parents[3] / "shared" / "papers"
+PRINTED = Path(__file__).parents[4] / "shared" / "papers"
 CLAIMS = {"deepa": DEEPA_CLAIMS, "layerwise": LAYERWISE_CLAIMS}
 
 

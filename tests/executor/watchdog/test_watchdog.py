@@ -99,7 +99,7 @@ def undo(folder, program=(), deed=None, *, machines=1, model="lenet5", **options
     start = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(machines)]
     start += ["--nproc-per-node", str(2 // machines), "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     done = folder / "done"
-    environment = {**os.environ, MARK: mark, DEED: str(done), "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, MARK: mark, DEED: str(done), "PYTHONPATH": str(Path(__file__).parents[3])}
     starts = [
         subprocess.Popen(
             [*start, "--node-rank", str(machine), *(program or ["-m", "orrery"]), *words],
@@ -149,7 +149,7 @@ def kill_rank_1(mark):
 def outcomes(tmp_path_factory):
     """All runs, by name."""
     base = tmp_path_factory.mktemp("guards")
-    program = str(Path(__file__).with_name("guarded_rank.py"))
+    program = str(Path(__file__).parents[1].joinpath("guarded_rank.py"))
     cases = {
         "stopped": partial(undo, deed=stop_rank_1, machines=2),
         "unheard": partial(undo, deed=stop_rank_0_and_its_guard),

@@ -9,7 +9,7 @@ from studies.reproduce.papers import reproduce
 from studies.reproduce.rows import stored
 from studies.reproduce.turbodl import TURBODL_CLAIMS
 
-PRINTED = Path(__file__).parents[3] / "shared" / "papers" / "turbodl_claims.csv"
+PRINTED = Path(__file__).parents[4] / "shared" / "papers" / "turbodl_claims.csv"
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from hwprofiles.devices.device_graph import Device, DeviceGraph, Latency, Link
 from hwprofiles.errors import ConfigError
 
 LAB = "lab-2x2"
-HOLD = Path(__file__).with_name("lab_hold.py")
+HOLD = Path(__file__).parents[1].joinpath("lab_hold.py")
 
 
 def obstacle():

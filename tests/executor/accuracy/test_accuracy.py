@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_idx import write_mnist
+from mnist_files import write_mnist
 from undivided import Undivided, first_parameters
 
 from executor.accuracy.accuracy_request import AccuracyRequest

@@ -21,7 +21,7 @@ from planner.plan.lowered_plan import lowered
 from planner.plan.planning import make_plan
 from planner.simulation.program_replay import replay
 
-TOPOLOGIES = sorted((Path(__file__).parents[1] / "hwprofiles" / "data" / "topo").glob("*.txt"))
+TOPOLOGIES = sorted((Path(__file__).parents[2] / "hwprofiles" / "data" / "topo").glob("*.txt"))
 
 
 def rows(latency_s, bytes_per_s, between=False):

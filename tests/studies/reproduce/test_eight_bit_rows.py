@@ -10,7 +10,7 @@ from studies.eight_bit.paper_tables import read_table
 from studies.reproduce import eight_bit_claims as eight_bit
 from studies.reproduce.papers import reproduce
 
-PRINTED = Path(__file__).parents[3] / "shared" / "papers"
+PRINTED = Path(__file__).parents[4] / "shared" / "papers"
 
 
 @pytest.fixture(scope="module")

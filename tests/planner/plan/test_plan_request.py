@@ -191,4 +191,4 @@ def test_importing_the_request_loads_no_arrays():
     import sys
 
     script = "import planner.plan.plan_request, sys; assert not {'numpy', 'numba', 'pandas'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[3])

@@ -17,7 +17,7 @@ from executor.processes.status_board import RankState, StatusBoard
 from executor.processes.supervisor import RankFailure, supervise
 from hwprofiles.errors import ConfigError
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 RANK = [sys.executable, str(HERE / "small_rank.py")]
 STALL_S, LONG_S = 1.0, 20.0
 """The silence after which a rank hangs, where one does; where none does, no busy machine makes it look so."""

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(120)
 STALL_S = 8.0
 """Longer than a busy machine takes for what these ranks do; far shorter than what their interpreters wait for."""
 
-SMALL_RANK = [sys.executable, str(Path(__file__).with_name("small_rank.py"))]
+SMALL_RANK = [sys.executable, str(Path(__file__).parents[1].joinpath("small_rank.py"))]
 
 RANK = """
 import atexit, sys, threading, time
