@@ -1,6 +1,7 @@
 """Reader of cluster files: from YAML, with parameters filled in, to the checked classes of ``cluster_file``."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,14 +30,14 @@ class _Header(BaseModel):
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def read_tree(path: Path) -> dict[object, object]:
-    """Read a YAML file whose outermost value is a mapping.
+def read_tree(path: Path) -> Mapping[object, object]:
+    """Read a YAML file whose outermost value is a mapping, which nobody may change.
 
     Raises:
         ConfigError: The file cannot be read, is not YAML, is cut off, or holds no mapping.
     """
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = _parsed(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cluster file {path} cannot be read: {error}") from None
     except yaml.YAMLError as error:
@@ -44,6 +45,12 @@ def read_tree(path: Path) -> dict[object, object]:
     if not isinstance(tree, dict):
         raise ConfigError(f"cluster file {path} must hold a mapping, got {type(tree).__name__}")
     return tree
+
+
+@lru_cache(maxsize=32)
+def _parsed(text: str) -> object:
+    """Parse a YAML text; sweeps load the same few clusters for every point, and parsing is most of loading."""
+    return yaml.safe_load(text)
 
 
 def read_parameters(tree: Mapping[object, object], origin: str) -> Mapping[str, ParameterRule]:
