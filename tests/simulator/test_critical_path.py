@@ -44,7 +44,7 @@ def test_sharing_is_a_wait_at_the_resource_that_is_shared():
     assert (step.work_s, step.wait_s) == pytest.approx((2.0, 1.0))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(graph=task_graphs())
 def test_steps_add_up_to_the_makespan(graph):
     schedule = simulate(graph)

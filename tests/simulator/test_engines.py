@@ -103,7 +103,7 @@ def test_hand_worked_case(case, engine):
     assert np.stack([schedule.start_s, schedule.end_s], axis=1) == pytest.approx(np.array(expected, float), rel=1e-12)
 
 
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(graph=task_graphs())
 def test_engines_agree_on_every_task(graph):
     clear, fast = simulate(graph, engine="simpy"), simulate(graph, engine="compiled")
@@ -121,7 +121,7 @@ def test_engines_agree_where_many_share(graph):
     np.testing.assert_allclose(fast.end_s, clear.end_s, rtol=1e-9, atol=0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(graph=task_graphs())
 def test_schedules_obey_the_laws(graph):
     """Order, exclusiveness, no task faster than alone, no resource beyond its capacity, both lower bounds."""
@@ -146,7 +146,7 @@ def test_schedules_obey_the_laws(graph):
     assert schedule.makespan_s >= busiest_resource(graph)[1] - slack_s
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graph=task_graphs())
 def test_two_runs_are_the_same_to_the_last_bit(graph):
     for engine in ("simpy", "compiled"):

@@ -45,7 +45,7 @@ def replayed(path, engine="auto"):
     return simulate(source.graph, engine=engine, task_name=source.task_name)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(graph=task_graphs())
 def test_files_replay_as_what_was_written(graph, tmp_path_factory):
     """Both forms, on both engines: the same times to the last bit."""

@@ -20,7 +20,7 @@ def test_use_of_a_shared_link_by_hand():
     assert use == pytest.approx(np.array([[1 / 2 + 2 / 3, 2 / 3, 0], [1 / 3, 1 / 3, 0]]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(graph=task_graphs(), bins=st.integers(1, 9))
 def test_use_adds_up_to_what_was_moved(graph, bins):
     """Conservation, whatever the bins."""
@@ -34,7 +34,7 @@ def test_use_adds_up_to_what_was_moved(graph, bins):
     assert moved == pytest.approx(asked, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(graph=task_graphs(), window=st.tuples(st.floats(0, 5), st.floats(0.1, 5)))
 def test_use_in_a_window_is_that_of_finer_bins(graph, window):
     schedule = simulate(graph)
