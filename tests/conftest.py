@@ -1,9 +1,11 @@
-"""What all tests share: one hypothesis profile, compiled modules for the processes that they start, few collections."""
+"""What all tests share: one hypothesis profile, quick processes, few collections."""
 
 import gc
 import os
 import sys
 
+import pytest
+import warm_python
 from hypothesis import settings
 
 # Hundreds of processes are started, and compiling the project's modules again takes each a third of a second.
@@ -16,3 +18,19 @@ settings.load_profile("orrery")
 
 # Looking for cycles after every 700 new objects, as Python does, is a tenth of the time of tests of the planner.
 gc.set_threshold(50_000, 10, 10)
+
+
+@pytest.fixture(scope="session")
+def warm_programs(tmp_path_factory):
+    """Folder with ``python`` and ``orrery`` that start warm."""
+    folder = tmp_path_factory.mktemp("warm")
+    with warm_python.started(folder):
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def warm_ranks(warm_programs):
+    """Ranks that this module starts fork from a process that has imported torch, which takes each two seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(warm_programs / "python"))
+        yield

@@ -21,9 +21,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(?P<language>\w+) ?(?P<word>[\w.-]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def run_shell(text, folder):
+def run_shell(text, folder, programs):
     """Run commands until the first that fails."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     command = ["bash", "-euo", "pipefail", "-c", text]
     ended = subprocess.run(
         command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
@@ -42,7 +42,7 @@ def test_every_example_is_found():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_examples_run(page, tmp_path, monkeypatch):
+def test_examples_run(page, tmp_path, monkeypatch, warm_programs):
     """Examples neither fail nor depend on anything outside their page, nor leave their models registered."""
     monkeypatch.chdir(tmp_path)
     known = known_models()
@@ -55,7 +55,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
         elif block["language"] == "python":
             exec(compile(block["text"], page.name, "exec"), names)
         elif block["language"] == "sh" and block["word"] != "set-up":
-            run_shell(block["text"], tmp_path)
+            run_shell(block["text"], tmp_path, warm_programs)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,0 +1,219 @@
+"""Interpreters that start warm: a server imports what commands and ranks import once, and forks each from itself.
+
+Importing torch takes two seconds of a core, and tests start hundreds of processes.  ``started`` makes the
+programs ``python`` and ``orrery``.  Each sends its arguments, environment, working directory and open descriptors to
+the server, which forks a child that takes them over, in the process group of the program, and runs the module.  The
+program ends as the child ends; the child is killed when the program is.  Modules are imported already and kernels are
+loaded; everything else is as in a process of its own.  Tests of imports, of what the system says of a process, and of
+what it inherits use the real interpreter.
+"""
+
+import array
+import atexit
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("hwprofiles", "simulator", "planner", "studies", "executor", "reports", "orrery")
+NOT_HERE = ("__main__", "triton_kernels", "first_process")
+"""Modules that run when they are imported, or that need what not every machine has."""
+LIBRARIES = ("pandas", "numba.np.arraymath", "torch.distributed.checkpoint", "plotly.graph_objects", "typer.rich_utils")
+SMALL = ("compare", "lenet5", "--cluster", "titanx-4", "--batch", "64")
+"""A command that loads the compiled kernels; what it needs, most commands need."""
+CLIENT = """#!{python} -IS
+import array, json, os, signal, socket, sys
+words = sys.argv[1:]
+if {command!r}:
+    words = ["-m", "orrery", *words]
+elif not words or words[0] not in ("-m", "-c"):
+    os.execv({python!r}, [{python!r}, *words])
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+fds = [int(name) for name in os.listdir("/proc/self/fd")]
+fds = [fd for fd in fds if os.path.exists(f"/proc/self/fd/{{fd}}") and os.get_inheritable(fd)]
+job = json.dumps(dict(words=words, cwd=os.getcwd(), env=dict(os.environ), group=os.getpgid(0), fds=fds)).encode()
+server.sendmsg([len(job).to_bytes(8, "little")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+server.sendall(job)
+child = int.from_bytes(server.recv(8), "little")
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # comes to the whole group, and the child decides
+signal.signal(signal.SIGTERM, lambda number, _: os.kill(child, number))
+status = server.recv(8)
+code = os.waitstatus_to_exitcode(int.from_bytes(status, "little")) if status else 1
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+    os.kill(os.getpid(), -code)
+sys.exit(code)
+"""
+
+
+@contextlib.contextmanager
+def started(folder: Path) -> Iterator[None]:
+    """Run a server whose programs lie in ``folder``."""
+    with tempfile.TemporaryDirectory(prefix="warm-") as short:  # the path of a socket has at most 107 bytes
+        address = f"{short}/socket"
+        for name in ("python", "orrery"):
+            program = folder / name
+            program.write_text(CLIENT.format(python=sys.executable, command=name == "orrery", address=address))
+            program.chmod(0o755)
+        server = subprocess.Popen(
+            [sys.executable, __file__, address, str(folder / "python")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        with server:  # closes its input, which ends it
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n"
+            yield
+
+
+def preload() -> None:
+    """Import every module and load the compiled kernels."""
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    for package in PACKAGES:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if not module.name.endswith(NOT_HERE):
+                importlib.import_module(module.name)
+    from orrery.cli import app
+    from orrery.terminal.exit_codes import run_app
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        assert run_app(app, [*SMALL, "--out", folder]) == 0
+    gc.freeze()
+
+
+def serve(address: str) -> None:
+    """Fork a child for each connection, and send it the status that its child ended with."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(64)
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    selector = selectors.DefaultSelector()
+    for each in (listener, woken, 0):
+        selector.register(each, selectors.EVENT_READ)
+    children: dict[int, socket.socket] = {}
+    print("ready", flush=True)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj == 0:
+                for pid in children:
+                    os.kill(pid, signal.SIGKILL)
+                return
+            if key.fileobj == woken:
+                os.read(woken, 4096)
+                for pid, connection in list(children.items()):
+                    ended, status = os.waitpid(pid, os.WNOHANG)
+                    if ended:
+                        del children[pid]
+                        with contextlib.suppress(KeyError):
+                            selector.unregister(connection)
+                        with contextlib.suppress(OSError):
+                            connection.sendall(status.to_bytes(8, "little"))
+                        connection.close()
+            elif key.fileobj is listener:
+                connection = listener.accept()[0]
+                head, rights, *_ = connection.recvmsg(8, socket.CMSG_SPACE(256 * 4))
+                fds = array.array("i")
+                for _, _, data in rights:
+                    fds.frombytes(data)
+                size, job = int.from_bytes(head, "little"), b""
+                while len(job) < size:
+                    job += connection.recv(size - len(job))
+                if (pid := os.fork()) == 0:
+                    become(json.loads(job), list(fds), [listener.fileno(), connection.fileno(), woken, wake])
+                for fd in fds:
+                    os.close(fd)
+                connection.sendall(pid.to_bytes(8, "little"))
+                children[pid] = connection
+                selector.register(connection, selectors.EVENT_READ, pid)
+            elif key.data in children:  # its program has ended
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(key.data, signal.SIGKILL)
+                selector.unregister(key.fileobj)
+
+
+def become(job: dict[str, Any], fds: list[int], closed: list[int]) -> None:
+    """Take over the descriptors and the environment of a program, run its module, and end."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        with contextlib.suppress(OSError):
+            os.setpgid(0, job["group"])
+        first = max([*fds, *job["fds"]]) + 1
+        moved = [os.dup2(fd, first + i) for i, fd in enumerate(fds)]
+        for fd in (*closed, *fds):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        for fd, to in zip(moved, job["fds"], strict=True):
+            os.dup2(fd, to)
+            os.close(fd)
+        sys.stdin, sys.stdout, sys.stderr = (
+            io.TextIOWrapper(os.fdopen(fd, mode, closefd=False), line_buffering=os.isatty(fd), write_through=fd == 2)
+            for fd, mode in ((0, "rb"), (1, "wb"), (2, "wb"))
+        )
+        sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+        os.environ.clear()
+        os.environ.update(job["env"])
+        os.chdir(job["cwd"])
+        if threads := job["env"].get("OMP_NUM_THREADS"):
+            import torch
+
+            torch.set_num_threads(int(threads))
+        kind, what, *words = job["words"]
+        paths = [path for path in job["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
+        sys.path[:1] = [job["cwd"] if kind == "-m" else "", *paths]
+        sys.argv = ["-c", *words] if kind == "-c" else [what, *words]
+        code = run(kind, what)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(BaseException):
+            threading._shutdown()
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def run(kind: str, what: str) -> int:
+    """Run a module or a text as the main program; returns the exit code that an interpreter would end with."""
+    try:
+        if kind == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return (end.code or 0) & 0xFF
+        print(end.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return 0
+
+
+if __name__ == "__main__":
+    preload()
+    sys.executable = sys.argv[2]
+    serve(sys.argv[1])
