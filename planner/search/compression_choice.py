@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwprofiles import InfeasiblePlanError, Progress
+from hwprofiles import MILLI, InfeasiblePlanError, Progress
 from planner.compression import Compressed
 from planner.cost import CostModel, applied
 from planner.lowering import KINDS, Program, lower
@@ -54,15 +54,16 @@ def choose_compressed_layers(
     ends = [trial.walk(start) for start in (frozenset[_Item](), frozenset(trial.items))]
     best = min(ends, key=lambda chosen: (trial.seconds(chosen), len(chosen)))
     note = (
-        f"compression: {len(best)} of {len(trial.items)} tensors and gradients, {_time_text(trial.seconds(best))} "
-        f"simulated; {_time_text(plain)} with none, {_time_text(everything)} with all"
+        f"Compressing {len(best) or 'none'} of {len(trial.items)} tensors and gradients is fastest: "
+        f"{_time_text(trial.seconds(best))} simulated "
+        f"(none compressed: {_time_text(plain)}; all: {_time_text(everything)})"
     )
     return trial.compressed(best), (note,)
 
 
 def _time_text(seconds: float) -> str:
     """Return a time in words; an infinite one stands for a choice that does not fit in memory."""
-    return f"{seconds:.4g} s" if math.isfinite(seconds) else "no time, for it does not fit in memory,"
+    return f"{seconds / MILLI:.4g} ms" if math.isfinite(seconds) else "does not fit in memory"
 
 
 class _Trial:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwprofiles import ConfigError, InfeasiblePlanError, Progress
+from hwprofiles import MILLI, ConfigError, InfeasiblePlanError, Progress
 from planner.cost import CostModel, applied, kernel_s
 from planner.graph import LAYER_PHASES
 from planner.lowering import lower
@@ -70,9 +70,10 @@ class FoundHybrid:
         """Account of the search in one line."""
         rest = "no other is faster"
         if math.isfinite(self.rest_s):
-            rest = f"the rest cannot be below {self.rest_s:.4g} s"
+            rest = f"the others take at least {self.rest_s / MILLI:.4g} ms"
         return (
-            f"hybrid is {self.candidate.text}: {self.replayed} of {self.candidates} uniform hybrids simulated, {rest}",
+            f"{self.candidate.text} is the fastest of {self.replayed} uniform hybrids simulated, of {self.candidates} "
+            f"that may fit in memory; {rest}",
         )
 
 

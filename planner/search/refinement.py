@@ -46,7 +46,7 @@ class Refined:
     start_s: float
     """Simulated time of the best start."""
     origin: str
-    """Start from which the plan was reached, and the number of steps."""
+    """Start from which the plan was reached, and the number of changes to it."""
     simulated_plans: int
     refused: dict[str, str]
     """Starts that do not fit in memory, with the reason."""
@@ -69,7 +69,7 @@ class _Candidate:
     @property
     def origin(self) -> str:
         """Start and number of steps in words."""
-        steps = {0: "", 1: ", 1 move"}.get(self.steps, f", {self.steps} moves")
+        steps = {0: "", 1: ", 1 change"}.get(self.steps, f", {self.steps} changes")
         return f"{self.start}{steps}"
 
 

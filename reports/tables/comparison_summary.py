@@ -75,7 +75,7 @@ def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
     return (
         column(
             "additive",
-            "Eq. 1: the sum of all phases and transfers, one after the other",
+            "sum of all phases and transfers, one after the other (Eq. 1 of the layer-wise paper)",
             same,
             [s.additive_s for s in strategies],
         ),

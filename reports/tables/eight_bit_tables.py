@@ -32,7 +32,7 @@ def eight_bit_headline(sweep: CompressionSweep) -> str:
     if plain is None:
         return f"{_with(best)} is fastest {setting}."
     if best is plain:
-        return f"Compression does not pay {setting} with {_with(plain)}."
+        return f"Compression does not pay: {_with(plain)} is fastest {setting}."
     gain = plain.iteration_s / best.iteration_s - 1
     return f"Compression pays: {_with(best)} is fastest {setting}, {gain:+.1%} compared with {_with(plain)}."
 
@@ -88,7 +88,7 @@ def crossing_words(sweep: CompressionSweep, crossing: Crossing) -> str:
     for threshold, (low, high) in zip(crossing.thresholds, crossing.between, strict=True):
         pays = not pays
         where = f"at {at(threshold)}" if crossing.axis == "link_speed" else f"between {low:g} and {high:g}"
-        words.append(f"{'starts to pay' if pays else 'stops'} {where}")
+        words.append(f"{'starts to pay' if pays else 'stops paying'} {where}")
     method = ("bisected" if crossing.exact else "interpolated") if crossing.axis == "link_speed" else ""
     return f"{', '.join(words)} {_AXES[crossing.axis]}{f' ({method})' if method else ''}"
 
