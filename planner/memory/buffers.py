@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hwprofiles import Bools, Floats, Ints
 
@@ -64,10 +66,8 @@ class Buffers:
             released_s: Times of release.
         """
         count = len(device)
-        size, allocated, released = (
-            np.broadcast_to(np.asarray(row, dtype=float), (count,)) for row in (size_bytes, allocated_s, released_s)
-        )
-        layers = np.broadcast_to(np.asarray(layer, dtype=np.int64), (count,))
+        size, allocated, released = (_column(row, count, np.float64) for row in (size_bytes, allocated_s, released_s))
+        layers = _column(layer, count, np.int64)
         real = (size > 0) & (released > allocated) & np.isfinite(allocated)
         return cls(
             device=device[real], layer=layers[real], kind=np.full(int(real.sum()), BUFFERS.index(kind)),
@@ -77,3 +77,9 @@ class Buffers:
     def take(self, keep: Bools) -> "Buffers":
         """Return the buffers where ``keep`` is true."""
         return Buffers(**{name: getattr(self, name)[keep] for name in _COLUMNS})
+
+
+def _column(value: Ints | Floats | float, count: int, kind: type[np.float64] | type[np.int64]) -> NDArray[Any]:
+    """Return an array of shape (count,), or one value repeated: broadcasting takes longer than either."""
+    column = np.asarray(value, dtype=kind)
+    return column if column.shape == (count,) else np.full(count, column)
