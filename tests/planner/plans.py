@@ -15,7 +15,7 @@ from planner.parallel.configurations import Configuration, all_configurations
 from planner.parallel.strategies import spaces_of
 from simulator.collectives.schemes import ALL_REDUCES
 
-SMALL_MODELS = ("lenet5", "alexnet", "conv1d", "cosmoflow", "vgg11", "resnet18")
+SMALL_MODELS = ("lenet5", "alexnet", "conv1d", "cosmoflow", "resnet-cifar:depth=8")
 ALPHA_S, BYTES_PER_S = 5e-6, 1e9
 """Of the star: latency of a message, and bandwidth of a link."""
 
@@ -24,6 +24,12 @@ ALPHA_S, BYTES_PER_S = 5e-6, 1e9
 def cluster_of(spec, count):
     """The first devices of a cluster of the catalogue."""
     return load_cluster(spec).take(count)
+
+
+@cache
+def device_count(spec):
+    """Devices of a cluster of the catalogue."""
+    return len(load_cluster(spec).devices)
 
 
 def random_strategy(graph, count, rng):
@@ -47,7 +53,7 @@ def program_of(model, strategy):
 def questions(draw, models=SMALL_MODELS, most_devices=8):
     """A cost model of a small model on a piece of any cluster, and a random strategy."""
     spec = draw(st.sampled_from(cluster_names()))
-    count = draw(st.integers(1, min(most_devices, len(load_cluster(spec).devices))))
+    count = draw(st.integers(1, min(most_devices, device_count(spec))))
     graph = load_model(draw(st.sampled_from(models)), batch=draw(st.sampled_from([1, 2, 6, 8])))
     model = CostModel(graph, cluster_of(spec, count), draw(st.sampled_from(list(ALL_REDUCES))))
     return model, random_strategy(graph, count, np.random.default_rng(draw(st.integers(0, 2**32))))

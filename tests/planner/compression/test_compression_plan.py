@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from coded_plans import lowered, pair
 from hypothesis import given, settings, strategies as st
-from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, random_strategy, star
+from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, device_count, random_strategy, star
 
-from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from planner.compression.data_types import compression
 from planner.compression.settings import UNCOMPRESSED, Compressed, can_synchronise
 from planner.cost.all_reduce import GRADIENT_SYNCS
@@ -46,7 +46,7 @@ def sample_degrees(graph, strategy, first):
 def coded_questions(draw, models=SMALL_MODELS, most_devices=6):
     """A cost model, a random strategy, perhaps a cut, and something to compress by a scheme that can."""
     spec = draw(st.sampled_from(cluster_names()))
-    count = draw(st.integers(1, min(most_devices, len(load_cluster(spec).devices))))
+    count = draw(st.integers(1, min(most_devices, device_count(spec))))
     parts = draw(st.sampled_from([1, 2, 4]))
     graph = load_model(draw(st.sampled_from(models)), batch=parts * draw(st.sampled_from([1, 2, 4])))
     gradients = draw(st.sampled_from(["", *GRADIENT_TYPES]))
@@ -75,7 +75,7 @@ def coded_questions(draw, models=SMALL_MODELS, most_devices=6):
     return model, strategy, micro_batching, compressed
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(coded_questions(), st.sampled_from(["activity", "steps"]))
 def test_replay_one_after_another_is_eq_1(question, collectives):
     model, strategy, micro_batching, compressed = question
@@ -98,7 +98,7 @@ def test_both_engines_replay_them_alike(question, overlap, contention):
     np.testing.assert_allclose(clear.end_s, fast.end_s, rtol=SAME, atol=SAME * fast.makespan_s)
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(coded_questions(models=("lenet5", "conv1d"), most_devices=4))
 def test_coding_comes_between_tasks_that_stay_as_they_are(question):
     """Without it, it is the plain program; every region that travels is encoded by its source and decoded there."""
@@ -137,7 +137,7 @@ def test_coding_comes_between_tasks_that_stay_as_they_are(question):
         assert (program.kind[behind].tolist(), program.device[behind]) == ([DECOMPRESS], program.peer[task])
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(coded_questions(models=("lenet5", "conv1d"), most_devices=4))
 def test_codes_made_and_taken_are_those_sent(question):
     """What receivers decode is what was sent; senders encode each of their regions once."""

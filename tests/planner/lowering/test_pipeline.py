@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from plans import SMALL_MODELS, cluster_of, star
+from plans import SMALL_MODELS, cluster_of, device_count, star
 
-from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
@@ -27,7 +27,7 @@ from planner.simulation.program_replay import replay
 def pipelines(draw):
     """A cost model, stages at random layers on groups of devices, their layers split at random inside, a cut."""
     spec, width = draw(st.sampled_from(cluster_names())), draw(st.integers(1, 2))
-    most = min(4, len(load_cluster(spec).devices) // width)
+    most = min(4, device_count(spec) // width)
     kind, groups = draw(st.sampled_from(["gpipe", "1f1b", "interleaved"])), draw(st.integers(1, max(most, 1)))
     parts = groups * 2 if kind == "interleaved" else draw(st.sampled_from([2, 3, 4]))
     graph = load_model(draw(st.sampled_from(SMALL_MODELS)), batch=parts * draw(st.sampled_from([1, 2])))
@@ -44,11 +44,11 @@ def pipelines(draw):
         chosen = space.configuration(int(rng.integers(space.size)))
         first = micro_batching.stage_of(i) % groups * width
         strategy[layer.name] = Configuration(chosen.degrees, tuple(range(first, first + chosen.parts)))
-    model = CostModel(graph, cluster_of(spec, min(count, len(load_cluster(spec).devices))), "ring")
+    model = CostModel(graph, cluster_of(spec, min(count, device_count(spec))), "ring")
     return model, strategy, micro_batching
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(pipelines())
 def test_replay_one_after_another_is_eq_1(question):
     model, strategy, micro_batching = question

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from plans import SMALL_MODELS, cluster_of, star
+from plans import SMALL_MODELS, cluster_of, device_count, star
 from reducing import network, program_of, random_reducing_strategy
 
-from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
+from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from hwprofiles.compute.compute_profile import MeasuredParts
 from planner.compression.settings import Compressed
 from planner.cost.applied_strategy import applied
@@ -119,7 +119,7 @@ def test_tasks_are_named_after_the_layer():
 def reducing_questions(draw, models=SMALL_MODELS):
     """A cost model, and a strategy of which most layers that may do split their input channels."""
     spec = draw(st.sampled_from(cluster_names()))
-    count = draw(st.integers(2, min(8, max(2, len(load_cluster(spec).devices)))))
+    count = draw(st.integers(2, min(8, max(2, device_count(spec)))))
     graph = load_model(draw(st.sampled_from(models)), batch=draw(st.sampled_from([1, 2, 8])))
     scheme, norm = draw(st.sampled_from(list(ALL_REDUCES))), draw(st.sampled_from(["local", "reduced"]))
     model = CostModel(graph, cluster_of(spec, count), scheme, norm)

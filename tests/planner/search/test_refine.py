@@ -32,7 +32,7 @@ from planner.simulation.program_replay import replay
 
 
 @given(question=questions())
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 def test_loads_are_those_of_the_lowered_program(question):
     """Term by term, without lowering: every resource's work in the program's task graph, and Eq. 1."""
     model, strategy = question

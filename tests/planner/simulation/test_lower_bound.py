@@ -16,7 +16,7 @@ from planner.simulation.lower_bound import arithmetic_s, iteration_bound
 from planner.simulation.program_replay import replay
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(questions(models=("lenet5", "alexnet", "conv1d", "cosmoflow")))
 def test_no_replay_with_contention_is_shorter(question):
     model, strategy = question

@@ -40,7 +40,7 @@ def check_equality(model, strategy):
     assert replayed.iteration_s == pytest.approx(additive_s(model, strategy), rel=SAME)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(questions())
 def test_random_strategies_replay_to_their_additive_cost(question):
     check_equality(*question)
@@ -52,7 +52,7 @@ def test_random_strategies_of_wide_graphs_replay_to_their_additive_cost(question
     check_equality(*question)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(questions(models=("lenet5", "conv1d", "cosmoflow")))
 def test_the_ladder_keeps_its_order(question):
     """Dependencies never take longer than barriers; what shares links never beats what bounds it."""
