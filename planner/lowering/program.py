@@ -172,7 +172,7 @@ class Program:
             return f"{self._tensor(task)} ({self.device[task]} to {self.peer[task]})"
         if kind == "collective":
             backward = "gradient statistics" if self.backward[task] else "statistics"
-            what = backward if self.statistics[task] else "gradient exchange"
+            what = backward if self.statistics[task] else "gradient synchronisation"
             if task in self.collectives:
                 return f"{label} {what} over {len(self.collectives[task].devices)}"
             return f"{label} {what} ({self.device[task]} to {self.peer[task]})"

@@ -175,7 +175,8 @@ def test_two_sums_a_channel_go_twice_to_every_replica(gradient_sync):
             moved = program.size_bytes[mine & (program.backward == backward)].sum()
             assert moved == pytest.approx(2 * 2 * (2 - 1) * 2 * 8 / 2 * 4)
     names = {programs[0].name(task) for task in programs[0].collectives}
-    assert {
+    kinds = ("statistics", "gradient statistics", "gradient synchronisation")
+    assert {f"stem {kind} over 2" for kind in kinds} <= names
         f"stem {what} over 2" for what in ("statistics", "gradient statistics", "gradient synchronisation")
     } <= names
     names = {programs[1].name(task) for task in np.flatnonzero(programs[1].statistics).tolist()}

@@ -53,7 +53,10 @@ def test_speedups_and_totals_agree_within_2_percent(rows):
 @pytest.mark.parametrize(
     ("source", "note"),
     [
-        ("Sec. A.2.2: 96 GPUs, exchange of the gradient of the largest convolution", "with the text's time on .* 3.0"),
+        (
+            "Sec. A.2.2: 96 GPUs, synchronisation of the gradient of the largest convolution",
+            "with the text's time on .* 3.0",
+        ),
         ("Table 6: sub-batch 2048, 32-bit, single pass", "needs a latency of 0.3 ms, as in the row above"),
         ("Table 6: sub-batch 12288, 8-bit, single pass", "needs a latency of 0.61 ms, ten times Table 5's"),
         ("Table 6: sub-batch 12288, 32-bit, full pass with overlap", "the printed value subtracts nothing"),
