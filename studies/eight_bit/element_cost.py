@@ -1,4 +1,4 @@
-"""Cost of one element in a message: its bytes, and the time to encode and to decode it."""
+"""Cost of one element in a message: its bytes, and the time to compress and to decompress it."""
 
 import math
 from dataclasses import dataclass
@@ -15,17 +15,18 @@ class ElementCost:
     name: str
     element_bytes: float
     """Bytes of one element; a fraction where several share a byte."""
-    encode_s: float = 0.0
-    """Seconds to encode one element, on the device that sends it."""
-    decode_s: float = 0.0
-    """Seconds to decode one element, on the device that receives it."""
+    compress_s: float = 0.0
+    """Seconds to compress one element, on the device that sends it."""
+    decompress_s: float = 0.0
+    """Seconds to decompress one element, on the device that receives it."""
 
     def __post_init__(self) -> None:
         if not 0 < self.element_bytes < math.inf:
             raise ConfigError(f"element_bytes of {self.name} must be > 0, got {self.element_bytes}")
-        if not (0 <= self.encode_s < math.inf and 0 <= self.decode_s < math.inf):
+        if not (0 <= self.compress_s < math.inf and 0 <= self.decompress_s < math.inf):
             raise ConfigError(
-                f"encode_s and decode_s of {self.name} must be >= 0, got {self.encode_s} and {self.decode_s}"
+                f"compress_s and decompress_s of {self.name} must be >= 0, "
+                f"got {self.compress_s} and {self.decompress_s}"
             )
 
 

@@ -92,7 +92,7 @@ class SubBatchTimes:
     exposed_s: Floats
     """Transfers that nothing hides ("full pass with overlap")."""
     codec_s: Floats
-    """Time to encode and decode on the devices, which nothing hides."""
+    """Time to compress and decompress on the devices, which nothing hides."""
     iteration_s: Floats
     speedup: Floats
     """Speedup over one device that trains as many samples."""
@@ -170,7 +170,7 @@ def sub_batch_times(
     """Return the times of an iteration in sub-batches, and its speedup.
 
     A machine's message is its n-th of the sub-batch's inputs to the linear layers.  Errors in the backward pass are not
-    counted, as in the paper.  Every device encodes its own share of a sub-batch once and decodes all others'.
+    counted, as in the paper.  Every device compresses its own share of a sub-batch once and decompresses all others'.
 
     Args:
         workload: The network.
@@ -197,7 +197,7 @@ def sub_batch_times(
         interpretation=interpretation,
     )  # fmt: skip
     linear = passes * workload.linear_s
-    codec = passes * elements / devices * (element_cost.encode_s + (devices - 1) * element_cost.decode_s)
+    codec = passes * elements / devices * (element_cost.compress_s + (devices - 1) * element_cost.decompress_s)
     iteration = np.subtract(workload.whole_s, workload.own_linear_s) + workload.gradient_s + linear + exposed + codec
     speedup = devices * workload.whole_s / iteration
     columns = np.broadcast_arrays(passes, size, single, linear, exposed, codec, iteration, speedup)

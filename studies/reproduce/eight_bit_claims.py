@@ -160,10 +160,10 @@ def _sync(item: str, bits: str) -> _Result:
     ours_s = (2 if gradient else 1) * float(machine_sync_s(size * int(bits) / 32))
     if bits == "8":
         elements = size / FLOAT32_COST.element_bytes
-        codec_s = elements * (EIGHT_BIT_COST.encode_s + 3 * EIGHT_BIT_COST.decode_s)
+        codec_s = elements * (EIGHT_BIT_COST.compress_s + 3 * EIGHT_BIT_COST.decompress_s)
         return 1e3 * ours_s, (
-            f"at 5.25 GB/s; the printed times are 4 x (31 us + size / 4 GB/s); to encode one message and decode three "
-            f"takes {1e3 * codec_s:.2f} more by Sec. 3.2"
+            f"at 5.25 GB/s; the printed times are 4 x (31 us + size / 4 GB/s); compressing one "
+            f"message and decompressing three takes {1e3 * codec_s:.2f} more by Sec. 3.2"
         )
     notes = {
         "conv1 gradient": "8 messages; the printed size is twice a fourth of the gradient",
@@ -237,7 +237,7 @@ def _speedup(batch: str, bits: str, kernels: str) -> _Result:
             f"with the overlap of Sec. 2.4 {_by_links(batch, kernels, FLOAT32_COST, Interpretation.SCHEME):.3g}"
         )
     else:
-        quarter = _by_links(batch, kernels, ElementCost("8-bit, encoded in no time", 1.0), Interpretation.TABLE_6)
+        quarter = _by_links(batch, kernels, ElementCost("8-bit, compressed in no time", 1.0), Interpretation.TABLE_6)
         scheme = _by_links(batch, kernels, EIGHT_BIT_COST, Interpretation.SCHEME)
         notes.append(f"with 8-bit messages of a quarter, not an eighth, {quarter:.3g}")
         notes.append(f"with the overlap of Sec. 2.4, a quarter and the times of Sec. 3.2, {scheme:.3g}")

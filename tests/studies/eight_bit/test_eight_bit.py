@@ -218,7 +218,7 @@ def test_other_bad_values_are_refused():
         sub_batch_times(replace(alexnet(), whole_s=-1.0), CLUSTER, FLOAT32_COST)
     with pytest.raises(ConfigError, match="element_bytes of x must be > 0, got 0"):
         ElementCost("x", 0)
-    with pytest.raises(ConfigError, match="encode_s and decode_s of x must be >= 0, got -1"):
+    with pytest.raises(ConfigError, match="compress_s and decompress_s of x must be >= 0, got -1"):
         ElementCost("x", 1, -1)
     with pytest.raises(ConfigError, match="devices must be >= 2, got 1"):
         machine_sync_s(1.0, devices=1)
