@@ -44,6 +44,7 @@ def test_a_pipeline_is_compared(tmp_path, capsys):
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.usefixtures("warm_ranks")
 def test_a_pipeline_is_run(tmp_path, capsys):
     path = tmp_path / "plan.json"
     question = ["--cluster", "lab-4:nodes=2", "--batch", "16", "--strategy", "pipeline", "--micro-batches", "4"]

@@ -14,7 +14,9 @@ import pytest
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("warm_ranks")]
+PYTHON = sys.executable
+"""The interpreter that signals reach."""
 STEPS = "4"
 KEYS = {
     "model", "strategy", "processes", "steps", "loss_first", "loss_last", "iteration_s", "spread_s", "simulated_s",
@@ -119,7 +121,7 @@ def test_ctrl_c_ends_all_and_keeps_the_checkpoint(plan_file, tmp_path, capsys):
     checkpoint, out, mark = tmp_path / "checkpoint", tmp_path / "out", f"orrery-{tmp_path}"
     words = ["run", plan_file, "--device", "cpu", "--checkpoint", str(checkpoint), "--checkpoint-every", "1"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "orrery", *words, "--steps", "1000000", "--out", str(out)],
+        [PYTHON, "-m", "orrery", *words, "--steps", "1000000", "--out", str(out)],
         env={**os.environ, "ORRERY_TEST_RUN": mark},
         stderr=subprocess.PIPE,
         text=True,

@@ -17,7 +17,7 @@ from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.models.registry import load_model
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("warm_ranks")]
 
 # Student's t, upper 2.5 % points: NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
 T_TABLE = {1: 12.706, 4: 2.776, 9: 2.262}

@@ -59,6 +59,7 @@ def test_samples_are_the_lengths_of_the_tasks_of_slices():
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("warm_ranks")
 def test_a_plan_of_slices_is_priced_by_its_probe(tmp_path):
     settings = ProbeSettings(batch=4, processes=2, strategies=("channel",), repetitions=3)
     found = probe(["lenet5"], settings, out=tmp_path / "here")

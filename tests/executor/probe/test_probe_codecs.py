@@ -230,6 +230,7 @@ def test_times_are_those_of_the_work():
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.usefixtures("warm_ranks")
 def test_processes_measure_the_types_that_are_asked_for(tmp_path):
     settings = ProbeSettings(
         batch=4, processes=2, strategies=("data",), repetitions=2, codings=("linear:block=64", "one-bit")

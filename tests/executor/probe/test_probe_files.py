@@ -141,6 +141,7 @@ def settings(**changes):
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.usefixtures("warm_ranks")
 def test_two_processes_probe_and_a_plan_is_made_and_replayed_from_it(tmp_path):
     found = probe(["lenet5"], settings(repetitions=3), out=tmp_path / "here")
     cluster = load_cluster(str(found.cluster_file))

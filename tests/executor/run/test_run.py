@@ -28,7 +28,9 @@ from planner.plan.plan_file import save_plan
 from planner.plan.planning import make_plan
 from planner.simulation.program_replay import replay
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("warm_ranks")]
+PYTHON = sys.executable
+"""The interpreter without anything imported."""
 CLUSTER = "lab-4:nodes=2"
 RANKS, STEPS = 2, 5
 
@@ -228,7 +230,7 @@ def test_overlap_changes_no_bit(tmp_path, strategy):
 def test_start_loads_nothing_that_it_does_not_need(module, heavy):
     """Each would add up to a second to the start: torch and tables to the parent, the planner to every rank."""
     script = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    ended = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"
 
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -26,7 +28,9 @@ from planner.plan.lowered_plan import lower_plan
 from planner.plan.planning import make_plan
 from planner.simulation.program_replay import replay
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("warm_ranks")]
+PYTHON = sys.executable
+"""The interpreter that can live in a lab."""
 CLUSTER = "lab-4:nodes=2"
 STRATEGIES = ["data", "model", "layerwise", "pipeline", "channel", "data=1"]
 
@@ -225,12 +229,9 @@ def test_the_command_writes_the_page_and_its_numbers(capsys, tmp_path, monkeypat
 @pytest.mark.skipif(bool(obstacle()), reason=obstacle() or "a lab can be made")
 def test_the_lab_is_predicted(tmp_path):
     """Real packets, waits for arithmetic; the bound is generous, for other work may disturb (see the benchmark)."""
-    import subprocess
-    import sys
-
     assert not is_inside()
     words = ["vgg11-cifar", "--batch", "16", "--lab", "lab-4", "--stand-in-compute", "--strategies", "data,model"]
-    command = [sys.executable, "-m", "orrery", "validate", *words, "--rounds", "1", "--budget", "1", "--json"]
+    command = [PYTHON, "-m", "orrery", "validate", *words, "--rounds", "1", "--budget", "1", "--json"]
     for _ in range(3):
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
         values = json.loads(ended.stdout)
