@@ -120,8 +120,8 @@ def test_bad_names_are_refused(strategy):
 
 
 def test_what_does_not_fit_is_refused():
-    """16,384 samples of VGG-11 are too many for every strategy on two devices."""
-    graph, cluster = load_model("vgg11", batch=16384), cluster_of("titanx-4", 2)
+    """A million samples of LeNet-5 are too many for every strategy on two devices."""
+    graph, cluster = load_model("lenet5", batch=2**20), cluster_of("titanx-4", 2)
     model = CostModel(graph, cluster)
     with pytest.raises(InfeasiblePlanError, match=r"needs [0-9.]+ GiB, the device has 12\.00 GiB"):
         lowered(model, named_strategy("data", graph, 2))
