@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from sweep_points import POINTS, breaking, dying, plain
+from sweep_points import POINTS, breaking, dying, expected, plain
 
 from hwprofiles.errors import ConfigError
 from planner.models.registry import load_model
@@ -24,7 +24,7 @@ SWEEP = """
 version: 1
 name: killed
 models: lenet5
-clusters: {cluster: p100-4x4, with: {nodes: [1, 2, 4], link.nvlink1.bandwidth_factor: [0.25, 0.5, 1, 2]}}
+clusters: {cluster: p100-4x4, with: {nodes: [1, 2], link.nvlink1.bandwidth_factor: [0.25, 0.5, 1, 2]}}
 batch_per_device: [8, 16]
 strategies: [data, model, owt]
 """
@@ -53,15 +53,16 @@ def test_what_cannot_be_had_is_refused_and_what_breaks_has_failed():
 @pytest.mark.timeout(120)
 def test_processes_compute_what_one_does():
     found = {point: plain(result) for point, result in compute_locally(POINTS, processes=2)}
-    assert found == {point: plain(evaluate_point(point)) for point in POINTS}
+    assert found == {point: expected(point) for point in POINTS}
 
 
 @pytest.mark.timeout(120)
 def test_points_whose_process_dies_fail_alone():
     found = dict(compute_locally(POINTS, processes=2, evaluate_point=dying))
     died = {point for point in POINTS if point.batch == 96 and point.strategy == "owt"}
+    assert len(died) == 1
     assert {point for point, result in found.items() if result.status == "failed"} == died
-    assert all(plain(found[point]) == plain(evaluate_point(point)) for point in POINTS if point not in died)
+    assert all(plain(found[point]) == expected(point) for point in POINTS if point not in died)
 
 
 @pytest.mark.timeout(120)
@@ -99,7 +100,7 @@ def stored_in(path):
 @pytest.mark.timeout(300)
 def test_a_sweep_killed_and_stopped_ends_as_an_undisturbed_one(tmp_path):
     """And says nothing when it is killed: it leaves nothing that the system would have to take away."""
-    ends = [(signal.SIGKILL, -9, b"")] * 3
+    ends = [(signal.SIGKILL, -9, b"")] * 2
     ends += [(signal.SIGTERM, -15, b""), (signal.SIGINT, 130, b"orrery: interrupted\n")]
     file, store = tmp_path / "sweep.yaml", tmp_path / "killed.sqlite"
     file.write_text(SWEEP)
@@ -109,7 +110,7 @@ def test_a_sweep_killed_and_stopped_ends_as_an_undisturbed_one(tmp_path):
         process = subprocess.Popen(
             [*command, str(store)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )
-        enough = seen + chance.randint(3, 12)
+        enough = seen + chance.randint(3, 8)
         while seen < enough and process.poll() is None:
             time.sleep(0.02)
             seen = stored_in(store)
@@ -118,11 +119,11 @@ def test_a_sweep_killed_and_stopped_ends_as_an_undisturbed_one(tmp_path):
         assert (process.returncode, said) == (code, words)
         _wait_until_gone(process.pid)
         seen = stored_in(store)
-    assert 0 < seen < 72
+    assert 0 < seen < 48
     last = subprocess.run([*command, str(store)], check=True, capture_output=True, text=True)
-    assert f'"stored":{seen},"computed":{72 - seen}' in last.stdout
+    assert f'"stored":{seen},"computed":{48 - seen}' in last.stdout
     assert rows_of(store) == {point: plain(evaluate_point(point)) for point in read_sweep(file).points}
-    assert len(rows_of(store)) == 72
+    assert len(rows_of(store)) == 48
 
 
 def _wait_until_gone(group: int) -> None:
@@ -148,7 +149,7 @@ def test_dask_computes_the_same_though_a_worker_is_killed():
         for point, result in results:
             assert point not in found
             found[point] = result
-    assert {p: plain(r) for p, r in found.items()} == {point: plain(evaluate_point(point)) for point in POINTS}
+    assert {p: plain(r) for p, r in found.items()} == {point: expected(point) for point in POINTS}
 
 
 @pytest.mark.parametrize(
