@@ -41,7 +41,8 @@ import array, json, os, signal, socket, sys
 words = sys.argv[1:]
 if {command!r}:
     words = ["-m", "orrery", *words]
-elif not words or words[0] not in ("-m", "-c"):
+words = words[words[:1] == ["-u"]:]
+if not words or not (words[0] in ("-m", "-c") or words[0].endswith(".py")):
     os.execv({python!r}, [{python!r}, *words])
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
@@ -156,8 +157,10 @@ def become(job: dict[str, Any], fds: list[int], closed: list[int]) -> None:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        with contextlib.suppress(OSError):
+        try:
             os.setpgid(0, job["group"])
+        except PermissionError:  # a group of another session
+            os.setsid()
         first = max([*fds, *job["fds"]]) + 1
         moved = [os.dup2(fd, first + i) for i, fd in enumerate(fds)]
         for fd in (*closed, *fds):
@@ -178,9 +181,9 @@ def become(job: dict[str, Any], fds: list[int], closed: list[int]) -> None:
             import torch
 
             torch.set_num_threads(int(threads))
-        kind, what, *words = job["words"]
+        kind, what, *words = job["words"] if job["words"][0] in ("-m", "-c") else ("", *job["words"])
         paths = [path for path in job["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
-        sys.path[:1] = [job["cwd"] if kind == "-m" else "", *paths]
+        sys.path[:1] = [{"-m": job["cwd"], "-c": ""}.get(kind, os.path.dirname(what)), *paths]
         sys.argv = ["-c", *words] if kind == "-c" else [what, *words]
         code = run(kind, what)
     except BaseException:
@@ -195,12 +198,14 @@ def become(job: dict[str, Any], fds: list[int], closed: list[int]) -> None:
 
 
 def run(kind: str, what: str) -> int:
-    """Run a module or a text as the main program; returns the exit code that an interpreter would end with."""
+    """Run a module, text or file as the main program; returns the exit code that an interpreter would end with."""
     try:
         if kind == "-m":
             runpy.run_module(what, run_name="__main__", alter_sys=True)
-        else:
+        elif kind == "-c":
             exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            runpy.run_path(what, run_name="__main__")
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return (end.code or 0) & 0xFF

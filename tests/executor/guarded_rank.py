@@ -1,4 +1,4 @@
-"""``orrery run`` as a rank that comes to grief in its third step, as its environment says; for the tests of guards."""
+"""``orrery run`` as a rank that fails in its third step as its first argument says; for the tests of watchdogs."""
 
 import ctypes
 import os
@@ -68,6 +68,8 @@ if __name__ == "__main__":
     Worker.step = step
     if sys.argv[1] == "hang in a checkpoint":
         Patience.of = of
-    if int(os.environ["RANK"]) == GUILTY:
+    rank = os.environ["RANK"]
+    Path(f"pid-{rank}").write_text(str(os.getpid()))
+    if int(rank) == GUILTY and sys.argv[1] in PLACES:
         replace(*PLACES[sys.argv[1]], sys.argv[1])
     sys.exit(run_app(app, sys.argv[2:]))

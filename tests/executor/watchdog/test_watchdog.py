@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
 ]
 CLUSTER, STALL_S, FOREVER = "titanx-4", 3.0, "1000000"
-MARK, DEED = "ORRERY_TEST_RUN", "ORRERY_TEST_DEED"
+DEED, GUARDED_RANK = "ORRERY_TEST_DEED", str(Path(__file__).parents[1] / "guarded_rank.py")
 TOLD_S = 30
 """Within which a failure must have ended the run."""
 WAIT_S = 100
@@ -56,30 +56,23 @@ class Outcome:
         return [[line for line in text.splitlines() if line.startswith("orrery: ")] for text in self.errors]
 
 
-def marked(mark):
-    """Processes with a word in their environment."""
+def at_work_in(folder):
+    """Processes with this working directory, which whatever they start inherits."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for path in Path("/proc").glob("[0-9]*/cwd"):
         try:
-            if mark.encode() in path.read_bytes():
+            if path.readlink() == folder:
                 found.append(int(path.parent.name))
         except OSError:
             continue
     return found
 
 
-def pid_of(mark, rank):
-    """The process of a rank: torchrun's child, which has a guard as its own child."""
-    all_pids = marked(mark)
-    for pid in all_pids:
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        parent = launcher_of(pid)
-        if f"RANK={rank}".encode() in environment and b"RANK=" not in Path(f"/proc/{parent}/environ").read_bytes():
-            return pid
-    raise AssertionError(f"rank {rank} is not among {all_pids}")
+def pid_of(folder, rank):
+    """The process of a rank, which has written it down."""
+    pid = int((folder / f"pid-{rank}").read_text())
+    assert pid in at_work_in(folder)
+    return pid
 
 
 def plan_of(folder, model, **options):
@@ -89,21 +82,21 @@ def plan_of(folder, model, **options):
     save_plan(replace(plan, request=replace(plan.request, cluster=CLUSTER)), folder / "plan.json")
 
 
-def undo(folder, program=(), deed=None, *, machines=1, model="lenet5", **options):
-    """Run until the deed, done after two steps, has its consequence."""
+def undo(folder, name="nothing", deed=None, *, python=sys.executable, machines=1, model="lenet5", **options):
+    """Run until the deed, done to a rank after two steps or by itself, has its consequence."""
     folder.mkdir()
     plan_of(folder, model, **options)
-    checkpoint, mark = folder / "checkpoint", f"orrery-{folder}"
+    checkpoint, done = folder / "checkpoint", folder / "done"
     words = ["run", str(folder / "plan.json"), "--steps", FOREVER, "--stall-timeout", str(STALL_S), "--device", "cpu"]
     words += ["--threads", "1", "--checkpoint", str(checkpoint), "--checkpoint-every", "1"]
-    start = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(machines)]
+    start = [python, "-m", "torch.distributed.run", "--nnodes", str(machines)]
     start += ["--nproc-per-node", str(2 // machines), "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-    done = folder / "done"
-    environment = {**os.environ, MARK: mark, DEED: str(done), "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {**os.environ, DEED: str(done), "PYTHONPATH": str(Path(__file__).parents[3])}
     starts = [
         subprocess.Popen(
-            [*start, "--node-rank", str(machine), *(program or ["-m", "orrery"]), *words],
+            [*start, "--node-rank", str(machine), GUARDED_RANK, name, *words],
             env=environment,
+            cwd=folder,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -112,12 +105,12 @@ def undo(folder, program=(), deed=None, *, machines=1, model="lenet5", **options
     ]
     if deed:
         wait_for_step(checkpoint, 2, starts)
-        deed(mark)
+        deed(folder)
         done.write_text(str(time.monotonic()))
     with ThreadPoolExecutor(len(starts)) as pool:
         errors = list(pool.map(lambda one: one.communicate(timeout=WAIT_S)[1], starts))
     told_s = time.monotonic() - float(done.read_text())
-    return Outcome([one.returncode for one in starts], errors, told_s, marked(mark), folder)
+    return Outcome([one.returncode for one in starts], errors, told_s, at_work_in(folder), folder)
 
 
 def wait_for_step(checkpoint, step, starts):
@@ -133,35 +126,34 @@ def saved_step(checkpoint):
     return int((checkpoint / "latest").read_text().split()[0].split("-")[1])
 
 
-def stop_rank_1(mark):
-    os.kill(pid_of(mark, 1), signal.SIGSTOP)
+def stop_rank_1(folder):
+    os.kill(pid_of(folder, 1), signal.SIGSTOP)
 
 
-def stop_rank_0_and_its_guard(mark):
-    os.killpg(pid_of(mark, 0), signal.SIGSTOP)
+def stop_rank_0_and_its_guard(folder):
+    os.killpg(pid_of(folder, 0), signal.SIGSTOP)
 
 
-def kill_rank_1(mark):
-    os.kill(pid_of(mark, 1), signal.SIGKILL)
+def kill_rank_1(folder):
+    os.kill(pid_of(folder, 1), signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
-    """All runs, by name."""
+def outcomes(tmp_path_factory, warm_programs):
+    """All runs, by name; the first by interpreters that import all by themselves."""
     base = tmp_path_factory.mktemp("guards")
-    program = str(Path(__file__).parents[1].joinpath("guarded_rank.py"))
+    warm = partial(undo, python=str(warm_programs / "python"))
     cases = {
         "stopped": partial(undo, deed=stop_rank_1, machines=2),
-        "unheard": partial(undo, deed=stop_rank_0_and_its_guard),
-        "killed": partial(undo, deed=kill_rank_1),
-        "hang": partial(undo, program=[program, "hang"]),
-        "starve": partial(undo, program=[program, "starve"]),
-        "statistics": partial(undo, program=[program, "hang in statistics"], model="resnet-cifar:depth=8",
-                              batch_norm="reduced"),
-        "checkpoint": partial(undo, program=[program, "hang in a checkpoint"]),
-    }  # fmt: skip
+        "unheard": partial(warm, deed=stop_rank_0_and_its_guard),
+        "killed": partial(warm, deed=kill_rank_1),
+        "hang": partial(warm, "hang"),
+        "starve": partial(warm, "starve"),
+        "statistics": partial(warm, "hang in statistics", model="resnet-cifar:depth=8", batch_norm="reduced"),
+        "checkpoint": partial(warm, "hang in a checkpoint"),
+    }
     with ThreadPoolExecutor(3) as pool:
-        runs = {name: pool.submit(case, base / name) for name, case in cases.items()}
+        runs = {name: pool.submit(case.func, base / name, *case.args, **case.keywords) for name, case in cases.items()}
     return {name: future.result() for name, future in runs.items()}
 
 
@@ -248,9 +240,13 @@ def guard_of(pid):
 def test_a_rank_outlives_neither_its_guard_nor_the_store(tmp_path, deed, line):
     """Nobody would watch it any more."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    environment = local_environment(0, 1, store.port, 1) | {MARK: f"orrery-{tmp_path}"}
+    environment = local_environment(0, 1, store.port, 1)
     process = subprocess.Popen(
-        [sys.executable, "-c", LONELY], env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", LONELY],
+        env={**os.environ, **environment},
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     deadline_s = time.monotonic() + WAIT_S
     while not store.check(["orrery/watchdogs/0/rank-0"]):
@@ -266,4 +262,4 @@ def test_a_rank_outlives_neither_its_guard_nor_the_store(tmp_path, deed, line):
 
     assert process.returncode == 1
     assert re.fullmatch(line.format(port=port), error.strip())
-    assert marked(environment[MARK]) == []
+    assert at_work_in(tmp_path) == []
