@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -35,35 +34,34 @@ pytestmark = [
 ]
 CLUSTER = "titanx-4"
 FOREVER = 1_000_000
-MARK = "ORRERY_TEST_RUN"
 SAMPLES, BATCH = 96, 16
 TOLD_S = 30
 """Within which a failure must have ended the run."""
 
 
 class Marked:
-    """Ranks that write down their process ids, and that can be found by a variable of their environment."""
+    """Ranks that write down their process groups, and that can be found by their working directory."""
 
     def __init__(self, folder, program):
-        self.folder, self.program, self.mark = folder, program, uuid4().hex
+        self.folder, self.program = folder, program
 
     def command(self, rank, command):
         if self.program:
             command = [command[0], "-c", self.program, *command[3:]]
-        return ["sh", "-c", f'echo $$ > "{self.folder}/pid-{rank}"; exec "$@"', "sh", *command]
+        return ["sh", "-c", f'cd "{self.folder}"; echo $$ > group-{rank}; exec "$@"', "sh", *command]
 
     def environment(self, rank):
-        return {MARK: self.mark}
+        return {}
 
-    def pid(self, rank):
-        return int((self.folder / f"pid-{rank}").read_text())
+    def group(self, rank):
+        return int((self.folder / f"group-{rank}").read_text())
 
     def left(self):
         """Processes that still live."""
         found = []
-        for path in Path("/proc").glob("[0-9]*/environ"):
+        for path in Path("/proc").glob("[0-9]*/cwd"):
             try:
-                if self.mark.encode() in path.read_bytes():
+                if path.readlink() == self.folder:
                     found.append(path.parent.name)
             except OSError:
                 continue
@@ -98,7 +96,7 @@ def undo(
     def progress(_, done, __):
         if deed and done >= 2 and not done_s:
             done_s.append(time.monotonic())
-            deed(hosts.pid(1))
+            deed(hosts.group(1))
 
     options = RunOptions(plan=str(plan), steps=steps, device="cpu", threads=1)
     changes = {name: value.format(folder=folder) if name == "checkpoint" else value for name, value in changes.items()}
@@ -110,12 +108,12 @@ def undo(
     return Outcome(error, time.monotonic() - done_s[0] if done_s else 0.0, hosts.left(), folder)
 
 
-def kill(pid):
-    os.kill(pid, signal.SIGKILL)
+def kill(group):
+    os.killpg(group, signal.SIGKILL)
 
 
-def stop(pid):
-    os.kill(pid, signal.SIGSTOP)
+def stop(group):
+    os.killpg(group, signal.SIGSTOP)
 
 
 STARVED = """
@@ -139,7 +137,7 @@ def write_data(path, side=28):
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+def outcomes(tmp_path_factory, warm_ranks):
     """All runs, by name."""
     base = tmp_path_factory.mktemp("failures")
     bright, wide = write_data(base / "bright.npz"), write_data(base / "wide.npz", 27)
