@@ -41,7 +41,7 @@ class ConvolutionPart(EpiloguePart):
     def __init__(self, context: PartContext, operation: Convolution, normalization: BatchNormalization | None) -> None:
         super().__init__(context, operation.activation, normalization)
         given = context.inputs[0]
-        windows = windows_of(operation.needs(0, context.layer.input_shapes), context.held, given)
+        windows = windows_of(operation.interval_maps(0, context.layer.input_shapes), context.held, given)
         self._operation = operation
         self.reads_last = channels_last(given.shape)
         self._segments = _segments(operation, context)

@@ -79,7 +79,8 @@ def _context(graph: ComputationGraph, index: int, space: ConfigSpace, part: int,
     layer = graph.layers[index]
     operation, shapes = layer.operation, layer.input_shapes
     given = [
-        Box.of(needed_regions(space, operation.needs(slot, shapes), shape), part) for slot, shape in enumerate(shapes)
+        Box.of(needed_regions(space, operation.interval_maps(slot, shapes), shape), part)
+        for slot, shape in enumerate(shapes)
     ]
     return PartContext(layer, graph.origin[index], Box.of(held_regions(space), part), tuple(given), samples)
 

@@ -28,7 +28,7 @@ class PoolingPart(PartLayer):
     def __init__(self, context: PartContext, operation: Pooling) -> None:
         super().__init__(context)
         self._maximum = operation.mode == "max"
-        windows = windows_of(operation.needs(0, context.layer.input_shapes), context.held, context.inputs[0])
+        windows = windows_of(operation.interval_maps(0, context.layer.input_shapes), context.held, context.inputs[0])
         floor, ceiling = all(window.symmetric for window in windows), all(window.ceiling for window in windows)
         # Torch's 3-D mean refuses a region smaller than the kernel, padded or not.
         native = (floor or ceiling) and (self._maximum or all(window.size >= window.kernel for window in windows))

@@ -105,7 +105,7 @@ def _different_parts(
     layer, boxes = graph.layers[index], held_regions(space)
     read = np.zeros(len(boxes.low))
     for slot, shape in enumerate(layer.input_shapes):
-        read += needed_regions(space, layer.operation.needs(slot, layer.input_shapes), shape).volume
+        read += needed_regions(space, layer.operation.interval_maps(slot, layer.input_shapes), shape).volume
     best: dict[tuple[int, ...], int] = {}
     for part, sizes in enumerate(map(tuple, (boxes.high - boxes.low).tolist())):
         if sizes not in best or read[part] > read[best[sizes]]:

@@ -98,7 +98,7 @@ class RankParts:
         """Return the region of a layer's input, of the samples that it computes at once, that the rank's part reads."""
         row = self.graph_of(layer).layers[layer]
         boxes = needed_regions(
-            self.space_of(layer), row.operation.needs(slot, row.input_shapes), row.input_shapes[slot]
+            self.space_of(layer), row.operation.interval_maps(slot, row.input_shapes), row.input_shapes[slot]
         )
         return Box.of(boxes, self.index[layer])
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwprofiles import ConfigError
-from planner.compression import UNCOMPRESSED, Compressed, can_synchronise, compressed_of, compression
+from planner.compression import UNCOMPRESSED, CompressionSettings, can_synchronise, compressed_of, compression
 from planner.graph import ComputationGraph
 from planner.search import check_gradient_sync_order
 from simulator.collectives import ALL_REDUCES
@@ -24,7 +24,7 @@ class Variant:
     strategy: str
     gradient_sync: str
     """Scheme of gradient synchronisation, one of ``simulator.collectives.ALL_REDUCES``."""
-    compressed: Compressed = UNCOMPRESSED
+    compressed: CompressionSettings = UNCOMPRESSED
     order: str = "end"
     """Order of gradient synchronisation, as for ``planner.search.gradient_order.ordered``."""
     plain: str = ""

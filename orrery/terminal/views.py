@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from hwprofiles.catalogue import ClusterSummary
     from orrery.terminal.stored_plan import StoredPlan
-    from planner.compression import Compressed
+    from planner.compression import CompressionSettings
     from planner.plan import Comparison, Plan
     from planner.simulation import Replay
     from studies.reproduce import PaperRow
@@ -95,7 +95,7 @@ def replay_values(replay: "Replay", *, plan: "StoredPlan") -> dict[str, Any]:
     return {**fields, "additive_s": plan.additive_s, "compressed": compressed, "notes": plan.notes}
 
 
-def printed_values(values: Mapping[str, Any], compressed: "Compressed") -> dict[str, Any]:
+def printed_values(values: Mapping[str, Any], compressed: "CompressionSettings") -> dict[str, Any]:
     """Return the values of a plan as they are printed: compression in words, nothing that is zero or empty.
 
     Args:

@@ -8,7 +8,7 @@ from .data_types import (
 from .settings import (
     AUTO as AUTO,
     UNCOMPRESSED as UNCOMPRESSED,
-    Compressed as Compressed,
+    CompressionSettings as CompressionSettings,
     can_synchronise as can_synchronise,
     check_gradient_sync as check_gradient_sync,
     compressed_of as compressed_of,

@@ -12,7 +12,7 @@ __all__ = [
     "AUTO",
     "DECOMPRESSING_SYNCS",
     "UNCOMPRESSED",
-    "Compressed",
+    "CompressionSettings",
     "can_synchronise",
     "check_gradient_sync",
     "compressed_of",
@@ -33,7 +33,7 @@ def _type(text: str) -> Compression | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compressed:
+class CompressionSettings:
     """Compression settings of a strategy: data types of its messages, and the layers that use them.
 
     Types are texts that ``planner.compression.compression`` reads; an empty text leaves messages uncompressed.
@@ -82,14 +82,14 @@ class Compressed:
         return _type(self.activations) if named else None
 
 
-UNCOMPRESSED = Compressed()
+UNCOMPRESSED = CompressionSettings()
 """Settings that compress nothing."""
 
 
 def compressed_of(
     graph: ComputationGraph, gradient_sync: str, *, gradients: str = "", activations: str = "",
     gradient_layers: Sequence[str] | None = None, activation_layers: Sequence[str] | None = None,
-) -> Compressed:  # fmt: skip
+) -> CompressionSettings:  # fmt: skip
     """Return compression settings, checked against a network and its gradient synchronisation.
 
     A type that equals that of the network's elements is left out.
@@ -112,7 +112,7 @@ def compressed_of(
         if unknown:
             raise ConfigError(f"{field} must be layers of {graph.name}, got {unknown[0]!r}")
     layers = [None if names is None else tuple(names) for names in (gradient_layers, activation_layers)]
-    settings = Compressed(
+    settings = CompressionSettings(
         gradients=types[0], activations=types[1], gradient_layers=layers[0], activation_layers=layers[1]
     )
     kind = _type(settings.gradients)

@@ -25,7 +25,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwprofiles import Ints
-from planner.compression import AUTO, UNCOMPRESSED, Compressed, Compression, can_synchronise, check_gradient_sync
+from planner.compression import (
+    AUTO,
+    UNCOMPRESSED,
+    Compression,
+    CompressionSettings,
+    can_synchronise,
+    check_gradient_sync,
+)
 from planner.cost.all_reduce import SyncChoice, all_reduce_s, candidate_all_reduces, layer_choice, replica_groups
 from planner.cost.applied_strategy import applied
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
@@ -188,7 +195,7 @@ def _all_reduce_s(
 
 
 def gradient_sync_choices(
-    model: CostModel, strategy: Strategy, compressed: Compressed = UNCOMPRESSED
+    model: CostModel, strategy: Strategy, compressed: CompressionSettings = UNCOMPRESSED
 ) -> dict[str, SyncChoice]:
     """Return the algorithm chosen for every layer that synchronises gradients, if the model leaves it to ``auto``.
 

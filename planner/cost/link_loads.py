@@ -108,8 +108,8 @@ class LinkLoads:
         if key not in self._terms:
             model, network = self.model, self.model.network
             layer, tensor = model.graph.layers[edge.consumer], model.graph.layers[edge.producer].output
-            needs = layer.operation.needs(edge.slot, layer.input_shapes)
-            regions = transfer_regions(producer, consumer, needs, tensor, len(model.cluster.devices))
+            interval_maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)
+            regions = transfer_regions(producer, consumer, interval_maps, tensor, len(model.cluster.devices))
             regions = regions.take(producer.devices[regions.part] != regions.device)
             holder, reader = producer.devices[regions.part], regions.device
             size = (regions.high - regions.low).prod(axis=1) * float(model.graph.element_bytes)

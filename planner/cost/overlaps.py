@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hwprofiles import Floats, Ints
-from planner.graph import Need, Shape
+from planner.graph import IntervalMap, Shape
 from planner.parallel import ConfigSpace, needed_regions, part_bounds
 
 __all__ = ["Overlaps", "overlaps_of"]
@@ -77,20 +77,27 @@ class Overlaps(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def overlaps_of(
-    producer: ConfigSpace, consumer: ConfigSpace, needs: tuple[Need, ...], source: Shape, device_count: int
+    producer: ConfigSpace,
+    consumer: ConfigSpace,
+    interval_maps: tuple[IntervalMap, ...],
+    source: Shape,
+    device_count: int,
 ) -> Overlaps:
     """Compute the overlaps of a tensor's parts, under every configuration, with the regions that a consumer needs.
 
     Args:
         producer: Configurations of the layer that makes the tensor.
         consumer: Configurations of the layer that reads it.
-        needs: For each dimension of the tensor, the interval of it that a part of the consumer reads.
+        interval_maps: For each dimension of the tensor, the interval of it that a part of the consumer reads.
         source: Shape of the tensor.
         device_count: Number of devices of the cluster.
     """
-    regions = needed_regions(consumer, needs, source)
+    regions = needed_regions(consumer, interval_maps, source)
     # for each dimension of the tensor the consumer's dimension that splits it; -1: every part reads all of it
-    reads = [consumer.output.dims.index(need.dim) if need.dim is not None else -1 for need in needs]
+    reads = [
+        consumer.output.dims.index(interval_map.dim) if interval_map.dim is not None else -1
+        for interval_map in interval_maps
+    ]
     part_index, region_index = _indices(producer), _indices(consumer)
     part_owner, region_owner = producer.part_owners, consumer.part_owners
     tables, offsets, begin = [], [], [0, 0, 0]
@@ -100,7 +107,9 @@ def overlaps_of(
         degrees = consumer.degrees[:, reads[d]] if split else np.ones(consumer.size, dtype=np.int64)
         read_degrees, read_at = np.unique(degrees, return_inverse=True)
         size = consumer.output.sizes[reads[d]] if split else 1
-        made = _along(source.sizes[d], tuple(held_degrees.tolist()), needs[d], size, tuple(read_degrees.tolist()))
+        made = _along(
+            source.sizes[d], tuple(held_degrees.tolist()), interval_maps[d], size, tuple(read_degrees.tolist())
+        )
         # a degree's intervals follow those of the smaller degrees, in rows as in columns
         row = (np.cumsum(held_degrees) - held_degrees)[held_at][part_owner] + part_index[:, d]
         column = (np.cumsum(read_degrees) - read_degrees)[read_at][region_owner]
@@ -135,14 +144,18 @@ def overlaps_of(
 
 @lru_cache(maxsize=1024)
 def _along(
-    size: int, degrees: tuple[int, ...], need: Need, consumer_size: int, consumer_degrees: tuple[int, ...]
+    size: int,
+    degrees: tuple[int, ...],
+    interval_map: IntervalMap,
+    consumer_size: int,
+    consumer_degrees: tuple[int, ...],
 ) -> tuple[Floats, Floats, Floats]:
     """Compute the overlaps along one dimension, as drawn at the top of this module.
 
     Args:
         size: Elements of the tensor along the dimension.
         degrees: Different degrees of the producer.
-        need: Interval of the tensor that an interval of the consumer's output reads.
+        interval_map: Interval of the tensor that an interval of the consumer's output reads.
         consumer_size: Elements of the consumer's output along the dimension that reads this one.
         consumer_degrees: Different degrees of the consumer.
 
@@ -152,7 +165,7 @@ def _along(
     """
     held = [part_bounds(size, degree) for degree in degrees]
     parts = [part_bounds(consumer_size, degree) for degree in consumer_degrees]
-    low, high = need.interval(
+    low, high = interval_map.interval(
         np.concatenate([row[:-1] for row in parts]), np.concatenate([row[1:] for row in parts]), size
     )
     begin, end = (np.concatenate([row[ends] for row in held])[:, None] for ends in (slice(-1), slice(1, None)))

@@ -14,7 +14,7 @@ import numpy as np
 from hwprofiles import Floats, Ints
 from planner.cost.overlaps import Overlaps, overlaps_of
 from planner.cost.transfer_kernel import TransferPairs, price_pairs
-from planner.graph import ComputationGraph, Edge, Need, Shape
+from planner.graph import ComputationGraph, Edge, IntervalMap, Shape
 from planner.parallel import ConfigSpace, layout_keys
 from planner.topology import ClusterRoutes, RouteLevels
 
@@ -104,9 +104,9 @@ class TransferTimes:
         """Return what the transfer times of an edge depend on: edges with equal keys have equal tables."""
         return (producer, consumer, self._needs(edge), self._source(edge), self.graph.has_gradient(edge.producer))
 
-    def _needs(self, edge: Edge) -> tuple[Need, ...]:
+    def _needs(self, edge: Edge) -> tuple[IntervalMap, ...]:
         layer = self.graph.layers[edge.consumer]
-        return layer.operation.needs(edge.slot, layer.input_shapes)
+        return layer.operation.interval_maps(edge.slot, layer.input_shapes)
 
     def _source(self, edge: Edge) -> Shape:
         return self.graph.layers[edge.producer].output

@@ -2,10 +2,10 @@ from .computation_graph import (
     LAYER_PHASES as LAYER_PHASES,
     ComputationGraph as ComputationGraph,
     Edge as Edge,
-    Kept as Kept,
     Layer as Layer,
     Operation as Operation,
     Parameter as Parameter,
+    SavedTensors as SavedTensors,
 )
 from .layer_paths import (
     Block as Block,
@@ -14,6 +14,6 @@ from .layer_paths import (
 )
 from .shapes import (
     IN_CHANNEL as IN_CHANNEL,
-    Need as Need,
+    IntervalMap as IntervalMap,
     Shape as Shape,
 )

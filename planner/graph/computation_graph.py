@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from hwprofiles import ConfigError, html_table
 from hwprofiles.compute import Kernels
-from planner.graph.shapes import Need, Shape
+from planner.graph.shapes import IntervalMap, Shape
 
-__all__ = ["LAYER_PHASES", "ComputationGraph", "Edge", "Kept", "Layer", "Operation", "Parameter"]
+__all__ = ["LAYER_PHASES", "ComputationGraph", "Edge", "Layer", "Operation", "Parameter", "SavedTensors"]
 
 LAYER_PHASES = ("forward", "activation_gradient", "weight_gradient", "update")
 """The compute phases of a layer in one iteration, in order."""
@@ -35,7 +35,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class SavedTensors:
     """Tensors that parts of a layer keep from the forward pass until the end of their backward tasks."""
 
     inputs: bool = False
@@ -89,15 +89,15 @@ class Operation(Protocol):
         """
         ...
 
-    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """Return, for each dimension of input ``slot``, the interval that a part of the output needs."""
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
+        """Return, for each dimension of input ``slot``, the map from a part of the output to the interval it reads."""
         ...
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return the trained tensors."""
         ...
 
-    def kept(self, part: Any) -> Kept:
+    def saved_tensors(self, part: Any) -> SavedTensors:
         """Return the tensors that parts (``planner.operations.base.Part``) keep for their backward tasks."""
         ...
 

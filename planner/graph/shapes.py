@@ -7,7 +7,7 @@ import numpy as np
 
 from hwprofiles import Ints
 
-__all__ = ["IN_CHANNEL", "Need", "Shape"]
+__all__ = ["IN_CHANNEL", "IntervalMap", "Shape"]
 
 
 IN_CHANNEL = "in_channel"
@@ -39,7 +39,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class IntervalMap:
     """Map from an interval of an output dimension to the interval of an input dimension that it is computed from.
 
     With ``dim`` None every part needs the whole input dimension.  Otherwise the interval [low, high) of the output's

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from planner.cost import CostModel
 from planner.graph import ComputationGraph
-from planner.parallel import ConfigSpace, MicroBatching, sub_spaces
+from planner.parallel import ConfigSpace, MicroBatching, micro_batch_spaces
 
 __all__ = ["BatchedModel", "LoweredUnit"]
 
@@ -28,7 +28,7 @@ class BatchedModel:
         self.model, self.spaces, self.micro_batching = model, list(spaces), micro_batching
         self.device_count = len(model.cluster.devices)
         self.micro_model = model.for_batch(model.graph.batch // micro_batching.parts)
-        self.micro_spaces = sub_spaces(self.micro_model.graph, spaces, micro_batching, self.device_count)
+        self.micro_spaces = micro_batch_spaces(self.micro_model.graph, spaces, micro_batching, self.device_count)
 
     @property
     def graph(self) -> ComputationGraph:

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from hwprofiles import Ints, row_owners
-from planner.compression import Compressed, Compression
+from planner.compression import Compression, CompressionSettings
 from planner.cost import (
     GRADIENTS,
     CodecWork,
@@ -51,7 +51,7 @@ class GradientSyncTasks:
         expand: Whether messages are tasks of their own; else each round is one task.
     """
 
-    def __init__(self, model: CostModel, tasks: Tasks, compressed: Compressed, *, expand: bool) -> None:
+    def __init__(self, model: CostModel, tasks: Tasks, compressed: CompressionSettings, *, expand: bool) -> None:
         self.model, self.tasks, self.compressed = model, tasks, compressed
         self.collectives: dict[int, Collective] = {}
         """Rounds that are one task, by task."""

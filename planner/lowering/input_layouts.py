@@ -60,7 +60,7 @@ def _layout(program: Program, edge: Edge, readers: tuple[Edge, ...]) -> InputLay
     layer, space, producer = program.graph.layers[v], spaces[v], spaces[u]
     source, operation, shapes = producer.output, layer.operation, list(layer.input_shapes)
     shapes[edge.slot] = source
-    read, held = needed_regions(space, operation.needs(edge.slot, shapes), source), held_regions(producer)
+    read, held = needed_regions(space, operation.interval_maps(edge.slot, shapes), source), held_regions(producer)
     own_part = producer.part_on(len(program.cluster.devices))[space.devices]
     low, high = np.maximum(read.low, held.low[own_part]), np.minimum(read.high, held.high[own_part])
     own = np.where(own_part >= 0, np.maximum(high - low, 0).prod(axis=1), 0)

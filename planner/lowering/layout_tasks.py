@@ -96,8 +96,8 @@ class LayoutTasks:
         spaces, graph = self._batched.spaces_at(edge.consumer), self._batched.model_at(edge.consumer).graph
         producer, consumer = spaces[edge.producer], spaces[edge.consumer]
         layer, source = graph.layers[edge.consumer], graph.layers[edge.producer].output
-        needs = layer.operation.needs(edge.slot, layer.input_shapes)
-        regions = transfer_regions(producer, consumer, needs, source, self._batched.device_count)
+        interval_maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)
+        regions = transfer_regions(producer, consumer, interval_maps, source, self._batched.device_count)
         senders = producer.devices[regions.part]
         # pairs (region, task after which its part is there); regions on their own device do not travel
         region, made = (self.recomputed_outputs if recomputed else self.outputs)[maker].take(regions.part)

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hwprofiles import ConfigError, Ints
-from planner.compression import UNCOMPRESSED, Compressed
+from planner.compression import UNCOMPRESSED, CompressionSettings
 from planner.cost import CostModel
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
@@ -53,7 +53,7 @@ def lower(
     spaces: Sequence[ConfigSpace],
     *,
     micro_batching: MicroBatching = WHOLE_BATCH,
-    compressed: Compressed = UNCOMPRESSED,
+    compressed: CompressionSettings = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
     collectives: str = "activity",
 ) -> Program:
@@ -92,7 +92,9 @@ class _Lowering:
         expand: Whether messages of all-reduces are tasks of their own.
     """
 
-    def __init__(self, batched: BatchedModel, compressed: Compressed, recompute: Recompute, *, expand: bool) -> None:
+    def __init__(
+        self, batched: BatchedModel, compressed: CompressionSettings, recompute: Recompute, *, expand: bool
+    ) -> None:
         self.batched, self.compressed = batched, compressed
         self.graph, self.spaces, self.micro_batching = batched.graph, batched.spaces, batched.micro_batching
         self.segments = segments_of(batched.graph, recompute, batched.micro_batching)

@@ -7,7 +7,7 @@ import numpy as np
 
 from hwprofiles import Bools, Floats, Ints, row_owners
 from hwprofiles.devices import DeviceGraph
-from planner.compression import Compressed
+from planner.compression import CompressionSettings
 from planner.graph import ComputationGraph, Edge
 from planner.parallel import ConfigSpace, MicroBatching
 from simulator.collectives import Round
@@ -53,7 +53,7 @@ class Program:
     """By edge, the edge whose transfers bring its tensor: itself, or that of an earlier consumer of equal layout."""
     segments: tuple[int, ...]
     """By layer, the segment that is recomputed before its backward pass; -1 where activations are kept."""
-    compressed: Compressed
+    compressed: CompressionSettings
     """Tensors and gradients that travel compressed, between compress tasks and decompress tasks."""
     kind: Ints
     layer: Ints

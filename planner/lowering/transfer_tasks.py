@@ -3,7 +3,7 @@
 import numpy as np
 
 from hwprofiles import Ints
-from planner.compression import Compressed
+from planner.compression import CompressionSettings
 from planner.cost import ACTIVATIONS, CostModel, codec_s, compression_of, decompression_of
 from planner.graph import Edge
 from planner.lowering.task_builder import TaskPairs, Tasks
@@ -21,7 +21,7 @@ class TransferTasks:
         compressed: Tensors that travel compressed.
     """
 
-    def __init__(self, model: CostModel, tasks: Tasks, compressed: Compressed) -> None:
+    def __init__(self, model: CostModel, tasks: Tasks, compressed: CompressionSettings) -> None:
         self.model, self.tasks, self.compressed = model, tasks, compressed
         self.regions: list[tuple[Ints, TransferRegions]] = []
         """Transfers, and the regions that they move."""

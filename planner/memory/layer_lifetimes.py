@@ -65,6 +65,6 @@ def _data_bytes(account: MemoryAccount, i: int) -> Floats:
         if source == "input":
             shape = layer.input_shapes[slot]
             whole = type(shape)(shape.dims, (space.output.sizes[0], *shape.sizes[1:]))
-            regions = needed_regions(space, layer.operation.needs(slot, layer.input_shapes), whole)
+            regions = needed_regions(space, layer.operation.interval_maps(slot, layer.input_shapes), whole)
             size += regions.volume * program.graph.element_bytes
     return size

@@ -61,7 +61,7 @@ def _extents(program: Program, u: int, v: int, slot: int, device: Ints, *, backw
         layer, shape = program.graph.layers[v], program.spaces_at(v)[u].output
         shapes = list(layer.input_shapes)
         shapes[slot] = shape
-        regions = needed_regions(space, layer.operation.needs(slot, shapes), shape)
+        regions = needed_regions(space, layer.operation.interval_maps(slot, shapes), shape)
     else:
         regions = held_regions(space)
     part = space.part_on(len(program.cluster.devices))[device]

@@ -81,7 +81,7 @@ class _PartMemories:
         operation, regions = layer.operation, held_regions(space)
         sizes = {dim: (regions.high - regions.low)[:, d].astype(float) for d, dim in enumerate(layer.output.dims)}
         part = Part(layer.input_shapes, layer.output, sizes)
-        kept, output, zeros = operation.kept(part), part.outputs * size, np.zeros(len(regions.low))
+        saved, output, zeros = operation.saved_tensors(part), part.outputs * size, np.zeros(len(regions.low))
         copied, copies, scratch = np.zeros(len(zeros), dtype=bool), zeros, dict.fromkeys(SCRATCH_PHASES, zeros)
         in_place = np.full(len(zeros), _is_linear(operation))
         last = self._reads_channels_last(i, layer, space) if layer.inputs else False
@@ -99,10 +99,10 @@ class _PartMemories:
             copies, last = np.where(copied, _reads(layer, space).volume * size, 0.0), False
         self.channels_last.append(last)
         return PartMemory(
-            output=output, saved=kept.elements * size + kept.index_bytes + zeros,
-            saved_before_output=kept.before_output,
-            saves_output=kept.output, saves_inputs=~copied & kept.inputs, input_copies=copies,
-            transforms_gradient=kept.transforms, passes_gradient=kept.passes_on, channels_last=last, scratch=scratch,
+            output=output, saved=saved.elements * size + saved.index_bytes + zeros,
+            saved_before_output=saved.before_output,
+            saves_output=saved.output, saves_inputs=~copied & saved.inputs, input_copies=copies,
+            transforms_gradient=saved.transforms, passes_gradient=saved.passes_on, channels_last=last, scratch=scratch,
             gradient_in_place=in_place, gradient_channels_last=gradient_last and not isinstance(operation, Linear),
         )  # fmt: skip
 
@@ -174,7 +174,7 @@ class _PartMemories:
 
 def _reads(layer: Layer, space: ConfigSpace) -> Regions:
     """Return the regions of its first input that the parts of a layer read."""
-    return needed_regions(space, layer.operation.needs(0, layer.input_shapes), layer.input_shapes[0])
+    return needed_regions(space, layer.operation.interval_maps(0, layer.input_shapes), layer.input_shapes[0])
 
 
 def _is_local(producer: ConfigSpace, space: ConfigSpace, regions: Regions) -> bool:
@@ -200,15 +200,24 @@ def _windows(layer: Layer, space: ConfigSpace) -> tuple[Ints, Ints, Ints]:
         Sizes of the regions read and of those convolved, shape (parts, D) each; and the padding that the library adds
         on both sides, shape (parts, D - 2).
     """
-    needs, outputs, read = layer.operation.needs(0, layer.input_shapes), held_regions(space), _reads(layer, space)
+    interval_maps, outputs, read = (
+        layer.operation.interval_maps(0, layer.input_shapes),
+        held_regions(space),
+        _reads(layer, space),
+    )
     given = read.high - read.low
     windows, pad = given.copy(), np.zeros_like(given[:, 2:])
     for d in range(2, given.shape[1]):
-        need = needs[d]
-        start = outputs.low[:, d] * need.stride - need.pad
-        stop = (outputs.high[:, d] - 1) * need.stride - need.pad + need.dilation * (need.kernel - 1) + 1
+        interval_map = interval_maps[d]
+        start = outputs.low[:, d] * interval_map.stride - interval_map.pad
+        stop = (
+            (outputs.high[:, d] - 1) * interval_map.stride
+            - interval_map.pad
+            + interval_map.dilation * (interval_map.kernel - 1)
+            + 1
+        )
         left, right = read.low[:, d] - start, stop - read.high[:, d]
-        symmetric = (left >= right) & (left - right < need.stride)
+        symmetric = (left >= right) & (left - right < interval_map.stride)
         windows[:, d] += np.where(symmetric, 0, left + right)
         pad[:, d - 2] = np.where(symmetric, left, 0)
     return given, windows, pad

@@ -8,9 +8,9 @@ import numpy as np
 
 from hwprofiles import ConfigError, Floats
 from hwprofiles.compute import Kernels
-from planner.graph import LAYER_PHASES, Kept, Need, Parameter, Shape
+from planner.graph import LAYER_PHASES, IntervalMap, Parameter, SavedTensors, Shape
 
-__all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "INDEX_BYTES", "OperationBase", "Part", "identity_needs"]
+__all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "INDEX_BYTES", "OperationBase", "Part", "identity_maps"]
 
 
 ELEMENT_BYTES = 4
@@ -146,17 +146,17 @@ class OperationBase(ABC):
         """
         return output.dims
 
-    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return the same interval of the input as of the output, in every dimension."""
-        return identity_needs(inputs[slot])
+        return identity_maps(inputs[slot])
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return no parameters, unless a kind overrides it."""
         return ()
 
-    def kept(self, part: Part) -> Kept:
+    def saved_tensors(self, part: Part) -> SavedTensors:
         """Return no tensors, unless a kind overrides it."""
-        return Kept()
+        return SavedTensors()
 
     def kernels(self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats]) -> Kernels:
         """Return the work of parts of the output in one phase.
@@ -208,19 +208,27 @@ class OperationBase(ABC):
         """Return the elements of input ``slot`` that each part needs; padding at the borders counts too."""
         elements = np.ones_like(part.samples)
         shape = part.inputs[slot]
-        for need, size in zip(self.needs(slot, part.inputs), shape.sizes, strict=True):
-            elements = elements * (size if need.dim is None else _extent(need, part.sizes[need.dim], size))
+        for interval_map, size in zip(self.interval_maps(slot, part.inputs), shape.sizes, strict=True):
+            elements = elements * (
+                size if interval_map.dim is None else _extent(interval_map, part.sizes[interval_map.dim], size)
+            )
         return elements
 
 
-def identity_needs(shape: Shape) -> tuple[Need, ...]:
-    """Return the needs of parts that read the same interval of the input as they compute of the output."""
-    return tuple(Need(dim=dim) for dim in shape.dims)
+def identity_maps(shape: Shape) -> tuple[IntervalMap, ...]:
+    """Return the maps of parts that read the same interval of the input as they compute of the output."""
+    return tuple(IntervalMap(dim=dim) for dim in shape.dims)
 
 
-def _extent(need: Need, size: Floats, input_size: int) -> Floats:
+def _extent(interval_map: IntervalMap, size: Floats, input_size: int) -> Floats:
     """Return the length of the input interval that ``size`` output indices need, away from the borders."""
-    if need.kernel == need.stride == need.group_out == need.group_in == 1:
+    if interval_map.kernel == interval_map.stride == interval_map.group_out == interval_map.group_in == 1:
         return size
-    steps = size if need.group_out == need.group_in == 1 else np.ceil(size / need.group_out) * need.group_in
-    return np.minimum(input_size, (steps - 1) * need.stride + need.dilation * (need.kernel - 1) + 1)
+    steps = (
+        size
+        if interval_map.group_out == interval_map.group_in == 1
+        else np.ceil(size / interval_map.group_out) * interval_map.group_in
+    )
+    return np.minimum(
+        input_size, (steps - 1) * interval_map.stride + interval_map.dilation * (interval_map.kernel - 1) + 1
+    )

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from hwprofiles import ConfigError, Floats
 from hwprofiles.compute import Kernels
-from planner.graph import Kept, Need, Parameter, Shape
+from planner.graph import IntervalMap, Parameter, SavedTensors, Shape
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
@@ -87,22 +87,22 @@ class Convolution(OperationBase):
         )
         return Shape(shape.dims, (shape.sizes[0], self.channels, *positions))
 
-    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return all input channels, or those of the groups that a part computes, and the windows of its positions."""
         dims = inputs[0].dims
         if self.groups == 1:
-            channel = Need(dim=None)
+            channel = IntervalMap(dim=None)
         else:
-            channel = Need(
+            channel = IntervalMap(
                 dim="channel",
                 group_out=self.channels // self.groups,
                 group_in=inputs[0].size("channel") // self.groups,
             )
         windows = zip(dims[2:], self.kernel, self.stride, self.pad, self.dilation, strict=True)
         return (
-            Need(dim="sample"),
+            IntervalMap(dim="sample"),
             channel,
-            *(Need(dim=dim, kernel=k, stride=s, pad=p, dilation=d) for dim, k, s, p, d in windows),
+            *(IntervalMap(dim=dim, kernel=k, stride=s, pad=p, dilation=d) for dim, k, s, p, d in windows),
         )
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
@@ -112,9 +112,9 @@ class Convolution(OperationBase):
         norm = tuple(Parameter(f"norm_{name}", (self.channels,)) for name in ("weight", "bias") if self.batch_norm)
         return (weight, *bias, *norm)
 
-    def kept(self, part: Part) -> Kept:
+    def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the input, the input of the normalisation, and the output, from which an activation's mask follows."""
-        return Kept(
+        return SavedTensors(
             inputs=True, output=self.activation is not None, elements=part.outputs if self.batch_norm else 0.0,
             before_output=self.batch_norm, transforms=self.batch_norm or self.activation is not None,
         )  # fmt: skip

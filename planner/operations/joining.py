@@ -6,13 +6,13 @@ from typing import ClassVar
 
 from hwprofiles import ConfigError
 from hwprofiles.compute import Kernels
-from planner.graph import Kept, Need, Shape
+from planner.graph import IntervalMap, SavedTensors, Shape
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
     ACTIVATION_BACKWARD_ACCESSES,
     OperationBase,
     Part,
-    identity_needs,
+    identity_maps,
 )
 from planner.operations.checks import check_activation, shape_text
 
@@ -40,10 +40,10 @@ class Add(OperationBase):
             raise ConfigError(f"add needs 2 or more inputs of one shape, got {_list(inputs)}")
         return inputs[0]
 
-    def kept(self, part: Part) -> Kept:
+    def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the output if there is an activation, whose mask follows from it."""
         masks = self.activation is not None
-        return Kept(output=masks, transforms=masks, passes_on=True)
+        return SavedTensors(output=masks, transforms=masks, passes_on=True)
 
     def _forward(self, part: Part) -> Kernels:
         count = len(part.inputs)
@@ -69,15 +69,15 @@ class Concat(OperationBase):
         channels = sum(shape.size("channel") for shape in inputs)
         return Shape(inputs[0].dims, (inputs[0].sizes[0], channels, *inputs[0].positions))
 
-    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return the same interval, shifted in the channels by the inputs before."""
-        sample, _, *positions = identity_needs(inputs[slot])
+        sample, _, *positions = identity_maps(inputs[slot])
         offset = sum(shape.size("channel") for shape in inputs[:slot])
-        return (sample, Need(dim="channel", offset=offset), *positions)
+        return (sample, IntervalMap(dim="channel", offset=offset), *positions)
 
-    def kept(self, part: Part) -> Kept:
+    def saved_tensors(self, part: Part) -> SavedTensors:
         """Return no tensors; the gradients of the inputs are views of the output's."""
-        return Kept(passes_on=True)
+        return SavedTensors(passes_on=True)
 
     def _forward(self, part: Part) -> Kernels:
         return part.streaming(flop=0.0, elements=2 * part.outputs)

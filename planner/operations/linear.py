@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from hwprofiles import ConfigError, Floats
 from hwprofiles.compute import Kernels
-from planner.graph import Kept, Need, Parameter, Shape
+from planner.graph import IntervalMap, Parameter, SavedTensors, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import check_activation, check_int, single
 
@@ -47,19 +47,19 @@ class Linear(OperationBase):
         """Return the shape of the output: sample, channel; the input may have positions."""
         return Shape(("sample", "channel"), (single("linear", inputs).sizes[0], self.channels))
 
-    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return all channels and positions of a part's samples."""
-        return tuple(Need(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
+        return tuple(IntervalMap(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return weights and bias, both split with the channels."""
         weight = Parameter("weight", (self.channels, self._features(inputs)))
         return (weight, Parameter("bias", (self.channels,))) if self.bias else (weight,)
 
-    def kept(self, part: Part) -> Kept:
+    def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the input and the output; with dropout, instead of the output, its values before and the factors."""
         drops, activates = self.dropout > 0, self.activation is not None
-        return Kept(
+        return SavedTensors(
             inputs=True, output=activates and not drops, elements=(1 + activates) * part.outputs if drops else 0.0,
             before_output=drops, transforms=activates or drops,
         )  # fmt: skip

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hwprofiles import ConfigError
 from hwprofiles.compute import Kernels
-from planner.graph import Kept, Need, Shape
+from planner.graph import IntervalMap, SavedTensors, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.checks import single
 
@@ -46,13 +46,13 @@ class Loss(OperationBase):
         """Return the samples only: the sum of a sample runs over all its other dimensions."""
         return ("sample",)
 
-    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return all channels and positions of a part's samples."""
-        return tuple(Need(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
+        return tuple(IntervalMap(dim="sample" if dim == "sample" else None) for dim in inputs[0].dims)
 
-    def kept(self, part: Part) -> Kept:
+    def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the output, from which the gradient starts."""
-        return Kept(output=True)
+        return SavedTensors(output=True)
 
     def _forward(self, part: Part) -> Kernels:
         return part.streaming(flop=FLOP_PER_ELEMENT[self.function] * part.outputs, elements=2 * part.outputs)

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from hwprofiles import ConfigError
 from hwprofiles.compute import Kernels
-from planner.graph import Kept, Need, Parameter, Shape
-from planner.operations.base import BATCH_STATISTICS, OperationBase, Part, identity_needs
+from planner.graph import IntervalMap, Parameter, SavedTensors, Shape
+from planner.operations.base import BATCH_STATISTICS, OperationBase, Part, identity_maps
 from planner.operations.checks import check_activation, check_int, single
 
 __all__ = ["BatchNorm", "LocalResponseNorm"]
@@ -48,9 +48,9 @@ class BatchNorm(OperationBase):
         channels = inputs[0].size("channel")
         return Parameter("weight", (channels,)), Parameter("bias", (channels,))
 
-    def kept(self, part: Part) -> Kept:
+    def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the input, and the output if there is an activation, whose mask follows from it."""
-        return Kept(inputs=True, output=self.activation is not None, transforms=True)
+        return SavedTensors(inputs=True, output=self.activation is not None, transforms=True)
 
     def _forward(self, part: Part) -> Kernels:
         return part.streaming(flop=BATCH_NORM_FLOP * part.outputs, elements=3 * part.outputs)
@@ -89,14 +89,14 @@ class LocalResponseNorm(OperationBase):
         """Return the shape of the input."""
         return single(self.kind, inputs)
 
-    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return the same interval, with a halo in the channels."""
-        sample, _, *positions = identity_needs(inputs[0])
-        return (sample, Need(dim="channel", kernel=self.size, pad=self.size // 2), *positions)
+        sample, _, *positions = identity_maps(inputs[0])
+        return (sample, IntervalMap(dim="channel", kernel=self.size, pad=self.size // 2), *positions)
 
-    def kept(self, part: Part) -> Kept:
+    def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the input, its divisors, and the output."""
-        return Kept(inputs=True, output=True, elements=part.outputs)
+        return SavedTensors(inputs=True, output=True, elements=part.outputs)
 
     def _forward(self, part: Part) -> Kernels:
         flop = (2 * self.size + POWER_FLOP) * part.outputs

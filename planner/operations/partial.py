@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from hwprofiles import Floats
 from hwprofiles.compute import Kernels
-from planner.graph import IN_CHANNEL, Kept, Layer, Need, Parameter, Shape
+from planner.graph import IN_CHANNEL, IntervalMap, Layer, Parameter, SavedTensors, Shape
 from planner.operations.base import OperationBase, Part
 from planner.operations.convolution import Convolution
 from planner.operations.linear import Linear
@@ -68,18 +68,18 @@ class PartialProduct:
         """Return all dimensions of the output."""
         return output.dims
 
-    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
-        """Return the intervals that the undivided layer needs, but one slice of the channels."""
-        sample, _, *positions = self.operation.needs(slot, inputs)
-        return (sample, Need(dim=IN_CHANNEL, group_in=self.sliced(inputs)[0].size("channel")), *positions)
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
+        """Return the maps of the undivided layer, but one slice of the channels."""
+        sample, _, *positions = self.operation.interval_maps(slot, inputs)
+        return (sample, IntervalMap(dim=IN_CHANNEL, group_in=self.sliced(inputs)[0].size("channel")), *positions)
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return the weights of the undivided layer, split with its channels and with the slices."""
         return self.product.parameters(inputs)
 
-    def kept(self, part: Part) -> Kept:
+    def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the slice of the input."""
-        return Kept(inputs=True)
+        return SavedTensors(inputs=True)
 
     def kernels(self, phase: str, inputs: Sequence[Shape], output: Shape, part: dict[str, Floats]) -> Kernels:
         """Return the work of parts of the output in one phase.
@@ -126,17 +126,17 @@ class PartialSum(OperationBase):
         (shape,) = inputs
         return Shape((*shape.dims[:2], *shape.dims[3:]), (*shape.sizes[:2], *shape.positions))
 
-    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return the same interval of the partial sums over all slices."""
-        return tuple(Need(dim=None if dim == IN_CHANNEL else dim) for dim in inputs[slot].dims)
+        return tuple(IntervalMap(dim=None if dim == IN_CHANNEL else dim) for dim in inputs[slot].dims)
 
     def parameters(self, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
         """Return the parameters of the undivided layer but its weights: bias, scale and shift of a normalisation."""
         return tuple(p for p in self.operation.parameters(inputs) if p.name != "weight")
 
-    def kept(self, part: Part) -> Kept:
+    def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the tensors that the undivided layer keeps, without its input."""
-        return replace(self.operation.kept(part), inputs=False, passes_on=True)
+        return replace(self.operation.saved_tensors(part), inputs=False, passes_on=True)
 
     def _forward(self, part: Part) -> Kernels:
         count, (passes, _) = part.inputs[0].size(IN_CHANNEL), self.operation.passes

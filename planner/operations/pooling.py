@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from hwprofiles import ConfigError
 from hwprofiles.compute import Kernels
-from planner.graph import Kept, Need, Shape
+from planner.graph import IntervalMap, SavedTensors, Shape
 from planner.operations.base import INDEX_BYTES, OperationBase, Part
 from planner.operations.checks import check_window, shape_text, single, window_size
 
@@ -51,18 +51,18 @@ class Pooling(OperationBase):
         )
         return Shape(shape.dims, (*shape.sizes[:2], *positions))
 
-    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return the same samples and channels, and the windows of a part's positions."""
         windows = zip(inputs[0].dims[2:], self.kernel, self.stride, self.pad, strict=True)
         return (
-            Need(dim="sample"),
-            Need(dim="channel"),
-            *(Need(dim=dim, kernel=k, stride=s, pad=p) for dim, k, s, p in windows),
+            IntervalMap(dim="sample"),
+            IntervalMap(dim="channel"),
+            *(IntervalMap(dim=dim, kernel=k, stride=s, pad=p) for dim, k, s, p in windows),
         )
 
-    def kept(self, part: Part) -> Kept:
+    def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the input, which frameworks keep for its shape, and the indices of the maxima."""
-        return Kept(inputs=True, index_bytes=INDEX_BYTES * part.outputs if self.mode == "max" else 0.0)
+        return SavedTensors(inputs=True, index_bytes=INDEX_BYTES * part.outputs if self.mode == "max" else 0.0)
 
     def _forward(self, part: Part) -> Kernels:
         flop = part.outputs * math.prod(self.kernel)
@@ -95,13 +95,13 @@ class GlobalPooling(OperationBase):
             raise ConfigError(f"global_pooling needs positions to pool over, got {shape_text(shape)}")
         return Shape(shape.dims, (*shape.sizes[:2], *(1 for _ in shape.positions)))
 
-    def needs(self, slot: int, inputs: Sequence[Shape]) -> tuple[Need, ...]:
+    def interval_maps(self, slot: int, inputs: Sequence[Shape]) -> tuple[IntervalMap, ...]:
         """Return all positions of a part's samples and channels."""
-        return tuple(Need(dim=dim if dim in ("sample", "channel") else None) for dim in inputs[0].dims)
+        return tuple(IntervalMap(dim=dim if dim in ("sample", "channel") else None) for dim in inputs[0].dims)
 
-    def kept(self, part: Part) -> Kept:
+    def saved_tensors(self, part: Part) -> SavedTensors:
         """Return the indices of the maxima; a mean keeps nothing."""
-        return Kept(index_bytes=INDEX_BYTES * part.outputs if self.mode == "max" else 0.0)
+        return SavedTensors(index_bytes=INDEX_BYTES * part.outputs if self.mode == "max" else 0.0)
 
     def _forward(self, part: Part) -> Kernels:
         read = self._read(part)

@@ -29,9 +29,9 @@ from .micro_batches import (
     WHOLE_BATCH as WHOLE_BATCH,
     MicroBatching as MicroBatching,
     interleave_degree as interleave_degree,
+    micro_batch_spaces as micro_batch_spaces,
     micro_batching_of as micro_batching_of,
     schedule_of as schedule_of,
-    sub_spaces as sub_spaces,
 )
 from .named_rules import (
     NAMED as NAMED,

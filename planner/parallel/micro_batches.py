@@ -29,9 +29,9 @@ __all__ = [
     "WHOLE_BATCH",
     "MicroBatching",
     "interleave_degree",
+    "micro_batch_spaces",
     "micro_batching_of",
     "schedule_of",
-    "sub_spaces",
 ]
 
 ORDERS = ("each", "all")
@@ -151,7 +151,7 @@ def schedule_of(micro_batching: MicroBatching, spaces: Sequence[ConfigSpace]) ->
     return PipelineSchedule(kind=kind, micro_batches=micro_batching.parts, groups=tuple(groups))
 
 
-def sub_spaces(
+def micro_batch_spaces(
     graph: ComputationGraph, spaces: Sequence[ConfigSpace], micro_batching: MicroBatching, device_count: int
 ) -> list[ConfigSpace]:
     """Return the spaces of all layers for one micro-batch.

@@ -108,11 +108,11 @@ def frontiers(graph: ComputationGraph) -> list[int]:
 
 def _default(graph: ComputationGraph, micro_batching: MicroBatching) -> Recompute:
     """Return about sqrt(n) segments that keep equally many bytes; the layers behind the last keep their activations."""
-    kept = [_kept_bytes(graph, i) for i in range(len(graph.layers))]
-    count = max(round(math.sqrt(len(kept))), 2)
-    names, total, begun, done = list[str](), sum(kept), 0.0, 0.0
+    saved = [_saved_bytes(graph, i) for i in range(len(graph.layers))]
+    count = max(round(math.sqrt(len(saved))), 2)
+    names, total, begun, done = list[str](), sum(saved), 0.0, 0.0
     borders = set(frontiers(graph))
-    for i, size in enumerate(kept):
+    for i, size in enumerate(saved):
         begun, done = begun + size, done + size
         if i in borders and begun >= total / count and done < total * (1 - 0.5 / count):
             names.append(graph.layers[i].name)
@@ -120,10 +120,10 @@ def _default(graph: ComputationGraph, micro_batching: MicroBatching) -> Recomput
     return Recompute(tuple(names))
 
 
-def _kept_bytes(graph: ComputationGraph, i: int) -> float:
+def _saved_bytes(graph: ComputationGraph, i: int) -> float:
     """Return the bytes of a whole layer's output and of the further tensors that it keeps for the backward pass."""
     layer = graph.layers[i]
     sizes = {dim: np.array([float(size)]) for dim, size in zip(layer.output.dims, layer.output.sizes, strict=True)}
-    kept = layer.operation.kept(Part(layer.input_shapes, layer.output, sizes))
-    elements = layer.output.elements + np.asarray(kept.elements).sum()
-    return float(elements * graph.element_bytes + np.asarray(kept.index_bytes).sum())
+    saved = layer.operation.saved_tensors(Part(layer.input_shapes, layer.output, sizes))
+    elements = layer.output.elements + np.asarray(saved.elements).sum()
+    return float(elements * graph.element_bytes + np.asarray(saved.index_bytes).sum())

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwprofiles import Ints
-from planner.graph import Need, Shape
+from planner.graph import IntervalMap, Shape
 from planner.parallel.configurations import ConfigSpace, part_bounds
 
 __all__ = ["Regions", "TransferRegions", "held_regions", "layout_keys", "needed_regions", "transfer_regions"]
@@ -72,40 +72,40 @@ def held_regions(space: ConfigSpace) -> Regions:
 
 
 @lru_cache(maxsize=4096)
-def needed_regions(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> Regions:
+def needed_regions(space: ConfigSpace, interval_maps: tuple[IntervalMap, ...], source: Shape) -> Regions:
     """Return the region of an input that each part of a consumer needs.
 
     Args:
         space: Configurations of the consumer.
-        needs: Interval of each dimension of the input that the consumer's operation needs.
+        interval_maps: For each dimension of the input, the interval that the consumer's operation reads.
         source: Shape of the input tensor.
     """
     parts, dims = held_regions(space), space.output.dims
     low = np.empty((len(parts.low), len(source.sizes)), dtype=np.int64)
     high = np.empty_like(low)
-    for d, (need, size) in enumerate(zip(needs, source.sizes, strict=True)):
-        column = dims.index(need.dim) if need.dim is not None else 0
-        low[:, d], high[:, d] = need.interval(parts.low[:, column], parts.high[:, column], size)
+    for d, (interval_map, size) in enumerate(zip(interval_maps, source.sizes, strict=True)):
+        column = dims.index(interval_map.dim) if interval_map.dim is not None else 0
+        low[:, d], high[:, d] = interval_map.interval(parts.low[:, column], parts.high[:, column], size)
     empty = (high <= low).any(axis=1)
     low[empty], high[empty] = 0, 0
     return Regions(low, high)
 
 
 @lru_cache(maxsize=4096)
-def layout_keys(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> Ints:
+def layout_keys(space: ConfigSpace, interval_maps: tuple[IntervalMap, ...], source: Shape) -> Ints:
     """Return a key of the layout in which each configuration reads an input; equal layouts have equal keys.
 
     The layout is the set of (device, region) pairs, empty regions left out; its key is a 64-bit hash.
 
     Args:
         space: Configurations of the consumer.
-        needs: Interval of each dimension of the input that the consumer's operation needs.
+        interval_maps: For each dimension of the input, the interval that the consumer's operation reads.
         source: Shape of the input tensor.
 
     Returns:
         Keys, shape (C,).
     """
-    regions = needed_regions(space, needs, source)
+    regions = needed_regions(space, interval_maps, source)
     words = np.column_stack([space.devices, regions.low, regions.high]).astype(np.uint64)
     mixed = np.zeros(len(words), dtype=np.uint64)
     # one hash a pair: the finaliser of SplitMix64, chained over the columns; their sum does not depend on the order
@@ -119,7 +119,11 @@ def layout_keys(space: ConfigSpace, needs: tuple[Need, ...], source: Shape) -> I
 
 
 def transfer_regions(
-    producer: ConfigSpace, consumer: ConfigSpace, needs: tuple[Need, ...], source: Shape, device_count: int
+    producer: ConfigSpace,
+    consumer: ConfigSpace,
+    interval_maps: tuple[IntervalMap, ...],
+    source: Shape,
+    device_count: int,
 ) -> TransferRegions:
     """Return the regions that a consumer's parts need, divided along the parts of the producer that hold them.
 
@@ -132,7 +136,7 @@ def transfer_regions(
     Args:
         producer: Space of the layer that makes the tensor, with one configuration.
         consumer: Space of the layer that reads it, with one configuration.
-        needs: Interval of each dimension of the tensor that the consumer's operation needs.
+        interval_maps: For each dimension of the tensor, the interval that the consumer's operation reads.
         source: Shape of the tensor.
         device_count: Devices of the cluster.
 
@@ -140,7 +144,7 @@ def transfer_regions(
         Regions in the order of an all-to-all: first every device to its next one, then to the one after that, so that
         senders that share a port or a link do not queue behind all messages to one receiver.
     """
-    needed = needed_regions(consumer, needs, source)
+    needed = needed_regions(consumer, interval_maps, source)
     rows = np.flatnonzero(needed.volume > 0)
     low, high = needed.low[rows], needed.high[rows]
     bounds = [part_bounds(*pair) for pair in zip(source.sizes, producer.degrees[0].tolist(), strict=True)]

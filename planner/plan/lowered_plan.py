@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from hwprofiles import ConfigError
 from hwprofiles.devices import DeviceGraph
-from planner.compression import UNCOMPRESSED, Compressed, compressed_of
+from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost import CostModel, applied
 from planner.graph import ComputationGraph
 from planner.lowering import Program, lower
@@ -22,7 +22,7 @@ def lowered(
     strategy: Strategy,
     *,
     micro_batching: MicroBatching = WHOLE_BATCH,
-    compressed: Compressed = UNCOMPRESSED,
+    compressed: CompressionSettings = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
     memory_policy: MemoryPolicy = MOMENTUM,
     collectives: str = "activity",

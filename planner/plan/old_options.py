@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hwprofiles import warn_old_name
-from planner.compression import Compressed
+from planner.compression import CompressionSettings
 from planner.graph import ComputationGraph
 from planner.parallel import MicroBatching
 from planner.search import Pipeline
@@ -51,7 +51,7 @@ def _pipeline_fields(graph: ComputationGraph, value: Pipeline | None) -> _Fields
     return {name: getattr(value, name) for name in names} if value else {}
 
 
-def _compression_fields(graph: ComputationGraph, value: Compressed) -> _Fields:
+def _compression_fields(graph: ComputationGraph, value: CompressionSettings) -> _Fields:
     """Return the fields of a request that stand for an object that describes compression."""
     return {
         "compress_gradients": value.gradients,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hwprofiles import html_table, warn_old_name
-from planner.compression import UNCOMPRESSED, Compressed
+from planner.compression import UNCOMPRESSED, CompressionSettings
 from planner.cost import SyncChoice
 from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, Configuration, MicroBatching, Recompute
 from planner.plan.plan_request import PlanRequest
@@ -29,7 +29,7 @@ class Plan:
     """Degrees and devices of every layer."""
     micro_batching: MicroBatching = WHOLE_BATCH
     """Layers that compute in micro-batches, and their schedule."""
-    compressed: Compressed = UNCOMPRESSED
+    compressed: CompressionSettings = UNCOMPRESSED
     """Tensors and gradients that are compressed to be sent."""
     recompute: Recompute = KEEP_ACTIVATIONS
     """Activations that are computed again in the backward pass."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from hwprofiles import ConfigError, Progress
 from hwprofiles.devices import DeviceGraph
-from planner.compression import UNCOMPRESSED, Compressed, compressed_of
+from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost import CostModel, gradient_sync_choices
 from planner.graph import ComputationGraph
 from planner.memory import MemoryPolicy
@@ -80,7 +80,7 @@ class _Chosen:
 
     strategy: Strategy
     micro_batching: MicroBatching = WHOLE_BATCH
-    compressed: Compressed = UNCOMPRESSED
+    compressed: CompressionSettings = UNCOMPRESSED
     recompute: Recompute = KEEP_ACTIVATIONS
     simulated_s: float
     notes: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from hwprofiles import MILLI, InfeasiblePlanError, Progress
-from planner.compression import Compressed
+from planner.compression import CompressionSettings
 from planner.cost import CostModel, applied
 from planner.lowering import KINDS, Program, lower
 from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, peak_memory_bytes
@@ -16,7 +16,7 @@ from planner.simulation import replay_that_fits
 __all__ = ["choose_compressed_layers"]
 
 _Item = tuple[str, str]
-"""A field of ``Compressed`` that lists layers, and the name of a layer."""
+"""A field of ``CompressionSettings`` that lists layers, and the name of a layer."""
 _SAME = 1e-9
 """Relative difference of times up to which they count as equal."""
 
@@ -25,12 +25,12 @@ def choose_compressed_layers(
     model: CostModel,
     strategy: Strategy,
     micro_batching: MicroBatching = WHOLE_BATCH,
-    compressed: Compressed | None = None,
+    compressed: CompressionSettings | None = None,
     *,
     recompute: Recompute = KEEP_ACTIVATIONS,
     memory_policy: MemoryPolicy = MOMENTUM,
     progress: Progress | None = None,
-) -> tuple[Compressed, tuple[str, ...]]:
+) -> tuple[CompressionSettings, tuple[str, ...]]:
     """Choose the layers whose tensors and gradients are compressed so that the simulated iteration is short.
 
     Two greedy searches, one from no compression and one from full compression, visit each tensor and each layer's
@@ -49,7 +49,9 @@ def choose_compressed_layers(
     Returns:
         Settings that name the layers, and a note on the effect; no layers if no choice fits.
     """
-    trial = _Trial(model, strategy, micro_batching, compressed or Compressed(), recompute, memory_policy, progress)
+    trial = _Trial(
+        model, strategy, micro_batching, compressed or CompressionSettings(), recompute, memory_policy, progress
+    )
     plain, everything = trial.seconds(frozenset()), trial.seconds(frozenset(trial.items))
     ends = [trial.walk(start) for start in (frozenset[_Item](), frozenset(trial.items))]
     best = min(ends, key=lambda chosen: (trial.seconds(chosen), len(chosen)))
@@ -74,7 +76,7 @@ class _Trial:
         model: CostModel,
         strategy: Strategy,
         micro_batching: MicroBatching,
-        allowed: Compressed,
+        allowed: CompressionSettings,
         recompute: Recompute,
         memory_policy: MemoryPolicy,
         progress: Progress | None,
@@ -108,7 +110,7 @@ class _Trial:
         except InfeasiblePlanError:
             return math.inf
 
-    def compressed(self, chosen: frozenset[_Item]) -> Compressed:
+    def compressed(self, chosen: frozenset[_Item]) -> CompressionSettings:
         """Return a choice as settings, with layers in the network's order."""
         names = [layer.name for layer in self.model.graph.undivided.layers]
         gradients, activations = (
@@ -117,7 +119,7 @@ class _Trial:
         )
         return replace(self.allowed, gradient_layers=gradients, activation_layers=activations)
 
-    def _program(self, compressed: Compressed) -> Program:
+    def _program(self, compressed: CompressionSettings) -> Program:
         """Lower the strategy with compression settings."""
         return lower(
             self.model, self.spaces, micro_batching=self.micro_batching, compressed=compressed, recompute=self.recompute
@@ -125,7 +127,7 @@ class _Trial:
 
     def _items(self) -> list[_Item]:
         """Return the tensors and gradients that are sent and may be compressed, those with most bytes first."""
-        graph, program = self.model.graph, self._program(Compressed())
+        graph, program = self.model.graph, self._program(CompressionSettings())
         gradient_syncs = (program.kind == KINDS.index("collective")) & ~program.statistics
         fields = {
             "activation_layers": (program.kind == KINDS.index("transfer"), self.allowed.activation),

@@ -247,7 +247,7 @@ class _Tables:
         """Return the bytes of a tensor that the first part of its consumer reads."""
         layer = self.part.graph.layers[edge.consumer]
         regions = needed_regions(
-            space, layer.operation.needs(edge.slot, layer.input_shapes), layer.input_shapes[edge.slot]
+            space, layer.operation.interval_maps(edge.slot, layer.input_shapes), layer.input_shapes[edge.slot]
         )
         return float(regions.volume[0] * self.part.graph.element_bytes)
 

@@ -10,10 +10,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.compression import UNCOMPRESSED, Compressed
+from planner.compression import UNCOMPRESSED, CompressionSettings
 from planner.cost import CostModel, applied, compressed_choices
 from planner.lowering import lower
-from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, ConfigSpace, MicroBatching, Recompute, Strategy, sub_spaces
+from planner.parallel import (
+    KEEP_ACTIVATIONS,
+    WHOLE_BATCH,
+    ConfigSpace,
+    MicroBatching,
+    Recompute,
+    Strategy,
+    micro_batch_spaces,
+)
 from planner.simulation.program_replay import replay
 from planner.simulation.transfer_pricing import transfer_prices
 
@@ -35,7 +43,7 @@ def additive_s(
     model: CostModel,
     strategy: Strategy,
     micro_batching: MicroBatching = WHOLE_BATCH,
-    compressed: Compressed = UNCOMPRESSED,
+    compressed: CompressionSettings = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
 ) -> float:
     """Return the additive cost (Eq. 1) of a strategy.
@@ -87,7 +95,7 @@ def additive_terms(
     model: CostModel,
     strategy: Strategy,
     micro_batching: MicroBatching = WHOLE_BATCH,
-    compressed: Compressed = UNCOMPRESSED,
+    compressed: CompressionSettings = UNCOMPRESSED,
 ) -> AdditiveTerms:
     """Return the terms of Eq. 1 of a strategy for each layer; ``additive_s`` is their sum.
 
@@ -107,7 +115,7 @@ def additive_terms(
     count = len(model.cluster.devices)
     model, spaces, micro_batching = applied(model, strategy, micro_batching)
     micro_model = model.for_batch(model.graph.batch // micro_batching.parts)
-    micro_spaces = sub_spaces(micro_model.graph, spaces, micro_batching, count)
+    micro_spaces = micro_batch_spaces(micro_model.graph, spaces, micro_batching, count)
     terms = AdditiveTerms(*(np.zeros(len(spaces)) for _ in AdditiveTerms._fields))
     for i in range(len(spaces)):
         used, rows = (micro_model, micro_spaces) if micro_batching.of(i) > 1 else (model, spaces)

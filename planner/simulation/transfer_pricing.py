@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hwprofiles import Floats
-from planner.compression import UNCOMPRESSED, Compressed, Compression
+from planner.compression import UNCOMPRESSED, Compression, CompressionSettings
 from planner.cost import ACTIVATIONS, CostModel, EdgeTable, codec_s, compression_of, decompression_of
 from planner.graph import Edge
 from planner.parallel import ConfigSpace, needed_regions, transfer_regions
@@ -23,7 +23,7 @@ _FEW = 1_000_000
 """Pairs of parts up to which messages need not be counted."""
 
 
-def transfer_prices(model: CostModel, compressed: Compressed = UNCOMPRESSED) -> EdgeTable:
+def transfer_prices(model: CostModel, compressed: CompressionSettings = UNCOMPRESSED) -> EdgeTable:
     """Return the function of the transfer time t_x (Eq. 1) between one configuration of producer and consumer each.
 
     Tables need the routes between all pairs of devices.  If there are too many, the messages of the two configurations
@@ -56,8 +56,11 @@ def _by_message(
 ) -> Floats:
     """Return the transfer time of an edge, forward and backward, from its messages; shape (1, 1)."""
     network, layer = model.network, model.graph.layers[edge.consumer]
-    needs, tensor = layer.operation.needs(edge.slot, layer.input_shapes), model.graph.layers[edge.producer].output
-    regions = transfer_regions(producer, consumer, needs, tensor, network.device_count)
+    interval_maps, tensor = (
+        layer.operation.interval_maps(edge.slot, layer.input_shapes),
+        model.graph.layers[edge.producer].output,
+    )
+    regions = transfer_regions(producer, consumer, interval_maps, tensor, network.device_count)
     regions = regions.take(producer.devices[regions.part] != regions.device)
     ends = producer.devices[regions.part], regions.device
     elements = (regions.high - regions.low).prod(axis=1)
@@ -98,7 +101,7 @@ def _messages(model: CostModel, spaces: Sequence[ConfigSpace], producer: int) ->
     by_layout: dict[int, int] = {}
     for edge in graph.consumers[producer]:
         layer, space = graph.layers[edge.consumer], spaces[edge.consumer]
-        needed = needed_regions(space, layer.operation.needs(edge.slot, layer.input_shapes), tensor)
+        needed = needed_regions(space, layer.operation.interval_maps(edge.slot, layer.input_shapes), tensor)
         # parts of the producer that a needed region meets, in each dimension
         met = -(-needed.high * degrees // sizes) - needed.low * degrees // sizes
         pairs = int(met.prod(axis=1).sum())

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hwprofiles.devices import DeviceGraph
-from planner.compression import UNCOMPRESSED, Compressed
+from planner.compression import UNCOMPRESSED, CompressionSettings
 from planner.cost import CostModel
 from planner.lowering import KINDS, Program
 from planner.models import load_model
@@ -45,7 +45,7 @@ def machine_iteration_s(cluster: DeviceGraph, *, bits: int, kernels: str = "nerv
         CostModel(graph, cluster, "ps-spread"),
         named_strategy("owt", graph, devices),
         micro_batching=micro_batching_of(graph, devices, update_each=True),
-        compressed=UNCOMPRESSED if bits == 32 else Compressed(activations="dynamic-tree"),
+        compressed=UNCOMPRESSED if bits == 32 else CompressionSettings(activations="dynamic-tree"),
     )
     convolutions_s = BASELINES_S[kernels] - linear_layers().alone_s
     return replay(_timed(program, convolutions_s)).iteration_s

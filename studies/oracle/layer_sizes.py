@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from hwprofiles import Bools, Floats, Ints
-from planner.graph import ComputationGraph, Edge, Layer, Need
+from planner.graph import ComputationGraph, Edge, IntervalMap, Layer
 from planner.parallel import part_bounds
 
 __all__ = ["Sizes", "is_flat"]
@@ -25,8 +25,10 @@ def is_flat(layer: Layer) -> bool:
 
 def _mixes(layer: Layer) -> bool:
     """Return whether an output channel is a weighted sum over input channels: F filters of C channels."""
-    need = layer.operation.needs(0, layer.input_shapes)[1]
-    return layer.parameter_count > 0 and (need.dim is None or need.group_in > 1 or need.group_out > 1)
+    interval_map = layer.operation.interval_maps(0, layer.input_shapes)[1]
+    return layer.parameter_count > 0 and (
+        interval_map.dim is None or interval_map.group_in > 1 or interval_map.group_out > 1
+    )
 
 
 class Sizes:
@@ -81,9 +83,11 @@ class Sizes:
         """
         layer = self.graph.layers[edge.consumer]
         shape, ends = layer.input_shapes[edge.slot], []
-        for need, size in list(zip(layer.operation.needs(edge.slot, layer.input_shapes), shape.sizes, strict=True))[1:]:
-            whole = layer.output.size(need.dim) if need.dim is not None else 0
-            low, high = need.interval(np.zeros(1, dtype=np.int64), np.full(1, whole), size)
+        for interval_map, size in list(
+            zip(layer.operation.interval_maps(edge.slot, layer.input_shapes), shape.sizes, strict=True)
+        )[1:]:
+            whole = layer.output.size(interval_map.dim) if interval_map.dim is not None else 0
+            low, high = interval_map.interval(np.zeros(1, dtype=np.int64), np.full(1, whole), size)
             ends.append(int(high[0] - low[0]))
         return int(np.prod(ends))
 
@@ -168,9 +172,9 @@ class Sizes:
             needed  | 0 1 2 3 4   5 |            (part 0: one element more)
         """
         needed, own = [], []
-        for need, in_size, out_size, degree in self._dims(edge, grid):
+        for interval_map, in_size, out_size, degree in self._dims(edge, grid):
             parts, held = part_bounds(out_size, degree), part_bounds(in_size, degree)
-            low, high = need.interval(parts[:-1], parts[1:], in_size)
+            low, high = interval_map.interval(parts[:-1], parts[1:], in_size)
             needed.append(high - low)
             own.append(_overlap(low, high, held))
         return self.graph.layers[edge.producer].output.size("channel") * _largest(needed, own)
@@ -182,21 +186,21 @@ class Sizes:
         (low + pad - d (k - 1)) / s on.
         """
         needed, own = [], []
-        for need, in_size, out_size, degree in self._dims(edge, grid):
+        for interval_map, in_size, out_size, degree in self._dims(edge, grid):
             parts, held = part_bounds(out_size, degree), part_bounds(in_size, degree)
-            reach = need.dilation * (need.kernel - 1)
-            low = np.clip(-(-(held[:-1] + need.pad - reach) // need.stride), 0, out_size)
-            high = np.clip((held[1:] - 1 + need.pad) // need.stride + 1, 0, out_size)
+            reach = interval_map.dilation * (interval_map.kernel - 1)
+            low = np.clip(-(-(held[:-1] + interval_map.pad - reach) // interval_map.stride), 0, out_size)
+            high = np.clip((held[1:] - 1 + interval_map.pad) // interval_map.stride + 1, 0, out_size)
             needed.append(np.maximum(high - low, 0))
             own.append(_overlap(low, high, parts))
         return self.graph.layers[edge.consumer].output.size("channel") * _largest(needed, own)
 
-    def _dims(self, edge: Edge, grid: Grid) -> list[tuple[Need, int, int, int]]:
-        """Return need, input size, output size and degree of every position dimension."""
+    def _dims(self, edge: Edge, grid: Grid) -> list[tuple[IntervalMap, int, int, int]]:
+        """Return interval map, input size, output size and degree of every position dimension."""
         layer = self.graph.layers[edge.consumer]
-        needs = layer.operation.needs(edge.slot, layer.input_shapes)[2:]
+        interval_maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)[2:]
         sizes = layer.input_shapes[edge.slot].positions
-        return list(zip(needs, sizes, layer.output.positions, grid, strict=True))
+        return list(zip(interval_maps, sizes, layer.output.positions, grid, strict=True))
 
 
 def _overlap(low: Ints, high: Ints, bounds: Ints) -> Ints:
@@ -207,6 +211,6 @@ def _overlap(low: Ints, high: Ints, bounds: Ints) -> Ints:
 def _largest(needed: list[Ints], own: list[Ints]) -> float:
     """Most positions that a part of the grid needs and does not hold."""
     whole, mine = np.ones(1, dtype=np.int64), np.ones(1, dtype=np.int64)
-    for need, have in zip(needed, own, strict=True):
-        whole, mine = np.multiply.outer(whole, need), np.multiply.outer(mine, have)
+    for interval_map, have in zip(needed, own, strict=True):
+        whole, mine = np.multiply.outer(whole, interval_map), np.multiply.outer(mine, have)
     return float((whole - mine).max())

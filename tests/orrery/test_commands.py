@@ -12,7 +12,7 @@ from hwprofiles.compute.compute_profile import MeasuredRow
 from hwprofiles.compute.profile_file import load_profile
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
-from planner.compression.settings import Compressed
+from planner.compression.settings import CompressionSettings
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 
@@ -253,6 +253,8 @@ def test_plan_and_simulate_say_what_is_compressed(ask, capsys, tmp_path):
 
 
 def test_what_is_compressed_in_words():
-    some = Compressed(gradients="one-bit", gradient_layers=("fc1", "fc2"), activations="float16", activation_layers=())
+    some = CompressionSettings(
+        gradients="one-bit", gradient_layers=("fc1", "fc2"), activations="float16", activation_layers=()
+    )
     assert some.describe() == "gradients of fc1, fc2 as one-bit; activations of no layer as float16"
-    assert Compressed().describe() == ""
+    assert CompressionSettings().describe() == ""

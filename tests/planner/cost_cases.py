@@ -71,7 +71,7 @@ def slow_transfer_s(model, edge, producer, consumer):
         for x, size, degree in zip(element, source.sizes, producer.degrees[0].tolist(), strict=True):
             part = part * degree + next(i for i in range(degree) if i * size // degree <= x < (i + 1) * size // degree)
         owner[element] = producer.devices[part]
-    boxes = needed_regions(consumer, layer.operation.needs(edge.slot, layer.input_shapes), source)
+    boxes = needed_regions(consumer, layer.operation.interval_maps(edge.slot, layer.input_shapes), source)
     sizes = []
     for low, high, here in zip(boxes.low.tolist(), boxes.high.tolist(), consumer.devices.tolist(), strict=True):
         inside = owner[tuple(slice(*ends) for ends in zip(low, high, strict=True))]

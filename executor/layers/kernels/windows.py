@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from executor.runtime import Box
-from planner.graph import Need
+from planner.graph import IntervalMap
 
 __all__ = ["Window", "cropped", "padded", "windows_of"]
 
@@ -53,22 +53,28 @@ class Window:
         return self.left == self.pad and count == self.count
 
 
-def windows_of(needs: Sequence[Need], held: Box, given: Box) -> tuple[Window, ...]:
+def windows_of(interval_maps: Sequence[IntervalMap], held: Box, given: Box) -> tuple[Window, ...]:
     """Return the windows along every position dimension.
 
     Args:
-        needs: Windows of the operation, for all dimensions of the input.
+        interval_maps: Windows of the operation, for all dimensions of the input.
         held: Region of the output that the part computes.
         given: Region of the input that it reads.  An empty one means that in some dimension all windows lie in the
             padding: all of them are then counted as padding in every dimension.
     """
     windows = []
-    for need, low, high, first, last in list(zip(needs, held.low, held.high, given.low, given.high, strict=True))[2:]:
+    for interval_map, low, high, first, last in list(
+        zip(interval_maps, held.low, held.high, given.low, given.high, strict=True)
+    )[2:]:
         # from the first element under the first window to the one behind the last window's last
-        start = low * need.stride - need.pad
-        stop = (high - 1) * need.stride - need.pad + need.dilation * (need.kernel - 1) + 1
+        start = low * interval_map.stride - interval_map.pad
+        stop = (
+            (high - 1) * interval_map.stride - interval_map.pad + interval_map.dilation * (interval_map.kernel - 1) + 1
+        )
         left, right = (first - start, stop - last) if given.elements else (stop - start, 0)
-        windows.append(Window(high - low, left, last - first, right, need.kernel, need.stride, need.pad))
+        windows.append(
+            Window(high - low, left, last - first, right, interval_map.kernel, interval_map.stride, interval_map.pad)
+        )
     return tuple(windows)
 
 

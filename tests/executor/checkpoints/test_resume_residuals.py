@@ -9,7 +9,7 @@ from executor.checkpoints.resume import Checkpoints
 from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.training.session import open_session
-from planner.compression.settings import UNCOMPRESSED, Compressed
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.models.builder import ModelBuilder
@@ -44,7 +44,7 @@ ALONE = {name: Configuration({"sample": 1}, (0,)) for name in DATA}
 
 def program(strategy, kind, gradient_sync="ps-spread"):
     model = CostModel(GRAPH, star(RANKS), gradient_sync)
-    compressed = Compressed(gradients=kind) if kind else UNCOMPRESSED
+    compressed = CompressionSettings(gradients=kind) if kind else UNCOMPRESSED
     return lower(model, spaces_of(GRAPH, strategy, RANKS), compressed=compressed)
 
 

@@ -20,7 +20,7 @@ from executor.program.recorder import Recorder
 from executor.runtime.boxes import whole_box
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
-from planner.compression.settings import DECOMPRESSING_SYNCS, UNCOMPRESSED, Compressed
+from planner.compression.settings import DECOMPRESSING_SYNCS, UNCOMPRESSED, CompressionSettings
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
@@ -75,7 +75,7 @@ def trained(ranks, program, **changes):
 def test_codes_that_lose_nothing_change_nothing(ranks, name, gradient_sync, count, seed, overlap):
     """float32 numbers as float32 codes: the same losses and parameters, bit for bit."""
     graph = GRAPHS[name]()
-    coded = Compressed(gradients="float32", activations="float32")
+    coded = CompressionSettings(gradients="float32", activations="float32")
     plain, same = (
         trained(ranks, lowered(graph, gradient_sync, kind, seed=seed, count=count), overlap=overlap)
         for kind in (UNCOMPRESSED, coded)
@@ -97,7 +97,7 @@ def check_bytes(program, measured):
 def test_sent_bytes_are_the_programs(ranks, kind, gradient_sync):
     graph = inception_module()
     program = lowered(
-        graph, gradient_sync, Compressed(gradients=kind, activations=kind if kind in TYPES else ""), seed=7
+        graph, gradient_sync, CompressionSettings(gradients=kind, activations=kind if kind in TYPES else ""), seed=7
     )
     assert (program.size_bytes[program.kind == TRANSFER] > 0).sum() > 20
     losses, measured, _ = trained(ranks, program)
@@ -110,7 +110,7 @@ def test_sub_batches_travel_as_codes(ranks, micro_batching):
     graph = perceptron()
     model = CostModel(graph, star(MOST_RANKS), "ps-spread")
     spaces = spaces_of(graph, named_strategy("data", graph, 2), MOST_RANKS)
-    kind = Compressed(gradients="dynamic-tree", activations="dynamic-tree")
+    kind = CompressionSettings(gradients="dynamic-tree", activations="dynamic-tree")
     program = lower(model, spaces, micro_batching=micro_batching_of(graph, 3, **micro_batching), compressed=kind)
     losses, measured, _ = trained(ranks, program)
     check_bytes(program, measured)
@@ -119,7 +119,7 @@ def test_sub_batches_travel_as_codes(ranks, micro_batching):
 
 @pytest.mark.parametrize("stand_in", [False, True])
 def test_every_task_is_measured_in_its_order(ranks, stand_in):
-    kind = Compressed(gradients="linear", activations="linear")
+    kind = CompressionSettings(gradients="linear", activations="linear")
     program = lowered(residual_block(), "ps-spread", kind, seed=3)
     _, measured, _ = trained(ranks, program, stand_in=stand_in)
     joined = join(program, measured, np.zeros((MOST_RANKS, 3)), np.zeros(MOST_RANKS))
@@ -189,7 +189,7 @@ def test_gradients_are_summed_as_one_process_would(ranks, text, gradient_sync):
     graph, kind = perceptron(element_bytes=8), data_type(text)
     model = CostModel(graph, star(MOST_RANKS), gradient_sync)
     spaces = spaces_of(graph, named_strategy("data", graph, MOST_RANKS), MOST_RANKS)
-    program = lower(model, spaces, compressed=Compressed(gradients=text))
+    program = lower(model, spaces, compressed=CompressionSettings(gradients=text))
     answers = ranks.run(exchanged, program)
     layers = [i for i, row in enumerate(graph.layers) if row.parameters]
     for place, i in enumerate(layers):
@@ -238,7 +238,7 @@ def test_training_is_that_of_one_process_with_the_same_codes(ranks, text, gradie
     graph = perceptron(element_bytes=8)
     model = CostModel(graph, star(MOST_RANKS), gradient_sync)
     spaces = spaces_of(graph, named_strategy("data", graph, MOST_RANKS), MOST_RANKS)
-    program = lower(model, spaces, compressed=Compressed(gradients=text))
+    program = lower(model, spaces, compressed=CompressionSettings(gradients=text))
     optimizer = OptimizerSpec(learning_rate=0.1, momentum=0.0)
     losses, _, found = trained(ranks, program, optimizer=optimizer)
     expected, parameters = emulated_run(graph, text, gradient_sync, options(optimizer=optimizer), MOST_RANKS)
@@ -252,7 +252,7 @@ def test_the_loss_falls(ranks, text):
     graph = perceptron()
     model = CostModel(graph, star(MOST_RANKS), "ps-spread")
     spaces = spaces_of(graph, named_strategy("owt", graph, MOST_RANKS), MOST_RANKS)
-    kind = Compressed(gradients=text, activations=text if text in TYPES else "dynamic-tree")
+    kind = CompressionSettings(gradients=text, activations=text if text in TYPES else "dynamic-tree")
     chosen = {"steps": 60, "data": "generated:12", "optimizer": OptimizerSpec(learning_rate=0.1)}
     losses, _, _ = trained(ranks, lower(model, spaces, compressed=kind), **chosen)
     assert losses[-1] < 0.6 * losses[0]
@@ -265,7 +265,7 @@ def test_plain_floats_are_summed_on_the_way(ranks, text, digits, gradient_sync):
     graph = perceptron(element_bytes=8)
     model = CostModel(graph, star(MOST_RANKS), gradient_sync)
     spaces = spaces_of(graph, named_strategy("data", graph, MOST_RANKS), MOST_RANKS)
-    answers = ranks.run(exchanged, lower(model, spaces, compressed=Compressed(gradients=text)))
+    answers = ranks.run(exchanged, lower(model, spaces, compressed=CompressionSettings(gradients=text)))
     for place, i in enumerate(i for i, row in enumerate(graph.layers) if row.parameters):
         for name, value in answers[0][0][place].items():
             parts = np.array([gradients(graph, rank, i, 0)[name].numpy() for rank in range(MOST_RANKS)])

@@ -13,7 +13,7 @@ from executor.processes.status_board import own_status
 from executor.runtime.devices import CpuDevice
 from executor.runtime.optimizers import OptimizerSpec
 from executor.training.session import open_session
-from planner.compression.settings import UNCOMPRESSED, Compressed
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings
 from planner.cost.applied_strategy import applied
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
@@ -180,7 +180,7 @@ def test_codes_that_lose_nothing_change_nothing(ranks):
     graph = plane()
     strategy = random_reducing_strategy(graph, 4, np.random.default_rng(3), wanted=1.0)
     losses = []
-    for kind in (UNCOMPRESSED, Compressed(activations="float32", gradients="float32")):
+    for kind in (UNCOMPRESSED, CompressionSettings(activations="float32", gradients="float32")):
         program = lowered(graph, strategy, 4, gradient_sync="ps-spread", compressed=kind)
         rows, measured, _ = zip(*ranks.run(train, program, options(), True), strict=True)
         losses.append(np.sum(rows, axis=0))
@@ -195,7 +195,7 @@ def test_codes_of_partial_sums_come_near(ranks, kind):
     graph = plane()
     strategy = named_strategy("channel", graph, 4)
     losses = []
-    for compressed in (UNCOMPRESSED, Compressed(activations=kind)):
+    for compressed in (UNCOMPRESSED, CompressionSettings(activations=kind)):
         program = lowered(graph, strategy, 4, compressed=compressed)
         losses.append(np.sum([row[0] for row in ranks.run(train, program, options(), True)], axis=0))
     assert not np.array_equal(*losses)

@@ -12,7 +12,7 @@ from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from planner.compression.data_types import compression_names
-from planner.compression.settings import UNCOMPRESSED, Compressed, compressed_of
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
 from planner.memory.memory_policy import MemoryPolicy
@@ -39,7 +39,7 @@ def test_auto_exchanges_codes_by_the_cheapest_scheme_that_can():
     graph = load_model("lenet5", batch=64)
     strategy = named_strategy("data", graph, 4)
     for kind, schemes in (("dynamic-tree", ("direct", "ps", "ps-spread")), ("float16", ALL_REDUCES)):
-        compressed = Compressed(gradients=kind)
+        compressed = CompressionSettings(gradients=kind)
         times = [
             additive_s(CostModel(graph, cluster_of("titanx-4", 4), s), strategy, WHOLE_BATCH, compressed)
             for s in schemes
@@ -53,7 +53,7 @@ def test_compression_is_chosen_where_it_pays():
     graph = load_model("digits", batch=64)
     strategy, allowed = (
         named_strategy("owt", graph, 4),
-        Compressed(gradients="dynamic-tree", activations="dynamic-tree"),
+        CompressionSettings(gradients="dynamic-tree", activations="dynamic-tree"),
     )
     slow = CostModel(graph, star(4, bandwidth=1e6), "direct")
     chosen, notes = choose_compressed_layers(slow, strategy, WHOLE_BATCH, allowed)
@@ -70,7 +70,7 @@ def test_trials_compute_again_what_the_plan_does():
     """The times told are those of programs with recomputation, with none compressed and with all."""
     graph = load_model("lenet5", batch=256)
     model, strategy = CostModel(graph, star(4, bandwidth=1e10), "direct"), named_strategy("owt", graph, 4)
-    allowed = Compressed(gradients="dynamic-tree", activations="dynamic-tree")
+    allowed = CompressionSettings(gradients="dynamic-tree", activations="dynamic-tree")
     again = recompute_of(graph, "pool1", WHOLE_BATCH)
     chosen, (note,) = choose_compressed_layers(model, strategy, WHOLE_BATCH, allowed, recompute=again)
     spaces = spaces_of(graph, strategy, 4)
@@ -86,7 +86,7 @@ def test_trials_compute_again_what_the_plan_does():
 def test_codes_that_do_not_fit_are_not_chosen():
     """Over slow links all gradients pay, but not in devices that have no room for residuals and codes."""
     graph, cluster = load_model("lenet5", batch=64), star(4, bandwidth=1e6)
-    strategy, allowed = named_strategy("data", graph, 4), Compressed(gradients="dynamic-tree")
+    strategy, allowed = named_strategy("data", graph, 4), CompressionSettings(gradients="dynamic-tree")
     spaces, adam = spaces_of(graph, strategy, 4), MemoryPolicy(optimizer="adam")
     needed = peak_memory_bytes(lower(CostModel(graph, cluster, "direct"), spaces), adam).max()
     found = {}
@@ -103,7 +103,7 @@ def test_codes_that_do_not_fit_are_not_chosen():
 def test_whoever_reads_programs_copes(tmp_path):
     graph = inception_module(batch=8)
     model = CostModel(graph, star(4), "ps-spread")
-    compressed = Compressed(gradients="dynamic-tree", activations="linear")
+    compressed = CompressionSettings(gradients="dynamic-tree", activations="linear")
     program = lowered(model, named_strategy("owt", graph, 4), compressed)
     analysis = analyse(program)
     assert analysis.path.seconds_by("kind")["compress"] > 0
@@ -174,6 +174,6 @@ def test_what_cannot_be_compressed_is_refused(gradient_sync, fields, words):
 def test_lowering_and_searching_refuse_it_too():
     graph = pair(batch=4)
     with pytest.raises(ConfigError, match="whose messages cannot be summed"):
-        lowered(CostModel(graph, star(2)), named_strategy("data", graph, 2), Compressed(gradients="linear"))
+        lowered(CostModel(graph, star(2)), named_strategy("data", graph, 2), CompressionSettings(gradients="linear"))
     with pytest.raises(ConfigError, match=r"compression must be none for layerwise, .* got 'linear'"):
         make_plan(graph, star(2), gradient_sync="direct", compress_gradients="linear")

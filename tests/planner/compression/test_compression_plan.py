@@ -8,7 +8,7 @@ from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, device_count, 
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from planner.compression.data_types import compression
-from planner.compression.settings import UNCOMPRESSED, Compressed, can_synchronise
+from planner.compression.settings import UNCOMPRESSED, CompressionSettings, can_synchronise
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.compressed_sync import compressed_all_reduce
@@ -55,7 +55,7 @@ def coded_questions(draw, models=SMALL_MODELS, most_devices=6):
     model = CostModel(graph, cluster_of(spec, count), draw(st.sampled_from(schemes)), norm)
     names = [layer.name for layer in graph.layers]
     layers = st.none() | st.lists(st.sampled_from(names), unique=True).map(tuple)
-    compressed = Compressed(
+    compressed = CompressionSettings(
         gradients=gradients, activations=draw(st.sampled_from(["", *TYPES])),
         gradient_layers=draw(layers), activation_layers=draw(layers),
     )  # fmt: skip
@@ -199,7 +199,7 @@ def test_gradients_go_as_codes_and_come_as_sums(scheme, collectives):
     """Messages, and the order: gradient, encode, round, (sum, round,) decode, update."""
     p, graph, kind = 3, pair(batch=3), compression("dynamic-tree")
     model = CostModel(graph, star(p), scheme)
-    compressed = Compressed(gradients="dynamic-tree", gradient_layers=("one",))
+    compressed = CompressionSettings(gradients="dynamic-tree", gradient_layers=("one",))
     program = lowered(model, named_strategy("data", graph, p), compressed, collectives=collectives)
     elements = (8 + 1) * 6  # weights and biases
     counts = {"direct": (p * (p - 1), elements), "ps": (2 * (p - 1), elements), "ps-spread": (2 * p * (p - 1), 18)}
@@ -230,7 +230,7 @@ def test_time_of_a_compressed_delivery_by_hand():
     strategy = {
         name: Configuration({"sample": 1}, (device,)) for name, device in (("one", 0), ("two", 1), ("softmax", 1))
     }
-    compressed = Compressed(activations="dynamic-tree")
+    compressed = CompressionSettings(activations="dynamic-tree")
     numbers, codes, profile = 4 * 6, 4 * 6 + 4, model.profiles[0]
     per_s = profile.memory_bytes_per_s * profile.efficiency.memory
     encode_s = profile.launch_overhead_s + (2 * 4 * numbers + codes) / per_s
@@ -262,7 +262,7 @@ def test_coding_runs_beside_arithmetic_and_shares_it():
     """It waits for no turn in the device's stream, but two kernels at once take twice as long."""
     graph = load_model("digits", batch=64)
     model = CostModel(graph, star(4), "direct")
-    program = lowered(model, named_strategy("data", graph, 4), Compressed(gradients="dynamic-tree"))
+    program = lowered(model, named_strategy("data", graph, 4), CompressionSettings(gradients="dynamic-tree"))
     replayed = replay(program)
     task_of = replayed.program_graph.task_of[0]
     coding = np.flatnonzero(program.is_codec)
@@ -298,7 +298,7 @@ def test_memory_counts_codes_and_residuals():
     plain = lowered(model, strategy)
     for name, residual in (("dynamic-tree", 0), ("one-bit", 1)):
         kind = compression(name)
-        program = lowered(model, strategy, Compressed(gradients=name))
+        program = lowered(model, strategy, CompressionSettings(gradients=name))
         codes = 2 * (kind.compressed_bytes(54) + kind.compressed_bytes(21))
         # as the first layer goes back: data, its output, the gradient of that, and of the second's; or, behind all
         # of these, the first layer's own codes and the other's
@@ -317,7 +317,8 @@ def test_codes_live_while_they_travel():
     strategy = {
         name: Configuration({"sample": 1}, (device,)) for name, device in (("one", 0), ("two", 1), ("softmax", 1))
     }
-    replayed = replay(lowered(CostModel(graph, star(2)), strategy, Compressed(activations="float16")), iterations=1)
+    compressed = CompressionSettings(activations="float16")
+    replayed = replay(lowered(CostModel(graph, star(2)), strategy, compressed), iterations=1)
     known, program = buffers(replayed), replayed.program
     begin, end = replayed.schedule.start_s, replayed.schedule.end_s
     encode, send, decode = (np.flatnonzero(program.kind == kind)[0] for kind in (COMPRESS, TRANSFER, DECOMPRESS))

@@ -48,7 +48,7 @@ def refusal(graph, memory_bytes, name="data"):
 
 
 def test_recomputation_is_named_where_it_is_enough():
-    graph = load_model("resnet-cifar", batch=64)
+    graph = load_model("resnet-cifar:depth=8", batch=64)
     again = need(graph, small(1.0), recompute=SEGMENTS)
     error = refusal(graph, again)
     assert error.change.startswith("what fits: --recompute segments, or ")
@@ -61,7 +61,7 @@ def test_recomputation_is_named_where_it_is_enough():
 
 def test_every_change_named_fits_and_smaller_ones_do_not():
     """Sub-batches are the fewest, the batch the largest by eighths, and named strategies are those that fit."""
-    graph = load_model("resnet-cifar", batch=64)
+    graph = load_model("resnet-cifar:depth=8", batch=64)
     capacity = 0.9 * need(graph, small(1.0), recompute=SEGMENTS)
     error = refusal(graph, capacity)
     pieces = int(re.search(r"(\d+) sub-batches", error.change)[1])

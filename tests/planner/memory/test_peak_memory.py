@@ -124,7 +124,7 @@ def small_devices(memory_bytes):
 
 
 def test_a_plan_that_does_not_fit_is_refused_with_the_numbers():
-    graph = load_model("alexnet", batch=128)
+    graph = load_model("lenet5", batch=2**16)
     model = CostModel(graph, small_devices(2.0**29))
     strategy = named_strategy("data", graph, 2)
     needed = peak_memory_bytes(program_of(model, strategy)).max()

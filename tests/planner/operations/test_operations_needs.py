@@ -26,8 +26,8 @@ def hull(indices):
 
 def asked(operation, slot, inputs, axis, low, high):
     """Bounds that the operation states for one input dimension, the other output dimensions whole."""
-    need = operation.needs(slot, inputs)[axis]
-    start, stop = need.interval(np.array([low]), np.array([high]), inputs[slot].sizes[axis])
+    interval_map = operation.interval_maps(slot, inputs)[axis]
+    start, stop = interval_map.interval(np.array([low]), np.array([high]), inputs[slot].sizes[axis])
     return int(start[0]), int(stop[0])
 
 

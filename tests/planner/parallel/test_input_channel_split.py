@@ -10,7 +10,7 @@ from reducing import network, program_of, random_reducing_strategy
 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from hwprofiles.compute.compute_profile import MeasuredParts
-from planner.compression.settings import Compressed
+from planner.compression.settings import CompressionSettings
 from planner.cost.applied_strategy import applied
 from planner.cost.compute_time import kernel_s
 from planner.cost.cost_model import CostModel
@@ -126,7 +126,7 @@ def reducing_questions(draw, models=SMALL_MODELS):
     return model, random_reducing_strategy(graph, count, np.random.default_rng(draw(st.integers(0, 2**32))))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(reducing_questions())
 def test_replay_one_after_another_is_eq_1(question):
     model, strategy = question
@@ -134,7 +134,7 @@ def test_replay_one_after_another_is_eq_1(question):
     assert replayed.iteration_s == pytest.approx(additive_s(model, strategy), rel=SAME)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     reducing_questions(models=("lenet5", "alexnet", "conv1d")), st.sampled_from(["each", "all"]),
     st.sampled_from(["", "dynamic-tree"]), st.integers(0, 2**32),
@@ -149,7 +149,7 @@ def test_so_is_that_of_codes_and_sub_batches(question, order, activations, seed)
         for name, c in strategy.items()
     }
     micro_batching = MicroBatching(parts=parts, first=first, order=order)
-    kinds = Compressed(activations=activations)
+    kinds = CompressionSettings(activations=activations)
     replayed = replay(program_of(model, strategy, micro_batching, kinds), overlap=False, contention=False, iterations=1)
     assert replayed.iteration_s == pytest.approx(additive_s(model, strategy, micro_batching, kinds), rel=SAME)
 

@@ -40,13 +40,13 @@ def test_layouts_are_equal_where_the_boxes_are(graph, count):
     for edge in graph.edges:
         layer, source = graph.layers[edge.consumer], graph.layers[edge.producer].output
         space = all_configurations(layer.output, layer.parallel_dims, count)
-        needs = layer.operation.needs(edge.slot, layer.input_shapes)
-        boxes = needed_regions(space, needs, source)
+        interval_maps = layer.operation.interval_maps(edge.slot, layer.input_shapes)
+        boxes = needed_regions(space, interval_maps, source)
         sets = [
             frozenset((device, low, high) for device, low, high in row if low[0] < high[0])
             for row in boxes_by_configuration(space, boxes)
         ]
-        numbers = layout_keys(space, needs, source).tolist()
+        numbers = layout_keys(space, interval_maps, source).tolist()
 
         assert len(set(numbers)) == len(set(sets)) == len(set(zip(numbers, sets, strict=True)))
 
@@ -59,7 +59,7 @@ def test_boxes_that_nothing_needs_are_empty():
     graph = net.build()
     concat = graph.layers[2]
     space = all_configurations(concat.output, ("channel",), 2)
-    boxes = needed_regions(space, concat.operation.needs(0, concat.input_shapes), graph.layers[0].output)
+    boxes = needed_regions(space, concat.operation.interval_maps(0, concat.input_shapes), graph.layers[0].output)
 
     assert boxes.low.tolist() == [[0, 0, 0], [0, 0, 0], [0, 0, 0]]
     assert boxes.high.tolist() == [[2, 2, 4], [2, 2, 4], [0, 0, 0]]  # whole; first half; second half: nothing
@@ -72,8 +72,8 @@ def test_consumers_alike_ask_for_the_same_layouts(name):
     layer, stem = graph.layers[graph.index[name]], graph.layers[0].output
     space = all_configurations(layer.output, layer.parallel_dims, 4)
     other = graph.layers[graph.index["three"]]
-    numbers = layout_keys(space, layer.operation.needs(0, layer.input_shapes), stem)
-    windows = layout_keys(space, other.operation.needs(0, (stem,)), stem)
+    numbers = layout_keys(space, layer.operation.interval_maps(0, layer.input_shapes), stem)
+    windows = layout_keys(space, other.operation.interval_maps(0, (stem,)), stem)
 
     whole_rows = (space.degrees[:, 2:] == 1).all(axis=1)
     assert np.array_equal(numbers == windows, whole_rows)  # 3 x 3 windows differ where height or width are cut

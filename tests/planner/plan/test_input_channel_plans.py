@@ -5,7 +5,7 @@ from plans import cluster_of, residual_block, star
 from reducing import choices, network
 
 from hwprofiles.errors import ConfigError
-from planner.compression.settings import Compressed
+from planner.compression.settings import CompressionSettings
 from planner.cost.applied_strategy import applied
 from planner.cost.compressed_sync import gradient_sync_choices
 from planner.cost.cost_model import CostModel
@@ -65,7 +65,7 @@ def test_cuts_are_of_the_models_layers():
 def test_codes_pay_by_the_models_layers():
     graph = residual_block()
     cluster = cluster_of("fdr-32x3", 2)
-    coded = Compressed(activations="dynamic-tree")
+    coded = CompressionSettings(activations="dynamic-tree")
     plan = make_plan(graph, cluster, strategy="channel", compress_activations=coded.activations, compress_where="pays")
     assert set(plan.compressed.activation_layers) <= {layer.name for layer in graph.layers}
     assert lower_plan(plan, graph, cluster).compressed == plan.compressed

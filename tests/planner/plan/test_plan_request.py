@@ -11,7 +11,7 @@ from plans import cluster_of, star
 
 import orrery
 from hwprofiles.errors import ConfigError
-from planner.compression.settings import Compressed
+from planner.compression.settings import CompressionSettings
 from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.sync_time import BATCH_NORMS
 from planner.memory.memory_policy import OPTIMIZERS
@@ -147,7 +147,7 @@ OBJECTS = {
         {"strategy": "pipeline", "stages": 2, "schedule": "gpipe"},
     ),
     "compressed": lambda graph: (
-        {"compressed": Compressed(activations="linear", activation_layers=("fc1",)), "where_it_pays": True},
+        {"compressed": CompressionSettings(activations="linear", activation_layers=("fc1",)), "where_it_pays": True},
         {"compress_activations": "linear", "activation_layers": ("fc1",), "compress_where": "pays"},
     ),
 }

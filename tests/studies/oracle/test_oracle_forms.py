@@ -208,7 +208,7 @@ def test_halos_are_those_of_the_regions(model, p):
         layer = graph.layers[edge.consumer]
         source = graph.layers[edge.producer].output
         boxes, own = (
-            needed_regions(consumer, layer.operation.needs(edge.slot, layer.input_shapes), source),
+            needed_regions(consumer, layer.operation.interval_maps(edge.slot, layer.input_shapes), source),
             held_regions(producer),
         )
         shared = (np.minimum(boxes.high, own.high) - np.maximum(boxes.low, own.low)).clip(0).prod(axis=1)
