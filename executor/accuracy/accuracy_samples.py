@@ -31,10 +31,10 @@ def read_accuracy_samples(data: str, sample: tuple[int, ...]) -> tuple[Samples, 
     training, testing = (read_mnist(Path(data), "training"), read_mnist(Path(data), "testing")) if data else _digits()
     for inputs, _ in (training, testing):
         if inputs.shape[1:] != sample:
-            wanted, found = (" x ".join(map(str, shape)) for shape in (sample, inputs.shape[1:]))
+            wanted, given = (" x ".join(map(str, shape)) for shape in (sample, inputs.shape[1:]))
             if not data:
-                raise ConfigError(f"data must name a folder of samples of {wanted}, got none, and digits are {found}")
-            raise ConfigError(f"data {data} must be samples of {wanted} as the model reads them, got {found}")
+                raise ConfigError(f"data must name a folder of samples of {wanted}, got none, and digits are {given}")
+            raise ConfigError(f"data {data} must be samples of {wanted} as the model reads them, got {given}")
     return training, testing
 
 

@@ -312,11 +312,11 @@ def _measured(setups: _Setups, planned: Sequence[_Planned], rounds: int, progres
 
 
 def _result(
-    setups: _Setups, row: _Planned, known: Sequence[dict[int, SubTaskTimes]], found: Sequence[StepTimes],
+    setups: _Setups, row: _Planned, known: Sequence[dict[int, SubTaskTimes]], steps_times: Sequence[StepTimes],
     plain_s: Sequence[float], loss: float,
 ) -> MeasuredSchedule:  # fmt: skip
-    steps = np.array([times.step_s for times in found])
-    middle = found[int(np.argsort(steps)[(len(steps) - 1) // 2])]
+    steps = np.array([times.step_s for times in steps_times])
+    middle = steps_times[int(np.argsort(steps)[(len(steps) - 1) // 2])]
     low, median, high = np.quantile(steps, [0.25, 0.5, 0.75]).tolist()
     works = [setups.work(row.cores_of, times) for times in known]
     spans = [replay_streams(each, row.plan, iterations=1).schedule.makespan_s for each in works]

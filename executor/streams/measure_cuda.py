@@ -75,11 +75,11 @@ def measure_on_cuda(
 
 
 def _result(
-    work: Decomposed, plan: StreamPlan, found: Sequence[StepTimes], plain_s: Sequence[float], loss: float
+    work: Decomposed, plan: StreamPlan, steps_times: Sequence[StepTimes], plain_s: Sequence[float], loss: float
 ) -> MeasuredSchedule:
-    steps = np.array([times.step_s for times in found])
+    steps = np.array([times.step_s for times in steps_times])
     low, median, high = np.quantile(steps, [0.25, 0.5, 0.75]).tolist()
-    middle = found[int(np.argsort(steps)[(len(steps) - 1) // 2])]
+    middle = steps_times[int(np.argsort(steps)[(len(steps) - 1) // 2])]
     predicted_s = replay_streams(work, plan, iterations=1).schedule.makespan_s
     return MeasuredSchedule(
         name=plan.name,

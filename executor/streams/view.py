@@ -13,15 +13,16 @@ from studies.streams import BINS, ScheduleResult, StreamComparison, paths_of, st
 __all__ = ["as_stream_comparison", "measured_values"]
 
 
-def as_stream_comparison(found: MeasuredStreams) -> StreamComparison:
+def as_stream_comparison(measured: MeasuredStreams) -> StreamComparison:
     """Return the median steps as a comparison, with their timelines and the cores in use over time."""
-    paths = paths_of(found.results[-1].work.program)
-    errors = ", ".join(f"{row.name} {row.error:+.0%}" for row in found.results)
+    paths = paths_of(measured.results[-1].work.program)
+    errors = ", ".join(f"{row.name} {row.error:+.0%}" for row in measured.results)
     return StreamComparison(
-        model=found.model, batch=found.batch, device=f"{found.cores} cores", occupancy_model="measurement",
-        layer_paths=paths.layer_paths, blocks=len(paths.blocks), results=tuple(map(_result, found.results)),
+        model=measured.model, batch=measured.batch, device=f"{measured.cores} cores", occupancy_model="measurement",
+        layer_paths=paths.layer_paths, blocks=len(paths.blocks), results=tuple(map(_result, measured.results)),
         notes=(
-            f"Measured: median of {found.rounds} steps of each schedule, in turns; timelines are those of the median.",
+            f"Measured: median of {measured.rounds} steps of each schedule, in turns; "
+            "timelines are those of the median.",
             f"Predicted from single sub-tasks, against the measured steps: {errors}.",
             "Lower bounds are of the sub-tasks' times alone; a bias's gradient is made with that of the weights.",
         ),
@@ -58,10 +59,10 @@ def _use(start_s: Floats, end_s: Floats, share: Floats, edges_s: Floats) -> Floa
     return np.asarray((inside.clip(min=0.0) * share[:, None]).sum(axis=0) / np.diff(edges_s))
 
 
-def measured_values(found: MeasuredStreams) -> dict[str, Any]:
+def measured_values(measured: MeasuredStreams) -> dict[str, Any]:
     """Return all values but the timelines, in seconds and bytes."""
     names = ("name", "step_s", "quartiles_s", "gain", "predicted_s", "error", "threads", "held_bytes", "loss")
     return {
-        **{name: getattr(found, name) for name in ("model", "batch", "cores", "rounds")},
-        "schedules": [{name: getattr(row, name) for name in names} for row in found.results],
+        **{name: getattr(measured, name) for name in ("model", "batch", "cores", "rounds")},
+        "schedules": [{name: getattr(row, name) for name in names} for row in measured.results],
     }

@@ -107,28 +107,28 @@ def _print(values: dict[str, Any], probed: "Probed") -> None:
 
 def _layer_rows(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each part: its phases side by side in milliseconds, and the largest spread among them."""
-    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    rows: dict[tuple[object, ...], dict[str, Any]] = {}
     phases = ("forward", "activation_gradient", "weight_gradient", "update")
     for row in layers:
         key = (row["model"], row["layers"], row["part"])
         more = f" and {len(row['layers']) - 1} like it" if len(row["layers"]) > 1 else ""
         new = {"model": row["model"], "layer": row["layers"][0] + more, "part": " x ".join(map(str, row["part"]))}
-        entry = found.setdefault(key, new | {f"{phase} (ms)": "" for phase in phases} | {"spread": 0.0})
+        entry = rows.setdefault(key, new | {f"{phase} (ms)": "" for phase in phases} | {"spread": 0.0})
         entry[f"{row['phase']} (ms)"] = f"{row['median_s'] * 1e3:.4g}"
         entry["spread"] = max(entry["spread"], row["spread"])
-    return [entry | {"spread": f"{entry['spread']:.1%}"} for entry in found.values()]
+    return [entry | {"spread": f"{entry['spread']:.1%}"} for entry in rows.values()]
 
 
 def _coding_rows(coding: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each data type and kind of tensor, with the speed of its largest messages."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     tasks = ("compress", "decompress", "sum")
     for row in sorted(coding, key=lambda row: row["numbers"]):
         new = {"data type": row["type"], "of": row["place"]} | {f"{task} (M/s)": "" for task in tasks}
-        entry = found.setdefault((row["type"], row["place"]), new | {"spread": 0.0})
+        entry = rows.setdefault((row["type"], row["place"]), new | {"spread": 0.0})
         entry[f"{row['task']} (M/s)"] = f"{row['numbers'] / row['median_s'] / 1e6:.4g}"
         entry["spread"] = max(entry["spread"], row["spread"])
-    return [entry | {"spread": f"{entry['spread']:.1%}"} for entry in found.values()]
+    return [entry | {"spread": f"{entry['spread']:.1%}"} for entry in rows.values()]
 
 
 def _link_rows(values: dict[str, Any]) -> list[dict[str, Any]]:

@@ -37,12 +37,12 @@ def orrery_reproduce(
         raise ConfigError(f"numbers must be left out for {paper}, which draws none, got {numbers}")
     with output_file(html) if html else nullcontext() as file, progress_bar(paper) as progress:
         if paper == "eight-bit":
-            from reports.pages import paper_answers, write_paper_page
+            from reports.pages import computed_values, write_paper_page
 
-            found = paper_answers(numbers=numbers or _SAMPLES, progress=progress)
-            rows = row_values([each.row for each in found])
+            values = computed_values(numbers=numbers or _SAMPLES, progress=progress)
+            rows = row_values([each.row for each in values])
             if file:
-                write_paper_page(found, file)
+                write_paper_page(values, file)
         else:
             from studies.reproduce import reproduce
 

@@ -22,7 +22,7 @@ BUFFERS = (
     "kept for backward",
     "activation gradients",
     "messages",
-    "codes",
+    "compressed messages",
     "residuals",
     "statistics",
     "workspace",

@@ -47,8 +47,8 @@ def messages(account: MemoryAccount, times: UnitTimes) -> list[Buffers]:
     program, task = account.program, account.waiting
     moves = np.flatnonzero(program.kind == _TRANSFER)
     arrives = np.arange(program.size)  # by transfer, the task that ends with the region at its receiver
-    decoding = (program.kind[task] == _DECOMPRESS) & (program.kind[program.after] == _TRANSFER)
-    arrives[program.after[decoding]] = task[decoding]
+    is_decompression = (program.kind[task] == _DECOMPRESS) & (program.kind[program.after] == _TRANSFER)
+    arrives[program.after[is_decompression]] = task[is_decompression]
     compressed = arrives[moves] != moves
     received = moves[compressed] if account.memory_policy.backend.has_message_buffers else moves
     return [_sent(account, times, moves[~compressed]), _received(account, times, received, arrives[received])]
@@ -87,8 +87,8 @@ def compressed_messages(account: MemoryAccount, times: UnitTimes) -> list[Buffer
     np.minimum.at(came_s, task[moves], start_s[program.after[moves]])
     makes, takes = np.flatnonzero(program.compressed_bytes), np.flatnonzero(program.decompressed_bytes)
     return [
-        Buffers.made("codes", program.layer[rows], program.device[rows], size[rows], allocated[rows], released[rows])
-        for rows, size, allocated, released in (
+        Buffers.made("compressed messages", program.layer[rows], program.device[rows], size[rows], begin[rows], end[rows])
+        for rows, size, begin, end in (
             (makes, program.compressed_bytes, start_s, read_s), (takes, program.decompressed_bytes, came_s, end_s),
         )
     ]  # fmt: skip

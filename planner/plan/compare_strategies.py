@@ -117,7 +117,7 @@ def _subjects(model: CostModel, names: Sequence[str], refine: int, progress: Pro
     """Return the strategies that names stand for; ``layerwise`` is searched last and keeps its place in the order."""
     if not names:
         raise ConfigError("strategies must name at least one, got none")
-    found: dict[str, tuple[Strategy, MicroBatching]] = {}
+    strategies: dict[str, tuple[Strategy, MicroBatching]] = {}
     refused: dict[str, str] = {}
     notes: tuple[str, ...] = ()
     for name in names:
@@ -126,20 +126,20 @@ def _subjects(model: CostModel, names: Sequence[str], refine: int, progress: Pro
         try:
             if name == HYBRID:
                 best = search_hybrids(model, progress=progress)
-                found[name], notes = (best.strategy, best.micro_batching), (*notes, *best.notes)
+                strategies[name], notes = (best.strategy, best.micro_batching), (*notes, *best.notes)
             else:
-                found[name] = strategy_and_micro_batching(model, name)
+                strategies[name] = strategy_and_micro_batching(model, name)
         except InfeasiblePlanError as error:
             refused[name] = str(error)
     if "layerwise" in names:
         if refine:
             _, refinement, more = refined(model, refine, progress=progress)
-            found["layerwise"] = refinement.strategy, WHOLE_BATCH
+            strategies["layerwise"] = refinement.strategy, WHOLE_BATCH
         else:
             _, candidate, more = layerwise(model, progress=progress)
-            found["layerwise"] = candidate.strategy, WHOLE_BATCH
+            strategies["layerwise"] = candidate.strategy, WHOLE_BATCH
         notes = (*notes, *more)
-    ordered = {name: found[name] for name in names if name in found}
+    ordered = {name: strategies[name] for name in names if name in strategies}
     return _Subjects(strategies=ordered, refused=refused, notes=notes)
 
 

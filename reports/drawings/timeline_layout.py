@@ -114,8 +114,8 @@ def timeline_rows(timeline: pd.DataFrame, devices: Sequence[str]) -> tuple[list[
         Rows from top to bottom, and the row of every task, shape (T,).
     """
     keys = pd.MultiIndex.from_frame(timeline[["device", "stream"]].astype(object).fillna(""))
-    codes, found = keys.factorize()
-    rows = [TimelineRow.of(device, stream, devices) for device, stream in found]
+    codes, distinct = keys.factorize()
+    rows = [TimelineRow.of(device, stream, devices) for device, stream in distinct]
     order = sorted(range(len(rows)), key=lambda i: rows[i].order)
     position = np.empty(len(rows), dtype=np.int64)
     position[order] = np.arange(len(rows))

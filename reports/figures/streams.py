@@ -14,19 +14,19 @@ _LINES = (IDLE, RUNGS[1], COMMUNICATION, MARK)
 _ROW_HEIGHT, _PANEL_HEIGHT = 26, 64
 
 
-def ladder_of_streams(found: StreamComparison) -> go.Figure:
+def ladder_of_streams(comparison: StreamComparison) -> go.Figure:
     """Draw one bar for each schedule with its gain, and a mark at its lower bound."""
-    unit = time_unit([row.iteration_s for row in found.results])
-    names = [row.name for row in found.results]
+    unit = time_unit([row.iteration_s for row in comparison.results])
+    names = [row.name for row in comparison.results]
     colours = [RUNGS[i % len(RUNGS)] for i in range(1, len(names) + 1)]
-    longest = max(row.iteration_s for row in found.results) / unit.factor
+    longest = max(row.iteration_s for row in comparison.results) / unit.factor
     figure = go.Figure()
     figure.add_bar(
         y=names,
-        x=[row.iteration_s / unit.factor for row in found.results],
+        x=[row.iteration_s / unit.factor for row in comparison.results],
         orientation="h",
         marker={"color": colours},
-        text=[f"{unit.full(row.iteration_s)}<br>{found.gain(row):.2f}×" for row in found.results],
+        text=[f"{unit.full(row.iteration_s)}<br>{comparison.gain(row):.2f}×" for row in comparison.results],
         textposition="outside",
         cliponaxis=False,
         showlegend=False,
@@ -34,7 +34,7 @@ def ladder_of_streams(found: StreamComparison) -> go.Figure:
     )
     figure.add_scatter(
         y=names,
-        x=[row.bound_s / unit.factor for row in found.results],
+        x=[row.bound_s / unit.factor for row in comparison.results],
         mode="markers",
         name="lower bound",
         marker={"symbol": "line-ns", "size": 22, "line": {"width": 3, "color": MARK}},
@@ -48,20 +48,20 @@ def ladder_of_streams(found: StreamComparison) -> go.Figure:
     )
 
 
-def timelines_figure(found: StreamComparison) -> go.Figure:
+def timelines_figure(comparison: StreamComparison) -> go.Figure:
     """Draw one panel for each schedule, with a row for each stream and a bar for each sub-task; gaps are waits."""
-    unit = time_unit([float(row.timeline["end_s"].max()) for row in found.results])
-    heights = [_PANEL_HEIGHT + _ROW_HEIGHT * len(_rows(row)) for row in found.results]
+    unit = time_unit([float(row.timeline["end_s"].max()) for row in comparison.results])
+    heights = [_PANEL_HEIGHT + _ROW_HEIGHT * len(_rows(row)) for row in comparison.results]
     figure = make_subplots(
-        rows=len(found.results),
+        rows=len(comparison.results),
         cols=1,
         shared_xaxes=True,
         row_heights=[float(height) for height in heights],
         vertical_spacing=48 / sum(heights) if len(heights) > 1 else 0,
-        subplot_titles=[_title(row, found) for row in found.results],
+        subplot_titles=[_title(row, comparison) for row in comparison.results],
     )
     colours = kind_colours(_KINDS)
-    for panel, result in enumerate(found.results, start=1):
+    for panel, result in enumerate(comparison.results, start=1):
         for kind in _KINDS:
             tasks = result.timeline[result.timeline["kind"] == kind]
             if len(tasks):
@@ -80,7 +80,7 @@ def timelines_figure(found: StreamComparison) -> go.Figure:
                     col=1,
                 )
         figure.update_yaxes(categoryorder="array", categoryarray=_rows(result)[::-1], automargin=True, row=panel, col=1)
-    figure.update_xaxes(title=f"time [{unit.name}]", row=len(found.results), col=1)
+    figure.update_xaxes(title=f"time [{unit.name}]", row=len(comparison.results), col=1)
     height = 130 + sum(heights)
     margin = {"l": 8, "r": 16, "t": 8, "b": 48}
     legend = {"y": 1.0 + 40 / sum(heights)}
@@ -93,15 +93,15 @@ def _rows(result: ScheduleResult) -> list[str]:
     return [label for label in (*result.labels, "updates") if label in shown]
 
 
-def _title(result: ScheduleResult, found: StreamComparison) -> str:
-    return f"{result.name}{f' ({result.method})' if result.method else ''}, {found.gain(result):.2f}×"
+def _title(result: ScheduleResult, comparison: StreamComparison) -> str:
+    return f"{result.name}{f' ({result.method})' if result.method else ''}, {comparison.gain(result):.2f}×"
 
 
-def occupancy_figure(found: StreamComparison) -> go.Figure:
+def occupancy_figure(comparison: StreamComparison) -> go.Figure:
     """Draw the share of the device in use over an iteration, one line for each schedule."""
-    unit = time_unit([float(row.edges_s[-1]) for row in found.results])
+    unit = time_unit([float(row.edges_s[-1]) for row in comparison.results])
     figure = go.Figure()
-    for i, row in enumerate(found.results):
+    for i, row in enumerate(comparison.results):
         figure.add_scatter(
             x=(row.edges_s[:-1] / unit.factor).tolist(),
             y=row.use.tolist(),

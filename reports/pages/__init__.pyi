@@ -8,7 +8,7 @@ from .eight_bit_page import (
     write_eight_bit_page as write_eight_bit_page,
 )
 from .eight_bit_paper_page import (
-    paper_answers as paper_answers,
+    computed_values as computed_values,
     write_paper_page as write_paper_page,
 )
 from .index_page import (

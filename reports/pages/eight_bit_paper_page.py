@@ -12,7 +12,7 @@ from reports.pages.page_template import rendered
 from reports.style import BLUE, GREEN, ORANGE, PLAIN, PURPLE
 from studies.reproduce import ComputedValue, eight_bit_values
 
-__all__ = ["INCONSISTENCIES", "paper_answers", "paper_headline", "paper_html", "write_paper_page"]
+__all__ = ["INCONSISTENCIES", "computed_values", "paper_headline", "paper_html", "write_paper_page"]
 
 PRINTED = "printed"
 _LOOKS = {
@@ -45,37 +45,37 @@ INCONSISTENCIES = (
 """Contradictions within the paper, in words; the rows of the page have the numbers."""
 
 
-def paper_answers(*, numbers: int = 25_000_000, progress: Progress | None = None) -> list[ComputedValue]:
+def computed_values(*, numbers: int = 25_000_000, progress: Progress | None = None) -> list[ComputedValue]:
     """Compute every value that the paper prints, in each way; Table 2 only if torch is installed.
 
     Args:
         numbers: Number of random numbers for each group of Table 2.
         progress: Called as ``progress(label, done, total)``.
     """
-    found = list(eight_bit_values(progress))
+    values = list(eight_bit_values(progress))
     if find_spec("torch") is None:
-        return found
+        return values
     from executor.compression import table_2
 
-    return found + list(table_2(count=numbers, progress=progress))
+    return values + list(table_2(count=numbers, progress=progress))
 
 
-def write_paper_page(found: Sequence[ComputedValue], path: Path) -> None:
+def write_paper_page(values: Sequence[ComputedValue], path: Path) -> None:
     """Write the page; a reader of ``path`` sees the old file or the whole new one.
 
     Raises:
         OSError: The folder does not exist or cannot be written.
     """
-    write_page(paper_html(found), path)
+    write_page(paper_html(values), path)
 
 
-def paper_html(found: Sequence[ComputedValue]) -> str:
+def paper_html(values: Sequence[ComputedValue]) -> str:
     """Return the page as HTML."""
-    rows = [_values(each) for each in found]
+    rows = [_values(each) for each in values]
     tables = list(dict.fromkeys(row["table"] for row in rows))
     return rendered(
         "eight_bit_paper.html",
-        headline=paper_headline(found),
+        headline=paper_headline(values),
         inconsistencies=INCONSISTENCIES,
         rows=rows,
         tables=tables,
@@ -84,7 +84,7 @@ def paper_html(found: Sequence[ComputedValue]) -> str:
     )
 
 
-def paper_headline(found: Sequence[ComputedValue]) -> str:
+def paper_headline(values: Sequence[ComputedValue]) -> str:
     """Return the finding in one sentence: how close each way comes to the printed speedups or relative errors.
 
     ``simulation of Sec. 2.4`` is left out, because the paper did not measure that schedule.
@@ -92,9 +92,9 @@ def paper_headline(found: Sequence[ComputedValue]) -> str:
     words = []
     for way in ("closed form", "simulation", "as published", "our types"):
         differences = sorted(
-            abs(found_row["difference"])
-            for found_row in map(_values, (each for each in found if each.method == way))
-            if found_row["key"][0] in ("speedup", "node") or found_row["key"][:2] == ["error", "relative"]
+            abs(row["difference"])
+            for row in map(_values, (each for each in values if each.method == way))
+            if row["key"][0] in ("speedup", "node") or row["key"][:2] == ["error", "relative"]
         )
         if differences:
             what = "relative errors" if way in ("as published", "our types") else "speedups"
@@ -105,18 +105,18 @@ def paper_headline(found: Sequence[ComputedValue]) -> str:
     return f"Compared with the printed values: {'; '.join(words)}."
 
 
-def _values(found: ComputedValue) -> dict[str, Any]:
-    claim = found.claim
+def _values(value: ComputedValue) -> dict[str, Any]:
+    claim = value.claim
     printed = float(claim.printed)
-    difference = found.ours / printed - 1 if printed else None
+    difference = value.ours / printed - 1 if printed else None
     return {
         "table": claim.source,
         "text": claim.text,
         "key": list(claim.key),
-        "way": found.method,
+        "way": value.method,
         "printed": printed,
-        "ours": found.ours if math.isfinite(found.ours) else None,
+        "ours": value.ours if math.isfinite(value.ours) else None,
         "unit": claim.unit,
         "difference": difference,
-        "why": found.note,
+        "why": value.note,
     }

@@ -50,7 +50,7 @@ def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexE
     """
     if not folder.is_dir():
         raise ConfigError(f"index needs a folder, got {str(folder)!r}")
-    found = []
+    entries = []
     paths = [path for path in folder.rglob("*") if path.suffix in (".html", ".json") and not path.name.startswith(".")]
     for path in sorted(paths):
         if not path.is_file() or (leave_out is not None and path.resolve() == leave_out.resolve()):
@@ -59,16 +59,16 @@ def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexE
         if description is None:
             continue
         stat = path.stat()
-        found.append(
+        entries.append(
             IndexEntry(
                 file=path.relative_to(folder).as_posix(), kind=description[0], headline=description[1],
                 size_bytes=stat.st_size,
                 changed=datetime.fromtimestamp(stat.st_mtime).strftime("%Y-%m-%d %H:%M"),
             )
         )  # fmt: skip
-    if not found:
+    if not entries:
         raise ConfigError(f"index needs pages or JSON files, {str(folder)!r} has none")
-    return sorted(found, key=lambda each: each.changed, reverse=True)
+    return sorted(entries, key=lambda each: each.changed, reverse=True)
 
 
 class _Head(HTMLParser):
@@ -131,23 +131,24 @@ def _kind(values: Mapping[str, Any]) -> str:
     return next((kind for kind, keys in known.items() if all(key in values for key in keys)), "JSON")
 
 
-def index_html(folder: Path, found: list[IndexEntry], *, page: Path) -> str:
+def index_html(folder: Path, entries: list[IndexEntry], *, page: Path) -> str:
     """Return the index as HTML.
 
     Args:
         folder: Folder of the results.
-        found: Entries to list.
+        entries: Entries to list.
         page: File of the index, to which links are relative.
     """
-    pages = sum(each.file.endswith(".html") for each in found)
+    pages = sum(each.file.endswith(".html") for each in entries)
     beside = Path(_relative(folder, page.parent))
-    unit = byte_unit([each.size_bytes for each in found])
+    unit = byte_unit([each.size_bytes for each in entries])
+    counts = f"{pages:,} page{'s' * (pages != 1)} and {len(entries) - pages:,} JSON files"
     return rendered(
         "index.html",
-        headline=f"{pages:,} page{'s' * (pages != 1)} and {len(found) - pages:,} JSON files in {folder.resolve().name}",
+        headline=f"{counts} in {folder.resolve().name}",
         draws=False,
         folder=folder.resolve().name,
-        rows=[(each, quote((beside / each.file).as_posix()), unit.text(each.size_bytes)) for each in found],
+        rows=[(each, quote((beside / each.file).as_posix()), unit.text(each.size_bytes)) for each in entries],
         unit=unit.name,
     )
 

@@ -64,15 +64,15 @@ def _epochs(table: OracleTable) -> str:
 
 def _winners(table: OracleTable) -> list[dict[str, Any]]:
     """Return for every number of devices the winner, its lead over the second, and its largest part."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for p in table.counts:
         fitting = sorted((row for row in table.rows if row.devices == p and row.fits), key=lambda row: row.epoch_s)
         if not fitting:
-            found.append({"devices": p, "row": None, "next": "", "bound": "no strategy fits in memory", "epoch": "–"})
+            rows.append({"devices": p, "row": None, "next": "", "bound": "no strategy fits in memory", "epoch": "–"})
             continue
         best = next(row for row in fitting if row.strategy == table.winners[p])
         other = next((row for row in fitting if row is not best), None)
-        found.append(
+        rows.append(
             {
                 "devices": p,
                 "row": best,
@@ -81,7 +81,7 @@ def _winners(table: OracleTable) -> list[dict[str, Any]]:
                 "bound": _bound(best),
             }
         )
-    return found
+    return rows
 
 
 def _bound(row: OracleRow) -> str:

@@ -14,33 +14,33 @@ from studies.streams import StreamComparison
 __all__ = ["stream_rows", "streams_headline", "streams_html", "streams_table", "write_streams_page"]
 
 
-def streams_headline(found: StreamComparison) -> str:
+def streams_headline(comparison: StreamComparison) -> str:
     """Return the finding in one sentence: the fastest schedule and its gain."""
-    best = min(found.results, key=lambda row: row.iteration_s)
+    best = min(comparison.results, key=lambda row: row.iteration_s)
     unit = time_unit([best.iteration_s])
-    plain = found.results[0]
-    where = f"{found.model} on {found.device}, batch {found.batch:,}"
+    plain = comparison.results[0]
+    where = f"{comparison.model} on {comparison.device}, batch {comparison.batch:,}"
     time = f"{unit.full(best.iteration_s)} per iteration"
     if best is plain:
         return f"No schedule is faster than {plain.name} for {where}: {time}"
-    gain = f"{found.gain(best):.2f} times as fast as {plain.name}"
+    gain = f"{comparison.gain(best):.2f} times as fast as {plain.name}"
     return f"{best.name} is {gain} for {where}: {time}, on {best.streams} streams"
 
 
-def stream_rows(found: StreamComparison) -> tuple[list[str], list[list[str]]]:
+def stream_rows(comparison: StreamComparison) -> tuple[list[str], list[list[str]]]:
     """Return titles and cells of the table, with one row for each schedule."""
-    time = time_unit([row.iteration_s for row in found.results])
-    memory = memory_unit([row.held_bytes for row in found.results])
+    time = time_unit([row.iteration_s for row in comparison.results])
+    memory = memory_unit([row.held_bytes for row in comparison.results])
     titles = [
         "schedule", "priorities by", f"iteration [{time.name}]", "gain", "step", "streams", "occupancy",
         f"critical [{time.name}]", f"held [{memory.name}]", f"bound [{time.name}]",
     ]  # fmt: skip
-    rows, before = [], found.results[0]
-    for row in found.results:
+    rows, before = [], comparison.results[0]
+    for row in comparison.results:
         rows.append(
             [
-                row.name, row.method or "–", time.text(row.iteration_s), f"{found.gain(row):.3f}×",
-                f"{before.iteration_s / row.iteration_s - 1:+.1%}" if row is not found.results[0] else "",
+                row.name, row.method or "–", time.text(row.iteration_s), f"{comparison.gain(row):.3f}×",
+                f"{before.iteration_s / row.iteration_s - 1:+.1%}" if row is not comparison.results[0] else "",
                 str(row.streams), f"{row.occupancy:.0%}", time.text(row.gradient_end_s), memory.text(row.held_bytes),
                 time.text(row.bound_s),
             ]
@@ -49,11 +49,12 @@ def stream_rows(found: StreamComparison) -> tuple[list[str], list[list[str]]]:
     return titles, rows
 
 
-def streams_table(found: StreamComparison) -> Table:
+def streams_table(comparison: StreamComparison) -> Table:
     """Return the table for the terminal, with one row for each schedule and the fastest marked."""
-    titles, rows = stream_rows(found)
-    best = min(range(len(rows)), key=lambda i: found.results[i].iteration_s)
-    table = Table(title=f"{found.model} on {found.device}, batch {found.batch:,}, occupancy by {found.occupancy_model}")
+    titles, rows = stream_rows(comparison)
+    best = min(range(len(rows)), key=lambda i: comparison.results[i].iteration_s)
+    task = f"{comparison.model} on {comparison.device}, batch {comparison.batch:,}"
+    table = Table(title=f"{task}, occupancy by {comparison.occupancy_model}")
     for i, title in enumerate(titles):
         table.add_column(Text(title), justify="left" if i < 2 else "right")
     for i, (name, *cells) in enumerate(rows):
@@ -62,40 +63,40 @@ def streams_table(found: StreamComparison) -> Table:
     return table
 
 
-def write_streams_page(found: StreamComparison, path: Path) -> None:
+def write_streams_page(comparison: StreamComparison, path: Path) -> None:
     """Write the page; a reader of ``path`` sees the old file or the whole new one.
 
     Raises:
         OSError: The folder does not exist or cannot be written.
     """
-    write_page(streams_html(found), path)
+    write_page(streams_html(comparison), path)
 
 
-def streams_html(found: StreamComparison) -> str:
+def streams_html(comparison: StreamComparison) -> str:
     """Return the page as HTML."""
     drawn = {"ladder": ladder_of_streams, "timelines": timelines_figure, "occupancy": occupancy_figure}
-    titles, rows = stream_rows(found)
-    best = min(found.results, key=lambda row: row.iteration_s)
+    titles, rows = stream_rows(comparison)
+    best = min(comparison.results, key=lambda row: row.iteration_s)
     return rendered(
         "streams.html",
-        found=found,
-        headline=streams_headline(found),
-        tiles=_tiles(found),
+        comparison=comparison,
+        headline=streams_headline(comparison),
+        tiles=_tiles(comparison),
         titles=titles,
         rows=rows,
         best=best.name,
-        data={name: plain_figure(draw(found)) for name, draw in drawn.items()},
+        data={name: plain_figure(draw(comparison)) for name, draw in drawn.items()},
     )
 
 
-def _tiles(found: StreamComparison) -> list[tuple[str, str, str]]:
+def _tiles(comparison: StreamComparison) -> list[tuple[str, str, str]]:
     """Return key numbers: label, number, unit."""
-    best = min(found.results, key=lambda row: row.iteration_s)
+    best = min(comparison.results, key=lambda row: row.iteration_s)
     time, memory = time_unit([best.iteration_s]), memory_unit([best.held_bytes])
     return [
         ("iteration", time.text(best.iteration_s), time.name),
-        (f"gain over {found.results[0].name}", f"{found.gain(best):.2f}", "×"),
-        ("layer paths", str(found.layer_paths), f"in {found.blocks} blocks"),
+        (f"gain over {comparison.results[0].name}", f"{comparison.gain(best):.2f}", "×"),
+        ("layer paths", str(comparison.layer_paths), f"in {comparison.blocks} blocks"),
         ("streams", str(best.streams), ""),
         ("occupancy", f"{100 * best.occupancy:.0f}", "%"),
         ("held by weight gradients", memory.text(best.held_bytes), memory.name),

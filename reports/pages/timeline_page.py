@@ -40,8 +40,8 @@ def timeline_html(view: PlanView, *, links: Links = ()) -> str:
 
 def _stretches(view: PlanView) -> dict[str, Any]:
     """Return the critical path in order of time, with one row for consecutive steps of one kind and layer."""
-    found = view.path.stretches()
-    unit = time_unit([stretch.seconds for stretch in found])
+    stretches = view.path.stretches()
+    unit = time_unit([stretch.seconds for stretch in stretches])
     rows = [
         {
             "layer": stretch.layer,
@@ -52,9 +52,9 @@ def _stretches(view: PlanView) -> dict[str, Any]:
             "wait": (stretch.wait_s, unit.text(stretch.wait_s) if stretch.wait_s else "–"),
             "why": _words(stretch.reasons),
         }
-        for stretch in found
+        for stretch in stretches
     ]
-    whole_s, iteration_s = sum(stretch.seconds for stretch in found), view.replay.iteration_s
+    whole_s, iteration_s = sum(stretch.seconds for stretch in stretches), view.replay.iteration_s
     total = time_unit([iteration_s])
     return {
         "unit": unit.name,

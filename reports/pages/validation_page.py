@@ -121,7 +121,7 @@ def _sums(rows: pd.DataFrame, label: str, prefixes: tuple[str, ...]) -> dict[str
     columns = [f"{prefix}{key}" for prefix in prefixes for key in ("predicted_s", "measured_s")]
     times_s = rows[columns].to_numpy().ravel()
     unit = time_unit([float(np.median(times_s[times_s > 0]))] if (times_s > 0).any() else [])
-    found = []
+    table = []
     for row in rows.to_dict("records"):
         cells = []
         for prefix in prefixes:
@@ -130,8 +130,8 @@ def _sums(rows: pd.DataFrame, label: str, prefixes: tuple[str, ...]) -> dict[str
             ]
             cells.append((row[f"{prefix}error"], _signed(row[f"{prefix}error"])))
         name = str(row[label]).replace("_", " ") if label == "kind" else row[label]
-        found.append((name, row.get("tasks"), cells))
-    return {"unit": unit.name, "rows": found}
+        table.append((name, row.get("tasks"), cells))
+    return {"unit": unit.name, "rows": table}
 
 
 def _differences(strategy: "StrategyValidation") -> dict[str, Any]:

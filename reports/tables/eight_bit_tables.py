@@ -22,12 +22,12 @@ _AXES = {"link_speed": "link speed", "devices": "devices", "sub_batches": "sub-b
 def eight_bit_headline(sweep: CompressionSweep) -> str:
     """Return the finding in one sentence: the fastest data type on most devices, with today's links."""
     devices, speed = sweep.devices[-1], _todays_speed(sweep)
-    found = [point for kind in sweep.types if (point := sweep.best(kind, devices, speed))]
+    points = [point for kind in sweep.types if (point := sweep.best(kind, devices, speed))]
     where = f"{devices:,} devices of {sweep.cluster}, {sweep.link_class} at {speed_text(sweep, speed)}"
-    if not found:
+    if not points:
         return f"No point has a plan: {sweep.model} on {where}."
-    best = min(found, key=lambda point: point.iteration_s)
-    plain = next((point for point in found if point.type == sweep.types[0]), None)
+    best = min(points, key=lambda point: point.iteration_s)
+    plain = next((point for point in points if point.type == sweep.types[0]), None)
     setting = f"for {sweep.model} on {where}: {best.speedup:.3g}× one device"
     if plain is None:
         return f"{_with(best)} is fastest {setting}."
@@ -105,13 +105,13 @@ def compression_table(sweep: CompressionSweep) -> Table:
         shown.add_column(Text(kind), justify="right")
     for devices in sweep.devices:
         for factor in sweep.link_speeds:
-            found = [sweep.best(kind, devices, factor) for kind in sweep.types]
-            fastest = min((point.iteration_s for point in found if point), default=math.nan)
+            points = [sweep.best(kind, devices, factor) for kind in sweep.types]
+            fastest = min((point.iteration_s for point in points if point), default=math.nan)
             cells = [
                 Text(f"{point.speedup:.2f} ({point.sub_batches})", style="bold" if point.iteration_s == fastest else "")
                 if point
                 else Text("–")
-                for point in found
+                for point in points
             ]
             last = factor == sweep.link_speeds[-1]
             shown.add_row(f"{devices:,}", speed_text(sweep, factor), *cells, end_section=last)

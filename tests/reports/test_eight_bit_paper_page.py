@@ -9,7 +9,7 @@ from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 from reports.pages.eight_bit_paper_page import (
     INCONSISTENCIES,
-    paper_answers,
+    computed_values,
     paper_headline,
     paper_html,
     write_paper_page,
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def found():
-    return paper_answers(numbers=20_000)
+    return computed_values(numbers=20_000)
 
 
 def test_every_value_and_inconsistency_is_on_the_page(found):

@@ -307,7 +307,7 @@ def test_memory_counts_codes_and_residuals():
         assert extra.tolist() == [residual * 4 * count + max(last - tensors, 0)] * 2
         known = buffers(replay(program, iterations=1))
         sizes = [known.size_bytes[(known.kind == BUFFERS.index(what)) & (known.device == 0)].sum()
-                 for what in ("codes", "residuals")]  # fmt: skip
+                 for what in ("compressed messages", "residuals")]  # fmt: skip
         assert sizes == [codes, residual * 4 * count]
 
 
@@ -322,7 +322,7 @@ def test_codes_live_while_they_travel():
     known, program = buffers(replayed), replayed.program
     begin, end = replayed.schedule.start_s, replayed.schedule.end_s
     encode, send, decode = (np.flatnonzero(program.kind == kind)[0] for kind in (COMPRESS, TRANSFER, DECOMPRESS))
-    codes = known.kind == BUFFERS.index("codes")
+    codes = known.kind == BUFFERS.index("compressed messages")
     lives = sorted(
         zip(known.device[codes], known.allocated_s[codes], known.released_s[codes], strict=True), key=lambda r: r[1]
     )
