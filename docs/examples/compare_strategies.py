@@ -1,4 +1,4 @@
-"""Which strategy trains AlexNet fastest on four GPUs, and does the additive model rank them as the simulation does?"""
+"""Compare strategies for AlexNet on four GPUs: the fastest one, and whether the additive model ranks them alike."""
 
 import orrery
 

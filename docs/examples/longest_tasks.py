@@ -1,4 +1,4 @@
-"""What an iteration waits for: the tasks of the timeline, and the steps of its critical path."""
+"""Show the tasks that an iteration waits for: the longest of the timeline, and the steps of its critical path."""
 
 import orrery
 from planner.simulation import program_path

@@ -1,4 +1,4 @@
-"""What does one GPU at half speed cost, and who suffers more: data parallelism or OWT?"""
+"""Predict the cost of one GPU at half speed, for data parallelism and for OWT."""
 
 import orrery
 from studies.whatif import Scenario, whatif

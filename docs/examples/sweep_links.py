@@ -1,4 +1,4 @@
-"""How much do faster links bring data parallelism, and OWT?  A sweep, its store and its picture."""
+"""Sweep the speed of links for data parallelism and OWT: a sweep, its store and its picture."""
 
 from pathlib import Path
 

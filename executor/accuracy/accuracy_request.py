@@ -59,7 +59,8 @@ class AccuracyRequest:
         metavar="T,T,...",
         help="Data types to compare with float32, such as dynamic-tree:block=64; every type if none are named.",
     )
-    """If empty: every type, in the model mode those without a residual, static ones with an offset."""
+    """Data types to compare with float32; empty: every type, in the model mode those without a residual, static ones
+    with an offset."""
     seeds: int = option(5, metavar="N", help="Trainings of each type and mode, with seeds 0, 1, and so on.")
     """The seed determines the initial parameters, the order of the samples and dropout."""
     epochs: int = option(25, metavar="N", help="Epochs of each training.")

@@ -40,7 +40,7 @@ class ProbeSettings:
         0, low=0, metavar="T", help="Threads that each process computes with; 0 shares the machine's cores equally."
     )
     repetitions: int = option(25, low=1, metavar="N", help="Largest number of samples of every part.")
-    """At least 5 are taken, or this many if fewer."""
+    """Largest number of samples of every part; at least 5 are taken, or this many if fewer."""
     uncertainty: float = 0.01
     """Sampling ends once the standard error of the median of the samples' totals is so small a share of the median."""
     max_parts: int = option(400, low=1, metavar="N", help="Largest number of parts of one model; more are an error.")

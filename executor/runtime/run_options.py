@@ -37,7 +37,7 @@ class RunOptions:
     )
     """Let waits of the predicted length stand in for arithmetic, and for compression and decompression."""
     real_codes: bool = False
-    """With ``stand_in``: compress and decompress all the same, random values."""
+    """True to compress and decompress random values although ``stand_in`` waits in place of computing."""
     device: Literal["auto", "cpu", "cuda"] = option(
         "auto", help="Device of each rank; auto takes a GPU for each rank where there are enough, else processors."
     )
@@ -79,7 +79,7 @@ class RunOptions:
 
     @property
     def stand_in_codes(self) -> bool:
-        """Whether waits stand in for compression and decompression too."""
+        """True if waits stand in for compression and decompression too."""
         return self.stand_in and not self.real_codes
 
 

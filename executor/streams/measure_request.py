@@ -25,7 +25,7 @@ class CoreStreamsRequest:
     critical_cores: int | None = option(
         None, low=1, metavar="K", help="With --run: cores of a critical sub-task; half of the cores if not given."
     )
-    """From 1 to ``cores`` - 1; other sub-tasks of the backward pass take the rest."""
+    """Cores of a critical sub-task, from 1 to ``cores`` - 1; other sub-tasks of the backward pass take the rest."""
     rounds: int | None = option(
         None, low=1, metavar="R", help="With --run: measured steps of each schedule; 5 if not given."
     )

@@ -42,7 +42,7 @@ class ValidationRequest:
         metavar="C",
         help="Cluster, of the catalogue or in a file, to predict with; this machine is probed if not given.",
     )
-    """Of a lab: the description of its cluster, whose rates are those of the wire."""
+    """Cluster to predict with; in a lab, the description of its cluster, whose rates are those of the wire."""
     stand_in_compute: bool = option(
         False,
         names=("--stand-in-compute",),
@@ -98,7 +98,7 @@ class ValidationRequest:
 
     @property
     def run_options(self) -> RunOptions:
-        """How each plan is run; the plan, the steps, the folder and the size of joined buffers are set per run."""
+        """Options of each plan's run; plan, steps, folder and the size of joined buffers are set per run."""
         return RunOptions(
             seed=self.seed,
             optimizer=self.optimizer,

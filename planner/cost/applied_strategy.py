@@ -24,7 +24,7 @@ class AppliedStrategy(NamedTuple):
     model: CostModel
     """Costs of the network's graph, or of one in which layers are split into partial sums."""
     spaces: list[ConfigSpace]
-    """For every layer of that graph the space that holds its one configuration."""
+    """Space of every layer of that graph, which holds its one configuration."""
     micro_batching: MicroBatching
     """Micro-batches, by the layers of that graph."""
 

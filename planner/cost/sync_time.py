@@ -25,7 +25,7 @@ class SyncBuffer(NamedTuple):
     size_bytes: float
     """Bytes of all shards."""
     split: bool
-    """Whether a split of the channel dimension splits the buffer."""
+    """True if a split of the channel dimension splits the buffer."""
     times: int
     """All-reduces an iteration: 1 for gradients, 2 (forward and backward) for statistics."""
 

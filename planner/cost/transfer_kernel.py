@@ -68,7 +68,7 @@ class _Batch(NamedTuple):
     ceiling: Floats
     """Seconds that no latency of a message between blocks exceeds."""
     crosses: Bools
-    """Whether anything moves between blocks."""
+    """True if anything moves between blocks."""
     block_count: Ints
     """Shape (B,): number of blocks in ``blocks``."""
     blocks: Ints

@@ -31,13 +31,13 @@ class InputLayout:
     own: Ints
     """Elements of it that the device's own part of the producer holds."""
     covers: Bools
-    """Whether these are all elements of the device's own part."""
+    """True if these are all elements of the device's own part."""
     source: Ints
     """Cell of the device's own part of the producer (``unit_of``); -1 where the device holds none."""
 
     @property
     def is_view(self) -> Bools:
-        """Whether the region is a view of the device's own part of the producer."""
+        """True if the region is a view of the device's own part of the producer."""
         return np.asarray(self.own == self.elements)
 
     def reader(self, program: Program, edge: Edge) -> Ints:

@@ -50,11 +50,11 @@ class LayoutTasks:
     def __init__(self, batched: BatchedModel, transfers: TransferTasks) -> None:
         self._batched, self._transfers = batched, transfers
         self.outputs: dict[LoweredUnit, TaskRows] = {}
-        """By unit, the tasks after which each part of its output is there."""
+        """Tasks after which each part of a unit's output is there, by unit."""
         self.recomputed_outputs: dict[LoweredUnit, TaskRows] = {}
-        """By recomputed unit, the same for its second output."""
+        """Tasks after which each part of a unit's recomputed output is there, by unit."""
         self.transferred_by: dict[Edge, Edge] = {}
-        """For every edge, the one whose transfers bring its tensor."""
+        """Edge whose transfers bring the tensor, by edge."""
         # by samples that consumers read (``BatchedModel.input_unit``) and key of the layout
         self._layouts: dict[LoweredUnit, dict[int, _Layout]] = {}
         self._recomputed_layouts: dict[LoweredUnit, dict[int, _Layout]] = {}

@@ -103,13 +103,13 @@ class _Lowering:
         self.layouts = LayoutTasks(batched, self.transfers)
         self.gradient_syncs = GradientSyncTasks(batched.model, self.tasks, compressed, expand=expand)
         self.forward: dict[LoweredUnit, Ints] = {}
-        """By unit, the forward task of each part."""
+        """Forward task of each part, by unit."""
         self.gradient: dict[LoweredUnit, Ints] = {}
-        """By unit, the activation gradient task of each part."""
+        """Activation gradient task of each part, by unit."""
         self.weight_gradient: dict[LoweredUnit, Ints] = {}
-        """By unit, the weight gradient task of each part."""
+        """Weight gradient task of each part, by unit."""
         self.before_backward: dict[LoweredUnit, TaskPairs] = {}
-        """By unit that began its backward pass, pairs (part, task that its backward tasks wait for)."""
+        """Pairs (part, task that its backward tasks wait for), by unit that began its backward pass."""
         self.recomputed: set[tuple[int, int]] = set()
         """Segments and micro-batches that were recomputed."""
         self.updates: list[tuple[LoweredUnit, TaskPairs]] = []
@@ -117,7 +117,7 @@ class _Lowering:
         self.times = [
             batched.model_at(i).compute_times.part_s(i, batched.spaces_at(i)[i]) for i in range(len(batched.spaces))
         ]
-        """By layer and phase, the time of each part."""
+        """Time of each part, by layer and phase."""
 
     def run(self) -> Program:
         """Append all tasks in program order: the schedule of the micro-batches between layers of the whole batch."""

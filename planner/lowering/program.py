@@ -44,15 +44,15 @@ class Program:
     graph: ComputationGraph
     cluster: DeviceGraph
     spaces: tuple[ConfigSpace, ...]
-    """By layer, the space that holds its one configuration, for the whole batch."""
+    """Space that holds the one configuration of a layer, for the whole batch, by layer."""
     micro_batching: MicroBatching
     """Layers that take the mini-batch in micro-batches."""
     micro_batch_spaces: tuple[ConfigSpace, ...]
-    """As ``spaces``, for one micro-batch: of the layers that take micro-batches, and of those that they read."""
+    """Like ``spaces``, for one micro-batch: of the layers that take micro-batches, and of those that they read."""
     transferred_by: Mapping[Edge, Edge]
-    """By edge, the edge whose transfers bring its tensor: itself, or that of an earlier consumer of equal layout."""
+    """Edge whose transfers bring the tensor, by edge: itself, or that of an earlier consumer of equal layout."""
     segments: tuple[int, ...]
-    """By layer, the segment that is recomputed before its backward pass; -1 where activations are kept."""
+    """Segment that is recomputed before the backward pass, by layer; -1 where activations are kept."""
     compressed: CompressionSettings
     """Tensors and gradients that travel compressed, between compress tasks and decompress tasks."""
     kind: Ints
@@ -60,19 +60,19 @@ class Program:
     """Layer that computes; for a transfer and its codec tasks, the producer of the tensor; for a collective and its
     codec tasks, the layer whose gradients or statistics are summed."""
     consumer: Ints
-    """For a transfer and its codec tasks, the first layer that reads the layout; else -1."""
+    """First layer that reads the layout, for a transfer and its codec tasks; else -1."""
     slot: Ints
-    """For a transfer and its codec tasks, the input of ``consumer`` that is moved, or whose gradient is; else -1."""
+    """Input of ``consumer`` that is moved, or whose gradient is, for a transfer and its codec tasks; else -1."""
     micro_batch: Ints
     """Micro-batch; 0 for what is done once for the whole batch.  Regions that layers with micro-batches read or send
     back lie in the tensor of one micro-batch."""
     backward: Bools
-    """Whether the task belongs to the backward pass."""
+    """True if the task belongs to the backward pass."""
     statistics: Bools
-    """Whether a collective sums the statistics of a normalisation, forward or backward; other collectives sum
+    """True if a collective sums the statistics of a normalisation, forward or backward; other collectives sum
     gradients of parameters."""
     recomputed: Bools
-    """Whether a forward task, a transfer or a codec task is repeated in a recomputation."""
+    """True if a forward task, a transfer or a codec task is repeated in a recomputation."""
     device: Ints
     """Device that computes or sends; -1 for collectives that are one activity."""
     peer: Ints
@@ -99,7 +99,7 @@ class Program:
     region_high: Ints
     """Shape (T, 6): end of the region, exclusive, padded with 1; 0 elsewhere."""
     collectives: dict[int, Collective]
-    """By task id; tasks of kind collective that are missing here are messages of an expanded collective."""
+    """Collectives by task id; tasks of kind collective that are missing here are messages of an expanded collective."""
     after_start: Ints
     """Shape (T + 1,): first entry of each task in ``after``."""
     after: Ints

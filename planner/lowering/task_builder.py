@@ -25,7 +25,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class TaskRows:
-    """For every part of a layer, or every device that holds one, the tasks after which something of it is there.
+    """Tasks after which something of a part is there, for every part of a layer or every device that holds one.
 
     Pairs (0, t5), (1, t6), (0, t9) become ``start`` 0 2 3 and ``task`` t5 t9 t6.
     """
@@ -33,7 +33,7 @@ class TaskRows:
     start: Ints
     task: Ints
     single: bool
-    """Whether every row has exactly one task."""
+    """True if every row has exactly one task."""
 
     @classmethod
     def of(cls, row: Ints, task: Ints, count: int) -> "TaskRows":

@@ -28,7 +28,7 @@ class ConvolutionParts:
     outputs: Ints
     """Shape (P, D - 2): positions of the output."""
     channels_last: bool
-    """Whether the region has its channels last in memory."""
+    """True if the region has its channels last in memory."""
     element_bytes: int
 
 
@@ -37,7 +37,7 @@ class BackendMemory(Protocol):
 
     @property
     def has_message_buffers(self) -> bool:
-        """Whether every message is received in a buffer of its own, which is allocated for the whole run."""
+        """True if every message is received in a buffer of its own, which is allocated for the whole run."""
         ...
 
     def channels_last(self, region: Ints, *, channels: int, element_bytes: int) -> bool:

@@ -44,9 +44,9 @@ class LayoutRows:
     size: Floats
     """Bytes of the region read."""
     own: Bools
-    """Whether the device's own part holds some of the region."""
+    """True if the device's own part holds some of the region."""
     covers: Bools
-    """Whether the region covers all that this part holds."""
+    """True if the region covers all that this part holds."""
 
     @classmethod
     def of(cls, input_layouts: list[InputLayout], element_bytes: int) -> "LayoutRows":
@@ -80,30 +80,30 @@ class MemoryAccount:
         layers = len(graph.layers)
         self.devices = len(program.cluster.devices)
         self.parts: list[PartMemory] = part_memories(program, memory_policy)
-        """By layer, the memory of its parts."""
+        """Memory of a layer's parts, by layer."""
         self.parameter_bytes = np.array([parameter_bytes(program, i) for i in range(layers)])
-        """By layer, bytes of its parameters on each device that holds some."""
+        """Bytes of a layer's parameters on each device that holds some, by layer."""
         self.segments = np.array(program.segments)
         self.saving_pass = (self.segments >= 0).astype(int)
-        """By layer, which of its forward tasks makes what the backward pass reads: 0 the first, 1 the recomputation."""
+        """Forward task that makes what the backward pass reads, by layer: 0 the first, 1 the recomputation."""
         reduces = (program.kind == _COLLECTIVE) & ~program.statistics
         self.synchronised = np.bincount(program.layer[reduces], minlength=layers) > 0
-        """By layer, whether its gradients are summed over replicas."""
+        """True where a layer's gradients are summed over replicas, by layer."""
         self.parameter_devices = {i: program.spaces[i].devices for i in range(layers) if graph.has_phase(i, "update")}
-        """By layer with parameters, the devices that hold them."""
+        """Devices that hold the parameters, by layer with parameters."""
         self.cells_of = [self._cells(i) for i in range(layers)]
-        """By layer, its cells, part by part."""
+        """Cells of a layer, part by part, by layer."""
         self.input_layouts: list[InputLayout] = input_layouts_of(program)
         self.layout_rows = LayoutRows.of(self.input_layouts, graph.element_bytes)
         bounds = np.concatenate([[0], np.cumsum([len(row.part) for row in self.input_layouts])]).astype(int).tolist()
         self.rows_of_layout = [slice(*pair) for pair in pairwise(bounds)]
-        """By input layout, its place in ``layout_rows``."""
+        """Index into ``layout_rows``, by input layout."""
         self.waiting = program.waiting
         """Task that waits, for each entry of ``program.after``."""
         self.send_phases = SendPhases(program)
         transfers = np.flatnonzero(program.kind == _TRANSFER)
         self.sends_copy = np.zeros(program.size, dtype=bool)
-        """By task, whether it is a transfer whose region, if it is not compressed, is copied before it is sent."""
+        """True for transfers whose region, if it is not compressed, is copied before it is sent, by task."""
         self.sends_copy[transfers] = are_copies(program, self.parts, transfers)
 
     def _cells(self, i: int) -> Ints:

@@ -67,11 +67,11 @@ class GradientForm(IntEnum):
     """Way to compute the gradient of a convolution's weights."""
 
     LIBRARY = 0
-    """By oneDNN's convolution."""
+    """Convolution of oneDNN."""
     WINDOWS = 1
-    """By one product of the output's gradient with all windows."""
+    """One product of the output's gradient with all windows."""
     POSITIONS = 2
-    """By a product for each kernel position with what it reads inside the tensor: padding is left out."""
+    """Product for each kernel position with what it reads inside the tensor: padding is left out."""
 
 
 class CpuMemory:

@@ -15,12 +15,12 @@ _CPU, _GPU = CpuMemory(), GpuMemory()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPolicy:
-    """What a run keeps beside the tensors of the network."""
+    """Memory that a run keeps beside the tensors of the network."""
 
     optimizer: str = "momentum"
     """One of ``OPTIMIZERS``."""
     host: bool = False
-    """Whether ranks compute on processors: then every message has a buffer of its own that is allocated for the whole
+    """True if ranks compute on processors: then every message has a buffer of its own that is allocated for the whole
     run, and convolutions copy tensors into layouts of their own.  The workspace of a GPU's libraries is left out."""
 
     def __post_init__(self) -> None:

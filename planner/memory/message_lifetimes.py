@@ -87,8 +87,8 @@ def compressed_messages(account: MemoryAccount, times: UnitTimes) -> list[Buffer
     np.minimum.at(came_s, task[moves], start_s[program.after[moves]])
     makes, takes = np.flatnonzero(program.compressed_bytes), np.flatnonzero(program.decompressed_bytes)
     return [
-        Buffers.made("compressed messages", program.layer[rows], program.device[rows], size[rows], begin[rows], end[rows])
-        for rows, size, begin, end in (
+        Buffers.made("compressed messages", program.layer[at], program.device[at], size[at], begin[at], end[at])
+        for at, size, begin, end in (
             (makes, program.compressed_bytes, start_s, read_s), (takes, program.decompressed_bytes, came_s, end_s),
         )
     ]  # fmt: skip

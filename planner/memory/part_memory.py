@@ -26,25 +26,25 @@ class PartMemory:
     saved: Floats
     """Bytes saved for the backward pass beside inputs, output and copies of inputs."""
     saved_before_output: bool
-    """Whether the output is computed from a saved tensor, and therefore allocated after it."""
+    """True if the output is computed from a saved tensor, and therefore allocated after it."""
     saves_output: bool
-    """Whether the backward pass reads the output."""
+    """True if the backward pass reads the output."""
     saves_inputs: Bools
-    """Whether the backward pass reads the inputs themselves, not copies of them."""
+    """True if the backward pass reads the inputs themselves, not copies of them."""
     input_copies: Floats
     """Bytes of copies of inputs, padded or in another layout, which are saved instead of the inputs."""
     transforms_gradient: bool
-    """Whether the gradient of the output is turned into another one before both gradients are computed."""
+    """True if the gradient of the output is turned into another one before both gradients are computed."""
     passes_gradient: bool
-    """Whether gradients of the inputs are views of the gradient of the output."""
+    """True if gradients of the inputs are views of the gradient of the output."""
     channels_last: bool
-    """Whether the output has its channels last in memory."""
+    """True if the output has its channels last in memory."""
     gradient_channels_last: bool
-    """Whether the gradient of the first input has its channels last in memory."""
+    """True if the gradient of the first input has its channels last in memory."""
     scratch: dict[str, Floats]
-    """By phase, bytes that are allocated while the part computes, beside its result."""
+    """Bytes that are allocated while the part computes, beside its result, by phase."""
     gradient_in_place: Bools
-    """Whether the gradients of its parameters are written into the buffer of their synchronisation."""
+    """True if the gradients of its parameters are written into the buffer of their synchronisation."""
 
 
 def part_memories(program: Program, memory_policy: MemoryPolicy) -> list[PartMemory]:
@@ -64,7 +64,7 @@ class _PartMemories:
     def __init__(self, program: Program, memory_policy: MemoryPolicy) -> None:
         self.program, self.graph, self.backend = program, program.graph, memory_policy.backend
         self.channels_last: list[bool] = []
-        """By layer added so far, whether its output has its channels last."""
+        """True where a layer's output has its channels last, by layer added so far."""
 
     @cached_property
     def _micro_batch_graph(self) -> ComputationGraph:

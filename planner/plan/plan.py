@@ -24,7 +24,7 @@ class Plan:
     """A strategy for every layer of a model, priced on a cluster."""
 
     request: PlanRequest
-    """What the plan was made for."""
+    """Request that the plan was made for."""
     configurations: Mapping[str, Configuration]
     """Degrees and devices of every layer."""
     micro_batching: MicroBatching = WHOLE_BATCH
@@ -54,7 +54,7 @@ class Plan:
     origin: str = ""
     """The strategy that the refinement started from, and the number of changes to it."""
     gradient_syncs: Mapping[str, SyncChoice] = field(default_factory=dict)
-    """With ``auto``, the algorithm for each layer's most expensive buffer, and the next cheapest one."""
+    """Algorithm for each layer's most expensive buffer, and the next cheapest one, where ``auto`` chose it."""
     notes: tuple[str, ...] = ()
 
     def __getattr__(self, name: str) -> object:

@@ -168,7 +168,7 @@ class PlanRequest:
 
     @property
     def has_pipeline_options(self) -> bool:
-        """Whether an option is given that only pipelines have."""
+        """True if an option is given that only pipelines have."""
         return bool(self.stages or self.micro_batches or self.schedule or self.stage_at)
 
     @property

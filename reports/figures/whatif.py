@@ -1,4 +1,4 @@
-"""What-if scenarios compared with today's cluster."""
+"""Scenarios of a changed cluster compared with today's cluster."""
 
 import plotly.graph_objects as go
 

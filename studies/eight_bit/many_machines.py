@@ -32,14 +32,14 @@ class Interpretation(StrEnum):
     """Interpretation of the transfers that computation hides.  The paper's tables and its text do not agree."""
 
     TABLE_6 = "table-6"
-    """As printed: n - 1 single passes are exposed, each less the product that hides it; or one whole pass, where the
-    product hides all of a pass."""
+    """Formula that the printed values follow: n - 1 single passes are exposed, each less the product that hides it; or
+    one whole pass, where the product hides all of a pass."""
     IN_TURN = "in-turn"
     """The schedule next to it that can be run: n machines send in turn; the first machine's pass is exposed, and of the
     others' passes the time that exceeds the product."""
     SCHEME = "scheme"
-    """As in Sec. 2.4: of k sub-batches the first one's pass is exposed, and of the others' passes the time that exceeds
-    the linear layers' forward and backward pass for the previous sub-batch."""
+    """Schedule of Sec. 2.4: of k sub-batches the first one's pass is exposed, and of the others' passes the time that
+    exceeds the linear layers' forward and backward pass for the previous sub-batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

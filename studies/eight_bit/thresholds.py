@@ -34,7 +34,7 @@ class Crossing:
     thresholds: tuple[float, ...]
     """Rising values of the axis; at each the type starts or stops to pay."""
     between: tuple[tuple[float, float], ...]
-    """For each threshold the two simulated values that it lies between."""
+    """Two simulated values that each threshold lies between."""
     exact: bool = False
     """Computed by bisection, to a thousandth."""
 

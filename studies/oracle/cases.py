@@ -31,7 +31,7 @@ class OracleInputs:
     batch: int
     """Samples of a mini-batch: of all devices, or of each device in weak scaling."""
     weak: bool
-    """Whether the mini-batch grows with the devices."""
+    """True if the mini-batch grows with the devices."""
     node_devices: int
     """Devices of the largest node."""
     request: OracleRequest

@@ -72,7 +72,7 @@ class OracleRequest:
     strategies: tuple[str, ...] = option(
         (), metavar="S,S,...", parser=strategy_list, help="Strategies to project; all if not given."
     )
-    """Some of ``STRATEGIES``; empty for all.  A strategy that is named must suit one of the device counts."""
+    """Strategies, of ``STRATEGIES``; empty for all.  A strategy that is named must suit one of the device counts."""
     batch_per_device: int | None = option(
         None, names=("--batch-per-gpu",), low=1, metavar="B",
         help="Weak scaling: B samples a device for strategies that split samples.",

@@ -111,7 +111,7 @@ class Booking:
     """Time of all epochs."""
     gpu_hours: float
     simulated: bool
-    """Whether the time is simulated; else it is that of the closed form."""
+    """True if the time is simulated; else it is that of the closed form."""
 
     @classmethod
     def of(cls, row: OracleRow, epochs: int) -> "Booking | None":
@@ -168,7 +168,7 @@ class OracleTable:
 
     @property
     def simulates(self) -> bool:
-        """Whether rows are simulated."""
+        """True if rows are simulated."""
         return any(row.simulated for row in self.rows)
 
     @property

@@ -39,7 +39,7 @@ class PricedOutcome:
     layer_bytes: tuple[float, ...]
     """Bytes of each layer's input transfers and gradient synchronisation."""
     fits: bool
-    """Whether every device's memory suffices."""
+    """True if every device's memory suffices."""
 
 
 @dataclass(slots=True)

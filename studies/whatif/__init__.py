@@ -1,4 +1,4 @@
-"""What-if scenarios: plans on a changed cluster."""
+"""Scenarios of a changed cluster, and the plans on it."""
 
 import lazy_loader as lazy
 

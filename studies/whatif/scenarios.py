@@ -1,4 +1,4 @@
-"""What-if scenarios: strategies on a cluster today, and with other links, slower devices, or failures."""
+"""Scenarios of a changed cluster: strategies today, and with other links, slower devices, or failures."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
