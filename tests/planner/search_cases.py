@@ -72,12 +72,12 @@ def inception_edges(modules: int) -> list[tuple[int, list[int]]]:
     return edges
 
 
-def equal_residual_blocks(blocks: int, *, copy: bool = False) -> SearchProblem:
+def equal_residual_blocks(blocks: int, *, configurations: int = 6, copy: bool = False) -> SearchProblem:
     """Residual blocks with the same tables: the same objects, or copies."""
     rng = np.random.default_rng(3)
-    node = [rng.random(6) for _ in range(3)]
-    skip, inner, last = (rng.random((6, 6)) for _ in range(3))
-    layout = np.arange(6)
+    node = [rng.random(configurations) for _ in range(3)]
+    skip, inner, last = (rng.random((configurations, configurations)) for _ in range(3))
+    layout = np.arange(configurations)
     tensors = []
     for producer, consumers in residual_edges(blocks):
         tables = ((skip, skip), (inner,), (last,))[producer % 3]

@@ -1,5 +1,7 @@
 """The layer-wise search finds what elimination of complete cost tables finds."""
 
+from functools import cache
+
 import pytest
 
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
@@ -26,16 +28,18 @@ CASES = [
 ]
 
 
-def models(case):
-    """Two cost models, so that neither search finds the other's tables."""
+def model_of(case):
+    """A cost model that has no tables yet."""
     name, cluster, batch = case
-    graph, devices = load_model(name, batch=batch), load_cluster(cluster)
-    return CostModel(graph, devices), CostModel(graph, devices)
+    return CostModel(load_model(name, batch=batch), load_cluster(cluster))
 
 
-def least_s(model):
-    """Eq. 1 of the best strategy, from complete tables."""
-    return eliminate(search_problem(model, model.all_configurations(), model.transfer_times.table)).cost_s
+@cache
+def known_answer(case):
+    """Another cost model, so that no search finds its tables, and Eq. 1 of the best strategy from complete tables."""
+    model = model_of(case)
+    problem = search_problem(model, model.all_configurations(), model.transfer_times.table)
+    return model, eliminate(problem).cost_s
 
 
 def price_s(model, strategy):
@@ -58,27 +62,28 @@ def weaken_bounds(monkeypatch, quality):
 @pytest.mark.parametrize("quality", [1.0, 0.7])
 def test_search_on_bounds_equals_elimination_of_complete_tables(case, quality, monkeypatch):
     """Also where the bounds prove nothing and a second round has to price what they leave."""
+    other, least_s = known_answer(case)
     weaken_bounds(monkeypatch, quality)
-    model, other = models(case)
-    found = search_layerwise(model)
-    assert found.cost_s == pytest.approx(least_s(other), rel=1e-12)
+    found = search_layerwise(model_of(case))
+    assert found.cost_s == pytest.approx(least_s, rel=1e-12)
     assert price_s(other, found.strategy) == pytest.approx(found.cost_s, rel=1e-12)
 
 
 @pytest.mark.parametrize("quality", [1.0, 0.7, 0.0])
 def test_no_named_strategy_is_better(quality, monkeypatch):
     """Known strategies are upper bounds, whether they help or not."""
+    other, least_s = known_answer(CASES[1])
     weaken_bounds(monkeypatch, quality)
-    model, other = models(CASES[1])
+    model = model_of(CASES[1])
     known = [named_strategy(name, model.graph, len(model.cluster.devices)) for name in NAMED]
     found = search_layerwise(model, known=known)
-    assert found.cost_s == pytest.approx(least_s(other), rel=1e-12)
+    assert found.cost_s == pytest.approx(least_s, rel=1e-12)
     assert all(found.cost_s <= price_s(other, strategy) * (1 + 1e-12) for strategy in known)
 
 
 def test_small_problems_are_priced_whole():
     """The counts that are reported say what was done."""
-    model, _ = models(CASES[0])
+    model = model_of(CASES[0])
     found = search_layerwise(model)
     spaces = model.all_configurations()
     assert found.configurations == sum(space.size for space in spaces)
@@ -90,7 +95,7 @@ def test_small_problems_are_priced_whole():
 
 def test_a_known_strategy_that_is_not_offered_is_ignored(monkeypatch):
     """Its price may be below that of all offered ones: as an upper bound it would leave none."""
-    model, other = models(("alexnet", "p100-4x4:nodes=1", 128))
+    model, other = (model_of(("alexnet", "p100-4x4:nodes=1", 128)) for _ in range(2))
     strategy = search_layerwise(model).strategy
     shuffled = {
         name: type(c)(c.degrees, tuple(reversed(c.devices)) if c.parts > 1 else c.devices)
