@@ -195,7 +195,7 @@ def test_a_made_plan_carries_its_certificate():
 
 def test_compare_shows_the_refined_plan():
     """Asked to refine, the comparison's layerwise is the refined plan."""
-    graph, cluster = load_model("alexnet", batch=64), load_cluster("p100-4x4:nodes=1")
+    graph, cluster = load_model("lenet5", batch=64), load_cluster("p100-4x4:nodes=1")
 
     comparison = compare(graph, cluster, ["data", "layerwise"], refine=6)
 
