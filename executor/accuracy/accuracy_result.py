@@ -49,6 +49,9 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
     Raises:
         ConfigError: SciPy is missing.
+
+    Source:
+        Student, "The probable error of a mean", Biometrika 6 (1), 1908.
     """
     try:
         from scipy.stats import t

@@ -31,6 +31,10 @@ class CompressedReduction:
         kind: The compression.
         content: The flat buffer.
         stand_in: Let a wait of the predicted duration stand in for compression and decompression.
+
+    Source:
+        Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed
+        Training of Speech DNNs", Interspeech 2014, for the residual.
     """
 
     def __init__(

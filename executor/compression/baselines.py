@@ -20,7 +20,7 @@ class OneBit(DataType):
     A message holds the two means of every block as float32, then the signs, the first in a byte's lowest bit.
 
     Source:
-        Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014, Section 3: threshold 0 and the means of
+        Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014: threshold 0 and the means of
         either side; a block here is a column there.
     """
 
@@ -54,7 +54,7 @@ class Threshold(DataType):
     position in 31 bits and its sign; the room left is zero.
 
     Source:
-        Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech 2015, Section 3.
+        Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech 2015.
     """
 
     def __init__(self, spec: Compression) -> None:

@@ -178,7 +178,7 @@ def _eliminate_by_width(network: EliminationState) -> None:
         InfeasiblePlanError: The smallest such table is above the limit.
 
     Source:
-        Dechter, 1999, Sec. 3: bucket elimination.
+        Dechter, 1999: bucket elimination.
     """
     scopes = {node: _scope(network, node) for node in network.cost}
     sizes = {node: math.prod(len(network.cost[other]) for other in scope) for node, scope in scopes.items()}

@@ -81,6 +81,10 @@ def split_input_channels(graph: ComputationGraph, slices: Mapping[str, int]) -> 
     Raises:
         ConfigError: A layer does not sum over its input channels, their number is not divisible, or the name of the
             sum is taken.
+
+    Source:
+        Kahira et al., "An Oracle for Guiding Large-Scale Model/Hybrid Parallel Training of Convolutional Neural
+        Networks", HPDC 2021, Table 1, row Channel.
     """
     layers: list[Layer] = []
     origin: list[int] = []

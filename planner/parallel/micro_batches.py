@@ -11,7 +11,7 @@ One description, ``MicroBatching``, covers three techniques:
 
 Source:
     Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016, Sec. 2.4, for sub-batches;
-    Huang et al., "GPipe", NeurIPS 2019, Sec. 2.2, for micro-batches of pipelines.
+    Huang et al., "GPipe", NeurIPS 2019, for micro-batches of pipelines.
 """
 
 from bisect import bisect_right

@@ -72,7 +72,7 @@ def _one_weird_trick(graph: ComputationGraph, device_count: int) -> Strategy:
     """Split fully connected layers by output channels and all others by samples.
 
     Source:
-        Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014, Sec. 4.
+        Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014.
     """
     return {
         layer.name: _split(layer, "channel", device_count)

@@ -220,7 +220,7 @@ def _estimated(
     With M micro-batches on S equal stages a pipeline takes (M + S - 1) / (M S) of the time of one device.
 
     Source:
-        Huang et al., "GPipe", NeurIPS 2019, Sec. 2.3, for the idle share of a pipeline.
+        Huang et al., "GPipe", NeurIPS 2019, for the idle share of a pipeline.
     """
     rows = []
     for candidate in candidates:

@@ -3,7 +3,7 @@
 A dynamic program over partitions into runs of consecutive layers; it is exact for the given times and memory needs.
 
 Source:
-    The partitioning problem of Narayanan et al., "PipeDream", SOSP 2019, Sec. 3.1, without replicated stages.
+    The partitioning problem of Narayanan et al., "PipeDream", SOSP 2019, without replicated stages.
 """
 
 from collections.abc import Callable, Sequence

@@ -22,7 +22,7 @@ def layer_places(graph: ComputationGraph) -> list[tuple[int, float]]:
     their neighbours, row by row down and up again.
 
     Source:
-        Sugiyama, Tagawa, Toda, "Methods for visual understanding of hierarchical system structures", 1981, Sec. 4.
+        Sugiyama, Tagawa, Toda, "Methods for visual understanding of hierarchical system structures", 1981.
     """
     count = len(graph.layers)
     before: list[list[int]] = [[] for _ in range(count)]

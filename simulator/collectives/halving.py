@@ -1,7 +1,7 @@
 """Recursive halving and doubling: log p steps, each with one partner, on blocks of half or twice the size.
 
 Source:
-    Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004, Sec. 4; Thakur, Rabenseifner and
+    Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004; Thakur, Rabenseifner and
     Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, Sec. 4.5.
 """
 
@@ -21,7 +21,7 @@ def halving_all_reduce(count: int) -> list[Round]:
     buffers to their neighbours, and receive the result at the end.
 
     Source:
-        Rabenseifner, 2004, Sec. 4.
+        Rabenseifner, 2004.
     """
     power = 1 << (count.bit_length() - 1)
     paired = np.arange(0, 2 * (count - power), 2)

@@ -14,7 +14,7 @@ def ring_all_reduce(count: int) -> list[Round]:
     """Return a ring all-reduce: reduce-scatter, then all-gather, 2(p - 1) steps of a p-th of the buffer.
 
     Source:
-        Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009, Sec. 4.
+        Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
     """
     return nested_ring_all_reduce(np.arange(count))
 
@@ -23,7 +23,7 @@ def ring_reduce_scatter(count: int) -> list[Round]:
     """Return a ring reduce-scatter, after which rank r holds chunk r of the sum.
 
     Source:
-        Patarasuk and Yuan, 2009, Sec. 4: the first p - 1 steps of the all-reduce.
+        Patarasuk and Yuan, 2009: the first p - 1 steps of the all-reduce.
     """
     rank = np.arange(count)
     pattern = ChunkPattern(chunks=count, turn=rank - 1, span=count)
@@ -34,7 +34,7 @@ def ring_all_gather(count: int) -> list[Round]:
     """Return a ring all-gather: rank r begins with chunk r, and every rank ends with all.
 
     Source:
-        Patarasuk and Yuan, 2009, Sec. 4: the last p - 1 steps of the all-reduce.
+        Patarasuk and Yuan, 2009: the last p - 1 steps of the all-reduce.
     """
     rank = np.arange(count)
     pattern = ChunkPattern(chunks=count, turn=rank, span=count)

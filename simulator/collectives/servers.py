@@ -16,7 +16,12 @@ def _ordered_pairs(count: int) -> tuple[Ints, Ints]:
 
 
 def one_server(count: int) -> list[Round]:
-    """Return the all-reduce of a parameter server: every rank pushes its buffer to rank 0, then pulls the sum."""
+    """Return the all-reduce of a parameter server: every rank pushes its buffer to rank 0, then pulls the sum.
+
+    Source:
+        Jia et al. (anonymous), "Exploring the hidden dimension in accelerating convolutional neural networks",
+        ICLR 2018 submission, Sec. 5.
+    """
     others, server = np.arange(1, count), np.zeros(count - 1, dtype=np.int64)
     return [round_of(others, server, adds=1), round_of(server, others)]
 
@@ -25,6 +30,10 @@ def spread_servers(count: int) -> list[Round]:
     """Return the all-reduce of p parameter servers: a direct reduce-scatter, then a direct all-gather.
 
     Every rank is the server of a p-th of the buffer.
+
+    Source:
+        Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed
+        Training of Speech DNNs", Interspeech 2014, there with compressed messages.
     """
     return [*direct_reduce_scatter(count), *direct_all_gather(count)]
 

@@ -13,13 +13,22 @@ TREE_CHUNKS = 8
 
 
 def tree_all_reduce(count: int) -> list[Round]:
-    """Return an all-reduce that reduces along a binomial tree to rank 0, then broadcasts back."""
+    """Return an all-reduce that reduces along a binomial tree to rank 0, then broadcasts back.
+
+    Source:
+        Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005,
+        Secs. 4.2 and 4.5.
+    """
     up = [whole_round([(child, parent) for parent, child in level], adds=True) for level in _binomial(count)]
     return up + tree_broadcast(count)
 
 
 def tree_broadcast(count: int) -> list[Round]:
-    """Return a broadcast of rank 0's buffer along a binomial tree."""
+    """Return a broadcast of rank 0's buffer along a binomial tree.
+
+    Source:
+        Thakur, Rabenseifner and Gropp, 2005, Sec. 4.2.
+    """
     return [whole_round(level, adds=False) for level in reversed(_binomial(count))]
 
 
@@ -46,8 +55,8 @@ def double_tree_all_reduce(count: int) -> list[Round]:
     in ``TREE_CHUNKS`` chunks, one behind the other: while a chunk goes down, later ones go up.
 
     Source:
-        Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009,
-        Sec. 2; the second tree is the first one mirrored (p even) or shifted by one rank (p odd).
+        Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009;
+        the second tree is the first one mirrored (p even) or shifted by one rank (p odd).
     """
     parent, height, depth = _binary_tree(count)
     child, tallest = np.arange(1, count), int(height.max())

@@ -64,6 +64,9 @@ def memory_reuse(graph: ComputationGraph, cluster: DeviceGraph) -> float:
     Args:
         graph: The model.
         cluster: Its first device is the one device.
+
+    Source:
+        Kahira et al., "An Oracle ...", Table 1, third column.
     """
     alone = {layer.name: Configuration(dict.fromkeys(layer.parallel_dims, 1), (0,)) for layer in graph.layers}
     model = CostModel(graph, DeviceGraph(cluster.name, [replace(cluster.devices[0], node=0)], (), ()))

@@ -91,7 +91,11 @@ def _whole(layer: Layer, devices: Sequence[int]) -> Configuration:
 
 
 def boundaries_s(model: CostModel, sizes: Sizes, case: OracleCase, bounds: Ints) -> Floats:
-    """Return the time of the largest tensor that each stage sends on, shape (p - 1,); others go in parallel."""
+    """Return the time of the largest tensor that each stage sends on, shape (p - 1,); others go in parallel.
+
+    Source:
+        Kahira et al., "An Oracle ...", Table 1, row Layer, communication.
+    """
     micro_bytes = case.batch / case.segments * sizes.graph.element_bytes
     largest = np.zeros(case.p - 1)
     for u, edges in enumerate(sizes.graph.consumers):

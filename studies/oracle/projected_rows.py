@@ -64,6 +64,9 @@ def project_rows(
 
     Returns:
         One row for each case, in their order.
+
+    Source:
+        Kahira et al., "An Oracle ...", Table 1.
     """
     times = layer_times(model, inputs.sizes, [_timed_split(case, inputs.request) for case in cases])
     rows = []

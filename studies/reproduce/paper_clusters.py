@@ -44,7 +44,7 @@ def bus_of(cluster: DeviceGraph, bytes_per_s: float) -> DeviceGraph:
         cluster: Devices.
         bytes_per_s: Bandwidth of the link: the time of all transfers is the papers' total bytes over one bandwidth.
 
-    Source: Jia et al. (anonymous), "Exploring the hidden dimension ...", Eq. 1, functions t_x and t_s.
+    Source: Jia et al. (anonymous), "Exploring the hidden dimension ...", Eq. 1, functions xfer and update.
     """
     count = len(cluster.devices)
     bus, port = _link("bus", count, count + 1, bytes_per_s), 1e6 * bytes_per_s

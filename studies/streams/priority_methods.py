@@ -28,6 +28,9 @@ def critical_path_plan(work: Decomposed, launch: Launch, options: PathOptions) -
 
     Raises:
         ConfigError: The method is unknown, or it is ``levels`` and the device has too few.
+
+    Source:
+        "TurboDL", Algorithm 1, and Sec. 3.3, Some Implement Issues.
     """
     program, paths = work.program, paths_of(work.program, options)
     levels = len(np.unique(paths.priority[work.kernels]))

@@ -40,6 +40,9 @@ def with_sub_tasks(program: Program, kinds_of: Callable[[int], Collection[int]])
 
     Returns:
         The same work; a new task has the time of the weight gradient that it was part of, for the caller to set.
+
+    Source:
+        "TurboDL", Sec. 2.2, Eqs. 2 to 4.
     """
     first: dict[tuple[int, int, int], int] = {}
     new: list[_NewTask] = []
