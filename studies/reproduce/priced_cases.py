@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -27,19 +28,28 @@ class PricedCase:
     gradient_sync: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class PricedOutcome:
-    """Costs of one iteration of a strategy."""
+    """Costs of one iteration of a strategy; those that few claims ask for are computed for the first that does."""
 
+    model: CostModel
+    strategy: Strategy
     simulated_s: float
     """Steady-state iteration time with overlap and contention."""
-    additive_s: float
-    """Iteration time by Eq. 1, in which nothing overlaps."""
     moved_bytes: float
     layer_bytes: tuple[float, ...]
     """Bytes of each layer's input transfers and gradient synchronisation."""
-    fits: bool
-    """True if every device's memory suffices."""
+
+    @cached_property
+    def additive_s(self) -> float:
+        """Iteration time by Eq. 1, in which nothing overlaps."""
+        return additive_s(self.model, self.strategy)
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether every device's memory suffices."""
+        capacity = np.array([device.memory_bytes for device in self.model.cluster.devices])
+        return bool((peak_memory_bytes(_lowered(self.model, self.strategy)) <= capacity).all())
 
 
 @dataclass(slots=True)
@@ -92,15 +102,15 @@ class PricedCases:
 
 
 def _outcome(model: CostModel, strategy: Strategy) -> PricedOutcome:
-    program = lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)))
-    capacity = np.array([device.memory_bytes for device in model.cluster.devices])
+    program = _lowered(model, strategy)
     return PricedOutcome(
-        simulated_s=replay(program).iteration_s,
-        additive_s=additive_s(model, strategy),
-        moved_bytes=program.moved_bytes,
+        model=model, strategy=strategy, simulated_s=replay(program).iteration_s, moved_bytes=program.moved_bytes,
         layer_bytes=_layer_bytes(program),
-        fits=bool((peak_memory_bytes(program) <= capacity).all()),
-    )
+    )  # fmt: skip
+
+
+def _lowered(model: CostModel, strategy: Strategy) -> Program:
+    return lower(model, spaces_of(model.graph, strategy, len(model.cluster.devices)))
 
 
 def _layer_bytes(program: Program) -> tuple[float, ...]:
