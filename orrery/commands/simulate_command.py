@@ -91,6 +91,7 @@ def orrery_replay(
     values = {
         "tasks": source.graph.size,
         "makespan_s": schedule.makespan_s,
+        **({"origin_s": schedule.origin_s} if schedule.origin_s else {}),
         "load_s": times_s[1] - times_s[0],
         "engine_s": times_s[2] - times_s[1],
         "engine": chosen,

@@ -28,8 +28,9 @@ __all__ = ["replay_of"]
 
 @compiled
 def _run_due(state: ReplayState, now: float, limit: float) -> None:
-    """Run all events that are due by ``limit``."""
+    """Run all events that are due by ``limit``, but for those that follow from them."""
     count = state.counts
+    ready = -1
     while count[HEAP] > 0 and state.heap[0].key <= limit:
         live, serial, i = is_live(state, 0), state.heap[0].serial, state.heap[0].item
         pop(state.heap, count[HEAP])
@@ -39,10 +40,14 @@ def _run_due(state: ReplayState, now: float, limit: float) -> None:
             if serial == LATENCY:
                 end_latency(state, i, now)
             elif serial == EARLIEST:
-                become_ready(state, i, now)
+                state.task[i].chain, ready = ready, i
             else:
                 finish_work(state, i, now)
             i = following
+    # Last, because they set timers: a latency that ends within the limit belongs to the next instant.
+    while ready >= 0:
+        i, ready = ready, state.task[ready].chain
+        become_ready(state, i, now)
 
 
 @compiled

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from types import ModuleType
 
@@ -35,10 +36,24 @@ def simulate(graph: TaskGraph, *, engine: str = "auto", task_name: Callable[[int
     counts = {"tasks": graph.size, "uses": len(graph.use_resource), "dependencies": len(graph.after)}
     check_replay_memory(engine_bytes(**counts, engine=engine), f"replaying {graph.size:,} tasks with engine {engine}")
     check_task_graph(graph, task_name=task_name)
-    if engine == "simpy":
-        return replay_simpy(graph)
-    schedule: Schedule = _compiled_engine().replay_compiled(graph)
-    return schedule
+    # The engines round relative to the time since the first start, whatever the clock of the graph says.
+    earliest_s = graph.earliest_s
+    if earliest_s > 0:
+        graph = replace(graph, start_s=np.maximum(graph.start_s, earliest_s) - earliest_s)
+    schedule: Schedule = replay_simpy(graph) if engine == "simpy" else _compiled_engine().replay_compiled(graph)
+    if earliest_s == 0:
+        return schedule
+    if _is_late(earliest_s, graph):
+        return replace(schedule, origin_s=earliest_s)
+    return Schedule(
+        ready_s=schedule.ready_s + earliest_s, start_s=schedule.start_s + earliest_s, end_s=schedule.end_s + earliest_s
+    )
+
+
+def _is_late(clock_s: float, graph: TaskGraph) -> bool:
+    """Return whether the steps of a double at a time are more than 1e-9 of the shortest task or latency."""
+    lengths_s = np.concatenate([graph.work / graph.alone_rates, graph.latency_s])
+    return bool(np.spacing(clock_s) > 1e-9 * lengths_s.min(where=lengths_s > 0, initial=np.inf))
 
 
 def prepare(engine: str = "auto") -> str:

@@ -86,6 +86,16 @@ class TaskGraph:
         return row_owners(self.after_start)
 
     @property
+    def earliest_s(self) -> float:
+        """Earliest time at which a task may start; 0 for an empty graph."""
+        # Only tasks that wait for no other count: all others wait for one of these, whatever their own earliest start.
+        waits = np.diff(self.after_start) > 0
+        by_stream = np.argsort(self.stream, kind="stable")
+        stream = self.stream[by_stream]
+        waits[by_stream[1:]] |= (stream[1:] == stream[:-1]) & (stream[1:] >= 0)
+        return float(self.start_s[~waits].min()) if self.size else 0.0
+
+    @property
     def alone_rates(self) -> Floats:
         """Rate that each task would have if it ran alone, units of work a second, shape (T,)."""
         return alone_rates(
@@ -99,7 +109,7 @@ class TaskGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The times of each task of a replayed task graph, seconds, all of shape (T,)."""
+    """The times of each task of a replayed task graph, seconds after ``origin_s``, all of shape (T,)."""
 
     ready_s: Floats
     """Time at which all that the task waited for had ended and it was the head of its stream."""
@@ -107,6 +117,12 @@ class Schedule:
     """Time at which its latency was over and all its exclusive resources were free."""
     end_s: Floats
     """Time at which its work was done."""
+    origin_s: float = 0.0
+    """Zero of these times on the graph's clock, s.
+
+    It is 0 unless the clock is late.  A trace may count from 1970: a double then has steps of a quarter of a microsecond,
+    in which the lengths of short tasks would be lost, so the times count from the earliest start.
+    """
 
     @property
     def makespan_s(self) -> float:

@@ -94,6 +94,18 @@ def test_bad_graph_is_one_line(graph_file, tmp_path, capsys, change, message):
     assert list(tmp_path.iterdir()) == [graph_file]
 
 
+def test_times_of_a_late_clock_count_from_its_earliest_start(tmp_path, capsys):
+    """In seconds since 1970 a double does not tell microseconds apart."""
+    task = {"id": 0, "name": "x", "kind": "forward", "start_s": 1.7e9, "latency_s": 1e-6, "work": 2e-6}
+    (tmp_path / "late.json").write_text(json.dumps({"version": 1, "resources": [], "tasks": [task]}))
+    words = ["replay", str(tmp_path / "late.json"), "--out", str(tmp_path / "late.csv"), "--json"]
+    assert run_app(app, words) == 0
+
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["origin_s"], answer["makespan_s"]) == (1.7e9, pytest.approx(3e-6, rel=1e-9))
+    assert pd.read_csv(tmp_path / "late.csv")["start_s"].tolist() == pytest.approx([1e-6])
+
+
 def test_missing_graph_is_named(tmp_path, capsys):
     assert run_app(app, ["replay", str(tmp_path / "none.json")]) == 2
     assert "none.json cannot be read: No such file" in capsys.readouterr().err
