@@ -19,7 +19,7 @@ def found():
         load_model("lenet5", batch=32),
         load_cluster("titanx-4"),
         CompressionRequest(
-            sub_batches=(1, 2, 3),
+            sub_batches=(1, 3),
             types=("float16", "dynamic-tree"),
             devices=(2, 4),
             link_speeds=(0.01, 0.1, 1.0, 10.0),

@@ -16,7 +16,7 @@ from studies.oracle.projection import oracle
 @pytest.fixture(scope="module")
 def table():
     return oracle(
-        load_model("alexnet", batch=32),
+        load_model("lenet5", batch=32),
         load_cluster("abci-v100"),
         OracleRequest(
             dataset="imagenet",

@@ -20,7 +20,7 @@ from studies.oracle.oracle_request import STRATEGIES, OracleRequest, device_coun
 from studies.oracle.projection import oracle
 
 LIKE_PROGRAMS = {"gradients": "layers", "activations": "direct"}
-CNNS = ("alexnet", "vgg16", "resnet18", "inception-v3")
+CNNS = ("alexnet", "vgg16", "resnet18", "googlenet")
 
 
 def program_of(graph, cluster, name):
