@@ -120,8 +120,8 @@ class Schedule:
     origin_s: float = 0.0
     """Zero of these times on the graph's clock, s.
 
-    It is 0 unless the clock is late.  A trace may count from 1970: a double then has steps of a quarter of a microsecond,
-    in which the lengths of short tasks would be lost, so the times count from the earliest start.
+    It is 0 unless the clock is late.  A trace may count from 1970: a double then has steps of a quarter of a
+    microsecond, in which the lengths of short tasks would be lost, so the times count from the earliest start.
     """
 
     @property
