@@ -8,8 +8,6 @@ load of the machine affects all alike.
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from threading import Event, Thread
 
 import numpy as np
 import torch
@@ -17,83 +15,18 @@ import torch
 from executor.runtime import OptimizerSpec
 from executor.streams.measure_request import MEASURED_SCHEDULES, CoreStreamsRequest
 from executor.streams.network import SubTaskNetwork
+from executor.streams.schedule_setups import LoadedRunner, PlannedSchedule, ScheduleSetups, SubTaskTimes
+from executor.streams.stream_results import MeasuredSchedule, MeasuredStreams
 from executor.streams.threads import StepTimes, ThreadRunner
 from executor.streams.turns import in_turns
-from hwprofiles import ConfigError, Floats, Progress
-from hwprofiles.compute import Launch
+from hwprofiles import ConfigError, Progress
 from planner.graph import ComputationGraph
-from planner.lowering import KINDS, Program
-from studies.streams import (
-    Decomposed,
-    PathOptions,
-    StreamPlan,
-    bounded,
-    held_bytes,
-    replay_streams,
-    schedule,
-    whole_program,
-    with_measured,
-)
+from studies.streams import PathOptions, held_bytes, replay_streams, whole_program, with_measured
 
-__all__ = ["UNLIMITED", "MeasuredSchedule", "MeasuredStreams", "measure_streams"]
+__all__ = ["measure_streams"]
 
-UNLIMITED = Launch(tile_rows=1, tile_columns=1, blocks_per_multiprocessor=1, priorities=1 << 20, streams=1 << 20)
-"""Limits of threads: any number of streams and priorities."""
-_BACKWARD = ("epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient", "update")
 ORDERING_PROFILE = "cpu-core"
 """Compute profile whose times only order the paths until sub-tasks have been measured."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuredSchedule:
-    """Measurement and prediction of one schedule."""
-
-    name: str
-    step_s: float
-    """Median time of a step over the rounds."""
-    quartiles_s: tuple[float, float]
-    """First and third quartile of the steps."""
-    gains: tuple[float, ...]
-    """Time of the first schedule's step over that of this one, by round."""
-    predicted_s: float
-    """Time simulated from single sub-tasks: median over the rounds, each with sub-tasks of its own."""
-    errors: tuple[float, ...]
-    """Relative error of the prediction by round, from sub-tasks and a step of the same round."""
-    threads: tuple[int, int]
-    """Cores of a critical sub-task of the backward pass, and of another."""
-    held_bytes: float
-    """Largest memory that delayed weight gradients held at once, in the round of the median, in bytes."""
-    loss: float
-    """Loss of the last step."""
-    times: StepTimes
-    """Times of the step in the round of the median."""
-    work: Decomposed
-    plan: StreamPlan
-
-    @property
-    def gain(self) -> float:
-        """Median gain over the rounds."""
-        return float(np.median(self.gains))
-
-    @property
-    def error(self) -> float:
-        """Relative error of the prediction: median over the rounds."""
-        return float(np.median(self.errors))
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuredStreams:
-    """Measured schedules of a network on one machine, the plain one first."""
-
-    model: str
-    batch: int
-    cores: int
-    rounds: int
-    results: tuple[MeasuredSchedule, ...]
-
-    def result(self, name: str) -> MeasuredSchedule:
-        """Return the schedule of a name."""
-        return next(row for row in self.results if row.name == name)
 
 
 def measure_streams(
@@ -131,7 +64,7 @@ def measure_streams(
     threads_before = torch.get_num_threads()
     try:
         network = SubTaskNetwork(with_measured(program, {}).program, seed=seed, optimizer=OptimizerSpec())
-        setups = _Setups(program, network, cores=cores, critical=critical)
+        setups = ScheduleSetups(program, network, cores=cores, critical=critical)
         known = setups.sub_tasks(progress)
         planned = [setups.planned(name, known, options, hold_bytes) for name in schedules]
         return _measured(setups, planned, request.counted_rounds, progress)
@@ -152,137 +85,9 @@ def _cores(request: CoreStreamsRequest) -> tuple[int, int]:
     return cores, critical
 
 
-SubTaskTimes = dict[tuple[str, str], float]
-"""Seconds of sub-tasks, by layer and kind of task."""
-_TRIES = 2
-"""Steps from whose sub-tasks the schedules are planned; predictions use sub-tasks that are measured beside them."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """Schedule with the cores of its tasks."""
-
-    plan: StreamPlan
-    cores: list[int]
-    """Cores of each task, shape (T,)."""
-    cores_of: dict[str, int]
-    """Cores by kind of sub-task."""
-
-
-class _LoadedRunner:
-    """Runner whose steps run while another runner keeps the remaining cores busy."""
-
-    def __init__(
-        self, runner: ThreadRunner, other: ThreadRunner | None = None, network: SubTaskNetwork | None = None
-    ) -> None:
-        self._runner, self._other, self._network = runner, other, network
-
-    def step(self) -> StepTimes:
-        """Run one step, and return its times; the other runner goes on until the step has ended."""
-        if self._other is None or self._network is None:
-            return self._runner.step()
-        done = Event()
-        thread = Thread(target=self._busy, args=(done,), name="neighbour")
-        thread.start()
-        try:
-            return self._runner.step()
-        finally:
-            done.set()
-            thread.join()
-
-    def _busy(self, done: Event) -> None:
-        assert self._other is not None
-        assert self._network is not None
-        while not done.is_set():
-            self._network.begin(0)
-            self._other.step()
-
-
-class _Setups:
-    """Cores of tasks in each schedule, and times of single sub-tasks with that many cores."""
-
-    def __init__(self, program: Program, network: SubTaskNetwork, *, cores: int, critical: int) -> None:
-        self.lowered, self.network = program, network
-        self.total, self._critical = cores, critical
-        self.neighbour = SubTaskNetwork(network.program, optimizer=OptimizerSpec())
-        """Second network, which keeps the other cores as busy as in a schedule while single sub-tasks are timed."""
-        self.counts = sorted({cores, critical, cores - critical})
-
-    def _cores(self, name: str) -> dict[str, int]:
-        """Return the cores of each kind of sub-task in a schedule."""
-        if name == "one-stream":
-            return dict.fromkeys(("forward", *_BACKWARD), self.total)
-        other = dict.fromkeys(("weight_gradient", "bias_gradient", "update"), self.total - self._critical)
-        return {
-            "forward": self.total,
-            "epilogue_gradient": self._critical,
-            "activation_gradient": self._critical,
-        } | other
-
-    def alone(self, cores: int, stack: ExitStack) -> "_LoadedRunner":
-        """Return a runner of one sub-task after another on some cores, while the other cores do the same."""
-        program = self.network.program
-        plan = schedule(with_measured(self.lowered, {}), "one-stream", UNLIMITED)
-
-        def runner(network: SubTaskNetwork, count: int) -> ThreadRunner:
-            return stack.enter_context(
-                ThreadRunner(program, plan, network.run, cores=[count] * program.size, total=count)
-            )
-
-        if cores == self.total:
-            return _LoadedRunner(runner(self.network, cores))
-        return _LoadedRunner(runner(self.network, cores), runner(self.neighbour, self.total - cores), self.neighbour)
-
-    def sub_tasks(self, progress: Progress | None) -> dict[int, SubTaskTimes]:
-        """Measure sub-tasks one after another; return their times by the number of cores."""
-        rows: dict[int, list[StepTimes]] = {}
-        for count in self.counts:
-            with ExitStack() as stack:
-                runner = self.alone(count, stack)
-                for number in range(_TRIES + 1):
-                    if progress:
-                        progress(f"sub-tasks on {count} cores", number, _TRIES + 1)
-                    self.network.begin(number)
-                    rows.setdefault(count, []).append(runner.step())
-        return {count: self.medians(steps[1:]) for count, steps in rows.items()}
-
-    def medians(self, steps: Sequence[StepTimes]) -> SubTaskTimes:
-        """Return the median time of every sub-task over steps, from the end of the one before: with its start."""
-        program = self.network.program
-        names = [layer.name for layer in program.graph.layers]
-        seconds = np.median(np.array([_since_last(times) for times in steps]), axis=0)
-        keys = [(names[layer], KINDS[kind]) for layer, kind in zip(program.layer, program.kind, strict=True)]
-        return dict(zip(keys, seconds.tolist(), strict=True))
-
-    def work(self, cores: dict[str, int], known: dict[int, SubTaskTimes]) -> Decomposed:
-        """Return the sub-tasks with their times, and the share of the cores that each takes."""
-        times = {key: known[cores[key[1]]][key] for key in known[self.total]}
-        share = {kind: count / self.total for kind, count in cores.items()}
-        return with_measured(self.lowered, times, share)
-
-    def planned(
-        self, name: str, known: dict[int, SubTaskTimes], options: PathOptions | None, hold_bytes: float | None
-    ) -> _Planned:
-        """Return a schedule of the measured sub-tasks, with the cores of each task."""
-        cores = self._cores(name)
-        work = self.work(cores, known)
-        given = options or PathOptions()
-        options = PathOptions(alpha=given.alpha, beta=given.beta, method="levels")
-        plan = schedule(work, name, UNLIMITED, options=options)
-        if hold_bytes is not None and name in ("asynchronous", "critical-path"):
-            plan = bounded(work.program, plan, hold_bytes)
-        return _Planned(plan, [cores[KINDS[kind]] for kind in work.program.kind.tolist()], cores)
-
-
-def _since_last(times: StepTimes) -> Floats:
-    """Return the seconds from the end of the sub-task before, or from the step's begin, to each end, shape (T,)."""
-    order = np.argsort(times.end_s)
-    seconds = np.empty_like(times.end_s)
-    seconds[order] = np.diff(times.end_s[order], prepend=0.0)
-    return seconds
-
-
-def _measured(setups: _Setups, planned: Sequence[_Planned], rounds: int, progress: Progress | None) -> MeasuredStreams:
+def _measured(
+    setups: ScheduleSetups, planned: Sequence[PlannedSchedule], rounds: int, progress: Progress | None
+) -> MeasuredStreams:
     """Run the schedules, and the sub-tasks one after another, in turns."""
     network, count = setups.network, len(planned)
     with ExitStack() as stack:
@@ -292,7 +97,7 @@ def _measured(setups: _Setups, planned: Sequence[_Planned], rounds: int, progres
             )
             for row in planned
         ]
-        everyone: list[ThreadRunner | _LoadedRunner] = [
+        everyone: list[ThreadRunner | LoadedRunner] = [
             *runners,
             *(setups.alone(cores, stack) for cores in setups.counts),
         ]
@@ -312,8 +117,8 @@ def _measured(setups: _Setups, planned: Sequence[_Planned], rounds: int, progres
 
 
 def _result(
-    setups: _Setups, row: _Planned, known: Sequence[dict[int, SubTaskTimes]], steps_times: Sequence[StepTimes],
-    plain_s: Sequence[float], loss: float,
+    setups: ScheduleSetups, row: PlannedSchedule, known: Sequence[dict[int, SubTaskTimes]],
+    steps_times: Sequence[StepTimes], plain_s: Sequence[float], loss: float,
 ) -> MeasuredSchedule:  # fmt: skip
     steps = np.array([times.step_s for times in steps_times])
     middle = steps_times[int(np.argsort(steps)[(len(steps) - 1) // 2])]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from executor.streams.measure import MeasuredSchedule, MeasuredStreams
+from executor.streams.stream_results import MeasuredSchedule, MeasuredStreams
 from hwprofiles import Floats
 from planner.simulation import iteration_rows
 from simulator.timelines import lower_bound
