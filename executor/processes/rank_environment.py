@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 from hwprofiles import ConfigError
 
-__all__ = ["RankEnvironment", "held_port", "local_environment", "local_ranks", "rank_environment"]
+__all__ = [
+    "LOOPBACK",
+    "RankEnvironment",
+    "held_port",
+    "local_environment",
+    "local_ranks",
+    "loopback_interface",
+    "rank_environment",
+]
 
 LOOPBACK = "127.0.0.1"
 
@@ -76,6 +84,11 @@ def local_environment(
 def local_ranks(where: RankEnvironment, environment: Mapping[str, str] = os.environ) -> int:
     """Return the number of ranks of this machine, as torchrun says it; without torchrun all ranks are here."""
     return _integer(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else where.ranks
+
+
+def loopback_interface() -> str:
+    """Return the name of the interface that only this machine reaches, such as ``lo``."""
+    return next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
 
 
 @contextmanager

@@ -23,6 +23,7 @@ SMALL_RANK = [sys.executable, str(Path(__file__).parents[1].joinpath("small_rank
 RANK = """
 import atexit, sys, threading, time
 from datetime import timedelta
+import psutil
 import torch
 import torch.distributed as dist
 from executor.runtime.devices import CpuDevice
@@ -35,7 +36,8 @@ def finish(where, status):
     threading.Thread(target=time.sleep, args=(600,)).start()
     with process_group(where, CpuDevice()):
         dist.barrier()
-    print("done by", where.rank)
+        listening = {row.laddr.ip for row in psutil.Process().net_connections("tcp") if row.status == "LISTEN"}
+    print("done by", where.rank, "at", *listening)
 
 def fail(where, status):
     "Fail while others have not done their part of a sum."
@@ -70,11 +72,16 @@ def supervised(folder, deed):
 
 
 def test_a_rank_that_has_finished_ends_though_its_interpreter_would_not(tmp_path):
-    """Threads and handlers of the interpreter's end may wait for ever; what was printed is kept."""
+    """Threads and handlers of the interpreter's end may wait for ever; what was printed is kept.
+
+    Until then it has listened at the loopback interface alone, for the store and for the other ranks.
+    """
     board = supervised(tmp_path, "finish")
 
     assert [row.state for row in board.rows()] == [RankState.FINISHED] * 2
-    assert [(tmp_path / f"rank-{rank}.log").read_text() for rank in range(2)] == ["done by 0\n", "done by 1\n"]
+    assert [(tmp_path / f"rank-{rank}.log").read_text() for rank in range(2)] == [
+        f"done by {rank} at 127.0.0.1\n" for rank in range(2)
+    ]
 
 
 def test_a_rank_that_fails_says_so_though_others_keep_its_sums_waiting(tmp_path):
