@@ -103,7 +103,7 @@ def test_hand_worked_case(case, engine):
     assert np.stack([schedule.start_s, schedule.end_s], axis=1) == pytest.approx(np.array(expected, float), rel=1e-12)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(graph=task_graphs())
 def test_engines_agree_on_every_task(graph):
     clear, fast = simulate(graph, engine="simpy"), simulate(graph, engine="compiled")

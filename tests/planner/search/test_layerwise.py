@@ -22,7 +22,7 @@ CASES = [
     ("alexnet", "fdr-32x3:nodes=4", 60),
     ("vgg16", "k80-16", 512),
     ("resnet18", "p100-4x4", 512),
-    ("googlenet", "k80-16", 512),
+    ("googlenet", "dgx1-p100", 256),
     ("inception-v3", "p100-4x4:nodes=2", 64),
     ("inception-v3", "titanx-4", 64),
 ]
