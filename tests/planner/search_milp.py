@@ -1,8 +1,6 @@
 """The search as a mixed-integer program, solved by HiGHS: an oracle that shares no idea with the elimination."""
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_matrix
 
 from planner.elimination.search_problem import SearchProblem
 
@@ -25,6 +23,9 @@ class _Program:
         self.high.append(high)
 
     def solve(self):
+        from scipy.optimize import Bounds, LinearConstraint, milp  # each process collects, one solves
+        from scipy.sparse import coo_matrix
+
         cells = [(r, v, x) for r, row in enumerate(self.rows) for v, x in row]
         r, v, x = zip(*cells, strict=True)
         matrix = coo_matrix((x, (r, v)), shape=(len(self.rows), len(self.price)))

@@ -5,7 +5,6 @@ import math
 
 import pytest
 from plans import cluster_of, inception_module
-from scipy.stats import spearmanr
 
 from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import ConfigError, InfeasiblePlanError
@@ -131,6 +130,8 @@ def test_data_parallelism_moves_the_parameters_in_rings(found, question):
 
 
 def test_rank_correlation_is_spearmans(found):
+    from scipy.stats import spearmanr  # three quarters of a second in every process that collects this file
+
     tried = found.tried
 
     assert list(tried.columns) == ["name", "additive_s", "simulated_s"]
