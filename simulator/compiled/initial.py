@@ -25,11 +25,13 @@ def _link(state: ReplayState, after_start: Ints, after: Ints, stream: Ints, late
         task = state.task[i]
         task.missing, task.follower = after_start[i + 1] - after_start[i], -1
         task.ports, task.serial, task.solved, task.bottleneck = 0, 0, -1, -1
+        # A task of a stream waits for the one before it too, so both are linked and counted.
         if stream[i] >= 0:
             if latest[stream[i]] >= 0:
                 state.task[latest[stream[i]]].follower = i
                 task.missing += 1
             latest[stream[i]] = i
+        # Alone, a task runs at the rate of its tightest resource; each of its uses takes a slot of its resource.
         for u in range(state.use_start[i], state.use_start[i + 1]):
             r = state.use[u].resource
             state.use[u].task = i
@@ -37,15 +39,17 @@ def _link(state: ReplayState, after_start: Ints, after: Ints, stream: Ints, late
             task.alone = min(task.alone, state.resource[r].capacity / state.use[u].weight)
             task.ports += state.resource[r].exclusive
         if state.use_start[i] == state.use_start[i + 1]:
-            task.alone = min(task.alone, 1.0)
+            task.alone = min(task.alone, 1.0)  # without resources, work is in seconds
         for d in range(after_start[i], after_start[i + 1]):
             state.dependent_start[after[d] + 1] += 1
     # Counts become offsets; then every dependency is entered in the row of the task that it is a dependent of.
+    # Tasks 1 and 2 that wait for task 0 have dependent_start [0, 2, 2, 2] and dependent [1, 2].
     for r in range(len(state.resource)):
         state.slot_start[r + 1] += state.slot_start[r]
     for i in range(len(state.task)):
         state.dependent_start[i + 1] += state.dependent_start[i]
         state.task[i].chain = 0
+    # ``chain`` counts the entries of each row so far; the replay sets it anew before it is read.
     for i in range(len(state.task)):
         for d in range(after_start[i], after_start[i + 1]):
             before = after[d]
@@ -63,7 +67,7 @@ def initial_state(graph: TaskGraph) -> ReplayState:
     task["work"], task["latency_s"], task["earliest_s"] = graph.work, graph.latency_s, graph.start_s
     task["alone"], task["priority"] = graph.rate_limit, graph.priority
     resource["capacity"], resource["exclusive"] = graph.capacity, graph.exclusive
-    resource["touched"] = resource["offered"] = -1
+    resource["touched"] = resource["offered"] = -1  # in no list yet
     use["weight"], use["resource"] = graph.use_weight, graph.use_resource
     state = ReplayState(
         task=task,

@@ -10,6 +10,7 @@ It is fast for four reasons:
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -29,21 +30,41 @@ def digest(paths: Iterable[Path]) -> int:
     return int.from_bytes(sha256(b"".join(path.read_bytes() for path in paths)).digest()[:7])
 
 
-replay_kernel = replay_of(digest(COMPILED_FILES))
+_SOURCES = digest(COMPILED_FILES)
+replay_kernel = replay_of(_SOURCES)
 """The compiled replay of a state, which is compiled or loaded from disk at its first call."""
+_dispatcher: Any = replay_kernel  # what numba makes of it
 
 
 def replay_compiled(graph: TaskGraph) -> Schedule:
     """Replay a valid task graph (see ``simulator.graph.graph_checks``)."""
-    state = initial_state(graph)
+    state, is_first = initial_state(graph), not _dispatcher.signatures
     replay_kernel(state)
+    if is_first:
+        _mark_as_cached()
     assert state.counts[FINISHED] == graph.size, "a valid graph runs to its end"
     return Schedule(ready_s=state.ready_s, start_s=state.start_s, end_s=state.end_s)
 
 
 def is_cached() -> bool:
     """Return whether the replay is compiled already, in this process or on disk, from these very sources."""
-    dispatcher: Any = replay_kernel
-    saved_code = Path(dispatcher.stats.cache_path).glob("event_loop.*.nbi")
-    newest_s = max(path.stat().st_mtime for path in COMPILED_FILES)
-    return bool(dispatcher.signatures) or any(index.stat().st_mtime >= newest_s for index in saved_code)
+    return bool(_dispatcher.signatures) or _mark().exists()
+
+
+def _mark() -> Path:
+    """Return the file that says that the code of these sources is on disk."""
+    # Their digest, and the date that numba compares: that of the file with the replay.
+    loop = _SIMULATOR / "compiled" / "event_loop.py"
+    return Path(_dispatcher.stats.cache_path) / f"replay-{_SOURCES:x}-{loop.stat().st_mtime_ns:x}.cached"
+
+
+def _mark_as_cached() -> None:
+    """Note that the code is on disk, if it is, in the place of what was noted of other sources."""
+    mark = _mark()
+    if mark.exists() or not any(mark.parent.glob("event_loop.*.nbi")):
+        return
+    # A folder that cannot be written has no code of ours either.
+    with suppress(OSError):
+        for old in mark.parent.glob("replay-*.cached"):
+            old.unlink(missing_ok=True)
+        mark.touch()

@@ -1,10 +1,11 @@
 """The compiled engine's code on disk is for the very sources at hand, though numba looks at one file of them only."""
 
 import ast
+import os
 from pathlib import Path
 
 from simulator.compiled import event_loop
-from simulator.engines import compiled_engine
+from simulator.engines import compiled_engine, prepare
 
 ROOT = Path(compiled_engine.__file__).parents[2]
 
@@ -52,3 +53,13 @@ def test_another_file_is_another_replay(tmp_path):
     assert [cell.cell_contents for cell in compiled_engine.replay_kernel.py_func.__closure__] == [
         compiled_engine.digest(compiled_engine.COMPILED_FILES)
     ]
+
+
+def test_code_on_disk_is_known_whatever_the_dates_of_its_sources(monkeypatch):
+    """Checking out the same sources again compiles nothing, and says nothing of it."""
+    prepare("compiled")
+    monkeypatch.setattr(compiled_engine._dispatcher, "overloads", {})
+    newest = max(compiled_engine.COMPILED_FILES, key=lambda path: path.stat().st_mtime)
+    os.utime(newest if newest.name != "event_loop.py" else newest.with_name("heap.py"))
+
+    assert compiled_engine.is_cached()
