@@ -47,6 +47,11 @@ _MOST_PAIRS = 1024
 def replica_groups(rank: Ints, before: int, channel: int, after: int, devices: Ints, split: bool) -> Ints:
     """Return the devices that hold the same parameters, in the order in which all-reduces number them.
 
+    Parts 0 to 7 on devices 0 to 7, with two parts of the samples, two of the channels and two of the height::
+
+        channels split the parameters      [0, 1, 4, 5]  [2, 3, 6, 7]
+        they do not                        [0, 1, 2, 3, 4, 5, 6, 7]
+
     Args:
         rank: Order of every device in all-reduces (``ClusterRoutes.rank``).
         before: Product of the degrees before the channel dimension (``ConfigSpace.shards``).
@@ -60,6 +65,7 @@ def replica_groups(rank: Ints, before: int, channel: int, after: int, devices: I
     """
     groups = devices.reshape(1, -1)
     if split:
+        # Channels come first, so that each row has the parts of one share of the channels.
         groups = devices.reshape(before, channel, after).transpose(1, 0, 2).reshape(channel, -1)
     return np.take_along_axis(groups, np.argsort(rank[groups], axis=1), axis=1)
 
@@ -106,6 +112,7 @@ def _rounds(
     plans = group_rounds(network, scheme, groups)
     busy, share, repeats, classes = [], [], [], []
     for steps in zip(*plans, strict=True):
+        # All groups send at once.  Repeats go over the same links, so their bytes are added up here.
         source, target = _ends(groups, steps)
         sent = np.full(len(source), steps[0].share * steps[0].repeats)
         busy.append(float((network.link_loads(source, target, sent) * network.seconds_per_byte).max()))
@@ -117,6 +124,7 @@ def _rounds(
 
 def _ends(groups: Ints, steps: Sequence[Round]) -> tuple[Ints, Ints]:
     """Return the devices that send and those that receive in one round of all groups."""
+    # Equal patterns are one object (``rank_rounds``): one look-up then serves all groups.
     if all(step is steps[0] for step in steps):
         return groups[:, steps[0].source].ravel(), groups[:, steps[0].target].ravel()
     rows = list(zip(groups, steps, strict=True))
@@ -139,7 +147,12 @@ class _SpaceRounds(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _space_rounds(network: ClusterRoutes, scheme: str, space: ConfigSpace, split: bool) -> _SpaceRounds:
-    """Return the rounds of all configurations in which parameters have replicas."""
+    """Return the rounds of all configurations in which parameters have replicas.
+
+    Two configurations with two rounds and with one, whose routes have the latency classes {0, 1}, {2} and {1}::
+
+        configuration  [0, 0, 1]     class_start  [0, 2, 3]     classes  [0, 1, 2, 1]
+    """
     rounds, owner = [], []
     for c, (before, channel, after) in enumerate(space.shards.tolist()):
         if before * after * (1 if split else channel) > 1:
@@ -195,6 +208,7 @@ def all_reduce_s(
     if not len(rounds.share):
         return np.zeros(space.size)
     size = (parameter_bytes / (space.shards[:, 1] if split else np.ones(space.size)))[rounds.configuration]
+    # A round has a latency for each class of its routes, of which the longest counts.
     counts = np.diff(rounds.class_start, append=len(rounds.classes))
     latency = network.class_latencies(rounds.classes, np.repeat(rounds.share * size, counts))
     longest = np.maximum.reduceat(latency, rounds.class_start)

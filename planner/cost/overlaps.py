@@ -103,6 +103,7 @@ def overlaps_of(
     tables, offsets, begin = [], [], [0, 0, 0]
     for d in range(len(source.sizes)):
         split = reads[d] >= 0
+        # Configurations share degrees: the table of this dimension has each different degree once.
         held_degrees, held_at = np.unique(producer.degrees[:, d], return_inverse=True)
         degrees = consumer.degrees[:, reads[d]] if split else np.ones(consumer.size, dtype=np.int64)
         read_degrees, read_at = np.unique(degrees, return_inverse=True)
@@ -114,6 +115,7 @@ def overlaps_of(
         row = (np.cumsum(held_degrees) - held_degrees)[held_at][part_owner] + part_index[:, d]
         column = (np.cumsum(read_degrees) - read_degrees)[read_at][region_owner]
         column = column + (region_index[:, reads[d]] if split else 0)
+        # Rows are offsets into the flattened tables, columns are added to them: table[rows + columns].
         offsets.append(
             (
                 begin[0] + row * int(read_degrees.sum()),
@@ -168,8 +170,10 @@ def _along(
     low, high = interval_map.interval(
         np.concatenate([row[:-1] for row in parts]), np.concatenate([row[1:] for row in parts]), size
     )
+    # Intervals held stand in a column and intervals needed in a row, so that broadcasting compares every pair.
     begin, end = (np.concatenate([row[ends] for row in held])[:, None] for ends in (slice(-1), slice(1, None)))
     shared = np.maximum(np.minimum(end, high) - np.maximum(begin, low), 0).astype(np.float64)
+    # The first column of each degree of the consumer; with degrees 1 and 2: 0, 1.
     across = np.cumsum((0, *consumer_degrees[:-1]))
     most = np.maximum.reduceat(np.maximum.reduceat(shared, across, axis=1), np.cumsum((0, *degrees[:-1])), axis=0)
     return shared, np.add.reduceat(shared, across, axis=1), most
@@ -177,8 +181,14 @@ def _along(
 
 @lru_cache(maxsize=1024)
 def _indices(space: ConfigSpace) -> Ints:
-    """Return the index of each part along each dimension, shape (parts in all, D); parts are in row-major order."""
+    """Return the index of each part along each dimension, shape (parts in all, D); parts are in row-major order.
+
+    Two configurations of samples and channels, with degrees (2, 1) and (2, 2), have the rows::
+
+        [0, 0]  [1, 0]      [0, 0]  [0, 1]  [1, 0]  [1, 1]
+    """
     parts = space.parts
+    # The number of each part within its configuration, from which the last dimension is divided out first.
     rest = np.arange(len(space.devices)) - np.repeat(space.device_start[:-1], parts)
     degrees = np.repeat(space.degrees, parts, axis=0)
     index = np.empty_like(degrees)

@@ -49,6 +49,7 @@ def relax(problem: SearchProblem) -> Relaxation:
     kept = _kept_edges(problem)
     below = [np.array(cost, dtype=np.float64) for cost in problem.node_cost_s]
     messages: dict[int, Floats] = {}
+    # Forward: every node passes the least cost of itself and of all before it on to its consumer.
     for node, (edge, cost) in enumerate(zip(kept, below, strict=True)):
         if edge is not None:  # consumers come later, so the messages of all producers of this node are in its cost
             target, table = _edge(problem, edge)
@@ -57,6 +58,7 @@ def relax(problem: SearchProblem) -> Relaxation:
     roots = {node: float(below[node].min()) for node, edge in enumerate(kept) if edge is None}
     beyond: list[Floats] = [np.zeros(0)] * len(below)
     bound: list[Floats] = [np.zeros(0)] * len(below)
+    # Back: what is beyond a node is its consumer's bound, less what the node itself has put into it.
     for node in reversed(range(len(below))):
         edge = kept[node]
         if edge is None:

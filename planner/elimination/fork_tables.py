@@ -104,6 +104,7 @@ def _merge(client: Client, forbidden: Bools | None, rest: Floats) -> tuple[Ints,
         # Columns of flags as packed bits, then classes of equal (layout, pattern).
         patterns = np.unique(np.packbits(forbidden, axis=0), axis=1, return_inverse=True)[1].ravel()
         label = np.unique(np.stack([label, patterns]), axis=1, return_inverse=True)[1].ravel()
+    # Labels [7, 8, 7] have the order [0, 2, 1], in which the classes start at 0 and 2.
     order = np.argsort(label, kind="stable")
     starts = np.flatnonzero(np.diff(label[order], prepend=label[order[0]] - 1))
     return order[starts], np.minimum.reduceat(rest[order], starts, axis=0)
@@ -145,7 +146,7 @@ def _join(block: _Block, single: _Block, room: Callable[[int], None]) -> _Block:
     others = order[row_entries(low, matches)]
     moved = _columns(block.moved, ways)
     if single.penalty is not None:
-        moved += _columns(single.penalty, others)
+        moved += _columns(single.penalty, others)  # the transfer is paid once, the client's other tables still count
     return _Block(block.layout[ways], moved, None, block.rest[ways] + single.rest[others])
 
 
@@ -179,13 +180,13 @@ def _cheapest_partition(value: dict[int, Floats], everyone: int) -> Floats:
 
 def _blocks_with_first(clients: int) -> Iterator[int]:
     """Yield the subsets of a set, as bits, that contain its lowest member."""
-    first = clients & -clients
+    first = clients & -clients  # the lowest bit alone: 0b0110 & -0b0110 is 0b0010
     others = rest = clients ^ first
     while True:
         yield first | rest
         if not rest:
             return
-        rest = (rest - 1) & others
+        rest = (rest - 1) & others  # the next smaller subset of the others: 0b101, 0b100, 0b001, 0
 
 
 def fork_choice(clients: Sequence[Client], *, at_producer: int, at_end: int, free: int | None) -> list[int]:

@@ -167,7 +167,7 @@ class GradientSyncTasks:
         Returns:
             Pairs (device, task): the new tasks in place of those that they wait for, and the others of ``ready``.
         """
-        busy = np.tile(work.works, len(groups))
+        busy = np.tile(work.works, len(groups))  # ranks with work, the same in every group
         devices, work = groups.ravel()[busy], work.tiled(len(groups)).take(busy)
         self.tasks.group += 1
         tasks = add(
@@ -175,6 +175,7 @@ class GradientSyncTasks:
             compressed_bytes=work.compressed_bytes, decompressed_bytes=work.decompressed_bytes - work.own_bytes,
             part=np.broadcast_to(served, groups.shape).ravel()[busy],
         )  # fmt: skip
+        # A device's new task waits for its old ones and takes their place; devices without work keep theirs.
         task_on = np.full(self.model.network.device_count, -1, dtype=np.int64)
         task_on[devices] = tasks
         waits = task_on[ready[0]] >= 0
@@ -196,6 +197,7 @@ class GradientSyncTasks:
         Returns:
             Pairs (device, task that brings its result).
         """
+        # The first round waits for what its devices made, each further round for the round before.
         place, after = TaskRows.of(*ready, self.model.network.device_count).take(groups.ravel())
         row = place // groups.shape[1]  # group of each task to wait for
         for steps in zip(*plans, strict=True):
@@ -241,6 +243,7 @@ class GradientSyncTasks:
         device, arrived, ready_rows = [], [], TaskRows.of(*ready, self.model.network.device_count)
         for group, messages, ids in zip(groups, expanded, tasks[place], strict=True):
             self.tasks.wait(ids[messages.waits[0]], ids[messages.waits[1]])
+            # A sender's own share of a sum must be there before the first message that carries it.
             own, after = ready_rows.take(group[messages.source[messages.own]])
             self.tasks.wait(ids[messages.own][own], after)
             device.append(group[messages.last[0]])

@@ -62,10 +62,13 @@ def _layout(program: Program, edge: Edge, readers: tuple[Edge, ...]) -> InputLay
     shapes[edge.slot] = source
     read, held = needed_regions(space, operation.interval_maps(edge.slot, shapes), source), held_regions(producer)
     own_part = producer.part_on(len(program.cluster.devices))[space.devices]
+    # What the device's own part holds of the region; where it holds none, part -1 is looked up and masked below.
     low, high = np.maximum(read.low, held.low[own_part]), np.minimum(read.high, held.high[own_part])
     own = np.where(own_part >= 0, np.maximum(high - low, 0).prod(axis=1), 0)
+    # A micro-batch of the consumer is a share of the producer's part unless both take the same micro-batches.
     covers = (own == held.volume[own_part]) & (own_part >= 0) & (micro_batching.of(u) == micro_batching.of(v))
     parts, micro_batches = np.arange(len(own_part)), np.arange(micro_batching.of(v))
+    # Rows: part by part, and micro-batch by micro-batch within a part.
     part, micro_batch = np.repeat(parts, len(micro_batches)), np.tile(micro_batches, len(parts))
     device = space.devices[part]
     cells = unit_of(program, np.full(len(part), u), device, micro_batch)

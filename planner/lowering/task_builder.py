@@ -33,7 +33,7 @@ class TaskRows:
     start: Ints
     task: Ints
     single: bool
-    """True if every row has exactly one task."""
+    """True if no row has more than one task."""
 
     @classmethod
     def of(cls, row: Ints, task: Ints, count: int) -> "TaskRows":
@@ -49,11 +49,15 @@ class TaskRows:
         return cls(start, task[np.argsort(row, kind="stable")], bool(counts.max() == 1))
 
     def take(self, rows: Ints) -> TaskPairs:
-        """Return pairs (index into ``rows``, task) of some rows, each of which must have tasks."""
+        """Return pairs (index into ``rows``, task) of some rows, each of which must have tasks.
+
+        Rows [1, 0] of the example above give the indices 0 1 1 and the tasks t6 t5 t9.
+        """
         if self.single:
             return np.arange(len(rows)), self.task[self.start[rows]]
         counts = np.diff(self.start)[rows]
         place = np.repeat(np.arange(len(rows)), counts)
+        # What turns a position in the result into one in ``task``: first of the row there, less first of it here.
         shift = self.start[rows] - np.cumsum(counts) + counts
         return place, self.task[np.arange(len(place)) + shift[place]]
 
@@ -90,7 +94,7 @@ class Tasks:
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns of all tasks, shape (size,) each."""
         columns = {name: np.full(self.size, default) for name, default in _COLUMNS.items()}
-        for rows, values in self._rows:
+        for rows, values in self._rows:  # each value fills its slice, alike for one number and for an array
             for name, value in values.items():
                 columns[name][rows] = value
         return columns

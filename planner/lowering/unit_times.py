@@ -29,6 +29,11 @@ class Moments:
 def unit_of(program: Program, layer: Ints, device: Ints, micro_batch: Ints) -> Ints:
     """Return the cells of layers on devices: layer by layer, device by device, micro-batch by micro-batch.
 
+    With two devices and two micro-batches, of which layer 0 takes the whole batch at once::
+
+        layer 0    device 0: 0, -     device 1: 2, -      (cells 1 and 3 stay empty)
+        layer 1    device 0: 4, 5     device 1: 6, 7
+
     Args:
         program: The program.
         layer: Shape (K,).
@@ -71,6 +76,7 @@ class UnitTimes:
         """Activation gradients."""
         self.weight = self._moments(np.flatnonzero(kinds["weight_gradient"]))
         """Weight gradients."""
+        # Cells without one of the two tasks have an infinite begin there, so the other one is taken.
         earlier = self.activation.begin <= self.weight.begin
         a, w = self.activation, self.weight
         self.backward = Moments(
@@ -84,6 +90,7 @@ class UnitTimes:
     def _moments(self, tasks: Ints) -> Moments:
         """Return the moments of some tasks, at most one a cell."""
         begin, end = np.full(self.cells, np.inf), np.full(self.cells, np.inf)
+        # Each cell has one task at most: nothing is overwritten.
         begin[self.unit[tasks]], end[self.unit[tasks]] = self.start_s[tasks], self.end_s[tasks]
         with np.errstate(invalid="ignore"):  # infinity less infinity, where there is no task
             third = (end - begin) / 3

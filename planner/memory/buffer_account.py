@@ -86,6 +86,7 @@ class MemoryAccount:
         self.segments = np.array(program.segments)
         self.saving_pass = (self.segments >= 0).astype(int)
         """Forward task that makes what the backward pass reads, by layer: 0 the first, 1 the recomputation."""
+        # Messages of an expanded collective are of this kind too; statistics are no gradients.
         reduces = (program.kind == _COLLECTIVE) & ~program.statistics
         self.synchronised = np.bincount(program.layer[reduces], minlength=layers) > 0
         """True where a layer's gradients are summed over replicas, by layer."""
@@ -95,6 +96,7 @@ class MemoryAccount:
         """Cells of a layer, part by part, by layer."""
         self.input_layouts: list[InputLayout] = input_layouts_of(program)
         self.layout_rows = LayoutRows.of(self.input_layouts, graph.element_bytes)
+        # Layouts of 4, 2 and 4 rows have the slices 0:4, 4:6 and 6:10.
         bounds = np.concatenate([[0], np.cumsum([len(row.part) for row in self.input_layouts])]).astype(int).tolist()
         self.rows_of_layout = [slice(*pair) for pair in pairwise(bounds)]
         """Index into ``layout_rows``, by input layout."""

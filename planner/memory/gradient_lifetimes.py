@@ -47,6 +47,10 @@ def activation_gradients(account: MemoryAccount, times: UnitTimes) -> list[Buffe
 
 def _direct(account: MemoryAccount, times: UnitTimes, sends: Ints) -> Bools:
     """Return, by cell, whether its output's gradient is the one that its only reader computes: nothing is summed."""
+    # Three counts by cell: layouts read on the device itself, those that cover its part, and gradients that arrive.
+    #     read in one layout here                 1  1  0    nothing to sum
+    #     read in one layout, with a halo         1  1  1    the neighbour's gradient is added
+    #     read in two layouts here                2  2  0    two gradients are added
     program, rows = account.program, account.layout_rows
     local = rows.own & (rows.source >= 0)
     count = np.bincount(rows.source[local], minlength=times.cells)
@@ -77,7 +81,7 @@ def _before_sums(account: MemoryAccount, times: UnitTimes, layouts: list[_Gradie
     rows = []
     for layout, place, readers in layouts:
         size = account.layout_rows.size[place]
-        for e in readers[:-1]:
+        for e in readers[:-1]:  # the last reader is the first to go back: it has nothing to add to
             cells = layout.reader(account.program, e)
             scratch = np.minimum(account.parts[e.consumer].scratch["activation_gradient"][layout.part], size)
             allocated, released = _computed_at(account, times, cells, e), times.activation.end[cells]
@@ -93,17 +97,20 @@ def _computed(
     """Return gradients as readers compute them, until the part takes them or they have been sent."""
     rows, backward = account.layout_rows, times.backward
     allocated, until = np.full(len(rows), np.inf), np.full(len(rows), -np.inf)
+    # A gradient that the device's own part takes stays until then; one that is sent whole, until it has left.
     all_sent = _last_sent(account, times, sends)
     views_sent = _last_sent(account, times, sends[~account.sends_copy[sends]])
     for layout, place, readers in layouts:
         computed = [_computed_at(account, times, layout.reader(account.program, e), e) for e in readers]
         allocated[place] = np.minimum.reduce(computed)
+        # Alone, the gradient is the output's own and lasts until it is transformed, or until the part has ended.
         transforms, source = account.parts[layout.edge.producer].transforms_gradient, layout.source
         alone = (backward.second if transforms else backward.end)[source]
         taken = np.where(direct[source], alone, backward.first[source])
         stays = (source >= 0) & (layout.own > 0)
         until[place] = np.where(stays, np.maximum(taken, views_sent[place]), all_sent[place])
     factor = np.ones(len(rows))
+    # Views of one gradient live as long as the last of them, and count once.
     for consumer, group in _views(account, layouts).items():
         last = np.maximum.reduce([until[each.place] for each in group])
         for n, each in enumerate(group):
@@ -141,7 +148,7 @@ def _of_outputs(account: MemoryAccount, times: UnitTimes, direct: Bools) -> list
         if not graph.consumers[i] or not graph.has_gradient(i):
             continue
         cells = account.cells_of[i]
-        each = len(cells) // len(part.output)
+        each = len(cells) // len(part.output)  # micro-batches, by which the cells of a part follow each other
         summed = np.where(direct[cells], 0.0, np.repeat(part.output, each))
         device = np.repeat(account.program.spaces[i].devices, each)
         until = (backward.second if part.transforms_gradient else backward.end)[cells]

@@ -31,6 +31,8 @@ def grouped_devices(cluster: DeviceGraph, parts: int, group_sizes: Sequence[int]
     for devices in nodes:
         racks.setdefault(int(network.rack[devices[0]]), []).append(devices)
     by_rack = [np.concatenate(members) for members in racks.values()]
+    # Three choices, from the strictest: whole groups in nodes and racks, in nodes, and all devices as they come.
+    # Nodes of 4 devices with groups of 3 leave the last device of every node out in the first two.
     aligned_nodes = {
         rack: np.concatenate([_whole(devices, group_sizes) for devices in members]) for rack, members in racks.items()
     }
@@ -51,7 +53,7 @@ def _nodes(network: ClusterRoutes) -> list[Ints]:
 
     Nodes with equally many devices are assumed to be wired alike, so that nearness is computed once for them.
     """
-    order = np.lexsort((network.node, network.rack))
+    order = np.lexsort((network.node, network.rack))  # by rack, then by node
     starts = np.flatnonzero(np.diff(network.node[order], prepend=-1))
     members = np.split(order, starts[1:])
     orders: dict[int, Ints] = {}
@@ -72,6 +74,7 @@ def _distances(network: ClusterRoutes, devices: Ints) -> Floats:
     if count == 1:
         return seconds
     counts, links = network.routes(devices[source], devices[target])
+    # Routes lie one after another: the maximum over each is that of its slowest link.
     busiest = np.maximum.reduceat(network.seconds_per_byte[links], np.cumsum(counts) - counts)
     size = np.full(len(source), _MESSAGE_BYTES)
     seconds[source, target] = network.latencies_s(devices[source], devices[target], size) + size * busiest
@@ -82,7 +85,9 @@ def _near_first(distance: Floats) -> Ints:
     """Return an order of devices by hierarchical clustering with complete linkage.
 
     The distance of two clusters is that of their farthest members; the two nearest merge, the smaller ones first among
-    equals, until one is left.  Merged clusters stand side by side.
+    equals, until one is left.  Merged clusters stand side by side.  With a pair of near devices 0 and 2, and 1 and 3::
+
+        {0} {1} {2} {3}    {0, 2} {1} {3}    {0, 2} {1, 3}    {0, 2, 1, 3}
     """
     sets = [[index] for index in range(len(distance))]
     while len(sets) > 1:

@@ -103,6 +103,7 @@ def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUse
     have weights relative to that link: a ring over 4 devices with a buffer of 1 MB moves 1.5 MB over each link, so its
     work is 1.5 MB and the weight of each of these links is 1.
     """
+    # Resources are numbered in one row: links, then the processors of devices, then copy engines.
     work, latency_s = program.work_s.copy(), np.zeros(program.size)
     sends = np.flatnonzero(program.peer >= 0)
     work[sends] = program.size_bytes[sends]
@@ -126,6 +127,7 @@ def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUse
         used, share, latency_s[task] = links_of.of(collective)
         engine, busy = engines_of.of(collective)
         device, taken = overheads.of_collective(collective)
+        # Weights are relative to the busiest link, whose bytes are the work: it has the weight 1.
         busiest, resource = share.max(), np.concatenate([used, first_engine + engine, first_device + device])
         work[task] = busiest * collective.buffer_bytes
         weight = np.concatenate([share, busy, taken]) / busiest
@@ -183,6 +185,7 @@ def _grouped(program: Program, network: ClusterRoutes) -> _Activities:
     groups, start, joined = np.unique(program.group[moving], return_index=True, return_inverse=True)
     of = np.empty(program.size, dtype=np.int64)
     first = moving[start]
+    # Every activity stands where its first task does; its number is its rank among all of them.
     position = np.concatenate([compute, first])
     rank = np.empty(len(position), dtype=np.int64)
     rank[np.argsort(position, kind="stable")] = np.arange(len(position))
@@ -190,7 +193,7 @@ def _grouped(program: Program, network: ClusterRoutes) -> _Activities:
     size = len(position)
     work, latency_s, stream = np.zeros(size), np.zeros(size), np.full(size, -1, dtype=np.int64)
     work[of[compute]], stream[of[compute]] = program.work_s[compute], _streams(program)[compute]
-    alone = compute[~program.is_codec[compute]]
+    alone = compute[~program.is_codec[compute]]  # codec tasks share no arithmetic without contention
     processors = _processor(program, network, alone)
     uses = _ordered_uses(size, [(of[alone], np.ones_like(alone), processors, np.ones(len(alone)))])
     links_of = CollectiveLinks(network)
@@ -229,7 +232,7 @@ def _packed(late: Ints, early: Ints, size: int, *, over: bool = False) -> Ints:
     """
     packed = late * size + early
     packed = packed if over else packed[late != early]
-    if not (np.diff(packed) > 0).all():
+    if not (np.diff(packed) > 0).all():  # most are sorted already
         packed = np.sort(packed, kind="stable")
         packed = packed[np.diff(packed, prepend=-1) > 0]
     return packed
@@ -250,6 +253,7 @@ def _with_barriers(activities: _Activities) -> tuple[_Activities, Ints, Ints]:
     count, everyone = len(phases), np.arange(size)
     barrier = size + np.arange(count)
     later, total = phase > 0, size + count
+    # A barrier waits for the activities of its phase, an activity for the barrier of the phase before.
     late = np.concatenate([barrier[phase], everyone[later]])
     early = np.concatenate([everyone, barrier[phase[later] - 1]])
     inside = _packed(late, early, total)
@@ -282,13 +286,13 @@ def _repeat(
     size = len(activities.work)
     late, early = np.divmod(inside, size)
     over_late, over_early = np.divmod(carried, size)
-    rows, after = [np.bincount(late, minlength=size)], [early]
+    rows, after = [np.bincount(late, minlength=size)], [early]  # the first iteration
     if iterations > 1:
         # Activities of the iteration before count from -size; the first iteration has none before it.
         pairs = np.concatenate([late * 2 * size + early + size, over_late * 2 * size + over_early])
         late, early = np.divmod(np.sort(pairs, kind="stable"), 2 * size)
         rows += [np.bincount(late, minlength=size)] * (iterations - 1)
-        after += [early + (k - 1) * size for k in range(1, iterations)]
+        after += [early + (k - 1) * size for k in range(1, iterations)]  # all later ones have one pattern, moved on
     counts = np.tile(np.diff(activities.uses.start), iterations)
     cluster = program.cluster
     names = [link.name for link in cluster.links] + [device.name for device in cluster.devices] + list(engines.names)

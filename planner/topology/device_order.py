@@ -19,6 +19,7 @@ def racks_of(cluster: DeviceGraph) -> Ints:
     shared: dict[int, list[str]] = {}
     for device in cluster.devices:
         path = device.name.split("/")
+        # Devices of a node share the beginning of their paths: each device shortens it to what it has in common.
         known = shared.setdefault(device.node, path[:-1])
         same = next((i for i, pair in enumerate(zip(known, path, strict=False)) if pair[0] != pair[1]), len(known))
         shared[device.node] = known[:same]
@@ -39,6 +40,7 @@ def ring_ranks(node: Ints, seconds_per_byte: Floats, routes: Callable[[Ints, Int
         seconds_per_byte: Inverse bandwidth of every link, shape (L,).
         routes: Returns the numbers of links, and the links, of the routes between pairs of devices.
     """
+    # Nodes [0, 1, 0, 1] of four devices give the members [0, 2] and [1, 3].
     members = np.split(np.argsort(node, kind="stable"), np.cumsum(np.bincount(node))[:-1])
     orders: dict[int, Ints] = {}
     for devices in members:
@@ -46,7 +48,7 @@ def ring_ranks(node: Ints, seconds_per_byte: Floats, routes: Callable[[Ints, Int
             others = np.flatnonzero(node != node[devices[0]])
             orders[len(devices)] = _order_in_node(devices, others, seconds_per_byte, routes)
     order = np.concatenate([devices[orders[len(devices)]] for devices in members])
-    rank = np.empty_like(order)
+    rank = np.empty_like(order)  # the inverse of the order
     rank[order] = np.arange(len(order))
     return rank
 
@@ -57,12 +59,13 @@ def _order_in_node(
     """Return the order of the devices of a node: those with the fastest routes to other nodes first and last."""
     if len(others) == 0 or len(devices) < 3:
         return np.arange(len(devices))
+    # The first device of another node stands for all: routes there leave the node by the same links.
     away = np.full(len(devices), others[0])
     cost = np.zeros(len(devices))
     for ends in ((devices, away), (away, devices)):
         counts, links = routes(*ends)
         cost += np.bincount(np.repeat(np.arange(len(devices)), counts), seconds_per_byte[links])
-    nearest = np.argsort(cost.round(15), kind="stable")
+    nearest = np.argsort(cost.round(15), kind="stable")  # rounded: sums in another order must not decide
     alike = nearest[np.isclose(cost[nearest], cost[nearest[0]], rtol=1e-9, atol=0.0)]
     # Of equally fast devices the first and the last, which lie apart, so that they share little inside the node.
     first, last = nearest[0], alike[-1] if len(alike) > 1 else nearest[1]

@@ -52,11 +52,13 @@ class LatencyClasses:
             links: Links of the routes, one route after the other.
         """
         count, kinds = len(lengths), len(self._kinds)
+        # A table of routes by kinds, counted in one pass: the cell of a link is its route's row and its kind's column.
         cell = np.repeat(np.arange(count), lengths) * kinds + self._link_kind[links]
         crossed = np.bincount(cell, minlength=count * kinds).reshape(count, kinds)
         key, radix = np.zeros(count, dtype=np.int64), int(lengths.max(initial=0)) + 1
         for kind in range(kinds):  # renumbered after each kind, so that keys stay small
             key = np.unique(key * radix + crossed[:, kind], return_inverse=True)[1]
+        # One route of each class stands for all others.
         _, example = np.unique(key, return_index=True)
         return np.array([self._class(crossed[row]) for row in example.tolist()], dtype=np.int64)[key]
 
@@ -72,7 +74,7 @@ class LatencyClasses:
         """Return the latency of one message on a route of each class, arrays of one shape."""
         latencies = np.zeros(len(classes))
         for index in np.flatnonzero(np.bincount(classes)).tolist():
-            mine = classes == index
+            mine = classes == index  # one interpolation for all routes of a class
             latencies[mine] = np.interp(size_bytes[mine], *self._functions[index])
         return latencies
 

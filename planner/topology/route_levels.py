@@ -130,7 +130,7 @@ def _partitions(hops: Ints) -> list[Ints]:
     Args:
         hops: Number of links of the route of each pair, shape (n, n).
     """
-    hops = np.minimum(hops, hops.T)
+    hops = np.minimum(hops, hops.T)  # the shorter of both ways
     chain = [np.arange(len(hops))]
     for most in np.unique(hops).tolist():
         near, labels = hops <= most, chain[-1]
@@ -155,6 +155,7 @@ def _binding(start: Ints, links: Ints, seconds_per_byte: Floats) -> tuple[Ints, 
     keep = np.zeros(len(seconds_per_byte), dtype=np.bool_)
     beside = np.full((len(seconds_per_byte), int(np.diff(start).max(initial=1))), -1)
     _companions(start, links, beside)
+    # Pairs compare the time per byte first; of equal links that are each on all routes of the other, the index decides.
     for link, others in enumerate(beside.tolist()):
         keep[link] = not any(
             other not in (-1, link)
@@ -162,6 +163,7 @@ def _binding(start: Ints, links: Ints, seconds_per_byte: Floats) -> tuple[Ints, 
             <= (seconds_per_byte[other], -other * (link in beside[other]))
             for other in others
         )
+    # A route over links 4, 7, 9 of which 7 goes: ``kept`` is True, False, True, and the next route starts at 2.
     kept = keep[links]
     return np.concatenate(([0], np.cumsum(kept)))[start], links[kept]
 
@@ -261,6 +263,7 @@ def _assemble(
     for index in range(top - 1, 0, -1):
         level[blocks[index - 1][:, None] == blocks[index - 1]] = index
     level[np.arange(count), np.arange(count)] = 0
+    # Only routes of level 1 are listed link by link; the offsets of all others shrink to nothing.
     listed = np.repeat(level.ravel() == 1, np.diff(start))
     route_start, route_links = np.concatenate(([0], np.cumsum(listed)))[start], links[listed]
     none = np.full((2 * count, 1), -1)  # levels 0 and 1 have neither exits nor entries
@@ -270,6 +273,7 @@ def _assemble(
     members = np.argsort(block, kind="stable")
     member_start = np.concatenate(([0], np.cumsum(np.bincount(block))))
     loaded = []
+    # Links that messages of a block can load: routes of level 1 inside it, exits and entries of its devices.
     for inside in np.split(members, member_start[1:-1]):
         pairs, across = (inside[:, None] * count + inside).ravel(), np.add.outer(np.arange(top + 1) * count, inside)
         routes = _links_of_rows(route_start, route_links, pairs)
@@ -277,6 +281,7 @@ def _assemble(
             _links_of_rows(*table, across.ravel()) for table in ((out_start, out_links), (in_start, in_links))
         )
         loaded.append(np.unique(np.concatenate([routes, exits, entries])))
+    # One bit for each latency class, joined over all targets of a source, and over all sources of a target.
     classes = np.where(level == top, 1 << (latency_class.reshape(count, count) % CLASS_BITS), 0)
     return RouteLevels(
         level=level.ravel(),

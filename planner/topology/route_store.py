@@ -44,7 +44,7 @@ class RouteStore:
         rows = source * self._count + target
         if len(self._rows) == self._count**2:
             return rows
-        missing = np.setdiff1d(rows, self._rows)
+        missing = np.setdiff1d(rows, self._rows)  # each once, in order
         if len(missing):
             pairs = zip(*(part.tolist() for part in np.divmod(missing, self._count)), strict=True)
             routes = [self._cluster.route(a, b) for a, b in pairs]
@@ -65,6 +65,7 @@ class RouteStore:
         counts = np.concatenate([np.diff(self.start), lengths])
         packed = np.concatenate([self.links, links])
         classes = np.concatenate([self.latency_class, self._classes.classify(lengths, links)])
+        # Rows are sorted, so that ``find`` can use a binary search; the links of each route move along with its row.
         order = np.argsort(all_rows, kind="stable")
         first = np.cumsum(counts) - counts
         self._rows, self.latency_class = all_rows[order], classes[order]
@@ -73,7 +74,13 @@ class RouteStore:
 
 
 def transposed(values: Ints) -> Ints:
-    """Return values of the rows ``a * n + b`` in the order of the rows ``b * n + a``, shape (n * n,)."""
+    """Return values of the rows ``a * n + b`` in the order of the rows ``b * n + a``, shape (n * n,).
+
+    For two devices::
+
+        pair   0 to 0   0 to 1   1 to 0   1 to 1            0 to 0   1 to 0   0 to 1   1 to 1
+        value  p        q        r        s        becomes  p        r        q        s
+    """
     count = round(len(values) ** 0.5)
     return np.ascontiguousarray(values.reshape(count, count).T).ravel()
 
@@ -101,10 +108,12 @@ def mirrors(start: Ints, links: Ints, seconds_per_byte: Floats, latency_class: I
         return False
     lengths = np.diff(start)
     # The k-th link of a route must be opposite to the k-th from the end of the route back, always the same one.
+    # A route over links a, b goes back over b', a': a at position 0 meets the last entry, b at 1 the one before it.
     position = np.arange(len(links)) - np.repeat(start[:-1], lengths)
     last = np.repeat(start[1:] - 1, lengths)
     opposite = np.arange(len(seconds_per_byte))
     opposite[links] = back[last - position]
+    # A link with two different opposites keeps the last one written, and is found out by reading all back.
     return np.array_equal(opposite[links], back[last - position]) and np.array_equal(
         seconds_per_byte[opposite], seconds_per_byte
     )
