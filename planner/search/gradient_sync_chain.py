@@ -75,6 +75,7 @@ def _with_updates_before_use(program: Program, slices: Ints) -> Program:
     first = {int(layer): int(row) for layer, row in zip(program.layer[forward], program.group[forward], strict=True)}
     group[moves] = [2.0 * first[int(layer)] - 1.0 for layer in program.layer[moves]]
     source = np.repeat(np.arange(program.size), slices)
+    # Tasks 4 and 5 in one and in two slices have the sources 4, 5, 5 and the slice indices 0, 0, 1.
     slice_index = np.arange(len(source)) - np.repeat(np.cumsum(slices) - slices, slices)
     order = np.lexsort((source, slice_index, group[source]))
     source, slice_index = source[order], slice_index[order]
@@ -84,6 +85,7 @@ def _with_updates_before_use(program: Program, slices: Ints) -> Program:
     stays = ~moves[carried_early]
     inside = _pairs_of_copies(copies, [pairs[0], (carried_late[~stays], carried_early[~stays])])
     carried = _pairs_of_copies(copies, [pairs[1], (carried_late[stays], carried_early[stays])])
+    # A new group begins where the old group or the slice changes.
     rows = np.column_stack([group[source], slice_index])
     start = np.any(np.diff(rows, axis=0, prepend=rows[:1] - 1) != 0, axis=1)
     return _rebuilt(program, source, slices, np.cumsum(start) - 1, inside, carried)

@@ -102,11 +102,17 @@ def _least(table: Callable[[int], Floats], stages: int, count: int, join: np.ufu
     """Return the bounds of stages whose joint cost, a maximum or a sum, is least, and that cost.
 
     ``best[c]`` is the least cost of the stages so far with the layers [0, c), and each row of ``last_bounds`` has, for
-    every c, the bound before the last of these stages, from which the bounds are traced back.
+    every c, the bound before the last of these stages, from which the bounds are traced back.  Layers that take
+    3, 1, 2 and 2 seconds, in two stages with the least maximum::
+
+        layers [0, c)           0      1      2      3      4
+        best, one stage         inf    3      4      6      8
+        best, two stages        inf    inf    3      3      4
+        bound before            -      -      1      1      2        bounds 0, 2, 4
     """
     best, last_bounds = np.full(count + 1, np.inf), []
     best[0] = 0.0
-    empty = np.tril_indices(count + 1)
+    empty = np.tril_indices(count + 1)  # stages without layers are not allowed
     for stage in range(stages):
         cost = table(stage).copy()
         cost[empty] = np.inf
@@ -126,7 +132,7 @@ def _between(values: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Need:
+class _StageMemory:
     """Bytes that a stage of the layers [row, column) needs on its first device, shape (G + 1, G + 1) each."""
 
     parameters: Floats
@@ -150,7 +156,7 @@ class _Tables:
         self.model, self.groups, self.layout, self.schedule = model, groups, layout, schedule
         self.part = model.for_batch(model.graph.batch // schedule.micro_batches)
         self._times: dict[object, Floats] = {}
-        self._needs: dict[int, _Need] = {}
+        self._needs: dict[int, _StageMemory] = {}
 
     def capacity_bytes(self, stage: int) -> float:
         """Return the memory of the smallest device of a stage."""
@@ -200,6 +206,7 @@ class _Tables:
         layer_s = np.zeros(len(spaces))
         for i, space in enumerate(spaces):
             costs = self.part.node_costs(i, space)
+            # Gradients are synchronised once an iteration, everything else happens for every micro-batch.
             once_s = costs.total_s - costs.compute_s - costs.statistics_s
             layer_s[i] = float((batches * (costs.compute_s + costs.statistics_s) + once_s)[0])
         sent_s = np.zeros((len(spaces), len(spaces) + 1))
@@ -207,12 +214,13 @@ class _Tables:
         for u, edges in enumerate(graph.consumers if here is not after else ()):
             for edge in edges:
                 seconds = batches * float(price(edge, spaces[u], behind[edge.consumer])[0, 0])
+                # Bounds between the layer and this reader; a tensor is sent once to a stage, however many read it.
                 reach = slice(u + 1, edge.consumer + 1)
                 sent_s[u, reach] = np.maximum(sent_s[u, reach], seconds)
         sent = np.vstack([np.zeros(len(spaces) + 1), np.cumsum(sent_s, axis=0)])
         return np.asarray(_between(layer_s) + np.diag(sent)[None, :] - sent)
 
-    def _need(self, devices: Sequence[int]) -> _Need:
+    def _need(self, devices: Sequence[int]) -> _StageMemory:
         """Return the memory needs of stages on these devices."""
         graph, spaces = self.part.graph, self._spaces(devices)
         count, size = len(spaces), graph.element_bytes
@@ -226,8 +234,9 @@ class _Tables:
         )
         read = {edge: self._read_bytes(edge, spaces[edge.consumer]) for edge in graph.edges}
         tensors, backward = np.zeros((count + 1, count + 1)), np.zeros((count + 1, count + 1))
+        # A row for each first layer of a stage; running sums along it add one layer after another to the stage.
         for first in range(count):
-            kept, gradients = outputs.copy(), outputs.copy()
+            held, gradients = outputs.copy(), outputs.copy()
             received: set[int] = set()
             for edge in graph.edges:  # by consumer
                 if edge.consumer < first:
@@ -236,12 +245,13 @@ class _Tables:
                     gradients[edge.consumer] += outputs[edge.producer]
                 elif edge.producer not in received:
                     received.add(edge.producer)
-                    kept[edge.consumer] += read[edge]
+                    held[edge.consumer] += read[edge]
                     gradients[edge.consumer] += read[edge] * graph.has_gradient(edge.producer)
-            reach = np.cumsum(kept[first:])
+            # Backward the layers after one have released their tensors already: the worst layer counts.
+            reach = np.cumsum(held[first:])
             tensors[first, first + 1 :] = reach
             backward[first, first + 1 :] = np.maximum.accumulate(reach + gradients[first:])
-        return _Need(_between(parameters), tensors, backward)
+        return _StageMemory(_between(parameters), tensors, backward)
 
     def _read_bytes(self, edge: Edge, space: ConfigSpace) -> float:
         """Return the bytes of a tensor that the first part of its consumer reads."""

@@ -62,11 +62,13 @@ class _Chain:
         self.graph, self.schedule = graph, schedule
         self.alone_s = alone_s(graph)
         self.owner = graph.use_owners
+        # Uses by resource, each row in order of time, so that those in a span are found by two binary searches.
         by_resource = np.argsort(graph.use_resource, kind="stable")
         bounds = np.searchsorted(graph.use_resource[by_resource], np.arange(len(graph.capacity) + 1))
         rows = [by_resource[bounds[r] : bounds[r + 1]] for r in range(len(graph.capacity))]
         self.uses_of = [_in_time(row, self.owner, schedule) for row in rows]
         self.stream_before = np.full(graph.size, -1)
+        # Streams [0, -1, 0, 0] of four tasks sort to tasks 1, 0, 2, 3: 0 comes before 2, and 2 before 3.
         order = np.argsort(graph.stream, kind="stable")
         follows = (graph.stream[order][1:] == graph.stream[order][:-1]) & (graph.stream[order][1:] >= 0)
         self.stream_before[order[1:][follows]] = order[:-1][follows]
@@ -78,6 +80,7 @@ class _Chain:
         )
         work_s = min(float(self.alone_s[task]), end_s - start_s)
         wait_s = end_s - start_s - work_s
+        # Differences of rounding are no waits.
         wait_s = wait_s if wait_s > _SAME * end_s else 0.0
         resource = self._busiest(task) if wait_s else -1
         if start_s > (ready_s + float(self.graph.latency_s[task])) * (1 + _SAME):
@@ -116,7 +119,7 @@ class _Chain:
                 continue
             users = self.owner[self._overlapping(resource, start_s * (1 - _SAME), start_s * (1 + _SAME))]
             left = users[(np.abs(self.schedule.end_s[users] - start_s) <= _SAME * start_s) & (users != task)]
-            left = left[self.alone_s[left] > 0]
+            left = left[self.alone_s[left] > 0]  # tasks without work hold nothing
             if len(left):
                 return int(left[np.argmax(self.schedule.end_s[left] - self.schedule.start_s[left])]), resource
         raise AssertionError(f"task {task} waited for an exclusive resource that nobody left")
@@ -139,7 +142,14 @@ class _Chain:
 
 
 def _in_time(uses: Ints, owner: Ints, schedule: Schedule) -> tuple[Ints, Floats, Floats]:
-    """Return uses in order of their start, those starts, and the latest end up to each use."""
+    """Return uses in order of their start, those starts, and the latest end up to each use.
+
+    The latest ends never fall, so they can be searched although ends alone are in no order::
+
+        starts         0 s    1 s    2 s
+        ends           5 s    3 s    6 s
+        latest end     5 s    5 s    6 s
+    """
     uses = uses[np.argsort(schedule.start_s[owner[uses]], kind="stable")]
     tasks = owner[uses]
     return uses, schedule.start_s[tasks], np.maximum.accumulate(schedule.end_s[tasks])

@@ -78,9 +78,10 @@ def _renumbered(program: Program, new: Sequence[_NewTask], order: Ints) -> Progr
         order: All tasks, old and new, in program order.
     """
     size, owner = program.size + len(new), np.array([row.owner for row in new], dtype=np.int64)
-    number = np.empty(size, dtype=np.int64)
+    number = np.empty(size, dtype=np.int64)  # the new number of each task, the inverse of the order
     number[order] = np.arange(size)
     kind = np.concatenate([program.kind, np.array([row.kind for row in new], dtype=np.int64)])[order]
+    # A new task takes all other columns over from the weight gradient that it was part of.
     source = np.concatenate([np.arange(program.size), owner])[order]
     columns = {
         name: getattr(program, name)[source]
