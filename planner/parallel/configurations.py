@@ -216,6 +216,12 @@ def space_of(layer: Layer, configuration: Configuration, device_count: int) -> C
         raise ConfigError(f"{where}: devices must be {parts} different ones, got {len(devices)}: {list(devices)[:8]}")
     if min(devices) < 0 or max(devices) >= device_count:
         raise ConfigError(f"{where}: devices must be in 0..{device_count - 1}, got {min(devices)}..{max(devices)}")
-    return _space(
-        layer.output, layer.parallel_dims, np.array([degrees], dtype=np.int64), [np.array(devices, dtype=np.int64)]
-    )
+    return _single(layer.output, layer.parallel_dims, tuple(degrees), tuple(devices))
+
+
+@lru_cache(maxsize=4096)
+def _single(
+    output: Shape, parallel_dims: tuple[str, ...], degrees: tuple[int, ...], devices: tuple[int, ...]
+) -> ConfigSpace:
+    """Return a space of one configuration: equal layers share it, and with it all that is known of spaces."""
+    return _space(output, parallel_dims, np.array([degrees], dtype=np.int64), [np.array(devices, dtype=np.int64)])
