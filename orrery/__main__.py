@@ -1,6 +1,6 @@
 """Entry point of ``python -m orrery``: the command line without its script on the path."""
 
-from orrery.cli import main
+from orrery.entry import main
 
 __all__: list[str] = []
 

@@ -1,8 +1,5 @@
 """The command line: all commands under one program.  Whatever is heavy is imported inside the commands."""
 
-import gc
-import sys
-
 import typer
 
 from orrery.commands import (
@@ -28,9 +25,9 @@ from orrery.commands import (
     orrery_validate,
     whatif_app,
 )
-from orrery.terminal import CommandGroups, run_app
+from orrery.terminal import CommandGroups
 
-__all__ = ["app", "main"]
+__all__ = ["app"]
 
 app = typer.Typer(
     cls=CommandGroups,
@@ -63,9 +60,3 @@ for command in (
     app.command(command.__name__.removeprefix("orrery_"))(command)
 app.add_typer(lab_app, name="lab")
 app.add_typer(whatif_app, name="whatif")
-
-
-def main() -> None:
-    """Run the command line on the words of the process and exit with its code."""
-    gc.set_threshold(50_000, 10, 10)  # what loading makes stays: looking for cycles took a sixth of a start
-    sys.exit(run_app(app))

@@ -34,6 +34,10 @@ from .progress import (
 from .request_options import (
     takes_requests as takes_requests,
 )
+from .signals import (
+    ENDED_BY as ENDED_BY,
+    interrupt as interrupt,
+)
 from .stored_plan import (
     open_plan as open_plan,
 )

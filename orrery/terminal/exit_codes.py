@@ -8,6 +8,7 @@ import typer
 
 from hwprofiles import ConfigError, OrreryError
 from orrery.terminal.old_names import with_new_options
+from orrery.terminal.signals import ENDED_BY, received
 
 __all__ = ["left_out", "run_app"]
 
@@ -27,6 +28,8 @@ _RULES = {
 def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 1 after a failed rank, 2 for bad input, 130 after Ctrl-C.
 
+    It is 143 after SIGTERM and 129 after SIGHUP, where ``interrupt`` handles them.
+
     Everything else is our own bug and keeps its traceback.
 
     Args:
@@ -39,7 +42,7 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     except (OrreryError, OSError, typer.TyperException) as error:
         return _complain(_message(error), getattr(error, "exit_code", BAD_INPUT))
     # typer turns KeyboardInterrupt into this code.
-    return _complain("interrupted", INTERRUPTED) if code == INTERRUPTED else int(code)
+    return _complain(ENDED_BY[received()], 128 + received()) if code == INTERRUPTED else int(code)
 
 
 def _complain(message: str, code: int) -> int:

@@ -101,7 +101,7 @@ def stored_in(path):
 def test_a_sweep_killed_and_stopped_ends_as_an_undisturbed_one(tmp_path):
     """And says nothing when it is killed: it leaves nothing that the system would have to take away."""
     ends = [(signal.SIGKILL, -9, b"")] * 2
-    ends += [(signal.SIGTERM, -15, b""), (signal.SIGINT, 130, b"orrery: interrupted\n")]
+    ends += [(signal.SIGTERM, 143, b"orrery: terminated\n"), (signal.SIGINT, 130, b"orrery: interrupted\n")]
     file, store = tmp_path / "sweep.yaml", tmp_path / "killed.sqlite"
     file.write_text(SWEEP)
     command = [sys.executable, "-m", "orrery", "sweep", str(file), "--processes", "2", "--json", "--store"]

@@ -1,0 +1,39 @@
+"""Start and end of the program: from its first instruction on, a signal ends it with one line and its exit code."""
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+from orrery.terminal import ENDED_BY, interrupt
+
+__all__ = ["main"]
+
+
+def main() -> NoReturn:
+    """Run the command line on the words of the process, and exit with its code."""
+    # torchrun asks its ranks to end by SIGTERM, and they do so at once, whatever they wait for.
+    asked = (signal.SIGINT,) if "TORCHELASTIC_RUN_ID" in os.environ else tuple(ENDED_BY)
+    heard = [number for number in asked if signal.getsignal(number) != signal.SIG_IGN]  # as nohup wants it
+    for number in heard:
+        signal.signal(number, _end)
+
+    import gc
+
+    from orrery.cli import app
+    from orrery.terminal import run_app
+
+    gc.set_threshold(50_000, 10, 10)  # what loading makes stays: looking for cycles took a sixth of a start
+    for number in heard:
+        signal.signal(number, interrupt)
+    code = run_app(app)
+    for number in heard:
+        signal.signal(number, signal.SIG_IGN)  # all is done, and the interpreter's own end takes a while
+    sys.exit(code)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    """End the process, which has not begun anything."""
+    os.write(2, f"orrery: {ENDED_BY[signal.Signals(number)]}\n".encode())
+    os._exit(128 + number)

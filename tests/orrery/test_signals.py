@@ -1,0 +1,75 @@
+"""Signals end a command with one line and their exit code, whatever it is at, and leave nothing half written."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ENDS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")]
+SLOW = """
+import sys, time
+import planner.plan
+from orrery.entry import main
+
+def save_plan(plan, path):
+    path.write_text("half")
+    print("at work", flush=True)
+    time.sleep(60)
+
+planner.plan.save_plan = save_plan
+main()
+"""
+"""The command line, which writes half a plan and then takes a minute."""
+
+
+def ended(process, number):
+    """Send a signal; returns the exit code and what was said."""
+    process.send_signal(number)
+    _, error = process.communicate(timeout=20)
+    return process.returncode, error
+
+
+@pytest.mark.parametrize(("number", "code", "words"), ENDS)
+def test_work_is_cleaned_up(tmp_path, number, code, words):
+    """Neither the output nor what it was written to stays."""
+    words_of_plan = ["plan", "lenet5", "--cluster", "titanx-4", "--batch", "8", "--strategy", "data"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, *words_of_plan, "--out", str(tmp_path / "new" / "plan.json")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "at work\n"
+
+    assert ended(process, number) == (code, f"orrery: {words}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "code", "words"), ENDS)
+def test_imports_end_in_one_line(number, code, words):
+    """While modules are loaded nothing is under way yet, and no traceback is of use."""
+    slow = "import sys, time; sys.meta_path.insert(0, type('Slow', (), {'find_spec': lambda *_: time.sleep(0.02)})())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{slow}; from orrery.entry import main; print('begun', flush=True); main()", "models"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(0.5)
+
+    assert ended(process, number) == (code, f"orrery: {words}\n")
+
+
+def test_what_nohup_ignores_stays_ignored():
+    """A command that its terminal leaves behind goes on."""
+    script = "import os, signal; from orrery.entry import main; os.kill(os.getpid(), signal.SIGHUP); main()"
+    process = subprocess.run(
+        ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", script, "clusters"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (0, "")
