@@ -3,9 +3,6 @@ from .aliases import (
     Floats as Floats,
     Ints as Ints,
 )
-from .broken_rules import (
-    broken_rules as broken_rules,
-)
 from .errors import (
     ConfigError as ConfigError,
     DeviceMemoryError as DeviceMemoryError,
@@ -31,6 +28,9 @@ from .requests import (
 from .rows import (
     row_entries as row_entries,
     row_owners as row_owners,
+)
+from .rule_texts import (
+    broken_rules as broken_rules,
 )
 from .suggestions import (
     did_you_mean as did_you_mean,
