@@ -11,6 +11,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -45,17 +46,15 @@ def test_every_example_is_found():
 def test_examples_run(page, tmp_path, monkeypatch, warm_programs):
     """Examples neither fail nor depend on anything outside their page, nor leave their models registered."""
     monkeypatch.chdir(tmp_path)
-    known = known_models()
-    for name in known:
-        monkeypatch.setitem(known, name, known[name])
     names = {"__name__": "example"}
-    for block in BLOCK.finditer(page.read_text()):
-        if block["language"] == "yaml" and block["word"]:
-            (tmp_path / block["word"]).write_text(block["text"])
-        elif block["language"] == "python":
-            exec(compile(block["text"], page.name, "exec"), names)
-        elif block["language"] == "sh" and block["word"] != "set-up":
-            run_shell(block["text"], tmp_path, warm_programs)
+    with patch.dict(known_models()):
+        for block in BLOCK.finditer(page.read_text()):
+            if block["language"] == "yaml" and block["word"]:
+                (tmp_path / block["word"]).write_text(block["text"])
+            elif block["language"] == "python":
+                exec(compile(block["text"], page.name, "exec"), names)
+            elif block["language"] == "sh" and block["word"] != "set-up":
+                run_shell(block["text"], tmp_path, warm_programs)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
