@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ALLOCATED", "AllocationMeter", "HeldBytes", "MemoryMeter"]
 
-ALLOCATED = ("peak", "parameters", "optimizer_state", "exchanged_gradients", "message_buffers", "activations_and_rest")
+ALLOCATED = (
+    "peak",
+    "parameters",
+    "optimizer_state",
+    "gradient_sync_buffers",
+    "message_buffers",
+    "activations_and_rest",
+)
 """Kinds of memory that are allocated at the peak: the total, and its parts."""
 
 _EVENT = "[memory]"

@@ -50,8 +50,8 @@ class ProbeRequest:
     @property
     def codec_types(self) -> tuple[str, ...]:
         """Data types whose compression and decompression are timed."""
-        if self.settings.codings is not None:
-            return self.settings.codings
+        if self.settings.codecs is not None:
+            return self.settings.codecs
         return ALL_TYPES
 
 

@@ -14,7 +14,7 @@ PORTION_BYTES = 1e9
 """Memory for the tensors of parts that are measured in turns with each other."""
 
 
-def _typed_codings(text: str) -> tuple[str, ...] | None:
+def _typed_codecs(text: str) -> tuple[str, ...] | None:
     return typed_data_types(text) or None
 
 
@@ -44,9 +44,9 @@ class ProbeSettings:
     uncertainty: float = 0.01
     """Sampling ends once the standard error of the median of the samples' totals is so small a share of the median."""
     max_parts: int = option(400, low=1, metavar="N", help="Largest number of parts of one model; more are an error.")
-    codings: tuple[str, ...] | None = option(
+    codecs: tuple[str, ...] | None = option(
         None,
-        parser=_typed_codings,
+        parser=_typed_codecs,
         metavar="T,T,...",
         help="Data types whose compression and decompression are timed; all types, with default parameters, if none "
         "are named.",
@@ -59,10 +59,10 @@ class ProbeSettings:
                 raise ConfigError(f"{name} must be >= 1, got {getattr(self, name)}")
         if not self.strategies:
             raise ConfigError("models and strategies must each name at least one, got none")
-        if self.codings:
+        if self.codecs:
             from planner.compression import compression
 
-            for kind in self.codings:
+            for kind in self.codecs:
                 compression(kind)
 
     @property

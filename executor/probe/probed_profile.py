@@ -41,7 +41,7 @@ def write_profile(
     ceilings = {phase: float(np.median(rates)) / peak if rates else 1.0 for phase, rates in reached.items()}
     codec_section = {}
     if codecs:
-        codec_section["coding"] = _codec_section(
+        codec_section["compression"] = _codec_section(
             codecs, device=device.label, measured=device.measured, software=device.software
         )
     write_yaml(
@@ -105,7 +105,8 @@ def write_with_codecs(
         software: Versions of the software.
     """
     content = yaml.safe_load(catalogue().get(base, Path(base)).read_text(encoding="utf-8"))
-    content["coding"] = _codec_section(rows, device=device, measured=measured, software=software)
+    content.pop("coding", None)  # its name in version 0.1
+    content["compression"] = _codec_section(rows, device=device, measured=measured, software=software)
     write_yaml(path, f"{base} with compression and decompression as measured {measured}.", content)
 
 
@@ -119,9 +120,9 @@ def _codec_section(rows: Sequence[CodecRow], *, device: str, measured: str, soft
                 "type": kind,
                 "place": place,
                 "task": task,
-                "numbers_per_s": speed.elements_per_s,
+                "elements_per_s": speed.elements_per_s,
                 "fixed_us": speed.fixed_s / MICRO,
-                "numbers": [row.elements for row in same],
+                "elements": [row.elements for row in same],
                 "median_ms": [row.samples.median_s / MILLI for row in same],
                 "spread": max(round(row.samples.spread, 4) for row in same),
             }

@@ -36,7 +36,7 @@ class RunOptions:
         False, names=("--stand-in-compute",), help="Wait for the predicted time of each task instead of computing it."
     )
     """Let waits of the predicted length stand in for arithmetic, and for compression and decompression."""
-    real_codes: bool = False
+    real_compression: bool = False
     """True to compress and decompress random values although ``stand_in`` waits in place of computing."""
     device: Literal["auto", "cpu", "cuda"] = option(
         "auto", help="Device of each rank; auto takes a GPU for each rank where there are enough, else processors."
@@ -72,15 +72,15 @@ class RunOptions:
             raise ConfigError(f"timeout_s must be > 0, got {self.timeout_s}")
         if (self.resume or self.checkpoint_every) and not self.checkpoint:
             raise ConfigError("checkpoint must name a folder where resume or checkpoint_every is given, got none")
-        if self.real_codes and not self.stand_in:
-            raise ConfigError("real_codes must be left out without stand_in: messages are compressed in any case")
+        if self.real_compression and not self.stand_in:
+            raise ConfigError("real_compression must be left out without stand_in: messages are compressed in any case")
         if self.stand_in and self.checkpoint:
             raise ConfigError("checkpoint must be left out with stand_in: nothing is trained")
 
     @property
-    def stand_in_codes(self) -> bool:
+    def stand_in_compression(self) -> bool:
         """True if waits stand in for compression and decompression too."""
-        return self.stand_in and not self.real_codes
+        return self.stand_in and not self.real_compression
 
 
 def write_options(options: RunOptions, path: Path) -> None:

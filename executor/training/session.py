@@ -99,7 +99,7 @@ def open_session(
         RankLayers(parts=parts, parameters=parameters, optimizers=optimizers, data=data),
         seed=options.seed,
         overlap=options.overlap,
-        stand_in=StandInMode(arithmetic=options.stand_in, compression=options.stand_in_codes),
+        stand_in=StandInMode(arithmetic=options.stand_in, compression=options.stand_in_compression),
     )
     return Session(
         view=view, worker=worker, parts={i: parts[i, 0] for i in boxes}, boxes=boxes, parameters=parameters,
@@ -114,7 +114,7 @@ def _gradient_sync(view: RankProgram, options: RunOptions, device: ComputeDevice
         view, device, recorder,
         SyncOptions(
             overlap=options.overlap, timeout_s=options.timeout_s, join_bytes=options.join_bytes,
-            stand_in=options.stand_in_codes,
+            stand_in=options.stand_in_compression,
         ),
     )  # fmt: skip
 
@@ -170,7 +170,7 @@ def _parts(
                     reduced_channels=box.shape[1] if i in statistics else 0,
                     is_loss=isinstance(layer.operation, Loss),
                     dtype=dtype,
-                    random=options.real_codes,
+                    random=options.real_compression,
                 )
                 continue
             parts[unit] = part_layer(

@@ -42,7 +42,7 @@ class PlannedVariants:
 
     def compressed_types(self, options: RunOptions) -> dict[str, tuple[str, ...]]:
         """Return the data types that the ranks of each plan really compress to; plans without any are left out."""
-        if options.stand_in_codes:
+        if options.stand_in_compression:
             return {}
         pairs = {name: program.compressed for name, program in self.programs.items()}
         used = {name: (pair.gradients, pair.activations) for name, pair in pairs.items()}

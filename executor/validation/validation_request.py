@@ -48,9 +48,9 @@ class ValidationRequest:
         names=("--stand-in-compute",),
         help="Wait for the predicted time of each task instead of computing it.",
     )
-    stand_in_codes: bool = option(
+    stand_in_compression: bool = option(
         False,
-        names=("--stand-in-codes",),
+        names=("--stand-in-compression",),
         help="With --stand-in-compute: wait also instead of compressing and decompressing.",
     )
     gradient_sync: SyncAlgorithm = option("ring", help="All-reduce, or parameter server, that synchronises gradients.")
@@ -93,8 +93,10 @@ class ValidationRequest:
 
     def __post_init__(self) -> None:
         check_bounds(rounds=self.rounds, turn_s=self.turn_s, spread=self.spread, budget_s=self.budget_s)
-        if self.stand_in_codes and not self.stand_in_compute:
-            raise ConfigError("stand_in_codes must be left out without stand_in_compute: arithmetic is then real, too")
+        if self.stand_in_compression and not self.stand_in_compute:
+            raise ConfigError(
+                "stand_in_compression must be left out without stand_in_compute: arithmetic is then real, too"
+            )
 
     @property
     def run_options(self) -> RunOptions:
@@ -103,7 +105,7 @@ class ValidationRequest:
             seed=self.seed,
             optimizer=self.optimizer,
             stand_in=self.stand_in_compute,
-            real_codes=self.stand_in_compute and not self.stand_in_codes,
+            real_compression=self.stand_in_compute and not self.stand_in_compression,
             device=self.device,
             threads=self.threads,
         )

@@ -100,7 +100,7 @@ class Validation:
     devices: tuple[str, ...]
     stand_in: bool
     """True where waits stood in for arithmetic."""
-    stand_in_codes: bool = False
+    stand_in_compression: bool = False
     """True where they stood in for compression and decompression too."""
     lab: bool
     """True where messages crossed the network of a lab."""

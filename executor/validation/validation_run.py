@@ -148,7 +148,7 @@ def _probed_cluster_file(
         strategies=tuple(name for name in request.strategies if name not in _SEARCHES) or ("data",),
         device=options.device,
         threads=options.threads,
-        codings=tuple(sorted({*request.compress_gradients, *request.compress_activations})),
+        codecs=tuple(sorted({*request.compress_gradients, *request.compress_activations})),
     )
     return str(probe([model], settings, out=out, progress=progress).cluster_file)
 
@@ -169,7 +169,7 @@ def _validated(job: _Job, variants: Sequence[Variant], load_before: str) -> Vali
         cluster=job.cluster.name,
         devices=tuple(device.name for device in job.cluster.devices),
         stand_in=job.options.stand_in,
-        stand_in_codes=job.options.stand_in_codes,
+        stand_in_compression=job.options.stand_in_compression,
         lab=job.hosts is not None,
         strategies=tuple(
             evaluated(

@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -99,28 +99,43 @@ class _Row(_Section):
         return self
 
 
+def _renamed_keys(mapping: Any, new_names: dict[str, str]) -> Any:
+    """Return a mapping of a file with new names for old keys; a key that is there by both names stays as it is."""
+    if not isinstance(mapping, dict):
+        return mapping
+    return {
+        new_names[key] if key in new_names and new_names[key] not in mapping else key: mapping[key] for key in mapping
+    }
+
+
 class _CodecRow(_Section):
-    """A row of ``coding``: the measured speed of a codec; files say ``numbers`` for elements."""
+    """A row of ``compression``: the measured speed of a codec."""
 
     type: Annotated[str, Field(min_length=1)]
     place: Literal["gradients", "activations"]
     task: Literal["compress", "decompress", "sum"]
-    numbers_per_s: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False, strict=True)]
+    elements_per_s: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False, strict=True)]
     fixed_us: Share
-    numbers: Annotated[list[_Count], Field(min_length=1)]
+    elements: Annotated[list[_Count], Field(min_length=1)]
     median_ms: list[_Positive]
     spread: Share
+
+    @model_validator(mode="before")
+    @classmethod
+    def _new_names(cls, row: Any) -> Any:
+        """Accept the names of version 0.1: ``numbers`` for ``elements``, and so for their rate."""
+        return _renamed_keys(row, {"numbers": "elements", "numbers_per_s": "elements_per_s"})
 
     @model_validator(mode="after")
     def _one_median_each(self) -> Self:
         """Raise unless there are as many times as sizes."""
-        if len(self.median_ms) != len(self.numbers):
-            raise ValueError(f"needs a median_ms for each of its {len(self.numbers)} numbers")
+        if len(self.median_ms) != len(self.elements):
+            raise ValueError(f"needs a median_ms for each of its {len(self.elements)} sizes")
         return self
 
 
 class _CodecSection(_Section):
-    """The section ``coding``: speeds of codecs, with the device and software that they were measured on."""
+    """The section ``compression``: speeds of codecs, with the device and software that they were measured on."""
 
     device: Annotated[str, Field(min_length=1)]
     measured: Annotated[str, Field(min_length=1)]
@@ -151,7 +166,13 @@ class ProfileFile(_Section):
     efficiency: _Efficiency
     launch: _Launch | None = None
     measured: list[_Row] = []
-    coding: _CodecSection | None = None
+    compression: _CodecSection | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _new_names(cls, file: Any) -> Any:
+        """Accept the name of version 0.1: ``coding`` for ``compression``."""
+        return _renamed_keys(file, {"coding": "compression"})
 
     def profile(self, name: str) -> ComputeProfile:
         """Return the profile in SI units."""
@@ -170,7 +191,7 @@ class ProfileFile(_Section):
             parts=_parts(self.measured),
             launch=Launch(**self.launch.model_dump()) if self.launch else None,
             occupancies=_occupancies(self.measured),
-            codecs=_codecs(self.coding.rows if self.coding else []),
+            codecs=_codecs(self.compression.rows if self.compression else []),
         )
 
 
@@ -229,7 +250,7 @@ def _parts(rows: list[_Row]) -> dict[tuple[str, str, str], MeasuredParts]:
 def _codecs(rows: list[_CodecRow]) -> dict[tuple[str, str, str], CodecSpeed]:
     """Return the measured speeds of codecs."""
     return {
-        (row.type, row.place, row.task): CodecSpeed(fixed_s=row.fixed_us * MICRO, elements_per_s=row.numbers_per_s)
+        (row.type, row.place, row.task): CodecSpeed(fixed_s=row.fixed_us * MICRO, elements_per_s=row.elements_per_s)
         for row in rows
     }
 

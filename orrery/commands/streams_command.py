@@ -53,7 +53,7 @@ class _ClusterOptions:
         "ring", help="All-reduce that synchronises gradients; auto picks the fastest for each layer."
     )
     tries: int = option(
-        16, low=0, metavar="N", help="With --cluster: layers whose weight gradients are delayed or hurried one by one."
+        16, low=0, metavar="N", help="With --cluster: layers whose weight gradients are delayed or advanced one by one."
     )
 
 
@@ -223,7 +223,7 @@ def _show_arrangements(rows: list[dict[str, Any]]) -> None:
         ]
     )
     chosen = rows[-1]["places"]
-    for place in ("delayed", "even", "hurried"):
+    for place in ("delayed", "even", "advanced"):
         layers = [layer for layer, where in chosen.items() if where == place]
         if layers:
             print(f"{place}: {', '.join(layers)}")

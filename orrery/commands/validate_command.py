@@ -90,7 +90,7 @@ def _hosts(lab: str | None) -> "AbstractContextManager[LabHosts | None]":
 
 def _values(result: "Validation") -> dict[str, Any]:
     """Return all results in SI units; tables as lists of rows."""
-    names = ("model", "batch", "cluster", "devices", "stand_in", "stand_in_codes", "lab")
+    names = ("model", "batch", "cluster", "devices", "stand_in", "stand_in_compression", "lab")
     measures = ("rank_correlation", "order_right", "loss_difference")
     rows = []
     for strategy in result.strategies:

@@ -7,20 +7,23 @@ from typing import Any
 __all__ = ["OLD_FIELDS", "OLD_OPTIONS", "with_new_options", "with_old_fields"]
 
 OLD_OPTIONS = {
+    "--codings": "--codecs",
     "--exchange": "--gradient-sync",
     "--exchange-order": "--gradient-sync-order",
+    "--stand-in-codes": "--stand-in-compression",
 }
 """New name of every option that was renamed, by its old name, which the help does not show."""
 OLD_FIELDS = {
-    "gradient_sync": "exchange",
-    "gradient_sync_order": "exchange_order",
-    "gradient_sync_s": "exchange_s",
-    "gradient_syncs": "exchanges",
-    "headline": "answer",
-    "micro_batching": "cut",
-    "occupancy_model": "reading",
+    "gradient_sync": ("exchange",),
+    "gradient_sync_order": ("exchange_order",),
+    "gradient_sync_s": ("exchange_s", "gradient_exchange_s"),
+    "gradient_syncs": ("exchanges",),
+    "headline": ("answer",),
+    "micro_batching": ("cut",),
+    "occupancy_model": ("reading",),
+    "stand_in_compression": ("stand_in_codes",),
 }
-"""Old name of every JSON field that was renamed, by its new name; JSON output has both."""
+"""Old names of every JSON field that was renamed, by its new name; JSON output has all of them."""
 
 
 def with_new_options(words: Sequence[str]) -> list[str]:
@@ -50,7 +53,7 @@ def with_old_fields(value: Any) -> Any:
     """
     if isinstance(value, dict):
         fields = {name: with_old_fields(each) for name, each in value.items()}
-        old = {OLD_FIELDS[name]: each for name, each in fields.items() if name in OLD_FIELDS}
+        old = {name: each for new, each in fields.items() for name in OLD_FIELDS.get(new, ())}
         return {**old, **fields}
     if isinstance(value, list) and value and not isinstance(value[0], int | float | str):
         return [with_old_fields(each) for each in value]  # long lists of numbers hold no fields

@@ -139,9 +139,9 @@ def check_codec_times(profile: ComputeProfile) -> None:
         try:
             written = compression(text).text
         except ConfigError as error:
-            raise ConfigError(f"compute profile {profile.name}: coding: {error}") from None
+            raise ConfigError(f"compute profile {profile.name}: compression: {error}") from None
         if text != written:
-            raise ConfigError(f"compute profile {profile.name}: coding: type must be {written!r}, got {text!r}")
+            raise ConfigError(f"compute profile {profile.name}: compression: type must be {written!r}, got {text!r}")
 
 
 def _check_scaling(name: str, values: Mapping[str, float]) -> None:

@@ -15,7 +15,7 @@ _KINDS = kind_colours(("forward", "update", "collective", "transfer", "compress"
 _PARTS = (
     ("forward_backward_s", "forward and backward", _KINDS["forward"], ""),
     ("update_s", "update", _KINDS["update"], ""),
-    ("gradient_exchange_s", "gradients", _KINDS["collective"], "/"),
+    ("gradient_sync_s", "gradients", _KINDS["collective"], "/"),
     ("activations_s", "activations", _KINDS["transfer"], "\\"),
     ("halo_s", "halos", _KINDS["compress"], "x"),
     ("pipeline_s", "between stages", _KINDS["weight_gradient"], "-"),

@@ -89,7 +89,7 @@ def _bound(row: OracleRow) -> str:
     words = {
         "forward_backward_s": "computation",
         "update_s": "updates",
-        "gradient_exchange_s": "gradient synchronisation",
+        "gradient_sync_s": "gradient synchronisation",
         "activations_s": "activations between layers",
         "halo_s": "halos",
         "pipeline_s": "transfers between stages",

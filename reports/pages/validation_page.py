@@ -185,7 +185,7 @@ def _stood_in(validation: "Validation") -> str:
     waits = "Waits of the predicted length replaced computation: only messages were real"
     if not validation.speedups:
         return f"{waits}."
-    if validation.stand_in_codes:
+    if validation.stand_in_compression:
         return f"{waits}; compression and decompression were waits too."
     return (
         f"{waits}, and their compression and decompression on this machine's processor, which is predicted by samples "

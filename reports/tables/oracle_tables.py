@@ -97,7 +97,7 @@ def oracle_columns(rows: Sequence[OracleRow]) -> tuple[Column, ...]:
 
     return (
         column("compute", "forward, backward and update of one device", same, "compute_s"),
-        column("gradients", "gradient synchronisation", same, "gradient_exchange_s"),
+        column("gradients", "gradient synchronisation", same, "gradient_sync_s"),
         column("activations", "gathered and summed between layers", same, "activations_s"),
         column("halo", "borders of the neighbours' parts", same, "halo_s"),
         column("stages", "transfers between the stages of a pipeline", same, "pipeline_s"),

@@ -12,7 +12,7 @@ from studies.oracle.oracle_request import OracleRequest
 __all__ = ["Communication", "communication_s", "stage_transfers_s"]
 
 Communication = dict[str, float]
-"""Seconds of an iteration by the fields of ``OracleRow``: ``gradient_exchange_s``, ``activations_s``, ``halo_s``."""
+"""Seconds of an iteration by the fields of ``OracleRow``: ``gradient_sync_s``, ``activations_s``, ``halo_s``."""
 
 
 def communication_s(network: ClusterRoutes, sizes: Sizes, case: OracleCase, request: OracleRequest) -> Communication:
@@ -28,17 +28,17 @@ def communication_s(network: ClusterRoutes, sizes: Sizes, case: OracleCase, requ
     """
     delta = float(sizes.graph.element_bytes)
     samples = case.batch / case.p1  # of a group
-    parts = {"gradient_exchange_s": 0.0, "activations_s": 0.0, "halo_s": 0.0}
+    parts = {"gradient_sync_s": 0.0, "activations_s": 0.0, "halo_s": 0.0}
     if case.p == 1:
         return parts
     everywhere = _replicated(sizes, case.kind)
     if everywhere is not None:
         replicas = wires.rows(case.p, case.p)
-        parts["gradient_exchange_s"] += _gradients(network, sizes, replicas, everywhere, 1.0, request)
+        parts["gradient_sync_s"] += _gradients(network, sizes, replicas, everywhere, 1.0, request)
     if case.p1 > 1 and case.p2 > 1:  # the layers split inside groups: the same share in every group is a replica
         shared = np.ones(len(sizes.y), dtype=bool) if everywhere is None else ~everywhere
         replicas = wires.columns(case.p, case.p2)
-        parts["gradient_exchange_s"] += _gradients(network, sizes, replicas, shared, 1.0 / case.p2, request)
+        parts["gradient_sync_s"] += _gradients(network, sizes, replicas, shared, 1.0 / case.p2, request)
     if case.p2 > 1:
         groups = wires.rows(case.p, case.p2)
         parts["activations_s"] = _activations(network, sizes, case.kind, groups, samples * delta, request)

@@ -74,7 +74,7 @@ class OracleRow:
     """Samples of a mini-batch, all devices."""
     forward_backward_s: float
     update_s: float
-    gradient_exchange_s: float
+    gradient_sync_s: float
     """Gradient synchronisation, the first of the four parts of ``communication_s``."""
     activations_s: float
     """All-gathers and all-reduces of activations and their gradients."""

@@ -100,7 +100,7 @@ def _shares(case: OracleCase, inputs: OracleInputs, times: Mapping[str, Floats])
 
 def _costs(model: CostModel, inputs: OracleInputs, case: OracleCase, shares: _LayerTimes, gamma: float) -> _CaseCosts:
     """Return the costs of one case."""
-    communication = {"gradient_exchange_s": 0.0, "activations_s": 0.0, "halo_s": 0.0, "pipeline_s": 0.0}
+    communication = {"gradient_sync_s": 0.0, "activations_s": 0.0, "halo_s": 0.0, "pipeline_s": 0.0}
     bounds = None
     if case.strategy == "layer":
         compute_s, update_s, communication["pipeline_s"], bounds = _pipeline(
@@ -158,7 +158,7 @@ def _row(cluster: DeviceGraph, inputs: OracleInputs, case: OracleCase, costs: _C
         batch=case.batch,
         forward_backward_s=costs.compute_s - costs.update_s,
         update_s=costs.update_s,
-        gradient_exchange_s=costs.communication["gradient_exchange_s"],
+        gradient_sync_s=costs.communication["gradient_sync_s"],
         activations_s=costs.communication["activations_s"],
         halo_s=costs.communication["halo_s"],
         pipeline_s=costs.communication["pipeline_s"],

@@ -2,7 +2,7 @@
 
 The next iteration's forward pass needs the first layers' parameters first, whose gradients come last.  So the
 synchronisation of a layer's gradients has the priority of their reuse distance, and the gradients of a layer's weights
-stand in one of three places: delayed behind activation gradients, even with them, or hurried, so that the layer before
+stand in one of three places: delayed behind activation gradients, even with them, or advanced, so that the layer before
 waits for them.  The best place depends on whether computation or communication is the bottleneck, so all are simulated.
 
 Source: "TurboDL", Sec. 3.3, Extension to Multiple GPUs.
@@ -28,7 +28,7 @@ from studies.streams.stream_schedules import check_streams, schedule
 
 __all__ = ["PLACES", "SHARING_ORDERS", "Arrangement", "ManyDevices", "arrange", "arranged"]
 
-PLACES = ("delayed", "even", "hurried")
+PLACES = ("delayed", "even", "advanced")
 """Places of a layer's weight gradient beside the activation gradients."""
 SHARING_ORDERS = ("ready", "reuse")
 """Orders of gradient synchronisation: all that are ready share the links, or the shortest reuse distance goes first,
@@ -171,7 +171,7 @@ def _refined(simulations: _Simulations, best: Arrangement, tries: int) -> Arrang
 
 
 def arranged(program: Program, streams: StreamPlan, places: Mapping[str, str], order: str) -> StreamPlan:
-    """Return a plan with two priorities: activation gradients run before delayed gradients, and wait for hurried ones.
+    """Return a plan with two priorities: activation gradients run before delayed gradients, and wait for advanced ones.
 
     Args:
         program: One iteration, decomposed.
@@ -190,7 +190,7 @@ def arranged(program: Program, streams: StreamPlan, places: Mapping[str, str], o
     parameters = np.isin(program.kind, [KINDS.index(kind) for kind in ("weight_gradient", "bias_gradient", "update")])
     priority = np.where(parameters & (place_of == 0), 0, 1)
     priority[~program.is_compute] = _sync_priority(program, order)[~program.is_compute]
-    pairs = np.concatenate([streams.order, pairs_of(_waits_for_hurried(program, place_of == 2))])
+    pairs = np.concatenate([streams.order, pairs_of(_waits_for_advanced(program, place_of == 2))])
     return replace(streams, priority=priority, order=pairs)
 
 
@@ -206,15 +206,15 @@ def _sync_priority(program: Program, order: str) -> Ints:
     return np.where(program.is_compute, 0, -distance[program.layer])
 
 
-def _waits_for_hurried(program: Program, hurried: Bools) -> list[tuple[int, int]]:
-    """Return pairs of a task and a hurried weight gradient that it waits for.
+def _waits_for_advanced(program: Program, advanced: Bools) -> list[tuple[int, int]]:
+    """Return pairs of a task and an advanced weight gradient that it waits for.
 
-    The layers before a hurried one start their backward pass after its weight gradient, each device by itself.
+    The layers before an advanced one start their backward pass after its weight gradient, each device by itself.
     """
     back = np.isin(program.kind, [KINDS.index(f"{kind}_gradient") for kind in ("epilogue", "activation")])
     tasks = {(int(program.layer[t]), int(program.device[t])): t for t in np.flatnonzero(back)[::-1].tolist()}
     pairs = []
-    for early in np.flatnonzero(hurried & (program.kind == KINDS.index("weight_gradient"))).tolist():
+    for early in np.flatnonzero(advanced & (program.kind == KINDS.index("weight_gradient"))).tolist():
         for edge in program.graph.producers[int(program.layer[early])]:
             late = tasks.get((edge.producer, int(program.device[early])))
             if late is not None:

@@ -1,11 +1,11 @@
 """Compressed strategies in a network-bound lab against their simulation, and what compression brings there.
 
-Run as ``python tests/benchmarks/lab_compression.py [--stand-in-codes] [QUESTION ...]`` (Linux); prints a table for each
-question, at first and by default ``stand-in`` (two to three minutes): four hosts at 200 Mbit/s, waits of the predicted
-length for arithmetic.  Codes are real, encoded, sent and decoded on this machine and predicted by samples of the same
-data types; with ``--stand-in-codes`` waits stand in for them as well, which tells the network from the cores that all
-ranks share.  ``arithmetic``: real arithmetic too, with more ranks than cores.  The machine should have nothing else to
-do.
+Run as ``python tests/benchmarks/lab_compression.py [--stand-in-compression] [QUESTION ...]`` (Linux).  It prints a
+table for each question, at first and by default ``stand-in`` (two to three minutes): four hosts at 200 Mbit/s, waits of
+the predicted length for arithmetic.  Messages are really compressed, sent and decompressed on this machine and
+predicted by samples of the same data types; with ``--stand-in-compression`` waits stand in for that as well, which
+tells the network from the cores that all ranks share.  ``arithmetic``: real arithmetic too, with more ranks than cores.
+The machine should have nothing else to do.
 
 Measured on two cores, ``vgg11-cifar``, batch 64, ``ps-spread``, waits for computation (predicted, then measured):
 
@@ -52,20 +52,20 @@ QUESTIONS = {
 }
 
 
-def table(question, *, real_codes):
+def table(question, *, real_compression):
     """Validate and print; one row a strategy."""
     cluster = load_cluster(question.lab)
-    stand_in_codes = question.stand_in and not real_codes
+    stand_in_compression = question.stand_in and not real_compression
     request = ValidationRequest(
         batch=question.batch, strategies=("data",), processes=len(cluster.devices), cluster=question.lab,
         gradient_sync=question.gradient_sync, compress_gradients=tuple(question.types), rounds=6, budget_s=60.0,
-        stand_in_compute=question.stand_in, stand_in_codes=stand_in_codes, device="cpu",
+        stand_in_compute=question.stand_in, stand_in_compression=stand_in_compression, device="cpu",
     )  # fmt: skip
     with lab_hosts(cluster) as hosts:
         found = validate(question.model, request, hosts=hosts)
     loads = " to ".join(found.environment[f"load average {when}"] for when in ("before", "after"))
     what = "waits for arithmetic" if question.stand_in else "real arithmetic"
-    what += " and codes" if stand_in_codes or not question.stand_in else ", real codes"
+    what += " and codes" if stand_in_compression or not question.stand_in else ", real codes"
     print(f"\n{question.model}, batch {question.batch}, {question.lab}, {question.gradient_sync}, {what}; load {loads}")
     print(f"{'':24}{'predicted ms':>14}{'measured ms':>13}{'quartiles':>20}{'n':>5}{'error':>8}")
     for s in found.strategies:
@@ -82,7 +82,7 @@ def table(question, *, real_codes):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", nargs="*", metavar="QUESTION", help=f"of {', '.join(QUESTIONS)}")
-    parser.add_argument("--stand-in-codes", action="store_true", help="wait instead of encoding and decoding")
+    parser.add_argument("--stand-in-compression", action="store_true", help="wait instead of encoding and decoding")
     given = parser.parse_args()
     unknown = [name for name in given.questions if name not in QUESTIONS]
     if unknown:
@@ -90,4 +90,4 @@ if __name__ == "__main__":
     if not is_inside():
         sys.exit(run_inside([sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]]))
     for name in given.questions or ["stand-in"]:
-        table(QUESTIONS[name], real_codes=not given.stand_in_codes)
+        table(QUESTIONS[name], real_compression=not given.stand_in_compression)

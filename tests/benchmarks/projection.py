@@ -73,7 +73,7 @@ def rows_of(where, model, arguments):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             settings = ProbeSettings(
                 batch=batch, processes=processes, strategies=tuple(strategies), device="cpu", repetitions=PROBED,
-                codings=(),
+                codecs=(),
             )  # fmt: skip
             probed = probe([model], settings, out=folder)
             cluster = str(probed.cluster_file)

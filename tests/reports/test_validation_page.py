@@ -203,5 +203,5 @@ def test_speedups_by_compression_are_on_the_page(validation, html):
     (row,) = both.speedups
     assert row.error == pytest.approx(row.predicted / row.measured - 1)
     assert "predicted by samples of the data types" in page.texts["notes"]
-    waits = parse(validation_html(replace(both, stand_in_codes=True))).texts["notes"]
+    waits = parse(validation_html(replace(both, stand_in_compression=True))).texts["notes"]
     assert "compression and decompression were waits too" in waits

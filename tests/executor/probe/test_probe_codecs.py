@@ -60,19 +60,30 @@ def test_speeds_come_back_from_the_file(tmp_path):
     }
     for (_, _, task), speed in found.items():
         assert (speed.fixed_s, speed.elements_per_s) == pytest.approx((FIXED_S[task], PER_S[task]), rel=1e-9)
-    section = yaml.safe_load(path.read_text())["coding"]
+    section = yaml.safe_load(path.read_text())["compression"]
     assert section["device"] == FACTS.label
     assert section["measured"] == FACTS.measured
     assert section["software"].startswith(f"{FACTS.software}, numba ")
     first = section["rows"][0]
-    assert first["numbers"] == list(NUMBERS)
+    assert first["elements"] == list(NUMBERS)
     assert first["median_ms"] == pytest.approx([1e3 * (4e-5 + count / 1e8) for count in NUMBERS])
     assert first["spread"] == 0
 
 
+def test_a_profile_by_its_old_names_is_read(tmp_path):
+    path = written(tmp_path, rows())
+    speeds = load_profile(str(path)).codecs
+    section = yaml.safe_load(path.read_text())
+    section["coding"] = section.pop("compression")
+    for row in section["coding"]["rows"]:
+        row["numbers"], row["numbers_per_s"] = row.pop("elements"), row.pop("elements_per_s")
+    path.write_text(yaml.safe_dump(section))
+    assert load_profile(str(path)).codecs == speeds
+
+
 def test_a_profile_without_measured_types_says_nothing_of_them(tmp_path):
     path = written(tmp_path, [])
-    assert "coding" not in yaml.safe_load(path.read_text())
+    assert "compression" not in yaml.safe_load(path.read_text())
     assert load_profile(str(path)).codecs == {}
 
 
@@ -158,26 +169,26 @@ def change(key, value):
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (change("numbers_per_s", 0.0), "coding.rows.0.numbers_per_s: "),
-        (change("numbers_per_s", float("inf")), "coding.rows.0.numbers_per_s: "),
-        (change("fixed_us", -1.0), "coding.rows.0.fixed_us: "),
-        (change("fixed_us", float("nan")), "coding.rows.0.fixed_us: "),
-        (change("spread", -0.1), "coding.rows.0.spread: "),
-        (change("task", "encode"), "coding.rows.0.task: "),
-        (change("place", "weights"), "coding.rows.0.place: "),
-        (change("numbers", []), "coding.rows.0.numbers: "),
-        (change("median_ms", [1.0]), "needs a median_ms for each of its 3 numbers"),
-        (change("median_ms", [1.0, 2.0, 0.0]), "coding.rows.0.median_ms.2: "),
-        (change("faster", 1), "coding.rows.0.faster: "),
+        (change("elements_per_s", 0.0), "compression.rows.0.elements_per_s: "),
+        (change("elements_per_s", float("inf")), "compression.rows.0.elements_per_s: "),
+        (change("fixed_us", -1.0), "compression.rows.0.fixed_us: "),
+        (change("fixed_us", float("nan")), "compression.rows.0.fixed_us: "),
+        (change("spread", -0.1), "compression.rows.0.spread: "),
+        (change("task", "encode"), "compression.rows.0.task: "),
+        (change("place", "weights"), "compression.rows.0.place: "),
+        (change("elements", []), "compression.rows.0.elements: "),
+        (change("median_ms", [1.0]), "needs a median_ms for each of its 3 sizes"),
+        (change("median_ms", [1.0, 2.0, 0.0]), "compression.rows.0.median_ms.2: "),
+        (change("faster", 1), "compression.rows.0.faster: "),
         (change("task", "decompress"), "dynamic-tree, gradients, decompress is there twice"),
-        (lambda section: section.pop("device"), "coding.device: "),
-        (lambda section: section.update(rows=[]), "coding.rows: "),
+        (lambda section: section.pop("device"), "compression.device: "),
+        (lambda section: section.update(rows=[]), "compression.rows: "),
     ],
 )
 def test_bad_rows_are_refused_on_one_line(tmp_path, spoil, reason):
     path = written(tmp_path, rows())
     content = yaml.safe_load(path.read_text())
-    spoil(content["coding"])
+    spoil(content["compression"])
     path.write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError) as caught:
         load_profile(str(path))
@@ -194,7 +205,7 @@ def test_bad_rows_are_refused_on_one_line(tmp_path, spoil, reason):
 )
 def test_types_that_nothing_would_find_are_refused(tmp_path, kind, reason):
     path = written(tmp_path, rows(kind))
-    with pytest.raises(ConfigError, match=rf"compute profile mine: coding: .*{reason}"):
+    with pytest.raises(ConfigError, match=rf"compute profile mine: compression: .*{reason}"):
         model_on(path)
 
 
@@ -233,7 +244,7 @@ def test_times_are_those_of_the_work():
 @pytest.mark.usefixtures("warm_ranks")
 def test_processes_measure_the_types_that_are_asked_for(tmp_path):
     settings = ProbeSettings(
-        batch=4, processes=2, strategies=("data",), repetitions=2, codings=("linear:block=64", "one-bit")
+        batch=4, processes=2, strategies=("data",), repetitions=2, codecs=("linear:block=64", "one-bit")
     )
     found = probe(["lenet5"], settings, out=tmp_path / "here")
     cluster = load_cluster(str(found.cluster_file))
@@ -250,7 +261,7 @@ def test_processes_measure_the_types_that_are_asked_for(tmp_path):
 
 def test_an_unknown_type_is_refused_before_anything_is_measured(capsys, tmp_path):
     words = ["probe", "lenet5", "--batch", "4", "--processes", "2", "--out", str(tmp_path / "out")]
-    assert run_app(app, [*words, "--codings", "dynamic-tre"]) == 2
+    assert run_app(app, [*words, "--codecs", "dynamic-tre"]) == 2
     assert "did you mean 'dynamic-tree'" in capsys.readouterr().err
 
 

@@ -106,7 +106,7 @@ def test_ranks_of_probes_and_validations_end_at_once(tmp_path, monkeypatch):
     with pytest.raises(RankFailure, match="has finished but does not end"):  # so the hook is really there
         supervise([[*SMALL_RANK, "finish-as-interpreters-do"]], environments=[{"RANK": "0"}], board=board, stall_s=0.5)
 
-    settings = ProbeSettings(batch=4, processes=1, strategies=("data",), device="cpu", repetitions=1, codings=())
+    settings = ProbeSettings(batch=4, processes=1, strategies=("data",), device="cpu", repetitions=1, codecs=())
     probed = probe(["lenet5"], settings, out=tmp_path, stall_s=2 * STALL_S)
     request = ValidationRequest(
         batch=4, strategies=("data",), processes=1, cluster=str(probed.cluster_file), rounds=1, turn_s=0.01

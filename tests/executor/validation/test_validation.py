@@ -149,7 +149,7 @@ def test_rank_correlation_is_spearmans(times):
         (["--processes", "2", "--spread", "0"], "spread must be > 0, got 0"),
         (["--processes", "2", "--budget", "0"], "budget_s must be > 0, got 0"),
         (["--cluster", CLUSTER], "processes must be given"),
-        (["--processes", "2", "--cluster", CLUSTER, "--stand-in-codes"], "stand_in_codes must be left out"),
+        (["--processes", "2", "--cluster", CLUSTER, "--stand-in-compression"], "stand_in_compression must be left out"),
         (["--processes", "2", "--cluster", CLUSTER, "--compress-gradients", "dynamic"], "did you mean 'dynamic-tree'"),
         (["--cluster", CLUSTER, "--lab", CLUSTER], "cluster must be left out with a lab"),
         (["--processes", "2", "--cluster", CLUSTER, "--strategies", "dat"], "did you mean 'data'"),

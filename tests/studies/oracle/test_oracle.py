@@ -126,7 +126,7 @@ def table():
 def test_rows_add_up(table):
     for row in table.rows:
         assert row.compute_s == pytest.approx(row.forward_backward_s + row.update_s)
-        parts = row.gradient_exchange_s + row.activations_s + row.halo_s + row.pipeline_s
+        parts = row.gradient_sync_s + row.activations_s + row.halo_s + row.pipeline_s
         assert row.communication_s == pytest.approx(parts)
         assert row.iteration_s == pytest.approx(row.compute_s + parts)
         assert row.epoch_s == pytest.approx(1_281_167 / row.batch * row.iteration_s)

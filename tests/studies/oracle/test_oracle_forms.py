@@ -75,7 +75,7 @@ def test_row_data(row):
     data = row("data", 4)
 
     assert data.compute_s == pytest.approx(COMPUTE_S / 4 + sum(UPDATE_S))
-    assert data.communication_s == data.gradient_exchange_s
+    assert data.communication_s == data.gradient_sync_s
     # biases travel too
     assert data.communication_s == pytest.approx(2 * 3 * (ALPHA + 3 * (W + BIAS) / 4 * DELTA * BETA), rel=1e-12)
     assert data.memory_bytes == DELTA * 3 * (2 * B / 4 * (Y + Y) + 2 * W + BIAS)
@@ -90,7 +90,7 @@ def test_row_spatial(row):
 
     assert spatial.degrees == "2 x 2"
     assert spatial.compute_s == pytest.approx(COMPUTE_S / 4 + sum(UPDATE_S))
-    assert spatial.gradient_exchange_s == row("data", 4).gradient_exchange_s
+    assert spatial.gradient_sync_s == row("data", 4).gradient_sync_s
     # the loader brings the first layer's
     assert spatial.halo_s == pytest.approx(2 * 2 * (2 * ALPHA + B * (halo + halo) * DELTA * BETA), rel=1e-12)
     assert spatial.memory_bytes == DELTA * 3 * (2 * B / 4 * (Y + Y) + 2 * W + BIAS)
@@ -121,7 +121,7 @@ def test_row_data_filter(row):
 
     assert both.compute_s == pytest.approx(COMPUTE_S / 4 + sum(UPDATE_S) / 2)
     assert both.activations_s == pytest.approx(3 * 1 * 2 * (ALPHA + B * Y / 4 * DELTA * BETA), rel=1e-12)
-    assert both.gradient_exchange_s == pytest.approx(2 * (ALPHA + 3 * (W + BIAS) / 4 * DELTA * BETA), rel=1e-12)
+    assert both.gradient_sync_s == pytest.approx(2 * (ALPHA + 3 * (W + BIAS) / 4 * DELTA * BETA), rel=1e-12)
     assert both.memory_bytes == DELTA * 3 * (2 * B / 2 * (Y + Y) + 2 * W / 2 + BIAS)
     assert (both.degrees, both.limit) == ("2 x 2", B * 4)
 
@@ -131,7 +131,7 @@ def test_data_and_spatial(row):
     both = row("data+spatial", 4)
     halo = 8 * 4 / 2
 
-    assert both.gradient_exchange_s == row("data", 4).gradient_exchange_s
+    assert both.gradient_sync_s == row("data", 4).gradient_sync_s
     assert both.halo_s == pytest.approx(2 * 2 * (2 * ALPHA + B / 2 * 2 * halo * DELTA * BETA), rel=1e-12)
     assert both.memory_bytes == DELTA * 3 * (2 * B / 4 * (Y + Y) + 2 * W + BIAS)
 

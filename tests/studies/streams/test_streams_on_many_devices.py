@@ -58,8 +58,8 @@ def test_hurried_gradients_are_waited_for_by_the_layer_before():
     graph = load_model("lenet5", batch=64)
     work, model = work_of(graph, 4)
     program, plan = work.program, schedule(work, "asynchronous", model.profiles[0].launch)
-    hurried = arranged(program, plan, {"fc1": "hurried"}, "ready")
-    found = replay_streams(work, hurried)
+    advanced = arranged(program, plan, {"fc1": "advanced"}, "ready")
+    found = replay_streams(work, advanced)
     end_s, ready_s = (times[found.program_graph.task_of[1]] for times in (found.schedule.end_s, found.schedule.ready_s))
     kinds, names = np.array(KINDS)[program.kind], [graph.layers[i].name for i in program.layer]
     for device in range(4):
@@ -96,7 +96,7 @@ def test_bad_input_is_refused():
         arrange(graph, cluster_of("abci-v100", 2))
     work, model = work_of(graph, 2)
     plan = schedule(work, "asynchronous", model.profiles[0].launch)
-    with pytest.raises(ConfigError, match="place of a weight gradient must be one of delayed, even, hurried, got 'x'"):
+    with pytest.raises(ConfigError, match="place of a weight gradient must be one of delayed, even, advanced, got 'x'"):
         arranged(work.program, plan, {"fc1": "x"}, "ready")
     with pytest.raises(ConfigError, match="order of gradient synchronisation must be one of ready, reuse, got 'x'"):
         arranged(work.program, plan, {}, "x")
