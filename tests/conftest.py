@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import settings
 # Hundreds of processes are started, and compiling the project's modules again takes each a third of a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Commands ignore what their caller ignores, as shells make background jobs ignore Ctrl-C; tests send these signals.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The machine may be shared: no test depends on how long an example takes, and failures repeat.
 settings.register_profile("orrery", deadline=None, derandomize=True)
