@@ -263,8 +263,10 @@ class _Watchdog:
         heartbeat = rendezvous.heartbeats(range(rank, rank + 1)).get(rank)
         if heartbeat is None or heartbeat.ended or rank == self._where.rank or heartbeat.launcher != self._home:
             return
-        for pid, parent in zip(heartbeat.pids, (self._launcher, heartbeat.pids[0]), strict=True):
-            # The id may belong to another process by now: its parent shows that it does not.
+        parents = (self._launcher, heartbeat.pids[0])
+        # The id may belong to another process by now: its parent shows that it does not.  The watchdog goes first: it
+        # has another parent as soon as its rank has ended.
+        for pid, parent in reversed(list(zip(heartbeat.pids, parents, strict=True))):
             if launcher_of(pid) == parent:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
