@@ -10,7 +10,6 @@ from .launcher import (
     LaunchSpec as LaunchSpec,
     RankHosts as RankHosts,
     launch as launch,
-    scratch_folder as scratch_folder,
     threads_of as threads_of,
 )
 from .rank_environment import (
@@ -22,6 +21,9 @@ from .rank_process import (
     group_timeout as group_timeout,
     process_group as process_group,
     serve as serve,
+)
+from .scratch_folders import (
+    scratch_folder as scratch_folder,
 )
 from .status_board import (
     NEW_ROW as NEW_ROW,

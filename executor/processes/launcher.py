@@ -2,9 +2,7 @@
 
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +12,7 @@ from executor.processes.status_board import RankRow, StatusBoard
 from executor.processes.supervisor import supervise
 from hwprofiles import ConfigError
 
-__all__ = ["KEPT_MEMORY", "LaunchSpec", "RankHosts", "launch", "scratch_folder", "threads_of"]
+__all__ = ["KEPT_MEMORY", "LaunchSpec", "RankHosts", "launch", "threads_of"]
 
 KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(2 * 2**30)}
 """Settings with which glibc keeps the memory that tensors release for the next step.
@@ -34,14 +32,6 @@ class RankHosts(Protocol):
     def environment(self, rank: int) -> Mapping[str, str]:
         """Return the environment variables that a rank needs there to find the others."""
         ...
-
-
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Yield a folder that the ranks of one job share, in memory where the system has such a folder; gone afterwards."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="orrery-", dir=memory) as folder:
-        yield Path(folder)
 
 
 def threads_of(threads: int, processes: int) -> int:

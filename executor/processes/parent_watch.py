@@ -1,13 +1,36 @@
 """Watch of a rank on its supervisor: a rank does not outlive it."""
 
+import fcntl
 import os
 import signal
+import sys
+from contextlib import suppress
 from threading import Thread
 
-__all__ = ["LIFELINE_VARIABLE", "end_with_parent"]
+__all__ = ["LIFELINE_VARIABLE", "end_with_parent", "kill_with_parent"]
 
 LIFELINE_VARIABLE = "ORRERY_LIFELINE"
 """Environment variable with the descriptor of a pipe whose other end only the supervisor holds."""
+
+
+def kill_with_parent(lifeline: int, group: int) -> None:
+    """Let the system kill a process group as soon as this process, its supervisor, has ended, in whatever way.
+
+    That needs nothing of the group: it may still start, be stopped, or hold the interpreter's lock.  Where the system
+    cannot (it is not Linux) or may not (the first process of a namespace), ``end_with_parent`` still does.
+
+    Args:
+        lifeline: Read end of the group's own pipe, which the group has inherited; this process holds the write end.
+        group: Id of the process group.
+
+    Source:
+        Linux, fcntl(2), "Managing signals": a pipe signals its owner when its other end is closed.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -group)
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def end_with_parent() -> None:

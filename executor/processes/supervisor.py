@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from executor.processes.diagnosis import Ending, FailureDetector, Patience, ending
-from executor.processes.parent_watch import LIFELINE_VARIABLE
 from executor.processes.status_board import BOARD_VARIABLE, RankRow, RankState, StatusBoard
 from executor.processes.system_processes import RankProcess, end_all, out_of_memory_kills
 from hwprofiles import ConfigError, OrreryError
@@ -57,7 +56,7 @@ def supervise(
 
     However it ends, by the first failure, by an error of this program or by a signal, no process of any rank's group
     is left: they get SIGTERM, and are killed after 2 s.  If this process itself is killed, the ranks end because of
-    ``executor.processes.parent_watch.end_with_parent``.  While it runs in the main thread, SIGINT, SIGTERM and SIGHUP
+    ``executor.processes.parent_watch``.  While it runs in the main thread, SIGINT, SIGTERM and SIGHUP
     all end it as Ctrl-C does, unless the caller ignores them.
 
     Args:
@@ -89,9 +88,9 @@ def supervise(
         is_stopped=lambda rank: processes[rank].is_stopped(),
     )
     processes: list[RankProcess] = []
-    with _interruption() as interrupted, _lifeline() as lifeline:
+    with _interruption() as interrupted:
         try:
-            _start(processes, commands, environments, board, lifeline, log_folder)
+            _start(processes, commands, environments, board, log_folder)
             failure = _watch(processes, board, detector, interrupted, progress, task_name)
         finally:
             end_all(processes)
@@ -104,16 +103,15 @@ def _start(
     commands: Sequence[Sequence[str]],
     environments: Sequence[Mapping[str, str]],
     board: StatusBoard,
-    lifeline: int,
     log_folder: Path | None,
 ) -> None:
     """Start the ranks, and add each to the list at once: it is ended even if the next cannot be started."""
     if log_folder is not None:
         log_folder.mkdir(parents=True, exist_ok=True)
-    ours = {BOARD_VARIABLE: str(board.path.absolute()), LIFELINE_VARIABLE: str(lifeline)}
+    ours = {BOARD_VARIABLE: str(board.path.absolute())}
     for rank, (command, environment) in enumerate(zip(commands, environments, strict=True)):
         log = log_folder and log_folder / f"rank-{rank}.log"
-        processes.append(RankProcess(command, {**os.environ, **environment, **ours}, lifeline=lifeline, log=log))
+        processes.append(RankProcess(command, {**os.environ, **environment, **ours}, log=log))
 
 
 def _watch(
@@ -148,17 +146,6 @@ def _watch(
         if None not in endings and all(row.state == RankState.FINISHED for row in rows):
             return None
         time.sleep(_CHECK_S)
-
-
-@contextmanager
-def _lifeline() -> Iterator[int]:
-    """Yield the read end of a pipe that closes with this process."""
-    read, write = os.pipe()
-    try:
-        yield read
-    finally:
-        os.close(read)
-        os.close(write)
 
 
 @contextmanager

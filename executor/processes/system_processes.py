@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from executor.processes.parent_watch import LIFELINE_VARIABLE, kill_with_parent
+
 __all__ = ["RankProcess", "end_all", "out_of_memory_kills"]
 
 TERMINATE_S = 2.0
@@ -30,31 +32,37 @@ _SHELL_SIGNAL = 128
 class RankProcess:
     """Process of one rank: its command in a process group of its own, with its output kept from the terminal."""
 
-    def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], *, lifeline: int, log: Path | None
-    ) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], *, log: Path | None) -> None:
         """Start the command.
 
         Args:
             command: Program and arguments, such as ``ip netns exec host-0 python ...``.
-            environment: Its whole environment.
-            lifeline: Descriptor that it inherits.
+            environment: Its whole environment, but for the pipe that shows it the end of this process.
             log: File for the first 64 MiB that it prints; its directory exists.
 
         Raises:
             OSError: The command cannot be started or the log not be written.
         """
-        # A group, not a session: the system then wakes a stopped rank whose supervisor is gone, and ends it.
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            process_group=0,
-            pass_fds=(lifeline,),
-        )
+        read, self._lifeline = os.pipe()
+        try:
+            # A group, not a session: the system then wakes a stopped rank whose supervisor is gone, and ends it.
+            self._process = subprocess.Popen(
+                command,
+                env={**environment, LIFELINE_VARIABLE: str(read)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                process_group=0,
+                pass_fds=(read,),
+            )
+        except OSError:
+            os.close(self._lifeline)
+            raise
+        else:
+            kill_with_parent(read, self._process.pid)
+        finally:
+            os.close(read)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._outputs = (self._process.stdout, self._process.stderr)
@@ -110,6 +118,7 @@ class RankProcess:
         self.drain()
         for output in self._outputs:
             output.close()
+        os.close(self._lifeline)
 
 
 def end_all(processes: Sequence[RankProcess]) -> None:

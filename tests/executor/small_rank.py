@@ -1,5 +1,6 @@
 """A rank without torch that does what its first argument says, for the tests of the supervisor."""
 
+import ctypes
 import os
 import resource
 import signal
@@ -63,6 +64,8 @@ def main(deed: str, *arguments: str) -> None:
         case "loop":
             while True:
                 pass
+        case "hold":
+            ctypes.PyDLL(None).sleep(int(FOREVER_S))  # with the interpreter's lock: no other thread runs
         case "save":
             status.at(-1, RankState.SAVING)
             time.sleep(float(arguments[0]))

@@ -238,8 +238,8 @@ def test_a_signal_to_the_supervisor_ends_all(tmp_path, number):
 
 @pytest.mark.parametrize(
     ("deed", "wrapper"),
-    [("work", ()), ("loop", ()), ("stubborn", ()), ("stubborn", NAMESPACES), ("loop", NETWORK)],
-    ids=["work", "loop", "stubborn", "stubborn-in-namespaces", "loop-in-ip-netns"],
+    [("work", ()), ("loop", ()), ("hold", ()), ("stubborn", ()), ("stubborn", NAMESPACES), ("hold", NETWORK)],
+    ids=["work", "loop", "hold", "stubborn", "stubborn-in-namespaces", "hold-in-ip-netns"],
 )
 def test_ranks_do_not_outlive_a_killed_supervisor(tmp_path, deed, wrapper):
     """No process is left, whatever the rank does and whatever stands between."""

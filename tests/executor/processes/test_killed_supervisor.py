@@ -1,0 +1,122 @@
+"""The promise that a killed run leaves no process, and after the next run no folder, kept at several moments."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from executor.processes import scratch_folders
+from executor.processes.scratch_folders import scratch_folder
+from executor.processes.status_board import StatusBoard
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from planner.models.registry import load_model
+from planner.plan.plan_file import save_plan
+from planner.plan.planning import make_plan
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="looks for processes in /proc"),
+]
+CLUSTER = "titanx-4"
+WAIT_S = 60
+"""For what must come, on a busy machine."""
+GONE_S = 2
+"""Less than a rank takes for its imports: it cannot have ended after them."""
+
+SUPERVISOR = """
+import sys
+from pathlib import Path
+from executor.processes import scratch_folders
+from executor.run import run_plan
+from executor.runtime import RunOptions
+scratch_folders._MEMORY = Path(sys.argv[2])
+run_plan(RunOptions(plan=sys.argv[1], steps=1_000_000, device="cpu", threads=1))
+"""
+
+
+def until(met):
+    """Wait, and return what the condition returns."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not (found := met()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    return found
+
+
+def at_work_in(folder):
+    """Processes with this working directory, which whatever they start inherits."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if path.readlink() == folder:
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    """The folder in which folders of jobs are made."""
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    monkeypatch.setattr(scratch_folders, "_MEMORY", folder)
+    return folder
+
+
+def board_of(memory):
+    """The status board of the only job, None before it is there."""
+    path = next(memory.glob("*/status"), None)
+    return path and StatusBoard.open(path)
+
+
+MOMENTS = {
+    "first rank": lambda folder, memory: len(at_work_in(folder)) > 1,
+    "imports": lambda folder, memory: len(at_work_in(folder)) > 2,
+    "steps": lambda folder, memory: (board := board_of(memory)) and min(row.step for row in board.rows()) >= 1,
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_run_leaves_nothing(tmp_path, memory, moment):
+    """Its ranks end at once, whatever they do; its folder goes with the next job, whose own is not touched."""
+    made = make_plan(load_model("lenet5", batch=8), load_cluster(CLUSTER).take(2), strategy="data")
+    save_plan(replace(made, request=replace(made.request, cluster=CLUSTER)), tmp_path / "plan.json")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-c", SUPERVISOR, "plan.json", str(memory)]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment)
+    try:
+        until(lambda: process.poll() is not None or MOMENTS[moment](tmp_path, memory))
+        assert process.poll() is None
+        begun = [row.started_s > 0 for row in board_of(memory).rows()]
+    finally:
+        process.kill()
+        process.wait()
+    killed_s = time.monotonic()
+    until(lambda: not at_work_in(tmp_path))
+
+    assert time.monotonic() - killed_s < GONE_S
+    assert begun == [moment == "steps"] * 2
+    assert len(list(memory.iterdir())) == 1
+    with scratch_folder() as other, scratch_folder() as folder:
+        assert set(memory.iterdir()) == {other, folder}
+    assert list(memory.iterdir()) == []
+
+
+def test_a_folder_that_another_job_removes_before_it_is_locked_is_made_again(memory, monkeypatch):
+    """For a moment it looks like one that was left."""
+    lock, removed = scratch_folders._lock, []
+
+    def late(folder):
+        if not removed:
+            removed.append(folder)
+            folder.rmdir()
+        return lock(folder)
+
+    monkeypatch.setattr(scratch_folders, "_lock", late)
+    with scratch_folder() as folder:
+        assert [folder] == list(memory.iterdir()) != removed
