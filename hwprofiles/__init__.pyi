@@ -3,6 +3,10 @@ from .aliases import (
     Floats as Floats,
     Ints as Ints,
 )
+from .control_characters import (
+    check_texts as check_texts,
+    printable as printable,
+)
 from .errors import (
     ConfigError as ConfigError,
     DeviceMemoryError as DeviceMemoryError,
@@ -12,6 +16,17 @@ from .errors import (
 )
 from .html_tables import (
     html_table as html_table,
+)
+from .input_files import (
+    INPUT_LIMIT as INPUT_LIMIT,
+    check_input as check_input,
+    input_text as input_text,
+    json_input as json_input,
+    last_input as last_input,
+    yaml_input as yaml_input,
+)
+from .input_values import (
+    parsed_yaml as parsed_yaml,
 )
 from .old_keywords import (
     renamed_keywords as renamed_keywords,

@@ -1,7 +1,11 @@
 """The command line: all commands under one program.  Whatever is heavy is imported inside the commands."""
 
+import os
+from typing import Annotated
+
 import typer
 
+from hwprofiles import INPUT_LIMIT, whole_number
 from orrery.commands import (
     lab_app,
     orrery_accuracy,
@@ -34,7 +38,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help, in half the time
-    help="Plan, simulate and compare the parallel training of neural networks on clusters.",
 )
 for command in (
     orrery_models,
@@ -58,5 +61,21 @@ for command in (
     orrery_index,
 ):
     app.command(command.__name__.removeprefix("orrery_"))(command)
+
+
+@app.callback()
+def _limits(
+    max_input_mib: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number, metavar="MIB", help="Largest file that is read, in place of each kind's limit."
+        ),
+    ] = None,
+) -> None:
+    """Plan, simulate and compare the parallel training of neural networks on clusters."""
+    if max_input_mib:
+        os.environ[INPUT_LIMIT] = str(max_input_mib)  # also for the processes of this command
+
+
 app.add_typer(lab_app, name="lab")
 app.add_typer(whatif_app, name="whatif")

@@ -13,6 +13,9 @@ from hypothesis import settings
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# A defect of ours shows its traceback, here and in the commands that tests start.
+os.environ["ORRERY_DEBUG"] = "1"
+
 # Commands ignore what their caller ignores, as shells make background jobs ignore Ctrl-C; tests send these signals.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

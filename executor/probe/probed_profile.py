@@ -11,7 +11,7 @@ import yaml
 from executor.probe.codec_probe import CodecRow, speeds_of
 from executor.probe.device_probe import DeviceFacts
 from executor.probe.measured_rows import ProbeRow
-from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA
+from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, yaml_input
 from hwprofiles.compute import PROFILE_PHASES, catalogue
 
 __all__ = ["write_profile", "write_with_codecs", "write_yaml"]
@@ -104,7 +104,7 @@ def write_with_codecs(
         measured: Date and time of the measurement.
         software: Versions of the software.
     """
-    content = yaml.safe_load(catalogue().get(base, Path(base)).read_text(encoding="utf-8"))
+    content = yaml_input(catalogue().get(base, Path(base)), "compute profile")
     content.pop("coding", None)  # its name in version 0.1
     content["compression"] = _codec_section(rows, device=device, measured=measured, software=software)
     write_yaml(path, f"{base} with compression and decompression as measured {measured}.", content)

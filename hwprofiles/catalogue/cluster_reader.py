@@ -5,10 +5,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
-from hwprofiles import ConfigError, broken_rules
+from hwprofiles import ConfigError, broken_rules, input_text, parsed_yaml
 from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule, VertexName
 
 __all__ = ["parse_cluster", "read_parameters", "read_tree"]
@@ -36,21 +35,16 @@ def read_tree(path: Path) -> Mapping[object, object]:
     Raises:
         ConfigError: The file cannot be read, is not YAML, is cut off, or holds no mapping.
     """
-    try:
-        tree = _parsed(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cluster file {path} cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"cluster file {path} is not YAML or is cut off: {' '.join(str(error).split())}") from None
+    tree = _parsed(input_text(path, "cluster file"), f"cluster file {path}")
     if not isinstance(tree, dict):
         raise ConfigError(f"cluster file {path} must hold a mapping, got {type(tree).__name__}")
     return tree
 
 
 @lru_cache(maxsize=32)
-def _parsed(text: str) -> object:
+def _parsed(text: str, origin: str) -> object:
     """Parse a YAML text; sweeps load the same few clusters for every point, and parsing is most of loading."""
-    return yaml.safe_load(text)
+    return parsed_yaml(text, origin)
 
 
 def read_parameters(tree: Mapping[object, object], origin: str) -> Mapping[str, ParameterRule]:

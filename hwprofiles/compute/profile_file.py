@@ -4,10 +4,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, ConfigError, broken_rules, did_you_mean
+from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, ConfigError, broken_rules, did_you_mean, yaml_input
 from hwprofiles.compute.compute_profile import (
     PROFILE_PHASES,
     CodecSpeed,
@@ -292,10 +291,7 @@ def load_profile(name: str) -> ComputeProfile:
 
 def _read(path: Path) -> ComputeProfile:
     """Read and check a profile file."""
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"compute profile {path}: cannot be read: {' '.join(str(error).split())}") from None
+    data = yaml_input(path, "compute profile")
     try:
         return ProfileFile.model_validate(data).profile(path.stem)
     except ValidationError as error:

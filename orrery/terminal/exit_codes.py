@@ -1,18 +1,23 @@
 """End of a command: one line on standard error and an exit code, never a traceback."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
 
-from hwprofiles import ConfigError, OrreryError
+from hwprofiles import ConfigError, OrreryError, last_input, printable
 from orrery.terminal.old_names import with_new_options
 from orrery.terminal.signals import ENDED_BY, received
 
 __all__ = ["left_out", "run_app"]
 
 BAD_INPUT, INTERRUPTED = 2, 130
+DEFECT = 70
+"""Exit code for errors in a program itself (``EX_SOFTWARE`` of sysexits.h)."""
+_LONGEST = 4_000
+"""Characters of the longest message; a value in it may be as long as a file."""
 
 _RULES = {
     "int_parsing": "must be a valid integer",
@@ -30,25 +35,39 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
 
     It is 143 after SIGTERM and 129 after SIGHUP, where ``interrupt`` handles them.
 
-    Everything else is our own bug and keeps its traceback.
+    Everything else is a defect of ours, with code 70: one line, or the traceback where ``ORRERY_DEBUG`` is set.
 
     Args:
         app: The command line.
         arguments: Words after the program's name; those of the process if None.
     """
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        words = with_new_options(sys.argv[1:] if arguments is None else arguments)
-        code = app(words, prog_name="orrery", standalone_mode=False) or 0
+        code = app(with_new_options(words), prog_name="orrery", standalone_mode=False) or 0
     except (OrreryError, OSError, typer.TyperException) as error:
         return _complain(_message(error), getattr(error, "exit_code", BAD_INPUT))
+    except Exception as error:
+        if os.environ.get("ORRERY_DEBUG"):
+            raise
+        return _complain(_defect(error, words), DEFECT)
     # typer turns KeyboardInterrupt into this code.
     return _complain(ENDED_BY[received()], 128 + received()) if code == INTERRUPTED else int(code)
 
 
 def _complain(message: str, code: int) -> int:
     """Print a message on one line of standard error, and return the exit code."""
-    print("orrery:", " ".join(message.split()), file=sys.stderr)
+    line = printable(" ".join(message.split()))
+    print("orrery:", line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ...", file=sys.stderr)
     return code
+
+
+def _defect(error: Exception, words: Sequence[str]) -> str:
+    """Return what a command was at when it met an error that none of its parts foresaw."""
+    command = next((word for word in words if not word.startswith("-")), "the command")
+    after = f" after reading {last_input()}" if last_input() else ""
+    lines = str(error).strip().splitlines()
+    said = f": {lines[0]}" if lines else ""
+    return f"{command} broke off{after} ({type(error).__name__}{said}); ORRERY_DEBUG=1 shows where"
 
 
 def _message(error: Exception) -> str:

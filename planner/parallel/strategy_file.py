@@ -1,15 +1,13 @@
 """Strategies read from files: YAML or JSON with a configuration for every layer, or a plan file."""
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hwprofiles import ConfigError, did_you_mean
+from hwprofiles import ConfigError, did_you_mean, json_input, yaml_input
 from planner.graph import IN_CHANNEL, ComputationGraph, Layer
 from planner.parallel.configurations import Configuration, Strategy
 from planner.parallel.input_channel_split import check_configuration, ordered_degrees, reducing_operation
@@ -54,7 +52,7 @@ def strategy_from_file(path: Path, graph: ComputationGraph, device_count: int) -
             configuration does not fit its layer.
     """
     where = f"strategy file {path}"
-    content = _content(path)
+    content = json_input(path, "strategy file") if path.suffix == ".json" else yaml_input(path, "strategy file")
     rows = content.get("configurations") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(rows, dict):
         raise ConfigError(f"{where} must map 'configurations' to layers, got {type(rows).__name__}")
@@ -63,17 +61,6 @@ def strategy_from_file(path: Path, graph: ComputationGraph, device_count: int) -
         raise ConfigError(f"{where} has the unknown key {extra!r}; known is configurations")
     _check_names(where, graph, rows)
     return {layer.name: _configuration(where, layer, rows, device_count) for layer in graph.layers}
-
-
-def _content(path: Path) -> object:
-    """Return what a YAML or JSON file holds."""
-    try:
-        text = path.read_text()
-        return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except OSError as error:
-        raise ConfigError(f"strategy file {path} cannot be read: {error.strerror}") from error
-    except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"strategy file {path} is not complete JSON or YAML: {str(error).splitlines()[0]}") from error
 
 
 def _check_names(where: str, graph: ComputationGraph, rows: Mapping[str, object]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from hwprofiles import ConfigError, broken_rules, replacing
+from hwprofiles import ConfigError, broken_rules, json_input, replacing
 from planner.parallel import ORDERS, PIPELINE_SCHEDULES, MicroBatching, Recompute
 from planner.plan.plan import Plan
 from planner.plan.plan_request import PlanRequest
@@ -58,12 +58,7 @@ def load_plan(path: Path) -> Plan:
         ConfigError: The file cannot be read, is cut off, of a newer version, or breaks a rule; the message
             names all of them with their fields.
     """
-    try:
-        content = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"plan file {path} cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"plan file {path} is not complete JSON: {error}") from error
+    content = json_input(path, "plan file")
     version = content.get("version") if isinstance(content, dict) else None
     if type(version) is int and not 1 <= version <= PLAN_VERSION:
         raise ConfigError(f"plan file {path} has version {version}, this program reads 1 to {PLAN_VERSION}")

@@ -1,11 +1,12 @@
 """Task graphs and their schedules as files: JSON or Parquet in, CSV or Parquet out."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, check_input, check_texts
 from simulator.formats.graph_columns import GraphFile, number_resources, number_tasks, resource_rows
 from simulator.formats.graph_json import read_json, write_json
 from simulator.formats.graph_parquet import read_parquet, write_columns, write_parquet
@@ -15,6 +16,8 @@ from simulator.graph import Schedule, TaskGraph
 __all__ = ["GraphFile", "read_graph", "write_graph", "write_schedule"]
 
 _PARQUET = ".parquet"
+_GRAPH_MIB = 4096
+"""Largest file; whether its tasks fit in memory is known before they are read."""
 _CHUNK = 100_000
 """Rows that are written at once."""
 
@@ -30,12 +33,18 @@ def read_graph(path: Path) -> GraphFile:
             resource or task, or one twice.
         InfeasiblePlanError: It does not fit in memory.
     """
+    check_input(path, "task graph", limit_mib=_GRAPH_MIB)
     try:
-        return number_tasks(read_parquet(path) if path.suffix == _PARQUET else read_json(path))
+        columns = read_parquet(path) if path.suffix == _PARQUET else read_json(path)
+        graph = number_tasks(columns)
+    except RecursionError:
+        raise ConfigError(f"task graph {path} is nested too deeply to be read") from None
     except OSError as error:
         raise ConfigError(f"task graph {path} cannot be read: {error.strerror or error}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, ConfigError) as error:
         raise ConfigError(f"task graph {path}: {error}") from error
+    check_texts(chain(columns.name, columns.kind, (row.name for row in columns.resources)), f"task graph {path}")
+    return graph
 
 
 def write_graph(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 
 from hwprofiles import ConfigError, did_you_mean
+from studies.sweep.conditions import selected
 from studies.sweep.old_keys import new_column
-from studies.sweep.sweep_file import selected
 
 __all__ = ["check_suffix", "exported", "result_table"]
 
@@ -25,7 +25,7 @@ def result_table(frame: pd.DataFrame, *, where: Iterable[str] = (), sort: str = 
         columns: Names, separated by commas; empty or ``all``: all.
 
     Raises:
-        ConfigError: A condition cannot be evaluated, or a column is unknown.
+        ConfigError: A condition cannot be evaluated, a column is unknown, or one is named twice.
     """
     for condition in where:
         frame = frame.loc[selected(frame, condition, "where")]
@@ -33,7 +33,10 @@ def result_table(frame: pd.DataFrame, *, where: Iterable[str] = (), sort: str = 
         name = _column(frame, "sort", sort.removeprefix("-"))
         frame = frame.sort_values(name, ascending=not sort.startswith("-"), kind="stable")
     if columns and columns != _ALL:
-        frame = frame[[_column(frame, "columns", name.strip()) for name in columns.split(",")]]
+        names = [_column(frame, "columns", name.strip()) for name in columns.split(",")]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"columns must differ, got {max(names, key=names.count)!r} twice")
+        frame = frame[names]
     return frame.reset_index(drop=True)
 
 

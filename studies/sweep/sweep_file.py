@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 from pydantic import ValidationError
 
-from hwprofiles import ConfigError, broken_rules
+from hwprofiles import ConfigError, broken_rules, yaml_input
 from hwprofiles.catalogue import load_cluster
 from planner.compression import compression
 from planner.cost import GRADIENT_SYNCS
 from planner.models import load_model
 from planner.parallel import check_strategy
-from studies.sweep.old_keys import RENAMED_KEYS, warn_of_old_key, with_new_keys, with_old_columns
+from studies.sweep.conditions import selected
+from studies.sweep.old_keys import RENAMED_KEYS, warn_of_old_key, with_new_keys
 from studies.sweep.point import SweepPoint, point_columns
 from studies.sweep.sweep_schema import SweepFile
 
@@ -51,12 +51,7 @@ def read_sweep(path: Path, *, most_points: int | None = MOST_POINTS) -> Sweep:
     """
     origin = f"sweep file {path}"
     try:
-        content = _with_new_keys(yaml.safe_load(path.read_text(encoding="utf-8")), origin)
-        file = SweepFile.model_validate(content)
-    except OSError as error:
-        raise ConfigError(f"{origin} cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{origin} is not YAML or is truncated: {' '.join(str(error).split())}") from None
+        file = SweepFile.model_validate(_with_new_keys(yaml_input(path, "sweep file"), origin))
     except ValidationError as error:
         raise ConfigError(f"{origin}: {broken_rules(error, known=_known)}") from None
     _check_names(file)
@@ -159,26 +154,3 @@ def _allowed(points: list[SweepPoint], constraints: Iterable[str], origin: str) 
     for constraint in constraints:
         frame = frame.loc[selected(frame, constraint, f"{origin}: constraint")]
     return [points[row] for row in frame.index]
-
-
-def selected(frame: pd.DataFrame, condition: str, what: str) -> "pd.Series[bool]":
-    """Return for each row of a frame whether it meets a condition such as ``devices <= 96 and strategy != 'data'``.
-
-    Args:
-        frame: Columns that the condition may name, also by an old name.
-        condition: Expression of ``pandas.DataFrame.eval``.
-        what: Words for the condition in an error message.
-
-    Raises:
-        ConfigError: The condition cannot be evaluated, names an unknown column, or compares nothing.
-    """
-    problem = "must compare columns"
-    if "@" not in condition and "__" not in condition:  # pandas would reach beyond the frame
-        try:
-            kept = with_old_columns(frame, condition).eval(condition, engine="python")
-            if isinstance(kept, pd.Series) and kept.dtype == bool:
-                return kept
-        except Exception as error:  # pandas raises whatever the expression makes it raise
-            problem = f"cannot be used ({' '.join(str(error).split())})"
-    known = ", ".join(map(str, frame.columns))
-    raise ConfigError(f"{what} {condition!r} {problem}; columns are {known}")

@@ -332,5 +332,5 @@ def test_files_that_are_cut_off_or_something_else(tmp_path, text, message):
 
 def test_files_that_are_no_text(tmp_path):
     (tmp_path / "mine.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match=r"mine\.yaml must be text in UTF-8"):
         load_cluster(str(tmp_path / "mine.yaml"))

@@ -102,10 +102,10 @@ def test_all_errors_come_in_one_line_with_their_paths(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "[1, 2]", "a: [", "p100"])
 def test_what_is_no_profile_is_refused(tmp_path, text):
-    with pytest.raises(ConfigError, match=r"compute profile .*mine\.yaml: "):
+    with pytest.raises(ConfigError, match=r"compute profile .*mine\.yaml(: | is not YAML)"):
         load_profile(write(tmp_path, text))
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
+    with pytest.raises(ConfigError, match=r"none\.yaml cannot be read"):
         load_profile(str(tmp_path / "none.yaml"))

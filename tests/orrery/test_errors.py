@@ -129,9 +129,33 @@ def test_file_errors_name_the_file(planner_that_ends_with, tmp_path, capsys):
     assert capsys.readouterr().err == "orrery: cannot use 'tables.yaml': Permission denied\n"
 
 
-def test_our_own_bugs_keep_their_traceback(planner_that_ends_with, tmp_path):
-    """Only what a user can cause becomes a line."""
+PLANNING = ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out"]
+
+
+def test_our_own_bugs_keep_their_traceback_where_it_is_asked_for(planner_that_ends_with, tmp_path):
+    """As in all these tests."""
     planner_that_ends_with(ZeroDivisionError("bug"))
 
     with pytest.raises(ZeroDivisionError, match="bug"):
-        run_app(app, ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out", str(tmp_path / "p.json")])
+        run_app(app, [*PLANNING, str(tmp_path / "p.json")])
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ZeroDivisionError("bug\nand more"), "(ZeroDivisionError: bug)"),
+        (MemoryError(), "(MemoryError)"),
+        (RecursionError("x\x1b[2J"), "x\\x1b[2J"),
+    ],
+)
+def test_our_own_bugs_are_one_line_and_a_code_of_their_own(
+    planner_that_ends_with, tmp_path, monkeypatch, capsys, error, said
+):
+    planner_that_ends_with(error)
+    monkeypatch.delenv("ORRERY_DEBUG")
+
+    assert run_app(app, [*PLANNING, str(tmp_path / "p.json")]) == 70
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("orrery: plan broke off")
+    assert said in line
+    assert list(tmp_path.iterdir()) == []

@@ -294,14 +294,15 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     """JSON and CSV need nothing beside."""
     source = read_graph(write(tmp_path))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
+    there = write(tmp_path).rename(tmp_path / "there.parquet")
     for attempt in (
         lambda path: write_graph(path, source.graph),
-        read_graph,
+        lambda path: read_graph(there),
         lambda path: write_schedule(path, source, simulate(source.graph)),
     ):
         with pytest.raises(ConfigError, match=r"pip install 'orrery\[parquet\]'"):
             attempt(tmp_path / "graph.parquet")
-    assert [path.name for path in tmp_path.iterdir()] == ["graph.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["there.parquet"]
 
 
 def test_resources_of_one_name_are_not_written(tmp_path):

@@ -182,7 +182,7 @@ def test_huge_degrees_are_refused_at_once(tmp_path, lenet5):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is not complete JSON or YAML"),
+        ("{", "is not YAML or is cut off"),
         ("", "must map 'configurations' to layers"),
         ("[]", "must map 'configurations' to layers"),
         ("configurations: 3", "must map 'configurations' to layers"),
@@ -209,7 +209,7 @@ def test_files_that_cannot_be_read(tmp_path, lenet5):
     (tmp_path / "noise.json").write_bytes(b"\xff\xfe\x00")
     for name, message in {
         "none.json": "cannot be read: No such",
-        "folder.yaml": "cannot be read",
+        "folder.yaml": "must be a regular file, got a folder",
         "noise.json": "not",
     }.items():
         with pytest.raises(ConfigError, match=message):
