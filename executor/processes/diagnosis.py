@@ -98,13 +98,13 @@ class FailureDetector:
         Args:
             ranks: Number of ranks.
             patience: Times for which they may be silent.
-            is_stopped: Returns whether the process of a rank has been stopped; called rarely.
+            is_stopped: Returns whether the process of a rank has been stopped; called now and then while it is silent.
             stopped: Description of a stopped process, in words that can stand before "for 20 s".
         """
         self._patience, self._is_stopped, self._stopped = patience, is_stopped, stopped
         self._failures: dict[int, _Failure] = {}
         self._shown: list[object] = [None] * ranks
-        self._moved_s = [0.0] * ranks
+        self._moved_s, self._ran_s = [0.0] * ranks, [0.0] * ranks
         self._checked_s, self._checked_for_hangs_s = math.inf, 0.0
 
     def check(self, rows: Sequence[RankRow], endings: Sequence[Ending | None], now_s: float) -> Diagnosis | None:
@@ -120,6 +120,7 @@ class FailureDetector:
         self._checked_s = now_s
         for rank, row in enumerate(rows):
             self._moved_s[rank] += lost_s
+            self._ran_s[rank] += lost_s
             if (shown := (row.state, row.progress)) != self._shown[rank]:
                 self._shown[rank], self._moved_s[rank] = shown, now_s
             if rank not in self._failures and (failure := _failure(rank, row, endings[rank], now_s)):
@@ -138,15 +139,15 @@ class FailureDetector:
 
     def _hung(self, rows: Sequence[RankRow], alive: Sequence[int], now_s: float) -> Diagnosis | None:
         """Return the rank that hangs, None while there is none."""
-        stall_s = self._patience.stall_s
-        if now_s - self._checked_for_hangs_s < stall_s / HANG_CHECKS:
+        between_s = self._patience.stall_s / HANG_CHECKS
+        if now_s - self._checked_for_hangs_s < between_s:
             return None
         self._checked_for_hangs_s = now_s
         silent_s = {rank: now_s - self._moved_s[rank] for rank in alive}
         longest_first = sorted(alive, key=lambda rank: -silent_s[rank])
         for rank in longest_first:
-            if silent_s[rank] >= stall_s and self._is_stopped(rank):
-                return Diagnosis(rank=rank, reason=f"hangs: {self._stopped} for {silent_s[rank]:.0f} s")
+            if silent_s[rank] >= between_s and (diagnosis := self._stopped_too_long(rank, now_s)):
+                return diagnosis
         over = [rank for rank in longest_first if silent_s[rank] >= self._patience.of(rows[rank].state)]
         for rank in over:
             if rows[rank].state not in (RankState.WAITING, RankState.FINISHED):
@@ -160,6 +161,16 @@ class FailureDetector:
         if not waiting:
             return Diagnosis(rank=over[0], reason="hangs: has finished but does not end")
         return _end_of_chain(rows, waiting[0], [now_s - moved_s for moved_s in self._moved_s])
+
+    def _stopped_too_long(self, rank: int, now_s: float) -> Diagnosis | None:
+        """Return that a silent rank has been stopped for too long; its silence may have begun long before that."""
+        if not self._is_stopped(rank):
+            self._ran_s[rank] = now_s
+            return None
+        stopped_s = now_s - max(self._moved_s[rank], self._ran_s[rank])
+        if stopped_s < self._patience.stall_s:
+            return None
+        return Diagnosis(rank=rank, reason=f"hangs: {self._stopped} for {stopped_s:.0f} s")
 
 
 def _failure(rank: int, row: RankRow, ending: Ending | None, now_s: float) -> _Failure | None:

@@ -68,6 +68,27 @@ def test_time_in_which_the_watcher_slept_is_not_held_against_the_ranks(board):
     assert detector.check(board.rows(), [None] * 3, 9000.9) is None
 
 
+@pytest.mark.parametrize("state", [RankState.STARTING, RankState.WAITING, RankState.SAVING])
+def test_a_stopped_rank_is_judged_from_when_it_stopped(board, state):
+    """Not from its last word, be it stopped once or twice."""
+    board.ranks_at_work[1].at(-1, state)
+    stops = ((30.0, 45.0), (60.0, 100.0))
+
+    def is_stopped(rank):
+        return rank == 1 and any(begin_s <= now_s < end_s for begin_s, end_s in stops)
+
+    detector = FailureDetector(board.ranks, DEFAULT, is_stopped=is_stopped)
+    for look in range(round(100 / LOOK_S)):
+        now_s = look * LOOK_S
+        board.ranks_at_work[0].at(look, RankState.COMPUTING)
+        board.ranks_at_work[2].at(look, RankState.COMPUTING)
+        if diagnosis := detector.check(board.rows(), [None] * 3, now_s):
+            break
+
+    assert diagnosis == Diagnosis(rank=1, reason="hangs: a signal has stopped it for 20 s")
+    assert 79 <= now_s <= 81
+
+
 @settings(max_examples=30)
 @given(st.randoms(use_true_random=False), st.integers(2, 8))
 def test_the_end_of_a_chain_of_waiting_ranks_is_blamed(tmp_path_factory, generator: random.Random, ranks):
