@@ -17,6 +17,10 @@ from .errors import (
 from .html_tables import (
     html_table as html_table,
 )
+from .input_arrays import (
+    ARRAYS_MIB as ARRAYS_MIB,
+    check_archive as check_archive,
+)
 from .input_files import (
     INPUT_LIMIT as INPUT_LIMIT,
     check_input as check_input,

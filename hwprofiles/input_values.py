@@ -78,7 +78,7 @@ class _EventCount:
         elif isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in self.open_values):
                 raise ConfigError(f"{self.origin}: *{event.anchor} must not contain itself")
-            values, levels = self.anchored.get(event.anchor, (1, 0))
+            values, levels = self.anchored.get(event.anchor or "", (1, 0))
             self.values += values
         elif isinstance(event, yaml.ScalarEvent):
             if len(event.value) > _MOST_DIGITS and _NUMBER.fullmatch(event.value):

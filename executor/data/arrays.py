@@ -13,7 +13,7 @@ from torch import Tensor
 
 from executor.data.dataset import DataRequirements
 from executor.runtime import Box
-from hwprofiles import ConfigError
+from hwprofiles import ARRAYS_MIB, ConfigError, check_archive, check_input
 
 __all__ = ["ArraySource", "open_npy", "open_npz"]
 
@@ -104,9 +104,12 @@ def open_npy(path: Path) -> Array:
     Raises:
         ConfigError: The file is missing, damaged or holds objects.
     """
+    check_input(path, "data", limit_mib=ARRAYS_MIB)
     try:
         return _with_rows(path, np.load(path, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
+    except ConfigError:
+        raise
+    except Exception as error:  # a damaged header makes NumPy raise half a dozen kinds
         raise _unreadable(path, error) from error
 
 
@@ -116,8 +119,10 @@ def open_npz(path: Path) -> tuple[Array, Array]:
     Raises:
         ConfigError: The file is missing, damaged, or lacks one of the two.
     """
+    check_input(path, "data", limit_mib=ARRAYS_MIB)
     try:
         with zipfile.ZipFile(path) as archive:
+            check_archive(archive, f"data {path}")
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             for name in ("inputs", "targets"):
                 if name not in members:
@@ -125,7 +130,7 @@ def open_npz(path: Path) -> tuple[Array, Array]:
         inputs, targets = (_with_rows(path, _member(path, members[name])) for name in ("inputs", "targets"))
     except ConfigError:
         raise
-    except (OSError, ValueError, EOFError, struct.error, zipfile.BadZipFile) as error:
+    except Exception as error:  # a damaged archive makes zipfile, zlib and NumPy raise a dozen kinds
         raise _unreadable(path, error) from error
     return inputs, targets
 

@@ -10,9 +10,10 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
-from hwprofiles import ConfigError
+from hwprofiles import ARRAYS_MIB, ConfigError, check_input
 
 __all__ = ["MNIST_FILES", "read_idx", "read_mnist"]
 
@@ -39,25 +40,36 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     Source:
         LeCun, Cortes and Burges, "The MNIST database of handwritten digits", its description of the file formats.
     """
+    check_input(path, "data", limit_mib=ARRAYS_MIB)
     try:
-        content = path.read_bytes()
-        if content[:2] == _GZIP:
-            content = gzip.decompress(content)
+        with path.open("rb") as raw:
+            packed = raw.read(2) == _GZIP
+            raw.seek(0)
+            with gzip.open(raw) if packed else raw as file:
+                shape = _sizes(path, file.read(4 + 4 * dimensions), dimensions)
+                expected = math.prod(shape)
+                if expected > psutil.virtual_memory().available:
+                    raise ConfigError(f"data {path} must fit in memory, its sizes make {expected:,} bytes")
+                content = file.read(expected + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"data {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    magic, wanted = content[:4], bytes((0, 0, _BYTES, dimensions))
+    if len(content) != expected:
+        sizes = " x ".join(map(str, shape))
+        got = "more" if len(content) > expected else str(len(content))
+        raise ConfigError(f"data {path} must hold {sizes} bytes after its sizes, got {got}")
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
+
+
+def _sizes(path: Path, head: bytes, dimensions: int) -> tuple[int, ...]:
+    """Return the sizes of an array from the first bytes of its file."""
+    magic, wanted = head[:4], bytes((0, 0, _BYTES, dimensions))
     if magic != wanted:
         raise ConfigError(
             f"data {path} must begin with the magic number {wanted.hex()}, got {magic.hex() or 'nothing'}"
         )
-    head = 4 + 4 * dimensions
-    if len(content) < head:
-        raise ConfigError(f"data {path} must hold {dimensions} sizes after its magic number, got {len(content)} bytes")
-    shape = struct.unpack(f">{dimensions}I", content[4:head])
-    if len(content) - head != math.prod(shape):
-        sizes = " x ".join(map(str, shape))
-        raise ConfigError(f"data {path} must hold {sizes} bytes after its sizes, got {len(content) - head}")
-    return np.frombuffer(content, dtype=np.uint8, offset=head).reshape(shape)
+    if len(head) < 4 + 4 * dimensions:
+        raise ConfigError(f"data {path} must hold {dimensions} sizes after its magic number, got {len(head)} bytes")
+    return struct.unpack(f">{dimensions}I", head[4:])
 
 
 def read_mnist(folder: Path, use: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -59,7 +59,7 @@ class ImageSource:
             (path, label)
             for label, entry in enumerate(classes)
             for path in sorted(entry.rglob("*"))
-            if path.suffix.lower() in _SUFFIXES
+            if path.suffix.lower() in _SUFFIXES and path.is_file()
         ]
         self.samples = len(files)
         self._paths = [path for path, _ in files]
@@ -88,7 +88,7 @@ class ImageSource:
         try:
             with Image.open(path) as image:
                 fitted = ImageOps.fit(image.convert(self._mode), (self._width, self._height), Image.Resampling.BILINEAR)
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        except Exception as error:  # a damaged image makes Pillow raise whatever its decoder meets
             raise ConfigError(f"data {path} cannot be read as an image: {error}") from error
         pixels = np.asarray(fitted, dtype=np.uint8)
         return pixels.reshape(self._height, self._width, -1).transpose(2, 0, 1)
