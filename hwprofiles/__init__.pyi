@@ -24,6 +24,7 @@ from .input_arrays import (
 from .input_files import (
     INPUT_LIMIT as INPUT_LIMIT,
     check_input as check_input,
+    input_bytes as input_bytes,
     input_text as input_text,
     json_input as json_input,
     last_input as last_input,

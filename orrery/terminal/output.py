@@ -30,10 +30,7 @@ def output_file(path: Path, *inputs: Path | str | None) -> Iterator[Path]:
     Raises:
         ConfigError: ``path`` is a folder, one of the inputs or written already, or nothing can be written there.
     """
-    target = path.resolve()
-    if target.exists() and not (target.is_file() or target.is_dir()):
-        yield target
-        return
+    target = _resolved(path)
     if target in _open:
         raise ConfigError(f"output paths must differ, got {str(path)!r} twice")
     if target.is_dir():
@@ -51,6 +48,15 @@ def output_file(path: Path, *inputs: Path | str | None) -> Iterator[Path]:
             yield beside
     finally:
         _open.discard(target)
+
+
+def _resolved(path: Path) -> Path:
+    """Return where a path leads to."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or a zero byte
+        reason = getattr(error, "strerror", None) or "it leads nowhere"
+        raise ConfigError(f"output path must be writable, got {str(path)!r}: {reason}") from None
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, check_input, check_texts
 from studies.sweep.evaluate_point import PointResult
 from studies.sweep.old_keys import with_new_keys
 from studies.sweep.point import SweepPoint, point_columns
@@ -27,6 +28,9 @@ create table results (
     digest text primary key, point text not null, status text not null, result text not null, stored_at text not null
 ) without rowid"""
 _COLUMNS = "digest, point, status, result, stored_at"
+_STORE_MIB = 65_536
+_UNDECODABLE = (ConfigError, msgspec.MsgspecError, TypeError, ValueError, RecursionError)
+"""What decoding a damaged row raises."""
 _KEPT = 900
 """Hashes in one query; SQLite takes 999 variables everywhere."""
 
@@ -75,8 +79,9 @@ class Store:
         Raises:
             ConfigError: The file does not exist, or is empty, damaged, of another version, or not a store.
         """
-        if not path.is_file():
+        if not path.exists():
             raise ConfigError(f"store {path} does not exist")
+        check_input(path, "store", limit_mib=_STORE_MIB)
         with _opened(path, "rw") as connection:
             if not connection.execute("select 1 from sqlite_master").fetchone():
                 raise ConfigError(f"store {path} has no results yet")
@@ -102,13 +107,11 @@ class Store:
             point.digest, msgspec.json.encode(asdict(point)).decode(), result.status,
             msgspec.json.encode(asdict(result)).decode(), datetime.now(UTC).isoformat(timespec="seconds"),
         )  # fmt: skip
-        with _explained(self.path):
-            self._connection.execute(f"insert into results ({_COLUMNS}) values (?, ?, ?, ?, ?)", row)
+        self._connection.execute(f"insert into results ({_COLUMNS}) values (?, ?, ?, ?, ?)", row)
 
     def forget(self, digests: Collection[str]) -> None:
         """Remove results, so that they are computed again."""
-        with _explained(self.path):
-            self._connection.executemany("delete from results where digest = ?", [(digest,) for digest in digests])
+        self._connection.executemany("delete from results where digest = ?", [(digest,) for digest in digests])
 
     def failed(self) -> set[str]:
         """Return the hashes of points whose computation broke off."""
@@ -117,9 +120,14 @@ class Store:
 
     def rows(self) -> Iterator[tuple[SweepPoint, PointResult]]:
         """Yield all points with their results, ordered by hash; rows with old names of fields are read too."""
-        with _explained(self.path):
-            for point, result in self._connection.execute("select point, result from results order by digest"):
-                yield _point(point), msgspec.json.decode(result, type=PointResult)
+        for digest, point, result in self._connection.execute(
+            "select digest, point, result from results order by digest"
+        ):
+            try:
+                yield _decoded(point, result)
+            except _UNDECODABLE as error:
+                reason = f"the result of {str(digest)[:40]!r} cannot be read: {' '.join(str(error).split())}"
+                raise ConfigError(f"store {self.path} is damaged ({reason}); {_copy_hint(self.path)}") from None
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a point: its fields, its values (NaN where it has none), status and error."""
@@ -150,17 +158,19 @@ class Store:
         return count
 
 
-def _point(text: str) -> SweepPoint:
-    """Return a stored point, also one with old names of fields."""
-    return msgspec.convert(with_new_keys(msgspec.json.decode(text, type=dict[str, Any])), SweepPoint)
+def _decoded(point: str, result: str) -> tuple[SweepPoint, PointResult]:
+    """Return a stored point, also one with old names of fields, and its result."""
+    of_point = msgspec.convert(with_new_keys(msgspec.json.decode(point, type=dict[str, Any])), SweepPoint)
+    of_result = msgspec.json.decode(result, type=PointResult)
+    check_texts((*map(str, asdict(of_point).values()), *of_result.values, of_result.error), "row")
+    return of_point, of_result
 
 
 def _keeps(store: Store, row: tuple[str, ...]) -> bool:
     """Put a row into a store, unless it cannot be decoded, and return whether it was put there."""
     try:
-        _point(row[1])
-        msgspec.json.decode(row[3], type=PointResult)
-    except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
+        _decoded(row[1], row[3])
+    except _UNDECODABLE:
         return False
     store._connection.execute(f"insert or ignore into results ({_COLUMNS}) values (?, ?, ?, ?, ?)", row)
     return True
@@ -168,7 +178,9 @@ def _keeps(store: Store, row: tuple[str, ...]) -> bool:
 
 def _readable(path: Path) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a store from the first, and from the last, up to the first that cannot be read."""
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=WAIT_S)
+    check_input(path, "store", limit_mib=_STORE_MIB)
+    with _explained(path):
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=WAIT_S)
     try:
         for order in ("asc", "desc"):
             with suppress(sqlite3.DatabaseError):
@@ -184,10 +196,12 @@ def _only_writer(path: Path) -> Iterator[None]:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY, 0o644)
     except OSError as error:
         raise ConfigError(f"store {path} cannot be written: {error.strerror}") from None
     try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ConfigError(f"store {path} must be a regular file")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -205,17 +219,17 @@ def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
         path: The file.
         mode: Mode of SQLite: ``rw``, or ``rwc`` to create the file where there is none.
     """
-    connection = sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=WAIT_S, isolation_level=None
-    )
-    try:
-        with _explained(path):
+    with _explained(path):
+        connection = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=WAIT_S, isolation_level=None
+        )
+        try:
             connection.execute("begin")  # a consistent view of a store that another process may just be creating
             _check(path, connection)
             connection.execute("rollback")
-        yield connection
-    finally:
-        connection.close()
+            yield connection
+        finally:
+            connection.close()
 
 
 def _check(path: Path, connection: sqlite3.Connection) -> None:
@@ -246,7 +260,10 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise ConfigError(f"store {path} is locked by another process (waited {WAIT_S:g} s)") from None
+        name = getattr(error, "sqlite_errorname", "")
         reason = " ".join(str(error).split())
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise ConfigError(f"store {path} is locked by another process (waited {WAIT_S:g} s)") from None
+        if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")):
+            raise ConfigError(f"store {path} cannot be used: {reason}") from None
         raise ConfigError(f"store {path} is damaged ({reason}); {_copy_hint(path)}") from None

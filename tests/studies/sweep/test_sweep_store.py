@@ -1,4 +1,8 @@
+import os
 import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from sweep_points import POINTS, plain
@@ -33,7 +37,7 @@ def test_what_was_added_is_there_again(path):
 
 
 def test_nothing_is_stored_twice(path):
-    with Store.writing(path) as store, pytest.raises(ConfigError, match="UNIQUE"):
+    with pytest.raises(ConfigError, match="UNIQUE"), Store.writing(path) as store:
         store.add(POINTS[0], OK)
 
 
@@ -57,8 +61,8 @@ def test_a_database_locked_from_outside_is_said_to_be_so(path, monkeypatch):
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("begin immediate")
     with (
-        Store.writing(path) as store,
         pytest.raises(ConfigError, match=r"locked by another process \(waited 0.05 s\)"),
+        Store.writing(path) as store,
     ):
         store.add(POINTS[9], OK)
     other.close()
@@ -161,3 +165,70 @@ def test_an_error_leaves_no_store_without_results(tmp_path, results):
     with pytest.raises(KeyboardInterrupt), Store.writing(path):
         raise KeyboardInterrupt
     assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("point", "{"),
+        ("point", '{"model": 1}'),
+        ("point", None),
+        ("result", "[" * 100_000),
+        ("result", '{"status": "ok", "values": {"iteration_s": "fast"}}'),
+        ("result", '{"status": "refused", "error": "\\u001b[2J"}'),
+        ("result", "9" * 5_000),
+        ("result", b"\xff\xfe"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_named_and_the_others_can_be_copied(path, tmp_path, column, value):
+    """A row is data from the wild: it may be damaged while the database is whole."""
+    database = sqlite3.connect(path)
+    with database:
+        database.execute("create table free (digest, point, status, result, stored_at)")
+        database.execute("insert into free select * from results")
+        version = database.execute("pragma user_version").fetchone()[0]
+        database.execute("drop table results")
+        database.execute("alter table free rename to results")
+        database.execute(f"update results set {column} = ? where digest = ?", (value, POINTS[0].digest))
+    database.close()
+    assert version == 1
+
+    with pytest.raises(ConfigError, match=f"is damaged .*{POINTS[0].digest}.*--copy NEW"), Store.reading(path) as store:
+        store.to_frame()
+    assert Store.copy(path, tmp_path / "copy.sqlite") == 6
+
+
+@pytest.mark.parametrize("opened", [Store.writing, Store.reading])
+def test_a_store_is_a_regular_file(tmp_path, opened):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/null")):
+        with pytest.raises(ConfigError, match=r"store .*(regular file|Is a directory)"), opened(path):
+            pass
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists() or os.geteuid() != 0, reason="mounts a file system of 64 KiB")
+def test_a_full_disk_is_said_to_be_full(tmp_path):
+    """In a namespace of its own, with a disk of 64 KiB; what was stored stays."""
+    script = """
+import sys
+from pathlib import Path
+from hwprofiles import ConfigError
+from studies.sweep import Store
+from studies.sweep.evaluate_point import PointResult
+from studies.sweep.point import SweepPoint
+try:
+    with Store.writing(Path(sys.argv[1])) as store:
+        for batch in range(1, 2000):
+            store.add(SweepPoint(model="lenet5", cluster="titanx-4", batch=batch, strategy="data"),
+                      PointResult(status="refused", error="x" * 500))
+except ConfigError as error:
+    print(error)
+"""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = f"mount -t tmpfs -o size=256k none {disk} && exec {sys.executable} -c '{script}' {disk}/r.sqlite"
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", mounted], capture_output=True, text=True, timeout=60)
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip("no namespaces here")
+    assert done.stdout.count("\n") == 1, done.stderr
+    assert "cannot be used: " in done.stdout
