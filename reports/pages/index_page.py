@@ -1,6 +1,5 @@
 """Index of a folder of results: the pages and JSON files in it, with their headlines."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, json_input, printable
 from reports.pages.page_template import rendered
 from reports.style import byte_unit, time_unit
 
@@ -27,7 +26,9 @@ class IndexEntry:
     """Entry of the index: a page or a result."""
 
     file: str
-    """Path relative to the folder."""
+    """Path relative to the folder, with escapes for what is no text."""
+    address: str
+    """The same as a relative address."""
     kind: str
     headline: str
     size_bytes: int
@@ -59,9 +60,11 @@ def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexE
         if description is None:
             continue
         stat = path.stat()
+        name = path.relative_to(folder).as_posix()
         entries.append(
             IndexEntry(
-                file=path.relative_to(folder).as_posix(), kind=description[0], headline=description[1],
+                file=printable(name), address=quote(os.fsencode(name)), kind=description[0],
+                headline=printable(description[1]),
                 size_bytes=stat.st_size,
                 changed=datetime.fromtimestamp(stat.st_mtime).strftime("%Y-%m-%d %H:%M"),
             )
@@ -88,11 +91,14 @@ class _Head(HTMLParser):
 def _page(path: Path) -> tuple[str, str] | None:
     """Return kind and headline of a page of Orrery; None for other pages, and for an index."""
     head = _Head()
-    with path.open("rb") as file:
-        head.feed(file.read(_HEAD_BYTES).decode("utf-8", errors="replace"))
+    try:
+        with path.open("rb") as file:
+            head.feed(file.read(_HEAD_BYTES).decode("utf-8", errors="replace"))
+    except (OSError, AssertionError, ValueError):  # the parser asserts that markup is well formed
+        return None
     if head.meta.get("generator") != "Orrery" or head.meta.get("orrery-page") == "index":
         return None
-    return head.meta.get("orrery-page", "page"), head.meta.get("description", "")
+    return printable(head.meta.get("orrery-page", "page")), head.meta.get("description", "")
 
 
 def _values(path: Path) -> tuple[str, str]:
@@ -100,8 +106,8 @@ def _values(path: Path) -> tuple[str, str]:
     if path.stat().st_size > _MOST_BYTES:
         return "JSON", "too large to be read for the index"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        values = json_input(path, "JSON file")
+    except ConfigError:
         return "JSON", "cannot be read"
     if not isinstance(values, Mapping):
         return "JSON", f"{len(values):,} rows" if isinstance(values, list) else str(values)[:80]
@@ -140,15 +146,16 @@ def index_html(folder: Path, entries: list[IndexEntry], *, page: Path) -> str:
         page: File of the index, to which links are relative.
     """
     pages = sum(each.file.endswith(".html") for each in entries)
-    beside = Path(_relative(folder, page.parent))
+    beside = quote(os.fsencode(Path(_relative(folder, page.parent)).as_posix()))
+    name = printable(folder.resolve().name)
     unit = byte_unit([each.size_bytes for each in entries])
     counts = f"{pages:,} page{'s' * (pages != 1)} and {len(entries) - pages:,} JSON files"
     return rendered(
         "index.html",
-        headline=f"{counts} in {folder.resolve().name}",
+        headline=f"{counts} in {name}",
         draws=False,
-        folder=folder.resolve().name,
-        rows=[(each, quote((beside / each.file).as_posix()), unit.text(each.size_bytes)) for each in entries],
+        folder=name,
+        rows=[(each, f"{beside}/{each.address}", unit.text(each.size_bytes)) for each in entries],
         unit=unit.name,
     )
 
