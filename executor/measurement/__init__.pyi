@@ -4,6 +4,9 @@ from .clocks import (
 from .confidence import (
     CONFIDENCE as CONFIDENCE,
 )
+from .gathered_tasks import (
+    gather_tasks as gather_tasks,
+)
 from .measured_run import (
     MEASUREMENT as MEASUREMENT,
     WARM_UP as WARM_UP,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from executor.measurement.joined_tasks import JoinedTasks
 from hwprofiles import Floats
 from planner.lowering import Program
 
@@ -133,9 +134,7 @@ def join(
     losses: Floats,
     peak_memory_bytes: Floats,
     *,
-    allocated_bytes: Floats | None = None,
     paused: Sequence[bool] = (),
-    notes: tuple[str, ...] = (),
 ) -> Measurement:
     """Join the measurements of all ranks.
 
@@ -144,23 +143,17 @@ def join(
         ranks: Measurements by rank and iteration, on one clock.
         losses: Shares of the mean loss, shape (ranks, steps).
         peak_memory_bytes: Peak memory, shape (ranks,).
-        allocated_bytes: As in ``Measurement``.
         paused: As in ``Measurement``; empty where nothing came between iterations.
-        notes: As in ``Measurement``.
     """
-    # shape (ranks, K, T) each; NaN where a rank does not measure a task
-    starts = np.array([[row.start_s for row in rank] for rank in ranks])
-    ends = np.array([[row.end_s for row in rank] for rank in ranks])
-    sent = np.array([[row.sent_bytes for row in rank] for rank in ranks])
-    known = ~np.isnan(sent).all(axis=0)
+    joined = JoinedTasks(len(ranks[0]), program.size)
+    for rank in ranks:
+        for iteration, row in enumerate(rank):
+            joined.add(iteration, np.array([[row.start_s, row.end_s, row.sent_bytes]]))
     return Measurement(
-        # a collective starts when the last rank joins it; the start of any other task is measured by one rank
-        start_s=np.fmax.reduce(starts, axis=0),
-        end_s=np.fmax.reduce(ends, axis=0),
-        sent_bytes=np.where(known, np.nansum(sent, axis=0), np.nan),
+        start_s=joined.start_s,
+        end_s=joined.end_s,
+        sent_bytes=joined.sent_bytes,
         paused=np.array(list(paused) or [False] * len(ranks[0])),
         loss=losses.sum(axis=0),
         peak_memory_bytes=peak_memory_bytes,
-        notes=notes,
-        allocated_bytes=np.empty((0, 0)) if allocated_bytes is None else allocated_bytes,
     )

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from executor.measurement import MEASUREMENT, WARM_UP, AllocationMeter, Measurement, clock_offset_s, join
+from executor.measurement import MEASUREMENT, WARM_UP, AllocationMeter, Measurement, clock_offset_s, gather_tasks
 from executor.processes import RankEnvironment, RankState, RankStatus, local_ranks, process_group, serve, threads_of
 from executor.program import RankMeasurement
 from executor.runtime import ComputeDevice, RunOptions, device_of, read_options
@@ -79,10 +79,8 @@ def _check_same_program(program: Program) -> None:
 
 
 class _RankResult(NamedTuple):
-    """Measurements of one rank, which rank 0 gathers."""
+    """Measurements of one rank beside those of its tasks, which rank 0 gathers."""
 
-    measured: list[RankMeasurement]
-    """Tasks of the last steps, on the clock of rank 0."""
     losses: list[float]
     """Share of the loss, of every step."""
     peak_bytes: float
@@ -123,29 +121,33 @@ class _Rank:
         self.status.at(-1, RankState.WAITING)
         session.worker.close()
         result = _RankResult(
-            measured=[
-                replace(step, start_s=step.start_s + offset_s, end_s=step.end_s + offset_s) for step, _ in steps.kept
-            ],
             losses=steps.losses,
             peak_bytes=self.device.peak_memory_bytes(),
             notes=notes,
             allocated_bytes=meter.split(session) if meter else [],
         )
-        return self._gathered(result, [paused for _, paused in steps.kept])
+        return self._gathered(result, steps.kept, offset_s)
 
-    def _gathered(self, result: _RankResult, paused: Sequence[bool]) -> Measurement | None:
+    def _gathered(
+        self, result: _RankResult, kept: Sequence[tuple[RankMeasurement, bool]], offset_s: float
+    ) -> Measurement | None:
         """Bring the results of all ranks to rank 0, and join them there."""
+        tasks = gather_tasks(
+            [measured for measured, _ in kept], offset_s, self.device.torch_device,
+            on_chunk=lambda: self.status.at(-1, RankState.WAITING),
+        )  # fmt: skip
         ranks: list[_RankResult] | None = [result] * dist.get_world_size() if self.rank == 0 else None
         dist.gather_object(result, ranks)
-        if ranks is None:
+        if ranks is None or tasks is None:
             return None
-        return join(
-            self.program,
-            [each.measured for each in ranks],
-            np.array([each.losses for each in ranks]),
-            np.array([each.peak_bytes for each in ranks]),
+        return Measurement(
+            start_s=tasks.start_s,
+            end_s=tasks.end_s,
+            sent_bytes=tasks.sent_bytes,
+            paused=np.array([paused for _, paused in kept]),
+            loss=np.array([each.losses for each in ranks]).sum(axis=0),
+            peak_memory_bytes=np.array([each.peak_bytes for each in ranks]),
             allocated_bytes=np.array([each.allocated_bytes for each in ranks]),
-            paused=paused,
             notes=tuple(dict.fromkeys(note for each in ranks for note in each.notes)),
         )
 

@@ -1,0 +1,62 @@
+"""Times of the tasks of all ranks, brought to rank 0 piece by piece and joined as they come."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from executor.measurement.joined_tasks import JoinedTasks
+from executor.program import RankMeasurement
+from hwprofiles import Floats
+
+__all__ = ["gather_tasks"]
+
+_CHUNK_BYTES = 16 * 2**20
+"""Size of a message with the times of some iterations; one iteration may be larger."""
+
+
+def gather_tasks(
+    own: Sequence[RankMeasurement], offset_s: float, device: torch.device, on_chunk: Callable[[], None]
+) -> JoinedTasks | None:
+    """Bring the measurements of all ranks to rank 0 piece by piece; all ranks must call it together.
+
+    Args:
+        own: This rank's iterations, as many as every rank has.
+        offset_s: Seconds to add to this rank's clock.
+        device: Device of the messages.
+        on_chunk: Called for each piece that is sent or received.
+
+    Returns:
+        The joined measurements on rank 0; elsewhere None.
+    """
+    tasks = len(own[0].start_s)
+    if dist.get_rank() > 0:
+        for _, times in _chunks(own, offset_s):
+            dist.send(torch.from_numpy(times).to(device), 0)
+            on_chunk()
+        return None
+    joined = JoinedTasks(len(own), tasks)
+    for first, times in _chunks(own, offset_s):
+        joined.add(first, times)
+    for other in range(1, dist.get_world_size()):
+        for first, count in _spans(len(own), tasks):
+            received = torch.empty(count, 3, tasks, dtype=torch.float64, device=device)
+            dist.recv(received, other)
+            joined.add(first, received.cpu().numpy())
+            on_chunk()
+    return joined
+
+
+def _chunks(own: Sequence[RankMeasurement], offset_s: float) -> Iterator[tuple[int, Floats]]:
+    """Yield the first iteration and the measurements, shape (iterations, 3, tasks), of each piece."""
+    for first, count in _spans(len(own), len(own[0].start_s)):
+        rows = own[first : first + count]
+        yield first, np.array([[row.start_s + offset_s, row.end_s + offset_s, row.sent_bytes] for row in rows])
+
+
+def _spans(iterations: int, tasks: int) -> Iterator[tuple[int, int]]:
+    """Yield the first iteration and the number of iterations of each piece."""
+    count = max(1, _CHUNK_BYTES // (3 * 8 * tasks))
+    for first in range(0, iterations, count):
+        yield first, min(count, iterations - first)
