@@ -72,10 +72,14 @@ class RunEnd:
 class SilenceMonitor:
     """Check for silent watchdogs: their machine is lost, or they have been stopped together with their ranks."""
 
-    def __init__(self, ranks: int, patience: Patience) -> None:
+    def __init__(self, ranks: int, patience: Patience, unheard_s: float) -> None:
+        """Begin without any heartbeat; arguments as for ``RunMonitor``."""
         self._ranks, self._received = ranks, set[int]()
         self._detector = FailureDetector(
-            ranks, patience, is_stopped=lambda rank: rank in self._received, stopped=_SILENT
+            ranks,
+            replace(patience, start_s=unheard_s),
+            is_stopped=lambda rank: rank in self._received,
+            stopped=_SILENT,
         )
 
     def check(self, heartbeats: Mapping[int, Heartbeat], now_s: float) -> Diagnosis | None:
@@ -97,11 +101,19 @@ class SilenceMonitor:
 class RunMonitor:
     """Repeated checks of the heartbeats of all ranks, until one has failed or hangs."""
 
-    def __init__(self, ranks: int, patience: Patience, task_name: Callable[[int], str]) -> None:
+    def __init__(self, ranks: int, patience: Patience, task_name: Callable[[int], str], unheard_s: float) -> None:
+        """Begin without any heartbeat.
+
+        Args:
+            ranks: Number of ranks.
+            patience: Times for which they may be silent.
+            task_name: Returns what users call a task, by its id.
+            unheard_s: Time allowed until the first heartbeat of every rank.
+        """
         self._ranks, self._task_name = ranks, task_name
         self._heartbeats: Mapping[int, Heartbeat] = {}
         self._failed_s: dict[int, float] = {}
-        self._silence = SilenceMonitor(ranks, patience)
+        self._silence = SilenceMonitor(ranks, patience, unheard_s)
         self._detector = FailureDetector(ranks, patience, is_stopped=self._is_stopped)
 
     def check(self, heartbeats: Mapping[int, Heartbeat], now_s: float) -> RunEnd | None:
@@ -118,7 +130,7 @@ class RunMonitor:
         diagnosis = silent or self._detector.check(rows, [end for _, end in states], now_s)
         if diagnosis is None:
             return None
-        receivers = sum(not heartbeat.ended_well for heartbeat in heartbeats.values()) - bool(silent)
+        receivers = sum(not each.ended_well for rank, each in heartbeats.items() if not silent or rank != silent.rank)
         return run_end(diagnosis, rows[diagnosis.rank], self._task_name, receivers=receivers, silent=bool(silent))
 
     def _is_stopped(self, rank: int) -> bool:

@@ -46,6 +46,9 @@ _LEAVE_S = 5.0
 """Time in which the end of the run must be published, and in which ranks may end after the store has gone."""
 _YIELD_S, _PRINTED_S = 0.5, 1.0
 """Time for which a watchdog lets others print whose ranks may be the cause, and for which it keeps them from it."""
+_UNHEARD_S = 40.0
+"""Time until the first heartbeat of every rank under torchrun, which starts all at about the same time: one lost before
+would else keep the others for as long as a start may take."""
 _TERMINATING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -115,8 +118,9 @@ class _Watchdog:
         self._beats, self._terminated_s, self._ended_s = 0, 0.0, 0.0
         self._kills_before = out_of_memory_kills()
         self._rendezvous: Rendezvous | None = None
-        self._monitor = RunMonitor(where.ranks, patience, task_name)
-        self._rank_0_monitor = SilenceMonitor(1, patience)
+        self._unheard_s = min(_UNHEARD_S, patience.start_s) if "TORCHELASTIC_RUN_ID" in os.environ else patience.start_s
+        self._monitor = RunMonitor(where.ranks, patience, task_name, self._unheard_s)
+        self._rank_0_monitor = SilenceMonitor(1, patience, self._unheard_s)
         self._stderr, self._print_lock = os.dup(2), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._home = f"{launcher} on {socket.gethostname()}"
 
@@ -150,21 +154,21 @@ class _Watchdog:
     def _watch(self) -> RunEnd | None:
         """Find the store and exchange heartbeats until the run ends; return its end, None if it is well."""
         try:
-            deadline_s = time.monotonic() + self._patience.start_s
-            while self._rendezvous is None:
+            deadline_s = time.monotonic() + self._unheard_s
+            while (rendezvous := Rendezvous.reached(self._where, self._beat_s)) is None:
                 if self._wait(self._beat_s):
                     return self._end_of_rank()
                 if time.monotonic() > deadline_s:
-                    return self._end_without_store(f"has found no store for {self._patience.start_s:.0f} s")
-                self._rendezvous = Rendezvous.reached(self._where, self._beat_s)
-            return self._exchange(self._rendezvous)
+                    return self._end_without_store(f"has found no store for {self._unheard_s:.0f} s")
+            self._rendezvous = rendezvous
+            return self._exchange(rendezvous)
         except STORE_LOST:
             return self._end_without_store("has lost the store, so the run has ended elsewhere")
 
     def _exchange(self, rendezvous: Rendezvous) -> RunEnd | None:
         """Publish and check heartbeats, until the run ends or nothing is left to watch."""
         while True:
-            self._wait(self._beat_s)
+            # The first one at once: what is not heard of cannot be missed soon, nor be killed when it is silent.
             heartbeat = self._heartbeat()
             rendezvous.publish(heartbeat)
             if end := rendezvous.end():
@@ -175,6 +179,7 @@ class _Watchdog:
                 return None
             if heartbeat.ended and not heartbeat.ended_well and time.monotonic() - self._ended_s > _LEAVE_S:
                 return self._end_of_rank()
+            self._wait(self._beat_s)
 
     def _wait(self, seconds: float) -> bool:
         """Wait for the rank's end, at most ``seconds``; return whether it has ended."""

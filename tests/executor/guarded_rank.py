@@ -1,8 +1,9 @@
-"""``orrery run`` as a rank that fails in its third step as its first argument says; for the tests of watchdogs."""
+"""``orrery run`` as a rank that fails, at once or in its third step, as its first argument says; for the watchdogs."""
 
 import ctypes
 import os
 import resource
+import signal
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from executor.processes.diagnosis import Patience
 from executor.processes.status_board import RankState
 from executor.runtime.optimizers import _Sgd
 from executor.training.worker import Worker
+from executor.watchdog import rank_watchdog
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
 
@@ -68,6 +70,11 @@ if __name__ == "__main__":
     Worker.step = step
     if sys.argv[1] == "hang in a checkpoint":
         Patience.of = of
+    if sys.argv[1] == "lost":
+        rank_watchdog._UNHEARD_S = 3.0
+        if int(os.environ["RANK"]) == GUILTY:
+            Path(os.environ["ORRERY_TEST_DEED"]).write_text(str(time.monotonic()))
+            os.kill(os.getpid(), signal.SIGKILL)
     rank = os.environ["RANK"]
     Path(f"pid-{rank}").write_text(str(os.getpid()))
     if int(rank) == GUILTY and sys.argv[1] in PLACES:

@@ -30,9 +30,9 @@ class Ranks:
             if self.beats[rank]
         }
 
-    def judged(self, *, until_s=40, working=()):
+    def judged(self, *, until_s=40, working=(), unheard_s=120.0):
         """Look again and again; return the judgement and the time that it took."""
-        monitor = RunMonitor(3, PATIENCE, lambda task: f"name of {task}")
+        monitor = RunMonitor(3, PATIENCE, lambda task: f"name of {task}", unheard_s)
         for look in range(round(until_s / LOOK_S)):
             for rank in working:
                 self.status[rank].at(7, RankState.COMPUTING)
@@ -89,9 +89,12 @@ def test_a_rank_that_nobody_has_heard_of_has_longer(ranks):
     ranks.silent.add(1)
 
     assert ranks.judged(until_s=119, working=(0, 2))[0] is None
-    assert ranks.judged(until_s=130, working=(0, 2))[0].line == (
-        "rank 1, before the first step: hangs: no progress for 120 s while starting"
-    )
+    for unheard_s in (120, 40):
+        found, after_s = ranks.judged(until_s=130, working=(0, 2), unheard_s=unheard_s)
+
+        assert found.line == f"rank 1, before the first step: hangs: no progress for {unheard_s} s while starting"
+        assert unheard_s <= after_s <= unheard_s + 1.5
+        assert found.receivers == 2  # who has a watchdog, which must learn of the end before the store goes
 
 
 def test_a_killed_rank_comes_before_what_follows_from_it(ranks):

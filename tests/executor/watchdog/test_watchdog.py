@@ -150,6 +150,7 @@ def outcomes(tmp_path_factory, warm_programs):
         "hang": partial(warm, "hang"),
         "starve": partial(warm, "starve"),
         "statistics": partial(warm, "hang in statistics", model="resnet-cifar:depth=8", batch_norm="reduced"),
+        "lost": partial(warm, "lost", machines=2),
         "checkpoint": partial(warm, "hang in a checkpoint"),
     }
     with ThreadPoolExecutor(3) as pool:
@@ -177,7 +178,7 @@ LINES = {
     # nobody else there could kill it, and torchrun's request to end does not reach it
     "stopped": r"rank 1, step \d+.*: hangs: a signal has stopped it for \d+ s",
     # who judges the others is judged by them
-    "unheard": r"rank 0, step \d+.*: hangs: its process and its watchdog have been silent for \d+ s",
+    "unheard": r"rank 0, .*: hangs: its process and its watchdog have been silent for \d+ s",
     "killed": r"rank 1, step \d+.*: killed by signal 9, which the system also sends when memory .*",
     # with the interpreter's lock
     "hang": r"rank 1, step 3, task \d+ \(.* update.*\): hangs: no progress for \d+ s while computing; if .*",
@@ -196,6 +197,16 @@ def test_a_checkpoint_that_is_never_whole(outcomes):
     """The one before it stays."""
     check(outcomes["checkpoint"], r"rank [01], step \d+: hangs: no progress for \d+ s while saving")
     assert saved_step(outcomes["checkpoint"].folder / "checkpoint") == 3
+
+
+def test_a_rank_that_is_lost_before_its_guard_has_told_of_it(outcomes):
+    """The torchrun of its machine ends at once; the other machine is told by its own guard."""
+    outcome = outcomes["lost"]
+
+    assert outcome.codes == [1, 1]
+    assert outcome.lines == [["orrery: rank 1, before the first step: hangs: no progress for 3 s while starting"], []]
+    assert outcome.told_s < TOLD_S
+    assert outcome.left == []
 
 
 LONELY = """
