@@ -1,4 +1,6 @@
-"""Checkpoints that any plan of the same model reads: boxes of whole tensors, kept by ``torch.distributed.checkpoint``.
+"""Checkpoints that any plan of the same model reads: boxes of whole tensors, in files that cannot run code.
+
+``torch.distributed.checkpoint`` plans what ranks write and read; the files are those of ``checkpoint_format``.
 
 A folder of checkpoints holds one folder for each, ``step-000123``, and the file ``latest``, which names the valid
 ones, newest first.  A checkpoint is written in a folder with the ending ``.partial`` that is renamed when all is on
@@ -7,7 +9,8 @@ next save removes what it does not name.  Ranks on several machines need a folde
 """
 
 import hashlib
-import json
+import os
+import textwrap
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,22 +19,20 @@ from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from executor.checkpoints.box_planners import BoxLoadPlanner, BoxSavePlanner
+from executor.checkpoints.box_reader import BoxReader, raw_elements
+from executor.checkpoints.checkpoint_format import ABOUT, VERSION, SavedCheckpoint, parsed
 from executor.checkpoints.checkpoint_storage import (
-    ABOUT,
-    VERSION,
-    BoxLoadPlanner,
-    BoxSavePlanner,
-    CheckedReader,
     CheckpointPart,
     RenamingWriter,
     first_line,
     kept_checkpoints,
 )
-from hwprofiles import ConfigError
+from executor.checkpoints.old_checkpoints import OLD_VERSION, old_checkpoint, old_elements
+from hwprofiles import ConfigError, json_input
 from planner.graph import ComputationGraph
 
 __all__ = ["Checkpoint", "latest_step", "load_checkpoint", "model_identity", "save_checkpoint", "saved_sizes"]
@@ -93,6 +94,7 @@ def load_checkpoint(
     wanted: Mapping[str, CheckpointPart],
     *,
     group: dist.ProcessGroup | None = None,
+    trust_old: bool = False,
 ) -> Checkpoint:
     """Read a checkpoint into the tensors of ``wanted``, however it was partitioned; collective like a save.
 
@@ -103,63 +105,91 @@ def load_checkpoint(
         identity: Properties that the checkpoint must have been saved with; it may have more.
         wanted: Boxes that this rank needs, by the tensor's name.
         group: Process group of the ranks; the default group if None.
+        trust_old: True to read a checkpoint of version 1, whose metadata can run code, too.
 
     Returns:
         The checkpoint's metadata.
 
     Raises:
-        ConfigError: There is no checkpoint, it is damaged, it differs in ``identity``, or it lacks one of ``wanted``.
+        ConfigError: There is no checkpoint, it is damaged, it differs in ``identity``, it lacks one of ``wanted``, or
+            it is of another version.
     """
-    checkpoint, reader, metadata, advice = _opened(folder)
-    _check(checkpoint, identity, wanted, metadata)
+    opened = _opened(folder, trust_old=trust_old)
+    _check(opened, identity, wanted)
     try:
-        _collective(load, dict(wanted), storage_reader=reader, planner=BoxLoadPlanner(), process_group=group)
+        _collective(load, dict(wanted), storage_reader=opened.reader, planner=BoxLoadPlanner(), process_group=group)
     except CheckpointException as error:
-        raise ConfigError(f"checkpoint {checkpoint.path} is damaged: {_reason(error)}{advice}") from error
-    return checkpoint
+        raise ConfigError(f"checkpoint {opened.path} is damaged: {_reason(error)}{opened.advice}") from error
+    return Checkpoint(opened.path, opened.saved.step, opened.saved.identity)
 
 
-def latest_step(folder: Path, identity: Mapping[str, Any]) -> int:
+def latest_step(folder: Path, identity: Mapping[str, Any], *, trust_old: bool = False) -> int:
     """Return the training steps before the newest checkpoint; arguments and errors as for ``load_checkpoint``."""
-    checkpoint, _, metadata, _ = _opened(folder)
-    _check(checkpoint, identity, {}, metadata)
-    return checkpoint.step
+    opened = _opened(folder, trust_old=trust_old)
+    _check(opened, identity, {})
+    return opened.saved.step
 
 
-def saved_sizes(folder: Path, identity: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def saved_sizes(folder: Path, identity: Mapping[str, Any], *, trust_old: bool = False) -> dict[str, tuple[int, ...]]:
     """Return the sizes of the whole tensors in the newest checkpoint, by name.
 
-    Arguments and errors as for ``load_checkpoint``.
+    No tensor has more elements than the checkpoint's files hold.  Arguments and errors as for ``load_checkpoint``.
     """
-    checkpoint, _, metadata, _ = _opened(folder)
-    _check(checkpoint, identity, {}, metadata)
-    rows = metadata.state_dict_metadata.items()
-    return {name: tuple(saved.size) for name, saved in rows if isinstance(saved, TensorStorageMetadata)}
+    opened = _opened(folder, trust_old=trust_old)
+    _check(opened, identity, {})
+    return {name: tensor.sizes for name, tensor in opened.saved.tensors.items()}
 
 
-def _opened(folder: Path) -> tuple[Checkpoint, "CheckedReader", Metadata, str]:
-    """Open the newest checkpoint.
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A checkpoint whose metadata has been read and checked."""
 
-    Returns:
-        The checkpoint, its reader, the metadata of its tensors, and advice for the case that it is damaged.
-    """
+    path: Path
+    saved: SavedCheckpoint
+    reader: BoxReader
+    advice: str
+    """What to say where it turns out to be damaged."""
+
+
+def _opened(folder: Path, *, trust_old: bool) -> _Opened:
+    """Open the newest checkpoint."""
     path, *older = _candidates(folder)
     advice = f"; the one before is {older[0]}" if older else ""
     try:
-        content = json.loads((path / ABOUT).read_bytes())
-        checkpoint = Checkpoint(path, content["step"], content["identity"])
-        reader = CheckedReader(path)
-        metadata = reader.read_metadata()
-    except Exception as error:  # a damaged pickle raises anything
+        content = json_input(path / ABOUT, "checkpoint file")
+        version = content.get("version") if isinstance(content, dict) else None
+        if type(version) is not int:
+            raise ValueError(f"{ABOUT} must say its version")
+        _check_version(path, version, trust_old=trust_old)
+        if version == OLD_VERSION:
+            saved, decode = old_checkpoint(content, path), old_elements
+        else:
+            saved, decode = parsed(content, path), raw_elements
+    except _VersionError:
+        raise
+    except (OSError, ValueError) as error:
         raise ConfigError(f"checkpoint {path} is damaged: {first_line(error)}{advice}") from error
-    if content.get("version") != VERSION:
-        raise ConfigError(f"checkpoint {path} has version {content.get('version')}, this program reads {VERSION}")
-    return checkpoint, reader, metadata, advice
+    return _Opened(path, saved, BoxReader(path, saved.tensors, decode), advice)
+
+
+class _VersionError(ConfigError):
+    """A checkpoint is of a version that is not read."""
+
+
+def _check_version(path: Path, version: int, *, trust_old: bool) -> None:
+    """Refuse the versions that this program does not read, or reads only if it may."""
+    if version == OLD_VERSION and not trust_old:
+        raise _VersionError(
+            f"checkpoint {path} has version {OLD_VERSION}, whose metadata can run code: --trust-old-checkpoint"
+            " (trust_old_checkpoint) reads it, only if you trust who wrote it"
+        )
+    if version not in (OLD_VERSION, VERSION):
+        raise _VersionError(f"checkpoint {path} has version {version}, this program reads {VERSION}")
 
 
 def _candidates(folder: Path) -> list[Path]:
     """Return the folder itself if it is a checkpoint, else the checkpoints in it, newest first."""
-    if (folder / ABOUT).exists():
+    if os.path.lexists(folder / ABOUT):
         return [folder]
     names = kept_checkpoints(folder)
     if not names:
@@ -167,22 +197,20 @@ def _candidates(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _check(
-    checkpoint: Checkpoint, identity: Mapping[str, Any], wanted: Mapping[str, CheckpointPart], metadata: Metadata
-) -> None:
+def _check(opened: _Opened, identity: Mapping[str, Any], wanted: Mapping[str, CheckpointPart]) -> None:
     """Check a checkpoint against the identity and the tensors that a run requires."""
+    path, saved = opened.path, opened.saved
     for field, value in identity.items():
-        saved_with = checkpoint.identity.get(field)
+        saved_with = saved.identity.get(field)
         if saved_with != value:
-            raise ConfigError(f"checkpoint {checkpoint.path} was saved with {field} {saved_with}, this run has {value}")
+            shown = textwrap.shorten(str(saved_with), 80, placeholder="...")
+            raise ConfigError(f"checkpoint {path} was saved with {field} {shown}, this run has {value}")
     for name, part in wanted.items():
-        saved = metadata.state_dict_metadata.get(name)
-        if not isinstance(saved, TensorStorageMetadata):
-            raise ConfigError(f"checkpoint {checkpoint.path} must hold {name}, which this run needs")
-        if tuple(saved.size) != part.whole:
-            raise ConfigError(
-                f"checkpoint {checkpoint.path}: {name} has sizes {tuple(saved.size)}, this run has {part.whole}"
-            )
+        if name not in saved.tensors:
+            raise ConfigError(f"checkpoint {path} must hold {name}, which this run needs")
+        sizes = saved.tensors[name].sizes
+        if sizes != part.whole:
+            raise ConfigError(f"checkpoint {path}: {name} has sizes {sizes}, this run has {part.whole}")
 
 
 def _collective(function: Callable[..., Any], *values: Any, **named: Any) -> None:

@@ -1,64 +1,56 @@
-"""Storage of checkpoints: which boxes ranks write and read, and the files that make a checkpoint count.
+"""Storage of checkpoints: the boxes that ranks write, and the files that make a checkpoint count.
 
 It adapts ``torch.distributed.checkpoint`` to boxes of whole tensors; see ``executor.checkpoints.checkpoint``.
 """
 
-import io
-import json
-import math
 import os
 import re
 import shutil
-import zipfile
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from torch import Size, Tensor
-from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+import torch
+from torch import Tensor
 from torch.distributed.checkpoint.metadata import (
-    ChunkStorageMetadata,
     Metadata,
     MetadataIndex,
-    TensorProperties,
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import (
-    LoadPlan,
-    LoadPlanner,
     SavePlan,
-    TensorWriteData,
+    SavePlanner,
     WriteItem,
-    WriteItemType,
 )
-from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
-from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from executor.checkpoints.checkpoint_format import (
+    ABOUT,
+    ELEMENT_TYPES,
+    SavedBox,
+    SavedCheckpoint,
+    SavedTensor,
+    box_file,
+    encoded,
+)
 from executor.runtime import Box
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, input_text
 
 __all__ = [
-    "ABOUT",
-    "VERSION",
-    "BoxLoadPlanner",
-    "BoxSavePlanner",
-    "CheckedReader",
     "CheckpointPart",
     "RenamingWriter",
     "first_line",
     "kept_checkpoints",
 ]
 
-VERSION = 1
-ABOUT = "checkpoint.json"
-"""Name of the file with a checkpoint's version, step and identity."""
 _LATEST, _PARTIAL = "latest", ".partial"
 _OWN = re.compile(r"step-[0-9]{6,}(-[0-9]+)?(\.partial)?")
 """Names of the folders that a save may remove."""
+_VALID = re.compile(r"step-[0-9]{6,}(-[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,104 +64,7 @@ class CheckpointPart:
     """Elements of the box; a load overwrites them."""
 
 
-def _chunk(part: CheckpointPart) -> ChunkStorageMetadata:
-    """Return torch's description of a box."""
-    return ChunkStorageMetadata(offsets=Size(part.box.low), sizes=Size(part.box.shape))
-
-
-class BoxSavePlanner(DefaultSavePlanner):
-    """Plan of a save: the boxes that ranks hold."""
-
-    def __init__(self) -> None:
-        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
-
-    def create_local_plan(self) -> SavePlan:
-        """Return one item for every box that this rank holds."""
-        self.plan = SavePlan(
-            [
-                WriteItem(
-                    index=MetadataIndex(name, part.box.low),
-                    type=WriteItemType.SHARD,
-                    tensor_data=TensorWriteData(
-                        chunk=_chunk(part),
-                        properties=TensorProperties.create_from_tensor(part.tensor),
-                        size=Size(part.whole),
-                    ),
-                )
-                for name, part in self.state_dict.items()
-                if part.box.elements
-            ]
-        )
-        return self.plan
-
-    def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
-        """Join the plans of all ranks.
-
-        Raises:
-            ValueError: Their boxes do not cover a tensor.
-        """
-        plans, metadata = super().create_global_plan(all_plans)
-        for name, saved in metadata.state_dict_metadata.items():
-            assert isinstance(saved, TensorStorageMetadata)
-            # boxes of replicas were reduced to one each before: those left must add up to the tensor
-            held, elements = sum(math.prod(chunk.sizes) for chunk in saved.chunks), math.prod(saved.size)
-            if held != elements:  # torch omits this check where one process saves
-                raise ValueError(f"the boxes of {name} hold {held} of its {elements} elements")
-        return plans, metadata
-
-    def lookup_object(self, index: MetadataIndex) -> Tensor:
-        """Return the elements of a tensor that this rank holds."""
-        tensor: Tensor = self.state_dict[index.fqn].tensor
-        return tensor
-
-
-class BoxLoadPlanner(DefaultLoadPlanner):
-    """Plan of a load: the parts of saved boxes that a rank needs."""
-
-    def set_up_planner(
-        self, state_dict: dict[str, Any], metadata: Metadata | None = None, is_coordinator: bool = False
-    ) -> None:
-        """Keep the boxes that this rank needs and the metadata of the saved ones."""
-        self.state_dict, self.metadata, self.is_coordinator = state_dict, metadata, is_coordinator
-
-    def create_local_plan(self) -> LoadPlan:
-        """Return one item for every saved box that overlaps a box of this rank."""
-        assert self.metadata is not None
-        saved = self.metadata.state_dict_metadata
-        items = []
-        for name, part in self.state_dict.items():
-            tensor = saved[name]
-            assert isinstance(tensor, TensorStorageMetadata)
-            items += create_read_items_for_chunk_list(name, tensor, [_chunk(part)] if part.box.elements else [])
-        return LoadPlan(items)
-
-    def lookup_tensor(self, index: MetadataIndex) -> Tensor:
-        """Return the tensor into which the elements are read."""
-        tensor: Tensor = self.state_dict[index.fqn].tensor
-        return tensor
-
-
-class CheckedReader(FileSystemReader):
-    """A reader that checks the checksum of every box, which torch writes but ignores when it reads."""
-
-    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Read the boxes of a plan.
-
-        Raises:
-            ValueError: A checksum differs from the one that was written.
-            OSError: A file cannot be read.
-        """
-        for entry in {item.storage_index: self.storage_data[item.storage_index] for item in plan.items}.values():
-            with Path(self.path, entry.relative_path).open("rb") as file:
-                file.seek(entry.offset)
-                content = io.BytesIO(file.read(entry.length))
-            with zipfile.ZipFile(content) as archive:
-                if archive.testzip():
-                    raise ValueError(f"the checksum of a box in {entry.relative_path} is another")
-        return super().read_data(plan, planner)
-
-
-class RenamingWriter(FileSystemWriter):
+class RenamingWriter(StorageWriter):
     """A writer that makes a checkpoint valid by a rename once all of it is on disk; see ``checkpoint``.
 
     ``prepare_global_plan`` and ``finish`` run on one rank: the first before any rank writes, the second after all have
@@ -178,21 +73,38 @@ class RenamingWriter(FileSystemWriter):
 
     def __init__(self, folder: Path, step: int, identity: Mapping[str, Any], keep: int) -> None:
         self._folder, self._keep = folder, keep
+        self._step, self._identity = step, dict(identity)
         self._name = f"step-{step:06d}"
-        self._about = {"version": VERSION, "step": step, "identity": dict(identity)}
-        super().__init__(folder / f"{self._name}{_PARTIAL}")
+        self._partial = folder / f"{self._name}{_PARTIAL}"
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Return the plan as it is."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Remove checkpoints that are not valid, and make the folder of this one."""
+        """Remove checkpoints that are not valid, make the folder of this one, and name the file of each rank."""
         self._folder.mkdir(parents=True, exist_ok=True)
         _remove_others(self._folder, kept_checkpoints(self._folder))
-        Path(self.path).mkdir()
-        planned: list[SavePlan] = super().prepare_global_plan(plans)
-        return planned
+        self._partial.mkdir()
+        return [replace(plan, storage_data=box_file(rank)) for rank, plan in enumerate(plans)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write the boxes of a rank to its file.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        results: list[WriteResult] = []
+        if plan.items:
+            with (self._partial / plan.storage_data).open("xb") as file:
+                for item in plan.items:
+                    box = _written(file, plan.storage_data, item, planner)
+                    results.append(WriteResult(index=item.index, size_in_bytes=box.size_bytes, storage_data=box))
+                file.flush()
+                os.fsync(file.fileno())
+        done: Future[list[WriteResult]] = Future()
+        done.set_result(results)
+        return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Make the checkpoint valid, once all ranks have written.
@@ -200,9 +112,9 @@ class RenamingWriter(FileSystemWriter):
         Raises:
             OSError: A file cannot be written.
         """
-        super().finish(metadata, results)
-        partial, kept = Path(self.path), kept_checkpoints(self._folder)
-        _write(partial / ABOUT, json.dumps(self._about, indent=1) + "\n")
+        tensors = _tensors(metadata, {result.index: result.storage_data for row in results for result in row})
+        partial, kept = self._partial, kept_checkpoints(self._folder)
+        _write(partial / ABOUT, encoded(SavedCheckpoint(step=self._step, identity=self._identity, tensors=tensors)))
         _sync(partial)
         # A run that was started again may reach a step whose checkpoint is still valid.
         again = (f"{self._name}-{number}" for number in count(2))
@@ -211,20 +123,72 @@ class RenamingWriter(FileSystemWriter):
         _sync(self._folder)
         kept = [name, *kept][: self._keep]
         replacement = self._folder / f"{_LATEST}{_PARTIAL}"
-        _write(replacement, "".join(f"{row}\n" for row in kept))
+        _write(replacement, "".join(f"{row}\n" for row in kept).encode())
         replacement.replace(self._folder / _LATEST)
         _sync(self._folder)
         _remove_others(self._folder, kept)
 
+    def set_up_storage_writer(self, is_coordinator: bool) -> None:
+        """Do nothing: what the writer needs was given to it."""
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Do nothing: a writer writes one checkpoint."""
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Return False: torch is given a writer, and need not choose one by a path."""
+        return False
+
+
+def _written(file: BinaryIO, name: str, item: WriteItem, planner: SavePlanner) -> SavedBox:
+    """Append the elements of a box to a file, and return their place."""
+    data = planner.resolve_data(item)
+    assert isinstance(data, Tensor)
+    assert item.tensor_data is not None
+    content = data.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    chunk, offset = item.tensor_data.chunk, file.tell()
+    file.write(content)
+    return SavedBox(
+        low=tuple(chunk.offsets), shape=tuple(chunk.sizes), file=name, offset=offset, size_bytes=content.nbytes,
+        crc32=zlib.crc32(content),
+    )  # fmt: skip
+
+
+def _tensors(metadata: Metadata, boxes: Mapping[MetadataIndex, SavedBox]) -> dict[str, SavedTensor]:
+    """Return the tensors that ranks have written, by name.
+
+    Raises:
+        ValueError: A tensor has elements that a checkpoint cannot hold.
+    """
+    tensors = {}
+    for name, saved in metadata.state_dict_metadata.items():
+        assert isinstance(saved, TensorStorageMetadata)
+        dtype = str(saved.properties.dtype).removeprefix("torch.")
+        if dtype not in ELEMENT_TYPES:
+            raise ValueError(f"the element type of {name} must be one of {', '.join(ELEMENT_TYPES)}, got {dtype}")
+        tensors[name] = SavedTensor(
+            dtype=dtype,
+            sizes=tuple(saved.size),
+            boxes=tuple(boxes[MetadataIndex(name, chunk.offsets)] for chunk in saved.chunks),
+        )
+    return tensors
+
 
 def kept_checkpoints(folder: Path) -> list[str]:
-    """Return the names of the valid checkpoints in a folder, newest first."""
-    try:
-        return (folder / _LATEST).read_text().split()
-    except FileNotFoundError:
+    """Return the names of the valid checkpoints in a folder, newest first.
+
+    Raises:
+        ConfigError: The file that lists them cannot be read, or lists something else.
+    """
+    if not os.path.lexists(folder / _LATEST):
         return []
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"checkpoint file {folder / _LATEST} cannot be read: {first_line(error)}") from error
+    names = input_text(folder / _LATEST, "checkpoint file").split()
+    for name in names:
+        if not _VALID.fullmatch(name):
+            raise ConfigError(
+                f"checkpoint file {folder / _LATEST} must list names such as step-000010, got {name[:60]!r}"
+            )
+    return names
 
 
 def _remove_others(folder: Path, kept: list[str]) -> None:
@@ -234,10 +198,10 @@ def _remove_others(folder: Path, kept: list[str]) -> None:
             shutil.rmtree(entry)
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a text file to disk, past the system's cache."""
-    with path.open("w") as file:
-        file.write(text)
+def _write(path: Path, content: bytes) -> None:
+    """Write a file to disk, past the system's cache."""
+    with path.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
 

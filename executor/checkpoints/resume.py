@@ -29,7 +29,7 @@ class Checkpoints:
     """
 
     def __init__(self, options: RunOptions, graph: ComputationGraph) -> None:
-        self._folder = Path(options.checkpoint)
+        self._folder, self._trust_old = Path(options.checkpoint), options.trust_old_checkpoint
         self._identity: dict[str, Any] = {
             "model": model_identity(graph),
             "element_bytes": graph.element_bytes,
@@ -43,7 +43,7 @@ class Checkpoints:
         Raises:
             ConfigError: There is no checkpoint, or it is of another model or optimizer.
         """
-        return latest_step(self._folder, self._identity)
+        return latest_step(self._folder, self._identity, trust_old=self._trust_old)
 
     def save(self, session: Session, step: int) -> None:
         """Save parameters, optimizer state, running statistics and residuals; all ranks call it together.
@@ -68,10 +68,11 @@ class Checkpoints:
         Raises:
             ConfigError: The checkpoint is damaged, or of another model or optimizer.
         """
-        saved = saved_sizes(self._folder, self._identity)
+        saved = saved_sizes(self._folder, self._identity, trust_old=self._trust_old)
         mine = _residuals(session)
-        known = {name: _of_replicas(part, saved[name][0]) for name, part in mine.items() if name in saved}
-        checkpoint = load_checkpoint(self._folder, self._identity, {**_tensors(session), **known})
+        known = {name: _of_replicas(part, saved[name]) for name, part in mine.items() if name in saved}
+        wanted = {**_tensors(session), **known}
+        checkpoint = load_checkpoint(self._folder, self._identity, wanted, trust_old=self._trust_old)
         for name, part in known.items():
             if part.tensor is not mine[name].tensor:
                 mine[name].tensor.copy_(part.tensor.sum(dim=0, keepdim=True) / mine[name].whole[0])
@@ -96,9 +97,11 @@ def _residuals(session: Session) -> dict[str, CheckpointPart]:
     return tensors
 
 
-def _of_replicas(part: CheckpointPart, replicas: int) -> CheckpointPart:
+def _of_replicas(part: CheckpointPart, saved_sizes: tuple[int, ...]) -> CheckpointPart:
     """Return the residual itself where the number of replicas is the same; else a buffer for those of all replicas."""
-    if replicas == part.whole[0]:
+    replicas = saved_sizes[0] if saved_sizes[1:] == part.whole[1:] else 0
+    # No buffer for residuals of another shape, which the load refuses.
+    if replicas in (0, part.whole[0]):
         return part
     box = Box((0, *part.box.low[1:]), (replicas, *part.box.high[1:]))
     return CheckpointPart(box, (replicas, *part.whole[1:]), part.tensor.new_empty(box.shape))

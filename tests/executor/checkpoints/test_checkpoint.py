@@ -135,7 +135,7 @@ def test_one_process_reads_what_several_wrote_and_replicas_are_written_once(tmp_
     assert load_checkpoint(tmp_path, IDENTITY, wanted).step == 7
     for name, part in wanted.items():
         assert torch.equal(part.tensor, whole(name, part.whole))
-    written = sum(file.stat().st_size for file in (tmp_path / "step-000007").glob("*.distcp"))
+    written = sum(file.stat().st_size for file in (tmp_path / "step-000007").glob("*.bin"))
     assert 8000 < written < 16000
 
 
@@ -280,10 +280,10 @@ def flip(path):
     path.write_bytes(content)
 
 
-DAMAGES = [(name, damage) for name in (".metadata", "__0_0.distcp", "checkpoint.json") for damage in (cut, Path.unlink)]
+DAMAGES = [(name, damage) for name in ("rank-0000.bin", "checkpoint.json") for damage in (cut, Path.unlink)]
 
 
-@pytest.mark.parametrize(("name", "damage"), [*DAMAGES, ("__0_0.distcp", flip)])
+@pytest.mark.parametrize(("name", "damage"), [*DAMAGES, ("rank-0000.bin", flip)])
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_named(tmp_path, name, damage):
     save(tmp_path, step=1, x=whole_part("x", (3,), step=1))
     save(tmp_path, step=2, x=whole_part("x", (3,), step=2))
@@ -297,8 +297,8 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_named(tmp_path, n
 def test_a_later_version_is_refused(tmp_path):
     save(tmp_path, x=whole_part("x", (3,)))
     about = tmp_path / "step-000001" / "checkpoint.json"
-    about.write_text(json.dumps({**json.loads(about.read_text()), "version": 2}))
-    refused("has version 2, this program reads 1", tmp_path)
+    about.write_text(json.dumps({**json.loads(about.read_text()), "version": 3}))
+    refused("has version 3, this program reads 2", tmp_path)
 
 
 def test_boxes_that_do_not_cover_a_tensor_are_refused_and_nothing_counts(tmp_path):
