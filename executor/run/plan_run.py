@@ -10,6 +10,7 @@ import numpy as np
 
 from executor.measurement import MEASUREMENT, Measurement, read_measurement
 from executor.processes import LaunchSpec, RankHosts, RankRow, launch, loss_of, reporter, scratch_folder, threads_of
+from executor.run.input_check import check_inputs
 from executor.runtime import RunOptions, check_program, program_of, write_options
 from hwprofiles import Progress
 from planner.lowering import Program
@@ -82,6 +83,7 @@ def run_plan(
         processes = 1 + max(int(space.devices.max()) for space in program.spaces)
     threads = threads_of(options.threads, processes)
     check_program(program, processes)
+    check_inputs(options, program.graph, processes)
     stall_s = default_stall_s(program) if stall_s is None else stall_s
     with scratch_folder() as folder:
         out = Path(options.out or folder)

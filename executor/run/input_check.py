@@ -1,0 +1,145 @@
+"""Refusal of data and devices that cannot be used, before any rank starts.
+
+The rules are those of ``executor.data`` and ``executor.runtime``, which need torch, whose import takes seconds.  A
+quick look comes first, which needs none: only what looks wrong is checked by the rules, so good runs start no later.
+"""
+
+import ctypes
+import importlib.metadata
+import importlib.util
+import math
+import re
+import zipfile
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.runtime import RunOptions
+from planner.graph import ComputationGraph
+from planner.operations import Loss
+
+__all__ = ["check_inputs"]
+
+
+class _Array(NamedTuple):
+    """What is known of an array in a file without its elements."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    elements: Callable[[], NDArray[Any]]
+    """Reads it."""
+
+
+def check_inputs(options: RunOptions, graph: ComputationGraph, processes: int) -> None:
+    """Check what the ranks will open: their data, and a GPU for each where the device is ``cuda``.
+
+    Args:
+        options: Settings of the run.
+        graph: The model, with its batch.
+        processes: Number of ranks, all on this machine.
+
+    Raises:
+        ConfigError: The data cannot be read or do not fit the model, or a GPU is missing.
+    """
+    if options.device == "cuda" and _gpus() < processes:
+        from executor.runtime import device_of
+
+        for rank in range(processes):
+            device_of(options.device, rank, local_ranks=processes)
+    if not options.stand_in and not _looks_right(options.data, graph):
+        from executor.data import load_data
+        from executor.runtime import DTYPES
+
+        load_data(options.data, graph, seed=options.seed, dtype=DTYPES[graph.element_bytes], device="cpu")
+
+
+def _gpus() -> int:
+    """Return the number of GPUs that the driver has for this process and that the installed torch can use."""
+    if importlib.metadata.version("torch").endswith("+cpu"):
+        return 0
+    count = ctypes.c_int(0)
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    return count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+
+
+def _looks_right(data: str, graph: ComputationGraph) -> bool:
+    """Return False where the data may not fit the model; their elements are not read, but for labels."""
+    if data == "generated":
+        return True
+    if count := re.fullmatch(r"generated:(\d{1,8})", data):
+        return int(count[1]) >= graph.batch
+    try:
+        if (folder := Path(data)).is_dir():
+            return _images_look_right(folder, graph)
+        return _arrays_look_right(*_arrays(data), graph)
+    except Exception:  # whatever it is, the rules find words for it
+        return False
+
+
+def _images_look_right(folder: Path, graph: ComputationGraph) -> bool:
+    """Return whether a folder has as many images as a batch needs, in no more folders than the model has classes."""
+    if importlib.util.find_spec("PIL") is None:
+        return False
+    classes = sum(entry.is_dir() for entry in folder.iterdir())
+    files = (path for path in folder.glob("*/**/*") if path.suffix)
+    fits = len(_sample(graph)) == 3 and _labelled(graph)
+    return fits and classes <= _classes(graph) and len(list(islice(files, graph.batch))) == graph.batch
+
+
+def _arrays_look_right(inputs: _Array, targets: _Array, graph: ComputationGraph) -> bool:
+    """Return whether inputs and targets have the model's shapes and types, and labels are classes of it."""
+    if inputs.shape[1:] != _sample(graph) or not (inputs.dtype == np.uint8 or inputs.dtype.kind == "f"):
+        return False
+    if not graph.batch <= inputs.shape[0] == targets.shape[0]:
+        return False
+    if not _labelled(graph):
+        return targets.dtype.kind == "f" and math.prod(targets.shape[1:]) == _classes(graph)
+    if targets.dtype.kind not in "iu" or len(targets.shape) != 1:
+        return False
+    labels = targets.elements()
+    return bool(labels.min() >= 0 and labels.max() < _classes(graph))
+
+
+def _arrays(data: str) -> tuple[_Array, _Array]:
+    """Return inputs and targets of an ``.npz`` file or of two ``.npy`` files, without reading them."""
+    if not data.endswith(".npz"):
+        inputs, targets = (np.load(path, mmap_mode="r") for path in re.split(r"(?<=\.npy),", data, maxsplit=1))
+        return _Array(inputs.shape, inputs.dtype, lambda: inputs), _Array(targets.shape, targets.dtype, lambda: targets)
+    with zipfile.ZipFile(data) as archive:
+        return _member(data, archive, "inputs"), _member(data, archive, "targets")
+
+
+def _member(path: str, archive: zipfile.ZipFile, name: str) -> _Array:
+    """Return an array of an ``.npz`` file by its header alone."""
+    with archive.open(f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+
+    def elements() -> NDArray[Any]:
+        with np.load(path) as arrays:
+            return np.asarray(arrays[name])
+
+    return _Array(shape, dtype, elements)
+
+
+def _sample(graph: ComputationGraph) -> tuple[int, ...]:
+    """Return channels and positions of an input."""
+    entrance = next(layer for layer in graph.layers if "input" in layer.inputs)
+    return entrance.input_shapes[entrance.inputs.index("input")].sizes[1:]
+
+
+def _labelled(graph: ComputationGraph) -> bool:
+    loss = graph.layers[-1].operation
+    return isinstance(loss, Loss) and loss.function == "softmax"
+
+
+def _classes(graph: ComputationGraph) -> int:
+    return math.prod(graph.layers[-1].output.sizes[1:])
