@@ -7,7 +7,7 @@ VENV := .venv
 IN_VENV := $(VENV)/bin/python -m
 INSTALL := $(IN_VENV) pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test fuzz lint docs clean
 # Two installations into one environment must not meet.
 .NOTPARALLEL:
 
@@ -20,6 +20,12 @@ demo: $(VENV)/demo.stamp
 
 test: $(VENV)/all.stamp
 	$(IN_VENV) pytest -n $(JOBS)
+
+# CASES spoiled inputs, the first of them SEED: half an hour on two cores.
+CASES ?= 20000
+SEED ?= 0
+fuzz: $(VENV)/all.stamp
+	$(VENV)/bin/python tests/fuzz/campaign.py $(CASES) $(SEED)
 
 lint: $(VENV)/all.stamp
 	$(IN_VENV) ruff check

@@ -19,6 +19,7 @@ from .html_tables import (
 )
 from .input_arrays import (
     ARRAYS_MIB as ARRAYS_MIB,
+    array_input as array_input,
     check_archive as check_archive,
 )
 from .input_files import (
@@ -43,6 +44,7 @@ from .progress import (
 from .requests import (
     check_choices as check_choices,
     option as option,
+    positive_integer as positive_integer,
     whole_number as whole_number,
 )
 from .rows import (

@@ -7,7 +7,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hwprofiles.errors import ConfigError
 
-__all__ = ["check_choices", "option", "whole_number"]
+__all__ = ["check_choices", "option", "positive_integer", "whole_number"]
+
+_MOST_DIGITS = 15
+"""Digits of the largest number that is read: more than any count has, and products of four fit a float."""
 
 
 def option(
@@ -42,10 +45,16 @@ def whole_number(word: str | int) -> int:
     Raises:
         ConfigError: The word is no such number.
     """
-    text = str(word)  # defaults pass here as numbers
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ConfigError(f"must be a whole number >= 1, got {text!r}")
-    return int(text)
+    number = positive_integer(str(word))  # defaults pass here as numbers
+    if number is None:
+        raise ConfigError(f"must be a whole number >= 1, got {str(word)!r}")
+    return number
+
+
+def positive_integer(text: str) -> int | None:
+    """Return the number that a text stands for; None unless it is whole, at least 1 and of at most 15 digits."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) > 0
+    return int(text) if is_number else None
 
 
 def check_choices(request: Any) -> None:

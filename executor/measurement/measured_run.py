@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.measurement.joined_tasks import JoinedTasks
-from hwprofiles import Floats
+from hwprofiles import ConfigError, Floats, array_input, check_texts
 from planner.lowering import Program
 
 if TYPE_CHECKING:
@@ -121,10 +121,43 @@ class Measurement:
         partial.replace(path)
 
 
+_DIMENSIONS = {
+    "start_s": 2, "end_s": 2, "sent_bytes": 2, "loss": 1, "paused": 1, "peak_memory_bytes": 1, "notes": 1,
+    "allocated_bytes": 2,
+}  # fmt: skip
+"""Arrays of a file, with their numbers of dimensions."""
+_LONGEST_S = 1e12
+
+
 def read_measurement(path: Path) -> Measurement:
-    """Read a measurement that ``Measurement.write`` wrote."""
-    with np.load(path) as arrays:
-        values = {name: arrays[name] for name in arrays.files}
+    """Read a measurement that ``Measurement.write`` wrote.
+
+    Raises:
+        ConfigError: The file cannot be read, is damaged, or holds other arrays, or times that no run can have.
+    """
+    values = array_input(path, "measurement")
+    origin = f"measurement {path}"
+    if values.keys() != _DIMENSIONS.keys():
+        raise ConfigError(f"{origin} must hold the arrays {', '.join(_DIMENSIONS)}, got {', '.join(values) or 'none'}")
+    kinds = {"paused": "b", "notes": "U"}
+    for name, array in values.items():
+        if array.ndim != _DIMENSIONS[name] or array.dtype.kind != kinds.get(name, "f"):
+            raise ConfigError(
+                f"{origin}: {name} must have {_DIMENSIONS[name]} dimensions, got {array.dtype} of {array.shape}"
+            )
+    start_s, end_s = values["start_s"], values["end_s"]
+    if not start_s.size or not start_s.shape == end_s.shape == values["sent_bytes"].shape:
+        raise ConfigError(f"{origin}: start_s, end_s and sent_bytes must have one shape, got {start_s.shape}")
+    if values["paused"].shape != start_s.shape[:1]:
+        raise ConfigError(f"{origin}: paused must have an entry for each iteration, got {values['paused'].shape}")
+    measured = ~np.isnan(start_s)
+    if not (measured.any(axis=1).all() and np.array_equal(measured, ~np.isnan(end_s))):
+        raise ConfigError(f"{origin}: every iteration must have tasks with both a start and an end")
+    if np.any(np.abs(np.concatenate([start_s[measured], end_s[measured]])) > _LONGEST_S):
+        raise ConfigError(f"{origin}: times must be at most {_LONGEST_S:g} s")
+    if np.any(end_s[measured] < start_s[measured]):
+        raise ConfigError(f"{origin}: no task may end before it starts")
+    check_texts(values["notes"].tolist(), origin)
     return Measurement(**{**values, "notes": tuple(values["notes"].tolist())})
 
 

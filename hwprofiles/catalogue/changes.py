@@ -19,6 +19,8 @@ _EXCLUDES = {
 """Keys of a link class that may be set, with the key that each replaces."""
 _FACTORS = ("bandwidth_factor", "latency_factor")
 """Quantities that multiply those of links."""
+_LEAST, _MOST = 1e-9, 1e9
+"""Range of values: whatever is beyond it is no machine, and its products with others overflow."""
 QUANTITIES = {
     "link": (*_EXCLUDES, *_FACTORS, "failed"),
     "device": ("speed", "memory_gib", "failed"),
@@ -68,11 +70,11 @@ def read_change(name: str, text: str) -> ClusterChange:
         value = float(text)
     except ValueError:
         value = math.nan
-    rule, holds = "a finite number > 0", 0 < value < math.inf
+    rule, holds = f"a number from {_LEAST:g} to {_MOST:g}", _LEAST <= value <= _MOST
     if quantity == "failed":
         rule, holds = "1", value == 1
     elif quantity.startswith("latency"):
-        rule, holds = "a finite number >= 0", 0 <= value < math.inf
+        rule, holds = f"a number from 0 to {_MOST:g}", 0 <= value <= _MOST
     if not holds:
         raise ConfigError(f"{name} must be {rule}, got {text!r}")
     return ClusterChange(of=of, which=which, quantity=quantity, value=value)
@@ -149,9 +151,9 @@ def _scaled(link: Link, change: ClusterChange) -> Link:
 def _devices(graph: DeviceGraph, change: ClusterChange) -> list[bool]:
     """Return flags of the devices that a change is for."""
     if change.of == "node":
-        if not (change.which.isdigit() and int(change.which) < graph.node_count):
+        if change.which not in map(str, range(graph.node_count)):
             raise ConfigError(f"{change.text}: node must be in 0 .. {graph.node_count - 1}, got {change.which!r}")
-        return [device.node == int(change.which) for device in graph.devices]
+        return [str(device.node) == change.which for device in graph.devices]
     chosen = [_is(change.which, device.name, device.profile) for device in graph.devices]
     if not any(chosen):
         known = [name for device in graph.devices for name in (device.profile, device.name)]

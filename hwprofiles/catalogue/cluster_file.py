@@ -33,8 +33,8 @@ def _number(value: object) -> object:
 
 
 _Number = BeforeValidator(_number)
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), _Number]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), _Number]
+_Positive = Annotated[float, Field(ge=1e-9, le=1e12, allow_inf_nan=False), _Number]
+NotNegative = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False), _Number]
 _Count = Annotated[int, Field(ge=1, le=1_000_000), _Number]
 Index = Annotated[int, Field(ge=0), _Number]
 VertexName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]

@@ -22,8 +22,8 @@ __all__ = ["ProfileFile", "catalogue", "load_profile", "profile_names"]
 FOLDER = Path(__file__).parents[1] / "profiles"
 
 # Strict: a boolean or a quoted number is an error.  The bound keeps the conversion to SI finite.
-_Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False, strict=True)]
-Fraction = Annotated[float, Field(gt=0, le=1, strict=True)]
+_Positive = Annotated[float, Field(ge=1e-9, le=1e12, allow_inf_nan=False, strict=True)]
+Fraction = Annotated[float, Field(ge=1e-9, le=1, strict=True)]
 Share = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False, strict=True)]
 _Count = Annotated[int, Field(gt=0, strict=True)]
 

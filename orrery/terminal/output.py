@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hwprofiles import ConfigError, replacing
+from hwprofiles import ConfigError, check_texts, replacing
 from orrery.terminal.old_names import with_old_fields
 
 __all__ = ["output_file", "page_files", "print_json", "to_json"]
@@ -30,6 +30,7 @@ def output_file(path: Path, *inputs: Path | str | None) -> Iterator[Path]:
     Raises:
         ConfigError: ``path`` is a folder, one of the inputs or written already, or nothing can be written there.
     """
+    check_texts([str(path)], "output path")
     target = _resolved(path)
     if target in _open:
         raise ConfigError(f"output paths must differ, got {str(path)!r} twice")

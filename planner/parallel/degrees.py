@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from hwprofiles import ConfigError, did_you_mean
+from hwprofiles import ConfigError, did_you_mean, positive_integer
 from hwprofiles.devices import DeviceGraph
 from planner.graph import IN_CHANNEL, ComputationGraph, Layer
 from planner.parallel.configurations import Configuration
@@ -82,9 +82,10 @@ def hybrid_of(text: str) -> Hybrid:
             raise ConfigError(f"strategy {text!r} must be made of {known}, got {setting!r}{did_you_mean(name, _NAMES)}")
         if name in degrees:
             raise ConfigError(f"strategy {text!r} must give {name} once, got it again")
-        if not (degree.isascii() and degree.isdigit() and int(degree) > 0):
+        number = positive_integer(degree)
+        if number is None:
             raise ConfigError(f"strategy {text!r}: {name} must be a whole number >= 1, got {degree!r}")
-        degrees[name] = int(degree)
+        degrees[name] = number
     return Hybrid(**degrees)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from zipfile import BadZipFile
 
 import pandas as pd
 
@@ -45,11 +44,7 @@ class PlanView:
         """
         from executor.measurement import read_measurement
 
-        try:
-            measurement = read_measurement(path)
-        except (OSError, BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a file that a run wrote"
-            raise ConfigError(f"measured must be measured.npz of a run, got {str(path)!r}: {reason}") from None
+        measurement = read_measurement(path)
         tasks = measurement.start_s.shape[1]
         if tasks != self.program.size:
             raise ConfigError(

@@ -1,6 +1,6 @@
 """Lists as they are typed on the command line: numbers and data types, separated by commas."""
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, positive_integer
 
 __all__ = ["factors", "type_list", "whole_numbers"]
 
@@ -15,11 +15,13 @@ def whole_numbers(field: str, text: str) -> tuple[int, ...]:
     Raises:
         ConfigError: A word is not a whole number >= 1.
     """
-    words = [word.strip() for word in text.split(",")]
-    for word in words:
-        if not (word.isascii() and word.isdigit() and int(word) > 0):
-            raise ConfigError(f"{field} must be whole numbers >= 1, separated by commas, got {word!r}")
-    return tuple(map(int, words))
+    numbers = []
+    for word in text.split(","):
+        number = positive_integer(word.strip())
+        if number is None:
+            raise ConfigError(f"{field} must be whole numbers >= 1, separated by commas, got {word.strip()!r}")
+        numbers.append(number)
+    return tuple(numbers)
 
 
 def factors(field: str, text: str) -> tuple[float, ...]:

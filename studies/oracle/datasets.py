@@ -1,6 +1,6 @@
 """Data sets by name, with the number of samples of an epoch."""
 
-from hwprofiles import ConfigError, did_you_mean
+from hwprofiles import ConfigError, did_you_mean, positive_integer
 
 __all__ = ["DATASETS", "samples_of"]
 
@@ -25,7 +25,7 @@ def samples_of(dataset: str | int) -> int:
     if isinstance(dataset, str) and dataset in DATASETS:
         return DATASETS[dataset]
     text = str(dataset)
-    if text.isascii() and text.isdigit() and int(text) > 0:
-        return int(text)
+    if (samples := positive_integer(text)) is not None:
+        return samples
     hint = did_you_mean(text, DATASETS)
     raise ConfigError(f"dataset must be one of {', '.join(DATASETS)} or a number of samples >= 1, got {text!r}{hint}")

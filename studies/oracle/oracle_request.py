@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hwprofiles import ConfigError, check_choices, did_you_mean, option
+from hwprofiles import ConfigError, check_choices, did_you_mean, option, positive_integer
 from studies.oracle.datasets import samples_of
 
 __all__ = ["STRATEGIES", "OracleRequest", "device_counts", "strategy_list"]
@@ -26,10 +26,10 @@ def device_counts(text: str) -> tuple[int, ...]:
     """
     counts: set[int] = set()
     for word in text.split(","):
-        ends = [end.strip() for end in word.split("..")]
-        if len(ends) > 2 or not all(end.isascii() and end.isdigit() and int(end) > 0 for end in ends):
+        ends = [positive_integer(end.strip()) for end in word.split("..")]
+        low, high = ends[0], ends[-1]
+        if len(ends) > 2 or low is None or high is None:
             raise ConfigError(f"gpus must look like 64, 4,16,64 or 16..1024 with whole numbers >= 1, got {text!r}")
-        low, high = int(ends[0]), int(ends[-1])
         if low > high:
             raise ConfigError(f"gpus must rise from the first number to the last, got {word.strip()!r}")
         counts |= {high} | {low << k for k in range((high // low).bit_length())}

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, positive_integer
 from studies.sweep.evaluate_point import PointResult, evaluate_point
 from studies.sweep.point import SweepPoint
 
@@ -65,9 +65,10 @@ def _client(address: str, stack: ExitStack) -> Any:
 
     kind, _, count = address.partition(":")
     if kind == "local":
-        if not count.isdigit() or int(count) < 1:
+        workers = positive_integer(count)
+        if workers is None:
             raise ConfigError(f"dask must be the scheduler's address or local:N with N >= 1, got {address!r}")
-        cluster = LocalCluster(n_workers=int(count), threads_per_worker=1, dashboard_address=None, silence_logs=50)
+        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50)
         return stack.enter_context(Client(stack.enter_context(cluster)))
     try:
         return stack.enter_context(Client(address, timeout=DASK_WAIT_S))

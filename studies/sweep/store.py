@@ -53,8 +53,10 @@ class Store:
         first result.
 
         Raises:
-            ConfigError: The file is in use, damaged, of another version, not a store, or cannot be written.
+            ConfigError: Its name has control characters, or the file is in use, damaged, of another version, not a
+                store, or cannot be written.
         """
+        check_texts([str(path)], "store")
         made = not path.exists()
         with _only_writer(path):
             try:
@@ -180,7 +182,9 @@ def _readable(path: Path) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a store from the first, and from the last, up to the first that cannot be read."""
     check_input(path, "store", limit_mib=_STORE_MIB)
     with _explained(path):
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=WAIT_S)
+        # SQLite would leave a log of its own beside a store that it may not write; where there is a log, it holds rows.
+        unchanged = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{unchanged}", uri=True, timeout=WAIT_S)
     try:
         for order in ("asc", "desc"):
             with suppress(sqlite3.DatabaseError):

@@ -39,7 +39,7 @@ def test_timeline_show_and_index_say_the_same(plan, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["timeline", "PLAN", "--measured", "PLAN", "--out", "OUT"], "measured must be measured.npz of a run"),
+        (["timeline", "PLAN", "--measured", "PLAN", "--out", "OUT"], "is damaged, or no file of arrays"),
         (["show", "missing.json", "--out", "OUT"], "missing.json"),
         (["index", "missing"], "index needs a folder"),
     ],
