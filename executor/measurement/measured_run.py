@@ -157,8 +157,9 @@ def read_measurement(path: Path) -> Measurement:
         raise ConfigError(f"{origin}: times must be at most {_LONGEST_S:g} s")
     if np.any(end_s[measured] < start_s[measured]):
         raise ConfigError(f"{origin}: no task may end before it starts")
-    check_texts(values["notes"].tolist(), origin)
-    return Measurement(**{**values, "notes": tuple(values["notes"].tolist())})
+    notes: list[str] = values.pop("notes").tolist()
+    check_texts(notes, origin)
+    return Measurement(**values, notes=tuple(notes))
 
 
 def join(
