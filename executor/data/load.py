@@ -44,8 +44,8 @@ def load_data(
 def _source(spec: str, expected: DataRequirements, seed: int, dtype: torch.dtype, device: torch.device | str) -> Source:
     kind, _, count = spec.partition(":")
     if kind == "generated":
-        if not re.fullmatch(r"[1-9][0-9]{0,7}", count):
-            raise ConfigError(f"data generated:N needs a number of samples from 1 to 99999999, got {count!r}")
+        if not re.fullmatch(r"[1-9][0-9]{0,6}", count):
+            raise ConfigError(f"data generated:N needs a number of samples from 1 to 9999999, got {count!r}")
         return Repeated(int(count), expected, seed=seed, dtype=dtype, device=device)
     if re.fullmatch(r".+\.npy,.+\.npy", spec):
         inputs, targets = map(Path, re.split(r"(?<=\.npy),", spec, maxsplit=1))

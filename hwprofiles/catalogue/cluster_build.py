@@ -10,6 +10,9 @@ from hwprofiles.devices import CopyEngines, Device, DeviceGraph, Link
 
 __all__ = ["build_cluster"]
 
+MOST_VERTICES = 200_000
+"""Devices and switches of the largest cluster, ten times as many as of the largest that is known."""
+
 
 @dataclass(slots=True, eq=False)
 class _LevelCopy:
@@ -62,6 +65,7 @@ def build_cluster(file: ClusterFile, name: str) -> DeviceGraph:
             the same name.
         UnreachableError: No route joins two devices.
     """
+    _check_size(file, name)
     copies = [_expand(file, 0, [])]
     for i, level in enumerate(file.levels[1:], start=1):
         # Copies are all equal unless an at_most divided them, and then the level above has no count.
@@ -73,6 +77,16 @@ def build_cluster(file: ClusterFile, name: str) -> DeviceGraph:
         partial = full if last == groups[0] else _expand(file, i, last)
         copies = [full] * (len(groups) - 1) + [partial]
     return _graph(file, name, copies[0])
+
+
+def _check_size(file: ClusterFile, name: str) -> None:
+    """Refuse a file of more vertices than anything can be done with, before they are made."""
+    copies, vertices = 1, 0
+    for level in reversed(file.levels):
+        vertices += copies * sum(group.count or 1 for group in (*level.devices, *level.switches))
+        copies *= level.count or 1
+    if vertices > MOST_VERTICES:
+        raise ConfigError(f"{name}: devices and switches must be at most {MOST_VERTICES:,}, got about {vertices:,}")
 
 
 def _expand(file: ClusterFile, index: int, children: Sequence[_LevelCopy]) -> _LevelCopy:

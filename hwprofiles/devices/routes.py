@@ -244,7 +244,10 @@ def unreachable_pair(device_count: int, vertex_count: int, arcs: Sequence[Arc]) 
     if any((target, source) not in pairs for source, target in pairs):
         reach = _reach_by_search(device_count, vertex_count, arcs)
     else:
-        reach = _reach_by_groups(device_count, vertex_count, pairs)
+        memberships = _memberships(device_count, vertex_count, pairs)
+        if (pair := _unreached_by_first(device_count, pairs, memberships)) is not None:
+            return pair  # found before a matrix of all pairs is made
+        reach = _reach_by_groups(device_count, pairs, memberships)
     if reach.all():
         return None
     first, second = np.unravel_index(int(reach.argmin()), reach.shape)
@@ -260,8 +263,8 @@ def _reach_by_search(device_count: int, vertex_count: int, arcs: Sequence[Arc]) 
     )
 
 
-def _reach_by_groups(device_count: int, vertex_count: int, pairs: set[tuple[int, int]]) -> Bools:
-    """Return which device reaches which, shape (D, D), by groups of connected switches (union-find).
+def _memberships(device_count: int, vertex_count: int, pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Return devices with the groups of connected switches that they are linked to (union-find).
 
     Args:
         device_count: Number D of devices.
@@ -280,19 +283,30 @@ def _reach_by_groups(device_count: int, vertex_count: int, pairs: set[tuple[int,
     for a, b in pairs:
         if min(a, b) >= device_count:
             group[root(a)] = root(b)
-    reach = np.eye(device_count, dtype=np.bool_)
-    joined: set[tuple[int, int]] = set()
-    for a, b in pairs:
-        if a < device_count:
-            if b < device_count:
-                reach[a, b] = True
-            else:
-                joined.add((a, root(b)))
+    return {(a, root(b)) for a, b in pairs if a < device_count <= b}
+
+
+def _unreached_by_first(
+    device_count: int, pairs: set[tuple[int, int]], memberships: set[tuple[int, int]]
+) -> tuple[int, int] | None:
+    """Return the first device and the first that it does not reach; None if it reaches all."""
+    own = {group for device, group in memberships if device == 0}
+    reached = {0, *(b for a, b in pairs if a == 0), *(device for device, group in memberships if group in own)}
+    missing = next((device for device in range(device_count) if device not in reached), None)
+    return None if missing is None else (0, missing)
+
+
+def _reach_by_groups(device_count: int, pairs: set[tuple[int, int]], memberships: set[tuple[int, int]]) -> Bools:
+    """Return which device reaches which, shape (D, D); arguments as for ``_unreached_by_first``."""
     # Two devices reach each other where a group has both as members: a product of membership matrices.
-    column = {group: number for number, group in enumerate(dict.fromkeys(group for _, group in sorted(joined)))}
+    column = {group: number for number, group in enumerate(dict.fromkeys(group for _, group in sorted(memberships)))}
     member = np.zeros((device_count, len(column)), dtype=np.float32)
-    for a, group_root in joined:
+    for a, group_root in memberships:
         member[a, column[group_root]] = 1
     if member.all(axis=0).any():  # one group joins all, as nearly always: a matrix of pairs would take seconds
-        return np.broadcast_to(np.True_, reach.shape)
+        return np.broadcast_to(np.True_, (device_count, device_count))
+    reach = np.eye(device_count, dtype=np.bool_)
+    for a, b in pairs:
+        if max(a, b) < device_count:
+            reach[a, b] = True
     return np.asarray(reach | (member @ member.T > 0))

@@ -15,6 +15,9 @@ from studies.streams.stream_request import PathOptions
 
 __all__ = ["SUB_TASK_TYPES", "Paths", "numbered_streams", "path_streams", "paths_of", "update_waits"]
 
+_FARTHEST = 1_000_000_000
+"""Largest distance of priorities, so that they fit in 64 bits."""
+
 _CRITICAL = [KINDS.index(kind) for kind in ("forward", "epilogue_gradient", "activation_gradient")]
 SUB_TASK_TYPES = ("activation", "weight", "bias")
 """Types of sub-tasks; the forward pass counts as activation."""
@@ -83,6 +86,8 @@ def _below(layer_paths: int, options: PathOptions) -> dict[str, int]:
     """Return alpha and beta, checked, with their defaults."""
     given = {"alpha": options.alpha, "beta": options.beta}
     for name, value in given.items():
+        if value is not None and value > _FARTHEST:
+            raise ConfigError(f"{name} must be at most {_FARTHEST:,}, got {value}")
         if value is not None and value < layer_paths:
             raise ConfigError(
                 f"{name} must be >= {layer_paths}, the layer paths of a block, or a parameter's gradient would go "
