@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
-from multiprocessing import get_context
 
 from hwprofiles import OrreryError, Progress
 from hwprofiles.devices import DeviceGraph
@@ -16,7 +15,7 @@ from planner.search import Pipeline, strategy_and_micro_batching
 from planner.simulation import memory_curve, replay
 from studies.oracle.cases import HYBRIDS, OracleCase
 from studies.oracle.oracle_table import Simulated
-from studies.sweep import begin_process
+from studies.sweep import DIED, compute_in_processes
 
 __all__ = ["plan_text", "program_of_case", "simulate_cases"]
 
@@ -81,32 +80,28 @@ def simulate_case(graph: ComputationGraph, cluster: DeviceGraph, case: OracleCas
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """Inputs that all cases of a process share."""
+@dataclass(frozen=True)
+class _Replays:
+    """Cases and what they have in common, for the processes that replay them by number."""
 
     graph: ComputationGraph
     cluster: DeviceGraph
     samples: int
+    cases: Sequence[OracleCase]
 
+    def __call__(self, number: int) -> Simulated:
+        return simulate_case(self.graph, _taking(self.cluster), self.cases[number], self.samples)
 
-_work: list[_Work] = []
-
-
-def _begin(graph: ComputationGraph, cluster: DeviceGraph, samples: int) -> None:
-    begin_process()
-    _work.append(_Work(graph, _taking(cluster), samples))
+    def died(self, number: int) -> Simulated:
+        """Return the row of a case whose process has died twice."""
+        return Simulated(plan=plan_text(self.cases[number]), refused=DIED)
 
 
 def _taking(cluster: DeviceGraph) -> DeviceGraph:
     """Return the cluster with its parts cached, so that cases on the same devices share their routes."""
-    cluster.take = lru_cache(maxsize=4)(cluster.take)  # type: ignore[method-assign]
+    if "take" not in vars(cluster):
+        cluster.take = lru_cache(maxsize=4)(cluster.take)  # type: ignore[method-assign]
     return cluster
-
-
-def _one(case: OracleCase) -> Simulated:
-    work = _work[-1]
-    return simulate_case(work.graph, work.cluster, case, work.samples)
 
 
 def simulate_cases(
@@ -130,18 +125,13 @@ def simulate_cases(
     if count <= 1:
         return [simulate_case(graph, cluster, case, samples) for case in cases]
     order = sorted(range(len(cases)), key=lambda k: -_weight(cases[k]))
+    replays = _Replays(graph, cluster, samples, cases)
     results: dict[int, Simulated] = {}
-    pool = ProcessPoolExecutor(
-        count, mp_context=get_context("spawn"), initializer=_begin, initargs=(graph, cluster, samples)
-    )
-    try:
-        running = {pool.submit(_one, cases[k]): k for k in order}
-        for future in as_completed(running):
-            results[running[future]] = future.result()
+    with closing(compute_in_processes(order, processes=count, evaluate=replays, died=replays.died)) as computed:
+        for number, result in computed:
+            results[number] = result
             if progress:
                 progress("simulating", len(results), len(cases))
-    finally:
-        pool.shutdown(wait=len(results) == len(cases), cancel_futures=True)
     return [results[k] for k in range(len(cases))]
 
 

@@ -1,3 +1,7 @@
+from .local import (
+    DIED as DIED,
+    compute_in_processes as compute_in_processes,
+)
 from .store import (
     Store as Store,
 )
@@ -12,7 +16,4 @@ from .sweep_file import (
 )
 from .sweep_run import (
     run_sweep as run_sweep,
-)
-from .workers import (
-    begin_process as begin_process,
 )

@@ -9,19 +9,19 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from traceback import format_exc
+from typing import Any, Generic, TypeVar
 
-from studies.sweep.evaluate_point import PointResult
-from studies.sweep.point import SweepPoint
+__all__ = ["WorkerDiedError", "Workers"]
 
-__all__ = ["Evaluate", "WorkerDiedError", "Workers", "begin_process"]
-
-Evaluate = Callable[[SweepPoint], PointResult]
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_HELD = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 
 
 class WorkerDiedError(Exception):
@@ -29,36 +29,38 @@ class WorkerDiedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Worker:
+class _Worker(Generic[_Item]):
     """A process, and the points whose results it has not returned yet, in order."""
 
     process: SpawnProcess
-    pending: deque[SweepPoint] = field(default_factory=deque)
+    pending: deque[_Item] = field(default_factory=deque)
 
 
-class Workers:
+class Workers(Generic[_Item, _Result]):
     """Processes of this machine that end with this one, however that ends.
 
     Args:
         count: Number of processes, >= 1.
-        evaluate: Function that computes a point, importable by its name.
+        evaluate: Function that computes a point; it can be pickled.
     """
 
-    def __init__(self, count: int, evaluate: Evaluate) -> None:
+    def __init__(self, count: int, evaluate: Callable[[_Item], _Result]) -> None:
         context = get_context("spawn")
-        self._workers: dict[Connection, _Worker] = {}
+        self._workers: dict[Connection, _Worker[_Item]] = {}
+        resource_tracker.ensure_running()  # which would release the held signals
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, evaluate), daemon=True)
+            with _signals_held():
+                process.start()
             self._workers[ours] = _Worker(process=process)
-            process.start()
             theirs.close()
 
-    def running(self) -> list[SweepPoint]:
+    def running(self) -> list[_Item]:
         """Return the points that were sent to processes and have no result yet."""
         return [point for worker in self._workers.values() for point in worker.pending]
 
-    def submit(self, point: SweepPoint) -> None:
+    def submit(self, point: _Item) -> None:
         """Send a point to the process with the fewest pending points.
 
         Raises:
@@ -71,7 +73,7 @@ class Workers:
         except OSError as error:
             raise WorkerDiedError from error
 
-    def results(self) -> Iterator[tuple[SweepPoint, PointResult]]:
+    def results(self) -> Iterator[tuple[_Item, _Result]]:
         """Wait for results, and yield those that have arrived.
 
         Raises:
@@ -91,21 +93,37 @@ class Workers:
     def close(self) -> None:
         """End all processes, also those that compute a point."""
         for worker in self._workers.values():
-            worker.process.terminate()
+            worker.process.kill()  # one that still starts holds gentler signals
         for pipe, worker in self._workers.items():
             worker.process.join()
             pipe.close()
 
 
-def _serve(pipe: Connection, evaluate: Evaluate) -> None:
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold the signals that end a command: none then parts the start of a process from its record.
+
+    The process begins with them held, so that Ctrl-C does not meet it while it loads modules.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(pipe: Connection, evaluate: Callable[[Any], Any]) -> None:
     """Compute points in a process until the main process closes the pipe."""
-    begin_process()
+    _begin()
     with suppress(EOFError, OSError):
         while True:
             pipe.send(_result(evaluate, pipe.recv()))
 
 
-def _result(evaluate: Evaluate, point: SweepPoint) -> PointResult | Exception:
+def _result(evaluate: Callable[[Any], Any], point: Any) -> Any:
     """Return the result of a point, or the error with its traceback as a note."""
     try:
         return evaluate(point)
@@ -114,9 +132,11 @@ def _result(evaluate: Evaluate, point: SweepPoint) -> PointResult | Exception:
         return error
 
 
-def begin_process() -> None:
+def _begin() -> None:
     """Prepare a process: it ignores Ctrl-C, which the main process handles, and ends when the main process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
     parent = parent_process()
     assert parent is not None
 
