@@ -13,8 +13,15 @@ from .launcher import (
     threads_of as threads_of,
 )
 from .rank_environment import (
+    INTERFACE_VARIABLE as INTERFACE_VARIABLE,
+    NO_SECRET_VARIABLE as NO_SECRET_VARIABLE,
+    SECRET_VARIABLE as SECRET_VARIABLE,
     RankEnvironment as RankEnvironment,
     local_ranks as local_ranks,
+    rank_environment as rank_environment,
+)
+from .rank_network import (
+    check_network as check_network,
 )
 from .rank_process import (
     failed as failed,
@@ -22,8 +29,16 @@ from .rank_process import (
     process_group as process_group,
     serve as serve,
 )
+from .rank_store import (
+    attempt as attempt,
+    run_key as run_key,
+)
 from .scratch_folders import (
     scratch_folder as scratch_folder,
+)
+from .signed_store import (
+    SignatureError as SignatureError,
+    SignedStore as SignedStore,
 )
 from .status_board import (
     NEW_ROW as NEW_ROW,

@@ -1,13 +1,21 @@
 """Start of the local ranks of a job, whatever the job is."""
 
 import os
+import secrets
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from executor.processes.rank_environment import held_port, local_environment
+from executor.processes.rank_environment import (
+    INTERFACE_VARIABLE,
+    NO_SECRET_VARIABLE,
+    SECRET_VARIABLE,
+    held_port,
+    local_environment,
+)
 from executor.processes.status_board import RankRow, StatusBoard
 from executor.processes.supervisor import supervise
 from hwprofiles import ConfigError
@@ -20,6 +28,7 @@ KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD
 By default it returns large blocks to the system, which clears every page again: filling 32 MB of new tensors on one
 core took 26 ms, in kept memory 3 ms.
 """
+_SECRET_BYTES = 32
 
 
 class RankHosts(Protocol):
@@ -90,7 +99,8 @@ def launch(
     command = [sys.executable, "-m", spec.module, *spec.arguments]
     ranks = range(spec.processes)
     with held_port() as port:  # the ranks take seconds to come to it
-        environments = [KEPT_MEMORY | local_environment(rank, spec.processes, port, spec.threads) for rank in ranks]
+        common = KEPT_MEMORY | _network(spec)
+        environments = [common | local_environment(rank, spec.processes, port, spec.threads) for rank in ranks]
         commands: list[Sequence[str]] = [command for _ in ranks]
         if spec.hosts is not None:
             environments = [{**row, **spec.hosts.environment(rank)} for rank, row in enumerate(environments)]
@@ -104,3 +114,15 @@ def launch(
             task_name=task_name,
             log_folder=spec.log_folder,
         )
+
+
+def _network(spec: LaunchSpec) -> dict[str, str]:
+    """Return the variables of the ranks' network: a secret of their own where they are on several hosts."""
+    # empty ones too: those of this process are for ranks that others start
+    values = dict.fromkeys((INTERFACE_VARIABLE, SECRET_VARIABLE, NO_SECRET_VARIABLE), "")
+    if spec.hosts is None:
+        return values
+    handle, file = tempfile.mkstemp(prefix="secret-", dir=spec.folder)
+    with os.fdopen(handle, "w") as opened:
+        opened.write(secrets.token_hex(_SECRET_BYTES))
+    return values | {SECRET_VARIABLE: file}

@@ -4,21 +4,30 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from hwprofiles import ConfigError
+from hwprofiles import ConfigError, input_bytes
 
 __all__ = [
+    "INTERFACE_VARIABLE",
     "LOOPBACK",
+    "NO_SECRET_VARIABLE",
+    "SECRET_VARIABLE",
     "RankEnvironment",
     "held_port",
     "local_environment",
     "local_ranks",
-    "loopback_interface",
     "rank_environment",
 ]
 
 LOOPBACK = "127.0.0.1"
+INTERFACE_VARIABLE, SECRET_VARIABLE = "ORRERY_INTERFACE", "ORRERY_SECRET_FILE"
+NO_SECRET_VARIABLE = "ORRERY_NO_SECRET"
+"""Variables beside torchrun's: the network interface, the file with the secret of the ranks, and 1 to need none."""
+_LEAST_SECRET_BYTES, _SECRET_MIB = 16, 1
+_ANYBODY_ELSE = 0o077
+"""Rights of a file's group and of all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +41,12 @@ class RankEnvironment:
     address: str
     """Address of the host of rank 0, at which the ranks meet."""
     port: int
+    interface: str = ""
+    """Network interface that the user has named; empty if none."""
+    secret: bytes = field(default=b"", repr=False)
+    """Secret that all ranks know; empty if there is none."""
+    no_secret: bool = False
+    """True where the user trusts the network between several machines."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.ranks:
@@ -46,14 +61,19 @@ def rank_environment(environment: Mapping[str, str] = os.environ) -> RankEnviron
     """Return the rank of this process, as ``torchrun`` or the supervisor wrote it into the environment.
 
     Raises:
-        ConfigError: A variable is missing, is no whole number or is out of range; the message names it.
+        ConfigError: A variable is missing, is no whole number or is out of range; the message names it.  Or the file
+            with the secret cannot be used.
     """
+    secret_file = environment.get(SECRET_VARIABLE, "")
     return RankEnvironment(
         rank=_integer(environment, "RANK"),
         ranks=_integer(environment, "WORLD_SIZE"),
         local_rank=_integer(environment, "LOCAL_RANK"),
         address=_text(environment, "MASTER_ADDR"),
         port=_integer(environment, "MASTER_PORT"),
+        interface=environment.get(INTERFACE_VARIABLE, ""),
+        secret=_secret(Path(secret_file)) if secret_file else b"",
+        no_secret=environment.get(NO_SECRET_VARIABLE, "") == "1",
     )
 
 
@@ -86,11 +106,6 @@ def local_ranks(where: RankEnvironment, environment: Mapping[str, str] = os.envi
     return _integer(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else where.ranks
 
 
-def loopback_interface() -> str:
-    """Return the name of the interface that only this machine reaches, such as ``lo``."""
-    return next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
-
-
 @contextmanager
 def held_port() -> Iterator[int]:
     """Yield a TCP port of the loopback interface that the system gives to no other process meanwhile.
@@ -102,6 +117,20 @@ def held_port() -> Iterator[int]:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind((LOOPBACK, 0))
         yield holder.getsockname()[1]
+
+
+def _secret(path: Path) -> bytes:
+    """Return the secret that a file holds, without the end of its line, which editors add."""
+    secret = input_bytes(path, "secret file", limit_mib=_SECRET_MIB).rstrip(b"\r\n")
+    try:
+        mode = path.stat().st_mode & 0o777
+    except OSError as error:
+        raise ConfigError(f"secret file {path} cannot be read: {error.strerror}") from None
+    if mode & _ANYBODY_ELSE:
+        raise ConfigError(f"secret file {path} must be for its owner alone (chmod 600), got mode {mode:03o}")
+    if len(secret) < _LEAST_SECRET_BYTES:
+        raise ConfigError(f"secret file {path} must hold at least {_LEAST_SECRET_BYTES} bytes, got {len(secret)}")
+    return secret
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

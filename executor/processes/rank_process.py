@@ -1,7 +1,6 @@
 """Process of one rank: its process group, and its end, well or with the reason on the status board."""
 
 import os
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,16 +9,11 @@ from typing import NoReturn
 
 import torch
 import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # its stubs hide it
 
 from executor.processes.parent_watch import end_with_parent
-from executor.processes.rank_environment import (
-    LOOPBACK,
-    RankEnvironment,
-    local_ranks,
-    loopback_interface,
-    rank_environment,
-)
+from executor.processes.rank_environment import RankEnvironment, rank_environment
+from executor.processes.rank_network import check_network, use_network
+from executor.processes.rank_store import opened_store
 from executor.processes.status_board import BOARD_VARIABLE, RankState, RankStatus, own_status, read_row
 from executor.runtime import ComputeDevice
 from hwprofiles import OrreryError
@@ -40,33 +34,16 @@ def process_group(where: RankEnvironment, device: ComputeDevice) -> Iterator[Non
     """Open the default process group of a device's back end, and close it again, unless the block fails.
 
     Closing waits for operations that are still under way; after a failure the other ranks may never take part in them.
-    Where all ranks are on this machine, no socket of theirs listens to others.
+    Its sockets listen at one interface: loopback where all ranks are on this machine.
     """
-    if local_ranks(where) == where.ranks:
-        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-            os.environ.setdefault(variable, loopback_interface())
+    use_network(where)
+    store = opened_store(where, group_timeout())  # kept here: torch holds only the part of it that is not Python
     dist.init_process_group(
-        device.backend, store=_local_store(where) if where.address == LOOPBACK and not _under_torchrun() else None,
-        rank=where.rank, world_size=where.ranks, timeout=group_timeout(),
+        device.backend, store=store, rank=where.rank, world_size=where.ranks, timeout=group_timeout(),
         device_id=device.torch_device if device.backend == "nccl" else None,
     )  # fmt: skip
     yield
     dist.destroy_process_group()
-
-
-def _under_torchrun() -> bool:
-    """Return whether torchrun has started this process; it then also has the store at the ranks' address."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-
-
-def _local_store(where: RankEnvironment) -> TCPStore:
-    """Return the store of ranks of one machine, which rank 0 serves at the loopback interface only."""
-    # torch's own socket would listen at every interface
-    served = socket.create_server((where.address, where.port)).detach() if where.rank == 0 else None
-    return TCPStore(
-        where.address, where.port, where.ranks, is_master=where.rank == 0, timeout=group_timeout(),
-        wait_for_workers=False, master_listen_fd=served,
-    )  # fmt: skip
 
 
 def serve(work: Callable[[RankEnvironment, RankStatus], None]) -> NoReturn:
@@ -82,6 +59,7 @@ def serve(work: Callable[[RankEnvironment, RankStatus], None]) -> NoReturn:
     where = rank_environment()
     status = own_status(where.rank)
     try:
+        check_network(where)
         work(where, status)
         sys.stdout.flush()
         sys.stderr.flush()

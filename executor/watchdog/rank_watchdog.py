@@ -24,6 +24,7 @@ from executor.processes import (
     Patience,
     RankEnvironment,
     RankStatus,
+    SignatureError,
     failed,
     out_of_memory_kills,
     read_row,
@@ -164,6 +165,8 @@ class _Watchdog:
             return self._exchange(rendezvous)
         except STORE_LOST:
             return self._end_without_store("has lost the store, so the run has ended elsewhere")
+        except SignatureError as error:
+            return self._end_without_store(str(error), cause=True)
 
     def _exchange(self, rendezvous: Rendezvous) -> RunEnd | None:
         """Publish and check heartbeats, until the run ends or nothing is left to watch."""
@@ -228,10 +231,16 @@ class _Watchdog:
             time.sleep(_YIELD_S)
         return end_of_own_rank(self._where.rank, heartbeat, self._patience, self._task_name)
 
-    def _end_without_store(self, reason: str) -> RunEnd | None:
-        """Let the rank end by itself, as all ranks do in some order at the end of a run; else end it."""
+    def _end_without_store(self, reason: str, *, cause: bool = False) -> RunEnd | None:
+        """Let the rank end by itself, as all ranks do in some order at the end of a run; else end it.
+
+        Args:
+            reason: Reason that the watchdog has.
+            cause: The reason also explains the end of a rank that only knows that it has lost the others.
+        """
         self._rendezvous = None
-        if self._rank.ended or self._wait(_LEAVE_S):
+        ended = self._rank.ended or self._wait(_LEAVE_S)
+        if ended and not (cause and read_row(self._status.row()).consequence):
             return self._end_of_rank()
         where = self._where
         diagnosis = Diagnosis(rank=where.rank, reason=f"{reason}: {where.address}:{where.port}, where the ranks meet")

@@ -1,16 +1,15 @@
 """Rendezvous of the watchdogs of a run: the key-value store at which its ranks meet, over connections of their own."""
 
-import os
 import socket
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import msgspec
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # its stubs hide them
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # its stubs hide them
 
-from executor.processes import RankEnvironment
+from executor.processes import RankEnvironment, SignatureError, SignedStore, attempt, run_key
 from executor.watchdog.heartbeats import Heartbeat, RunEnd
 
 __all__ = ["STORE_LOST", "Rendezvous"]
@@ -29,15 +28,16 @@ _END, _RECEIVED = "end", "received"
 class Rendezvous:
     """Exchange of the heartbeats of all ranks and of the end of the run, over a store in the process of rank 0."""
 
-    def __init__(self, where: RankEnvironment, attempt: str) -> None:
-        """Connect to the store.
+    def __init__(self, where: RankEnvironment) -> None:
+        """Connect to the store; values in it are signed if the ranks have a secret.
 
         Args:
             where: Rank of this process, and the address of the store.
-            attempt: Count of torchrun's starts of the ranks: values of earlier starts are not read.
         """
         store = TCPStore(where.address, where.port, is_master=False, wait_for_workers=False, timeout=_TIMEOUT)
-        self._store = PrefixStore(f"orrery/watchdogs/{attempt}", store)
+        self._store: Store = PrefixStore(f"orrery/watchdogs/{attempt()}", store)
+        if where.secret:
+            self._store = SignedStore(self._store, run_key(where, "watchdogs"), _purpose)
         self._rank, self._ranks = where.rank, where.ranks
         self._known: set[int] = set()
 
@@ -47,7 +47,7 @@ class Rendezvous:
         with suppress(OSError, STORE_LOST):
             # torch would warn of every attempt that fails
             socket.create_connection((where.address, where.port), wait_s).close()
-            return cls(where, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+            return cls(where)
         return None
 
     def publish(self, heartbeat: Heartbeat) -> None:
@@ -60,18 +60,21 @@ class Rendezvous:
         self._known |= {rank for rank in ranks if rank not in self._known and self._store.check([f"rank-{rank}"])}
         known = [rank for rank in ranks if rank in self._known]
         rows = self._store.multi_get([f"rank-{rank}" for rank in known]) if known else []
-        return {rank: msgspec.msgpack.decode(row, type=Heartbeat) for rank, row in zip(known, rows, strict=True)}
+        with _readable():
+            return {rank: msgspec.msgpack.decode(row, type=Heartbeat) for rank, row in zip(known, rows, strict=True)}
 
     def end(self) -> RunEnd | None:
         """Return how the run ends, None while it goes on."""
         if not self._store.check([_END]):
             return None
-        return msgspec.json.decode(self._store.get(_END), type=RunEnd)
+        with _readable():
+            return msgspec.json.decode(self._store.get(_END), type=RunEnd)
 
     def publish_end(self, end: RunEnd) -> RunEnd:
         """Publish how the run ends; return the end that another watchdog has published before, if one has."""
         text = self._store.compare_set(_END, "", msgspec.json.encode(end).decode())
-        return msgspec.json.decode(text, type=RunEnd)
+        with _readable():
+            return msgspec.json.decode(text, type=RunEnd)
 
     def leave(self, end: RunEnd) -> None:
         """Wait until all have received the end of the run, 2 s at most: the store may go with the first that leaves."""
@@ -79,3 +82,21 @@ class Rendezvous:
         while received < end.receivers and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
             received = self._store.add(_RECEIVED, 0)
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Tell of values that cannot be read: without a secret, those that another rank has signed are such."""
+    try:
+        yield
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise SignatureError(
+            "secret_file must be the same for all ranks: one has written what this one, without a secret, cannot read"
+        ) from None
+
+
+def _purpose(key: str) -> str:
+    """Return what users call the value of a key."""
+    if key in (_END, _RECEIVED):
+        return "the end of the run"
+    return f"the heartbeat of {key.replace('-', ' ')}"

@@ -68,12 +68,43 @@ class _UpdateOptions:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NetworkOptions:
+    """Options of ranks that are on several machines, in place of the variables of the environment."""
+
+    interface: str | None = option(
+        None, metavar="NAME", help="Network interface of ranks on several machines, if not that towards MASTER_ADDR."
+    )
+    secret_file: str | None = option(
+        None, metavar="FILE", help="File with a secret, the same on every machine, by which ranks know each other."
+    )
+    no_secret: bool = option(
+        False, names=("--no-secret",), help="Run on several machines without a secret, in a network that you trust."
+    )
+
+    def use(self) -> None:
+        """Let the ranks of this process, which read the environment, find what was given."""
+        from executor.processes import INTERFACE_VARIABLE, NO_SECRET_VARIABLE, SECRET_VARIABLE
+
+        given = {INTERFACE_VARIABLE: self.interface, SECRET_VARIABLE: self.secret_file}
+        given[NO_SECRET_VARIABLE] = "1" if self.no_secret else None
+        os.environ.update({name: value for name, value in given.items() if value is not None})
+
+    def check_left_out(self) -> None:
+        """Refuse options where the ranks are started here: their network is loopback."""
+        left_out(
+            "where the ranks are started here, which use loopback alone",
+            interface=self.interface, secret_file=self.secret_file, no_secret=self.no_secret or None,
+        )  # fmt: skip
+
+
 @takes_requests
 def orrery_run(
     plan_file: PlanArgument,
     *,
     options: RunOptions,
     update: _UpdateOptions,
+    network: _NetworkOptions,
     processes: _Processes = None,
     out: _Out = None,
     trace: TraceOption = None,
@@ -90,7 +121,9 @@ def orrery_run(
     options = replace(options, plan=str(plan_file), optimizer=update.spec(), out=str(out or ""))
     report = _Report(plan_file=plan_file, out=out, trace=trace, json=json)
     if processes is None and {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+        network.use()
         _run_as_rank(options, report, stall_timeout)
+    network.check_left_out()
     _run_here(options, report, processes=processes, stall_s=stall_timeout)
 
 
@@ -106,7 +139,7 @@ def _run_here(options: RunOptions, report: "_Report", *, processes: int | None, 
 
 def _run_as_rank(options: RunOptions, report: "_Report", stall_s: float | None) -> NoReturn:
     """Run as the rank that the environment names, and end the process; rank 0 writes and prints."""
-    from executor.processes import Patience, RankState, serve
+    from executor.processes import Patience, RankState, check_network, rank_environment, serve
     from executor.run import PlanRun, default_stall_s, run_rank
     from executor.runtime import check_program, program_of
     from executor.watchdog import watched
@@ -136,6 +169,7 @@ def _run_as_rank(options: RunOptions, report: "_Report", stall_s: float | None) 
                 values = report.write(PlanRun(plan=plan, program=program, measurement=measurement), options, files)
             report.show(values)
 
+    check_network(rank_environment())  # before the ranks have a watchdog: one line, and exit code 2
     serve(work)
 
 

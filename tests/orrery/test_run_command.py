@@ -91,6 +91,9 @@ def test_people_get_a_table(plan_file, capsys):
         (["--resume"], "checkpoint must name a folder where resume or checkpoint_every is given, got none"),
         (["--steps", "0"], "steps must be >= 1, got 0"),
         (["--out", "/proc/none"], "output path must be writable"),
+        (["--interface", "lo"], "interface must be left out where the ranks are started here, which use loopback"),
+        (["--secret-file", "s"], "secret_file must be left out where the ranks are started here"),
+        (["--no-secret"], "no_secret must be left out where the ranks are started here"),
     ],
 )
 def test_bad_input_is_one_line(plan_file, capsys, words, message):
@@ -101,6 +104,19 @@ def test_bad_input_is_one_line(plan_file, capsys, words, message):
     assert printed.err.startswith("orrery: ")
     assert message in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_ranks_on_several_machines_need_a_secret(plan_file, capsys, monkeypatch):
+    """Before anything listens."""
+    names = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "192.0.2.7", "MASTER_PORT": "29500"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+
+    assert run_app(app, ["run", plan_file, "--device", "cpu"]) == 2
+
+    error = capsys.readouterr().err
+    assert error.startswith("orrery: secret_file must name a file that every machine of the run has (--secret-file or")
+    assert error.count("\n") == 1
 
 
 def marked(mark):
