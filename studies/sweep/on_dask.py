@@ -68,7 +68,9 @@ def _client(address: str, stack: ExitStack) -> Any:
         workers = positive_integer(count)
         if workers is None:
             raise ConfigError(f"dask must be the scheduler's address or local:N with N >= 1, got {address!r}")
-        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+        cluster = LocalCluster(
+            host="127.0.0.1", n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        )
         return stack.enter_context(Client(stack.enter_context(cluster)))
     try:
         return stack.enter_context(Client(address, timeout=DASK_WAIT_S))
