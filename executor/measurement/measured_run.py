@@ -159,7 +159,10 @@ def read_measurement(path: Path) -> Measurement:
         raise ConfigError(f"{origin}: no task may end before it starts")
     notes: list[str] = values.pop("notes").tolist()
     check_texts(notes, origin)
-    return Measurement(**values, notes=tuple(notes))
+    measurement = Measurement(**values, notes=tuple(notes))
+    if not measurement.iteration_s > 0:
+        raise ConfigError(f"{origin}: iterations must take time, got {measurement.iteration_s:g} s")
+    return measurement
 
 
 def join(

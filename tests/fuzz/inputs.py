@@ -42,6 +42,11 @@ COMMANDS = {
     "streams": "streams lenet5 --batch 8 --device p100 --schedules fx,ooo --alpha 2 --beta 2 --json",
     "whatif": "whatif lenet5 --cluster titanx-4:nodes=2 --batch 16 --strategies data --set link.fdr.latency_factor=2",
     "eight-bit": "whatif eight-bit --model alexnet --cluster titanx-4 --batches 64 --devices 2 --link-speeds 1,2",
+    "compare": "compare lenet5 --cluster titanx-4 --batch 8 --strategies data --out new",
+    "show": "show plan.json --out new",
+    "probe": "probe lenet5 --batch 4 --processes 2 --device cuda --out new",
+    "validate": "validate lenet5 --batch 4 --processes 2 --device cuda --cluster cluster.yaml",
+    "lab": "lab up titanx-4",
     "models": "models --json",
     "clusters": "clusters titanx-4:nodes=2",
     "index": "index pages --out new.html",
@@ -54,7 +59,7 @@ _FILES = {
     "strategy json": "strategy.json", "simulate": "plan.json", "graph": "plan.json", "analyse": "plan.json",
     "replay": "graph.json", "replay simpy": "graph.json", "replay parquet": "graph.parquet", "timeline": "measured.npz",
     "sweep": "sweep.yaml", "results": "store.sqlite", "results json": "store.sqlite", "copy": "store.sqlite",
-    "index": "pages/page.html", "run": "plan.json",
+    "index": "pages/page.html", "run": "plan.json", "show": "plan.json", "validate": "cluster.yaml",
 }  # fmt: skip
 """The file of each command that is spoiled."""
 _NUMBERS = [
@@ -116,7 +121,7 @@ def make_samples(folder: Path) -> None:
         run("sweep sweep.yaml --store store.sqlite --processes 1")
         program_tasks = len(json.loads(Path("graph.json").read_text())["tasks"])
         rng = np.random.default_rng(0)
-        start = np.sort(rng.random((3, program_tasks)), axis=1)
+        start = np.sort(rng.random((3, program_tasks)), axis=1) + 2.0 * np.arange(3)[:, None]
         np.savez_compressed(
             "measured.npz", start_s=start, end_s=start + 0.1, sent_bytes=start, loss=np.ones(3),
             paused=np.zeros(3, bool), peak_memory_bytes=np.ones(4), notes=np.array(["a note"]),
