@@ -19,6 +19,7 @@ from executor.processes.rank_environment import (
 from executor.processes.status_board import RankRow, StatusBoard
 from executor.processes.supervisor import supervise
 from hwprofiles import ConfigError
+from simulator.graph import check_replay_memory
 
 __all__ = ["KEPT_MEMORY", "LaunchSpec", "RankHosts", "launch", "threads_of"]
 
@@ -29,6 +30,8 @@ By default it returns large blocks to the system, which clears every page again:
 core took 26 ms, in kept memory 3 ms.
 """
 _SECRET_BYTES = 32
+_RANK_BYTES = 140 * 2**20
+"""Memory of a rank of its own before it holds a tensor: of 148 MiB measured, as another torch may take less."""
 
 
 class RankHosts(Protocol):
@@ -94,8 +97,10 @@ def launch(
         task_name: Returns what users call a task, by its id.
 
     Raises:
+        InfeasiblePlanError: So many processes do not fit in memory.
         RankFailure: A rank has failed; the others have been ended.
     """
+    check_replay_memory(spec.processes * _RANK_BYTES, f"{spec.processes:,} processes")
     command = [sys.executable, "-m", spec.module, *spec.arguments]
     ranks = range(spec.processes)
     with held_port() as port:  # the ranks take seconds to come to it

@@ -5,12 +5,16 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from hwprofiles import ConfigError, Progress
+from simulator.graph import check_replay_memory
 from studies.sweep.local import compute_locally
 from studies.sweep.on_dask import compute_on_dask
 from studies.sweep.store import Store
 from studies.sweep.sweep_file import Sweep
 
 __all__ = ["SweepOutcome", "run_sweep"]
+
+_WORKER_BYTES = 70 * 2**20
+"""Memory of a process of a sweep of its own, before it plans: of 76 MiB measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,7 @@ def run_sweep(
 
     Raises:
         ConfigError: ``processes`` < 0, the store is locked, or Dask cannot be used.
+        InfeasiblePlanError: So many processes do not fit in memory.
     """
     if processes < 0:
         raise ConfigError(f"processes must be >= 0, got {processes}")
@@ -61,7 +66,9 @@ def run_sweep(
         if dask:
             results = compute_on_dask(missing, address=dask)
         else:
-            results = compute_locally(missing, processes=min(processes or _cores(), len(missing)))
+            count = min(processes or _cores(), len(missing))
+            check_replay_memory(count * _WORKER_BYTES, f"a sweep by {count:,} processes")
+            results = compute_locally(missing, processes=count)
         with closing(results):
             for done, (point, result) in enumerate(results, 1):
                 store.add(point, result)

@@ -133,6 +133,17 @@ def test_measurements(refused, capsys):
     assert run_app(app, words.split()) == 0
 
 
+def test_processes_that_do_not_fit_in_memory_are_not_started(refused, capsys):
+    assert run_app(app, [*PLAN.split(), "p.json"]) == 0
+    capsys.readouterr()
+    assert "1,000,000 processes would take about 1.37e+05 GiB" in refused("run p.json --processes 1000000 --steps 1")
+    rows = ", ".join(str(8 * count) for count in range(1, 9_000))
+    Path("s.yaml").write_text(
+        f"version: 1\nname: s\nmodels: [lenet5]\nclusters: [titanx-4]\nbatch: [{rows}]\nstrategies: [data]\n"
+    )
+    assert "a sweep by 8,999 processes would take" in refused("sweep s.yaml --store s.sqlite --processes 10000")
+
+
 def test_a_device_is_written_to_and_stays(tmp_path, monkeypatch, capsys):
     """Root could put a file in its place."""
     monkeypatch.chdir(tmp_path)
