@@ -19,6 +19,7 @@ __all__ = [
     "local_environment",
     "local_ranks",
     "rank_environment",
+    "under_torchrun",
 ]
 
 LOOPBACK = "127.0.0.1"
@@ -65,11 +66,15 @@ def rank_environment(environment: Mapping[str, str] = os.environ) -> RankEnviron
             with the secret cannot be used.
     """
     secret_file = environment.get(SECRET_VARIABLE, "")
+    address, ranks = _text(environment, "MASTER_ADDR"), _integer(environment, "WORLD_SIZE")
+    here = environment.get("LOCAL_WORLD_SIZE", "1")
+    if here == environment["WORLD_SIZE"] and not under_torchrun(environment):
+        address = LOOPBACK  # all ranks are here: no other machine needs to reach the store that rank 0 will serve
     return RankEnvironment(
         rank=_integer(environment, "RANK"),
-        ranks=_integer(environment, "WORLD_SIZE"),
+        ranks=ranks,
         local_rank=_integer(environment, "LOCAL_RANK"),
-        address=_text(environment, "MASTER_ADDR"),
+        address=address,
         port=_integer(environment, "MASTER_PORT"),
         interface=environment.get(INTERFACE_VARIABLE, ""),
         secret=_secret(Path(secret_file)) if secret_file else b"",
@@ -99,6 +104,11 @@ def local_environment(
         "OMP_NUM_THREADS": threads,
     }
     return {name: str(value) for name, value in values.items()}
+
+
+def under_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether torchrun has started this process; it then also has the store at the ranks' address."""
+    return environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def local_ranks(where: RankEnvironment, environment: Mapping[str, str] = os.environ) -> int:

@@ -7,22 +7,17 @@ from collections.abc import Mapping
 
 import psutil
 
-from executor.processes.rank_environment import RankEnvironment, local_ranks
+from executor.processes.rank_environment import RankEnvironment, local_ranks, under_torchrun
 from hwprofiles import ConfigError
 
-__all__ = ["check_network", "several_machines", "store_address", "under_torchrun", "use_network"]
-
-
-def under_torchrun() -> bool:
-    """Return whether torchrun has started this process; it then also has the store at the ranks' address."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+__all__ = ["check_network", "several_machines", "store_address", "use_network"]
 
 
 def several_machines(where: RankEnvironment, environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether ranks may be on other machines: not all are of this one, and they do not meet at its loopback."""
     if _is_loopback(where.address):
         return False
-    return local_ranks(where, environment) < where.ranks if "LOCAL_WORLD_SIZE" in environment else where.ranks > 1
+    return "LOCAL_WORLD_SIZE" not in environment or local_ranks(where, environment) < where.ranks
 
 
 def check_network(where: RankEnvironment) -> None:

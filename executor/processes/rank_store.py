@@ -13,8 +13,8 @@ from torch.distributed import (  # type: ignore[attr-defined]  # its stubs hide 
     TCPStore,
 )
 
-from executor.processes.rank_environment import RankEnvironment
-from executor.processes.rank_network import store_address, under_torchrun
+from executor.processes.rank_environment import RankEnvironment, under_torchrun
+from executor.processes.rank_network import store_address
 from executor.processes.signed_store import SignatureError, SignedStore, derived_key
 
 __all__ = ["attempt", "opened_store", "run_key"]

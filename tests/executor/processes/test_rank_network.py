@@ -30,7 +30,7 @@ def where(address="127.0.0.1", **variables):
     ("address", "here", "several"),
     [
         ("127.0.0.1", "1", False), ("localhost", "1", False), ("::1", None, False),
-        (ELSEWHERE, "2", False), (ELSEWHERE, "1", True), (ELSEWHERE, None, True),
+        (ELSEWHERE, "1", True), (ELSEWHERE, None, True),
     ],
 )  # fmt: skip
 def test_ranks_are_on_several_machines_unless_something_says_otherwise(address, here, several):
@@ -38,6 +38,15 @@ def test_ranks_are_on_several_machines_unless_something_says_otherwise(address, 
     count = {} if here is None else {"LOCAL_WORLD_SIZE": here}
 
     assert several_machines(where(address), count) is several
+
+
+def test_ranks_that_are_all_here_meet_at_loopback():
+    """Whatever address the launcher has given, but for torchrun, whose store is at that address."""
+    assert where(ELSEWHERE, LOCAL_WORLD_SIZE="2").address == "127.0.0.1"
+    assert where(ELSEWHERE, LOCAL_WORLD_SIZE="1").address == ELSEWHERE
+    under = where(ELSEWHERE, LOCAL_WORLD_SIZE="2", TORCHELASTIC_USE_AGENT_STORE="True")
+    assert under.address == ELSEWHERE
+    assert not several_machines(under, {"LOCAL_WORLD_SIZE": "2"})
 
 
 def test_the_secret_is_the_file_without_the_end_of_its_line(secret_file):

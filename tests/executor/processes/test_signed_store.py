@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import pairwise
@@ -10,9 +11,11 @@ from itertools import pairwise
 import pytest
 from torch.distributed import HashStore, PrefixStore, TCPStore
 
-from executor.processes.rank_environment import RankEnvironment, held_port
+from executor.processes.rank_environment import RankEnvironment, held_port, local_environment
 from executor.processes.rank_store import opened_store
 from executor.processes.signed_store import SignatureError, SignedStore, derived_key
+from executor.processes.status_board import StatusBoard
+from executor.processes.supervisor import supervise
 from hwprofiles.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(60)
@@ -154,3 +157,43 @@ def test_values_of_another_run_are_refused_though_the_secret_is_the_same():
 
     with pytest.raises(SignatureError, match="a connection of the ranks"):
         later.get("from-0")
+
+
+STRANGER = """
+from executor.processes import rank_process
+from executor.runtime.devices import CpuDevice
+
+opened = rank_process.opened_store
+
+def opened_store(where, timeout):
+    store = opened(where, timeout)
+    if where.rank == 1:
+        store._key = bytes(32)
+    return store
+
+def work(where, status):
+    with rank_process.process_group(where, CpuDevice()):
+        pass
+
+rank_process.opened_store = opened_store
+rank_process.serve(work)
+"""
+"""Two ranks that have greeted each other; then one of them signs otherwise, as a stranger in its place would."""
+
+
+def test_torch_connects_to_no_address_that_a_stranger_has_written(tmp_path):
+    """What the back end of torch reads is checked as well; the error comes through it unharmed."""
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    secret.write_bytes(KEY)
+    with (
+        held_port() as port,
+        pytest.raises(ConfigError, match="a connection of the ranks in the store where they meet"),
+    ):
+        supervise(
+            [[sys.executable, "-c", STRANGER]] * RANKS,
+            environments=[
+                local_environment(rank, RANKS, port, 1) | {"ORRERY_SECRET_FILE": str(secret)} for rank in range(RANKS)
+            ],
+            board=StatusBoard.create(tmp_path / "board", RANKS),
+        )
