@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.measurement.joined_tasks import JoinedTasks
-from hwprofiles import ConfigError, Floats, array_input, check_texts
+from hwprofiles import ConfigError, Floats, array_input, check_texts, replacing
 from planner.lowering import Program
 
 if TYPE_CHECKING:
@@ -111,14 +111,12 @@ class Measurement:
 
     def write(self, path: Path) -> None:
         """Write everything as one file."""
-        partial = path.with_name(f".{path.name}.part")
-        with partial.open("wb") as file:
+        with replacing(path) as partial, partial.open("wb") as file:
             np.savez_compressed(
                 file, start_s=self.start_s, end_s=self.end_s, sent_bytes=self.sent_bytes, loss=self.loss,
                 paused=self.paused, peak_memory_bytes=self.peak_memory_bytes, notes=np.array(self.notes, dtype=str),
                 allocated_bytes=self.allocated_bytes,
             )  # fmt: skip
-        partial.replace(path)
 
 
 _DIMENSIONS = {

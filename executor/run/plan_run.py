@@ -56,6 +56,7 @@ def run_plan(
     processes: int | None = None,
     hosts: RankHosts | None = None,
     stall_s: float | None = None,
+    measured: Path | None = None,
     progress: Progress | None = None,
 ) -> PlanRun:
     """Run a plan with one local process a rank.
@@ -66,6 +67,7 @@ def run_plan(
         hosts: Hosts that they are started on; this machine if None.
         stall_s: Silence after which a rank is taken to hang, in seconds, longer than any task; ``default_stall_s`` if
             None.
+        measured: File for what is measured; in the folder of ``options.out`` if None.
         progress: Called as ``progress(label, done, total)``.
 
     Returns:
@@ -88,6 +90,7 @@ def run_plan(
     with scratch_folder() as folder:
         out = Path(options.out or folder)
         out.mkdir(parents=True, exist_ok=True)
+        measured = (measured or out / MEASUREMENT).absolute()
         written = folder / "options.json"
         # Twice the stall time: the supervisor then sees the silent rank before messages time out on the others.
         timeout_s = max(options.timeout_s, 2 * stall_s)
@@ -97,7 +100,7 @@ def run_plan(
         lowered.write_bytes(pickle.dumps((program, plan.batch_norm == "reduced")))
         ranks = LaunchSpec(
             module="executor.run.rank_entry",
-            arguments=[str(written), str(lowered)],
+            arguments=[str(written), str(lowered), str(measured)],
             processes=processes,
             threads=threads,
             folder=folder,
@@ -106,7 +109,7 @@ def run_plan(
             log_folder=Path(options.out) / "log" if options.out else None,
         )
         launch(ranks, progress=reporter(progress, _label, options.steps), task_name=program.name)
-        return PlanRun(plan=plan, program=program, measurement=read_measurement(out / MEASUREMENT))
+        return PlanRun(plan=plan, program=program, measurement=read_measurement(measured))
 
 
 def _label(rows: Sequence[RankRow]) -> str:

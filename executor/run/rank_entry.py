@@ -1,4 +1,4 @@
-"""One process of a run: ``python -m executor.run.rank_entry OPTIONS PROGRAM`` with its rank in the environment."""
+"""One process of a run: ``python -m executor.run.rank_entry OPTIONS PROGRAM MEASURED``, a rank of the environment."""
 
 import hashlib
 import pickle
@@ -214,7 +214,7 @@ def _main(arguments: Sequence[str]) -> NoReturn:
         program, reduced = pickle.loads(Path(arguments[1]).read_bytes())
         measurement = run_rank(where, program, options, status, reduced=reduced)
         if measurement is not None:
-            measurement.write(Path(options.out) / MEASUREMENT)
+            measurement.write(Path(arguments[2]))
 
     serve(work)
 

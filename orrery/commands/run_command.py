@@ -129,10 +129,12 @@ def orrery_run(
 
 def _run_here(options: RunOptions, report: "_Report", *, processes: int | None, stall_s: float | None) -> None:
     """Start the ranks on this machine and supervise them."""
+    from executor.measurement import MEASUREMENT
     from executor.run import run_plan
 
     with report.files() as files, progress_bar("starting") as progress:
-        ran = run_plan(options, processes=processes, stall_s=stall_s, progress=progress)
+        measured = files.get(MEASUREMENT)  # takes its place with the others, at the end
+        ran = run_plan(options, processes=processes, stall_s=stall_s, measured=measured, progress=progress)
         values = report.write(ran, options, files)
     report.show(values)
 
