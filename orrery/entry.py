@@ -10,6 +10,8 @@ from orrery.terminal import ENDED_BY, interrupt
 
 __all__ = ["main"]
 
+_LEAST_SPACE_BYTES = 2**30
+
 
 def main() -> NoReturn:
     """Run the command line on the words of the process, and exit with its code."""
@@ -19,6 +21,7 @@ def main() -> NoReturn:
     for number in heard:
         signal.signal(number, _end)
 
+    _check_address_space()
     import gc
 
     from orrery.cli import app
@@ -31,6 +34,18 @@ def main() -> NoReturn:
     for number in heard:
         signal.signal(number, signal.SIG_IGN)  # all is done, and the interpreter's own end takes a while
     sys.exit(code)
+
+
+def _check_address_space() -> None:
+    """End the process where its address space is so small that OpenBLAS, while it is loaded, would try for ever."""
+    if sys.platform == "linux":
+        import resource
+
+        limit_bytes = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if 0 <= limit_bytes < _LEAST_SPACE_BYTES:
+            rule = f"the limit of address space (ulimit -v) must be at least {_LEAST_SPACE_BYTES // 1024} KiB"
+            os.write(2, f"orrery: {rule}, got {limit_bytes // 1024}\n".encode())
+            os._exit(2)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

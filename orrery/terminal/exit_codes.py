@@ -47,6 +47,8 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     except (OrreryError, OSError, typer.TyperException) as error:
         return _complain(_message(error), getattr(error, "exit_code", BAD_INPUT))
     except Exception as error:
+        if said := _lacking(error):
+            return _complain(said, BAD_INPUT)
         if os.environ.get("ORRERY_DEBUG"):
             raise
         return _complain(_defect(error, words), DEFECT)
@@ -59,6 +61,15 @@ def _complain(message: str, code: int) -> int:
     line = printable(" ".join(message.split()))
     print("orrery:", line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ...", file=sys.stderr)
     return code
+
+
+def _lacking(error: Exception) -> str:
+    """Return what the system has refused to a command, empty for other errors: neither is a defect."""
+    if isinstance(error, MemoryError):
+        return " ".join(["out of memory, or at a limit of it (ulimit -v, -d)", *[f"({error})"] * bool(str(error))])
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return "cannot start a thread: a limit of processes has been reached (ulimit -u, pids of the control group)"
+    return ""
 
 
 def _defect(error: Exception, words: Sequence[str]) -> str:

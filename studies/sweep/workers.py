@@ -117,8 +117,12 @@ def _signals_held() -> Iterator[None]:
 
 def _serve(pipe: Connection, evaluate: Callable[[Any], Any]) -> None:
     """Compute points in a process until the main process closes the pipe."""
-    _begin()
     with suppress(EOFError, OSError):
+        try:
+            _begin()
+        except RuntimeError as error:  # no thread can be started, also in the next process
+            pipe.send(error)
+            return
         while True:
             pipe.send(_result(evaluate, pipe.recv()))
 
