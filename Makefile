@@ -7,7 +7,7 @@ VENV := .venv
 IN_VENV := $(VENV)/bin/python -m
 INSTALL := $(IN_VENV) pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fuzz lint docs clean
+.PHONY: demo test fuzz chaos lint docs clean
 # Two installations into one environment must not meet.
 .NOTPARALLEL:
 
@@ -26,6 +26,11 @@ CASES ?= 20000
 SEED ?= 0
 fuzz: $(VENV)/all.stamp
 	$(VENV)/bin/python tests/fuzz/campaign.py $(CASES) $(SEED)
+
+# SECONDS of faults while commands work; as root also full disks and read-only folders.
+SECONDS ?= 600
+chaos: $(VENV)/all.stamp
+	$(VENV)/bin/python tests/chaos/campaign.py $(SECONDS) $(SEED)
 
 lint: $(VENV)/all.stamp
 	$(IN_VENV) ruff check

@@ -1,0 +1,40 @@
+"""Twelve faults of the campaign: commands end with a reason or go on, and leave nothing broken."""
+
+import sys
+
+import pytest
+from chaos.campaign import Campaign
+from chaos.faults import ROOT, Fault
+from chaos.keeper import Case
+
+CASES = {
+    "plan-terminated": ("plan", "signal", ("SIGTERM", "command"), 0.3),
+    "plan-clock": ("plan", "clock", (), 0.5),
+    "compare-killed": ("compare", "signal", ("SIGKILL", "group"), 0.5),
+    "compare-interrupted": ("compare", "signal", ("SIGINT", "group"), 0.4),
+    "compare-full-disk": ("compare", "disk", ("out",), 0.0),
+    "compare-read-only": ("compare", "read-only", (), 0.0),
+    "compare-file-size": ("compare", "file size", (), 0.0),
+    "compare-folder-replaced": ("compare", "folder", ("out is a file",), 0.3),
+    "sweep-worker-killed": ("sweep", "signal", ("SIGKILL", "one"), 0.7),
+    "oracle-worker-killed": ("oracle", "signal", ("SIGKILL", "one"), 0.7),
+    "oracle-interrupted": ("oracle", "signal", ("SIGINT", "group"), 0.4),
+    "run-terminated": ("run", "signal", ("SIGTERM", "command"), 1.5),
+}
+"""Command, kind of fault, its words, and the moment in seconds."""
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory):
+    return Campaign(tmp_path_factory.mktemp("chaos"), commands=())
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(sys.platform != "linux", reason="finds and limits processes as Linux does")
+@pytest.mark.parametrize("name", CASES)
+def test_commands_outlive_faults(campaign, name):
+    command, kind, words, at = CASES[name]
+    fault = Fault(kind=kind, about=name, at=at, seed=1, words=words)
+    if fault.needs_root and not ROOT:
+        pytest.skip("mounts need root")
+    assert campaign.run(Case(seed=0, command=command, fault=fault, again=False, repeated="killed" in name)) == []
