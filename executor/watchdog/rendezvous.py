@@ -19,6 +19,8 @@ STORE_LOST = RuntimeError
 
 _TIMEOUT = timedelta(seconds=10)
 """Longest time of one call to the store."""
+_CONNECT = timedelta(seconds=2)
+"""Longest time of one attempt to connect: a store may go between its first reply and that, with a rank that refuses."""
 _RECEIVED_S, _POLL_S = 2.0, 0.05
 """Longest wait for others to receive the end of the run; time between two checks of that."""
 _END, _RECEIVED = "end", "received"
@@ -34,7 +36,8 @@ class Rendezvous:
         Args:
             where: Rank of this process, and the address of the store.
         """
-        store = TCPStore(where.address, where.port, is_master=False, wait_for_workers=False, timeout=_TIMEOUT)
+        store = TCPStore(where.address, where.port, is_master=False, wait_for_workers=False, timeout=_CONNECT)
+        store.set_timeout(_TIMEOUT)
         self._store: Store = PrefixStore(f"orrery/watchdogs/{attempt()}", store)
         if where.secret:
             self._store = SignedStore(self._store, run_key(where, "watchdogs"), _purpose)
