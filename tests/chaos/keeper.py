@@ -143,8 +143,8 @@ def _struck(case: Case, scene: Scene, length_s: float) -> Outcome:
     result.wrong += _wrong_end(fault, code, run.said)
     result.wrong += _wrong_rest(scene, killed=fault.killed)
     fault.undo(scene)
-    result.wrong += wrong_outputs(case.command, scene.folder, killed=fault.killed)
     if not fault.changed:
+        result.wrong += wrong_outputs(case.command, scene.folder, killed=fault.killed)
         after = _digests(scene.folder)
         written = {name for name in before if name in COMMANDS[case.command].outputs}
         changed = [name for name in before if before[name] != after.get(name) and not _changes(name)]

@@ -132,6 +132,20 @@ def test_file_errors_name_the_file(planner_that_ends_with, tmp_path, capsys):
 PLANNING = ["plan", "vgg16", "--cluster", "c", "--batch", "8", "--out"]
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError("1 GiB"), "out of memory, or at a limit of it (ulimit -v, -d) (1 GiB)"),
+        (RuntimeError("can't start new thread"), "cannot start a thread: a limit of processes has been reached"),
+    ],
+)
+def test_limits_of_the_system_are_no_bugs_of_ours(planner_that_ends_with, tmp_path, capsys, error, said):
+    planner_that_ends_with(error)
+
+    assert run_app(app, [*PLANNING, str(tmp_path / "p.json")]) == 2
+    assert capsys.readouterr().err.startswith(f"orrery: {said}")
+
+
 def test_our_own_bugs_keep_their_traceback_where_it_is_asked_for(planner_that_ends_with, tmp_path):
     """As in all these tests."""
     planner_that_ends_with(ZeroDivisionError("bug"))
@@ -144,7 +158,6 @@ def test_our_own_bugs_keep_their_traceback_where_it_is_asked_for(planner_that_en
     ("error", "said"),
     [
         (ZeroDivisionError("bug\nand more"), "(ZeroDivisionError: bug)"),
-        (MemoryError(), "(MemoryError)"),
         (RecursionError("x\x1b[2J"), "x\\x1b[2J"),
     ],
 )
