@@ -189,7 +189,11 @@ def main(arguments: list[str]) -> int:
         count, first = (int(word) for word in (*arguments, *["20000", "0"][len(arguments) :]))
         half = first + count // 2
         if (child := os.fork()) == 0:
-            os._exit(1 if campaign(range(half, first + count), samples) else 0)
+            code = 1
+            try:
+                code = 1 if campaign(range(half, first + count), samples) else 0
+            finally:  # the samples are the parent's to remove
+                os._exit(code)
         failed = campaign(range(first, half), samples)
         return 1 if os.waitpid(child, 0)[1] or failed else 0
 

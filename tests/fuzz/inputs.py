@@ -142,6 +142,7 @@ def spoiled_words(name: str, rng: random.Random) -> list[str]:
     words = COMMANDS[name].split()
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         at = rng.randrange(1, len(words)) if len(words) > 1 else 0
+        words = words or [""]
         change = rng.randrange(8)
         if change < 4:
             words[at] = _wild_word(words[at], rng)
@@ -333,7 +334,7 @@ def _spoiled_arrays(content: bytes, rng: random.Random) -> bytes:
             array * np.nan,
             array + np.inf,
             -array,
-            array * 1e308,
+            np.full(array.shape, 1e308),
             array + 1e300j,
             np.where(array > 0.5, np.nan, array),
             array.astype(np.float16),
