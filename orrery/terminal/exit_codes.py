@@ -84,7 +84,8 @@ def _defect(error: Exception, words: Sequence[str]) -> str:
 def _message(error: Exception) -> str:
     """Return what went wrong: the file and the system's words, or the option and the rule that its value breaks."""
     if isinstance(error, OSError):
-        return f"cannot use {str(error.filename)!r}: {error.strerror}" if error.filename else str(error)
+        reason = error.strerror or str(error)
+        return f"cannot use {str(error.filename)!r}: {reason}" if error.filename else f"cannot go on: {reason}"
     if not isinstance(error, typer.BadParameter):
         return str(error)
     # typer checks values by pydantic, whose error it keeps as the cause.

@@ -115,6 +115,8 @@ def _wrong_words(code: int, printed: str, said: str) -> list[str]:
     wrong = []
     if code not in (0, 2):
         wrong.append(f"ended with code {code}: {' '.join(lines[-1:])[:300]}")
+    elif code == 2 and "out of memory, or at a limit" in said:
+        wrong.append(f"asked for memory that nothing had refused: {said[:300]!r}")
     elif code == 2 and (len(lines) != 1 or not lines[0].startswith("orrery: ")):
         wrong.append(f"said {len(lines)} lines: {said[:300]!r}")
     elif code == 0 and lines and any(word in said for word in ("Traceback", "Warning", "warning:")):
