@@ -29,6 +29,8 @@ create table results (
 ) without rowid"""
 _COLUMNS = "digest, point, status, result, stored_at"
 _STORE_MIB = 65_536
+_DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What SQLite raises on a damaged file, whose parts may stand in a message that is no text."""
 _UNDECODABLE = (ConfigError, msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 """What decoding a damaged row raises."""
 _KEPT = 900
@@ -187,7 +189,7 @@ def _readable(path: Path) -> Iterator[tuple[str, ...]]:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{unchanged}", uri=True, timeout=WAIT_S)
     try:
         for order in ("asc", "desc"):
-            with suppress(sqlite3.DatabaseError):
+            with suppress(*_DAMAGED):
                 yield from connection.execute(f"select {_COLUMNS} from results order by digest {order}")
     finally:
         connection.close()
@@ -263,7 +265,7 @@ def _explained(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into messages for users of a store."""
     try:
         yield
-    except sqlite3.DatabaseError as error:
+    except _DAMAGED as error:
         name = getattr(error, "sqlite_errorname", "")
         reason = " ".join(str(error).split())
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

@@ -32,15 +32,20 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+def interrupted(path):
+    with replacing(path) as beside:
+        beside.write_text("newer")
+        raise KeyboardInterrupt
+
+
 def test_a_file_appears_whole(tmp_path):
     with replacing(tmp_path / "plan.json") as beside:
         beside.write_text("new")
         assert beside.suffix == ".json"
         assert not (tmp_path / "plan.json").exists()
     assert names(tmp_path) == ["plan.json"]
-    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "plan.json") as beside:
-        beside.write_text("newer")
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tmp_path / "plan.json")
     assert names(tmp_path) == ["plan.json"]
     assert (tmp_path / "plan.json").read_text() == "new"
 

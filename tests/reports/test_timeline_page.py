@@ -115,7 +115,7 @@ def test_simulated_stands_above_measured_of_each_device(view, tmp_path):
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (lambda path, view: path.write_text("no"), "not a file that a run wrote"),
+        (lambda path, view: path.write_text("no"), "is damaged, or no file of arrays"),
         (lambda path, view: measurement_of(view, tasks=5).write(path), "has 5 tasks"),
         (lambda path, view: None, "No such file"),
     ],

@@ -232,3 +232,12 @@ except ConfigError as error:
         pytest.skip("no namespaces here")
     assert done.stdout.count("\n") == 1, done.stderr
     assert "cannot be used: " in done.stdout
+
+
+def test_a_description_that_is_no_text_is_damage(path, tmp_path):
+    """SQLite puts the names of columns into its messages."""
+    content = path.read_bytes()
+    assert content.count(b"stored_at text") == 1
+    path.write_bytes(content.replace(b"stored_at text", b"\xd8tored_at text"))
+    with pytest.raises(ConfigError, match="store .*(is damaged|has no result)"):
+        Store.copy(path, tmp_path / "copy.sqlite")
