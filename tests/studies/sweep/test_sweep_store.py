@@ -239,5 +239,5 @@ def test_a_description_that_is_no_text_is_damage(path, tmp_path):
     content = path.read_bytes()
     assert content.count(b"stored_at text") == 1
     path.write_bytes(content.replace(b"stored_at text", b"\xd8tored_at text"))
-    with pytest.raises(ConfigError, match="store .*(is damaged|has no result)"):
+    with pytest.raises(ConfigError, match=r"store .*(is damaged|has no result)"):
         Store.copy(path, tmp_path / "copy.sqlite")
