@@ -44,6 +44,8 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     try:
         code = app(with_new_options(words), prog_name="orrery", standalone_mode=False) or 0
+    except KeyboardInterrupt:  # before typer has begun, which turns it into a code
+        code = INTERRUPTED
     except (OrreryError, OSError, typer.TyperException) as error:
         return _complain(_message(error), getattr(error, "exit_code", BAD_INPUT))
     except Exception as error:
