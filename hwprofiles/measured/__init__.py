@@ -1,0 +1,5 @@
+"""Public measurements, by others, to which profiles are fitted and against which predictions are judged."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
