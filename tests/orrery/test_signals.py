@@ -1,5 +1,6 @@
 """Signals end a command with one line and their exit code, whatever it is at, and leave nothing half written."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -73,3 +74,21 @@ def test_what_nohup_ignores_stays_ignored():
         check=False,
     )
     assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_a_signal_while_text_is_executed_ends_as_any_other(tmp_path):
+    """As while a data class is made: CPython, run with a module's name, would keep it in mind and die of SIGINT."""
+    script = (
+        "import os, planner.models, orrery.cli; from orrery.entry import main; "
+        "planner.models.model_names = lambda: exec('import os; os.kill(os.getpid(), 15)'); main()"
+    )
+    tmp_path.joinpath("program.py").write_text(script)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    process = subprocess.run(
+        [sys.executable, "-m", "program", "models"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (143, "orrery: terminated\n")
