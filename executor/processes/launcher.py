@@ -101,7 +101,7 @@ def launch(
         RankFailure: A rank has failed; the others have been ended.
     """
     check_replay_memory(spec.processes * _RANK_BYTES, f"{spec.processes:,} processes")
-    command = [sys.executable, "-m", spec.module, *spec.arguments]
+    command = [sys.executable, "-m", "executor.processes.supervised_rank", spec.module, *spec.arguments]
     ranks = range(spec.processes)
     with held_port() as port:  # the ranks take seconds to come to it
         common = KEPT_MEMORY | _network(spec)

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import select
 import signal
 import sys
 from contextlib import suppress
@@ -14,13 +15,16 @@ LIFELINE_VARIABLE = "ORRERY_LIFELINE"
 
 
 def kill_with_parent(lifeline: int, group: int) -> None:
-    """Let the system kill a process group as soon as this process, its supervisor, has ended, in whatever way.
+    """Let the system kill a process group as soon as its supervisor has ended, in whatever way.
+
+    The supervisor calls it as soon as the group is there, and the group's first process once more, as the supervisor
+    may have ended in between.
 
     That needs nothing of the group: it may still start, be stopped, or hold the interpreter's lock.  Where the system
     cannot (it is not Linux) or may not (the first process of a namespace), ``end_with_parent`` still does.
 
     Args:
-        lifeline: Read end of the group's own pipe, which the group has inherited; this process holds the write end.
+        lifeline: Read end of the group's own pipe, which the group has inherited; the supervisor holds the write end.
         group: Id of the process group.
 
     Source:
@@ -40,8 +44,13 @@ def end_with_parent() -> None:
     ``ip netns exec`` or ``unshare --pid``, where the parent process is another or cannot be seen.  Nothing happens
     where no supervisor started the process.
     """
-    if (descriptor := os.environ.pop(LIFELINE_VARIABLE, None)) is not None:
-        Thread(target=_wait, args=(int(descriptor),), name="lifeline", daemon=True).start()
+    if (variable := os.environ.pop(LIFELINE_VARIABLE, None)) is not None:
+        lifeline = int(variable)
+        # The supervisor may have ended before it could say so itself; imports may then keep a thread waiting for long.
+        kill_with_parent(lifeline, os.getpgrp())
+        if select.select([lifeline], [], [], 0)[0]:
+            _wait(lifeline)
+        Thread(target=_wait, args=(lifeline,), name="lifeline", daemon=True).start()
 
 
 def _wait(descriptor: int) -> None:

@@ -10,7 +10,6 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-from executor.processes.parent_watch import end_with_parent
 from executor.processes.rank_environment import RankEnvironment, rank_environment
 from executor.processes.rank_network import check_network, use_network
 from executor.processes.rank_store import opened_store
@@ -55,7 +54,6 @@ def serve(work: Callable[[RankEnvironment, RankStatus], None]) -> NoReturn:
     Args:
         work: Function that takes the rank and its row of the status board.
     """
-    end_with_parent()
     where = rank_environment()
     status = own_status(where.rank)
     try:

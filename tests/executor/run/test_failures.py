@@ -47,7 +47,7 @@ class Marked:
 
     def command(self, rank, command):
         if self.program:
-            command = [command[0], "-c", self.program, *command[3:]]
+            command = [command[0], "-c", self.program, *command[4:]]
         return ["sh", "-c", f'cd "{self.folder}"; echo $$ > group-{rank}; exec "$@"', "sh", *command]
 
     def environment(self, rank):
