@@ -10,12 +10,14 @@ from typing_extensions import override
 from executor.communication.gradient_sync import GradientSync, Residual, SyncOptions, views_of
 from executor.program import RankProgram, Recorder, Reduction, gradient_buckets
 from executor.runtime import ComputeDevice, Handle
+from planner.lowering import KINDS
 
 if TYPE_CHECKING:
     from executor.communication.compressed_reduction import CompressedReduction
 
 __all__ = ["BucketedSync"]
 
+_COORDINATE = KINDS.index("coordinate")
 _COMPRESSED_LANES = 4
 """Compressed reductions that may run at once over gloo, so that the messages of some hide the compression of others."""
 
@@ -76,13 +78,20 @@ class BucketedSync(GradientSync):
         """Start the reduction of a bucket where the back end needs no thread of ours; return the work of its lane."""
         if (compressed := bucket.compressed) is not None:
             return lambda: compressed.run(reductions[0])
-        tasks = [task for row in reductions for task in row.tasks if row.native]
-        started = self._reducer.begin(reductions[0], bucket.flat)
+        tasks = list(dict.fromkeys(task for row in reductions for task in row.tasks if row.native))
+        # Buckets of a framework follow one another: they begin on their lane.
+        in_order = self._view.program.framework.has_buckets
+        started = None if in_order else self._reducer.begin(reductions[0], bucket.flat)
+        waits = self._coordinations(reductions[0]) if in_order else []
+        for task in waits:
+            self._recorder.start(task)
         if started is not None:
             for task in tasks:
                 self._recorder.start(task)
 
         def work() -> None:
+            for task in waits:
+                self._recorder.end(task)
             if started is not None:
                 started.wait()
             else:
@@ -94,6 +103,10 @@ class BucketedSync(GradientSync):
             self._recorder.joined(tasks, self._view.program.size_bytes[tasks].tolist())
 
         return work
+
+    def _coordinations(self, reduction: Reduction) -> list[int]:
+        """Return the tasks in which the ranks agree on a buffer, between its gradients and its sum."""
+        return [task for task in self._view.before(reduction.tasks[0]) if self._view.program.kind[task] == _COORDINATE]
 
     @override
     def _last(self, layer: int) -> Handle:

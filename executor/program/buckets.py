@@ -1,6 +1,6 @@
 """Reductions of gradients and statistics that a rank takes part in, and the buckets in which gradients are reduced."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from executor.program.rank_program import RankProgram
@@ -61,12 +61,19 @@ def largest_bucket_bytes(join_bytes: float, replicas: int) -> float:
 def gradient_buckets(view: RankProgram, join_bytes: float) -> list[list[list[Reduction]]]:
     """Return the buckets of gradients: for each bucket its layers, and for each layer its reductions in an iteration.
 
-    All ranks that share reductions group them equally.  Buffers of the back end's own ring join up to a size; the
-    last ones of the backward pass, which little arithmetic is left to hide, up to half of it.
+    All ranks that share reductions group them equally.  A framework's buckets are those of the program.  Without one,
+    buffers of the back end's own ring join up to a size; the last ones of the backward pass, which little arithmetic
+    is left to hide, up to half of it.
     """
     by_layer: dict[int, list[Reduction]] = {}
     for reduction in reductions_of(view, statistics=False):
         by_layer.setdefault(reduction.layer, []).append(reduction)
+    if view.program.framework.has_buckets:
+        members = view.program.buckets
+        return [
+            [[replace(row, layer=i) for row in rows] for i in members.get(layer, (layer,))]
+            for layer, rows in by_layer.items()
+        ]
     sizes = {layer: view.program.collectives[rows[0].tasks[0]].buffer_bytes for layer, rows in by_layer.items()}
     last = _last_of_backward(by_layer, sizes, join_bytes)
     buckets: list[list[list[Reduction]]] = []

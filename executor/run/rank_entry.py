@@ -71,6 +71,7 @@ def _check_same_program(program: Program) -> None:
     for column in (getattr(program, name) for name in names):
         digest.update(np.ascontiguousarray(column).tobytes())
     digest.update(np.array(program.sync_order).tobytes())
+    digest.update(repr(sorted(program.buckets.items())).encode() if program.buckets else b"")
     programs: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(programs, digest.hexdigest())
     for other, digest_there in enumerate(programs):

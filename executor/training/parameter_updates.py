@@ -22,6 +22,9 @@ class ParameterUpdates:
     def __init__(self, resources: RankResources, layers: RankLayers, timer: TaskTimer) -> None:
         self._gradient_sync, self._status = resources.gradient_sync, resources.status
         self._layers, self._timer = layers, timer
+        self._waits_for_all = resources.view.program.framework.has_buckets
+        """True if the first update of an iteration waits for the gradients of all layers."""
+        self._all_summed = False
         self._without_replicas: dict[int, dict[str, Tensor]] = {}
         """Gradients of layers without replicas that wait for their updates."""
         self._due: set[int] = set()
@@ -30,6 +33,7 @@ class ParameterUpdates:
     def submit(self, layer: int, gradients: dict[str, Tensor]) -> None:
         """Begin to sum a layer's gradients over its replicas; a layer without replicas can be updated at once."""
         self._due.add(layer)
+        self._all_summed = False
         if not self._gradient_sync.submit(layer, gradients):
             self._without_replicas[layer] = gradients
 
@@ -42,6 +46,8 @@ class ParameterUpdates:
         layer = unit[0]
         if layer not in self._due:
             return
+        if self._waits_for_all and not self._all_summed:
+            self._wait_for_all(task)
         self._due.remove(layer)
         gradients = self._without_replicas.pop(layer, None)
         if gradients is None:
@@ -54,3 +60,10 @@ class ParameterUpdates:
                 self._layers.optimizers[layer].step([gradients[name] for name in parameters])
 
         self._timer.arithmetic(task, work)
+
+    def _wait_for_all(self, task: int) -> None:
+        """Wait until the gradients of all layers that are to be updated are summed."""
+        self._status.at(task, RankState.WAITING)
+        for layer in self._due - self._without_replicas.keys():
+            self._gradient_sync.wait(layer)
+        self._all_summed = True

@@ -46,7 +46,9 @@ def open_plan(path: Path, *, collectives: str = "activity") -> StoredPlan:
     cluster = load_cluster(plan.cluster)
     program = lower_plan(plan, graph, cluster, collectives=collectives)
     model = CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)
-    priced_s = additive_s(model, plan.configurations, plan.micro_batching, plan.compressed, plan.recompute)
+    priced_s = additive_s(
+        model, plan.configurations, plan.micro_batching, plan.compressed, plan.recompute, program.framework
+    )
     inputs = {
         f"cluster {plan.cluster}": (plan.cluster_digest, cluster.digest),
         f"compute profile {', '.join(p.name for p in model.profiles)}": (plan.costs_digest, model.compute_times.digest),

@@ -33,11 +33,11 @@ from planner.parallel import ConfigSpace
 from simulator.collectives import ALL_REDUCES, Messages, Round, messages_of
 from simulator.graph import check_replay_memory
 
-__all__ = ["GradientSyncTasks"]
+__all__ = ["Add", "GradientSyncTasks"]
 
 _TASK_BYTES = 400
 """Bytes of a message with its dependencies, while tasks are put in order."""
-_Add = Callable[..., Ints]
+Add = Callable[..., Ints]
 """``Tasks.add`` for one layer, micro-batch and pass."""
 
 
@@ -74,10 +74,31 @@ class GradientSyncTasks:
         for split in (True, False):
             elements = sum(p.elements for p in graph.layers[layer].parameters if p.split is split)
             add = partial(self.tasks.add, layer=layer, micro_batch=micro_batch, backward=True)
-            part, task = self._all_reduce(add, space, elements * float(graph.element_bytes), split, ready, kind)
+            on_device = space.devices[ready[0]], ready[1]
+            size = elements * float(graph.element_bytes)
+            part, task = self._by_part(space, self._all_reduce(add, space, size, split, on_device, kind))
             parts.append(part)
             tasks.append(task)
         return np.concatenate(parts), np.concatenate(tasks)
+
+    def gradient_bytes(self, layer: int) -> float:
+        """Return the bytes of the gradients of a layer's parameters, all shards together."""
+        graph = self.model.graph
+        return float(sum(p.elements for p in graph.layers[layer].parameters) * graph.element_bytes)
+
+    def bucket(self, add: Add, space: ConfigSpace, size: float, ready: TaskPairs) -> TaskPairs:
+        """Sum the gradients of several layers in one buffer.
+
+        Args:
+            add: Appends tasks of the bucket.
+            space: Configuration of one of the layers; all have the same replicas.
+            size: Bytes of all shards of the buffer.
+            ready: Pairs (device, task after which its share of the sum is there).
+
+        Returns:
+            Pairs (device, task that brings the sums).
+        """
+        return self._all_reduce(add, space, size, True, ready, None)
 
     def statistics(
         self, layer: int, micro_batch: int, space: ConfigSpace, ready: TaskPairs, *, backward: bool
@@ -88,10 +109,15 @@ class GradientSyncTasks:
             Pairs (part, task that brings the sums), without those of ``ready``.
         """
         add = partial(self.tasks.add, layer=layer, micro_batch=micro_batch, backward=backward, statistics=True)
-        return self._all_reduce(add, space, self.model.sync_times.statistics_bytes(layer), True, ready, None)
+        size, on_device = self.model.sync_times.statistics_bytes(layer), (space.devices[ready[0]], ready[1])
+        return self._by_part(space, self._all_reduce(add, space, size, True, on_device, None))
+
+    def _by_part(self, space: ConfigSpace, arrived: TaskPairs) -> TaskPairs:
+        """Return pairs (part, task) for pairs (device, task)."""
+        return space.part_on(self.model.network.device_count)[arrived[0]], arrived[1]
 
     def _all_reduce(
-        self, add: _Add, space: ConfigSpace, size: float, split: bool, ready: TaskPairs, kind: Compression | None
+        self, add: Add, space: ConfigSpace, size: float, split: bool, ready: TaskPairs, kind: Compression | None
     ) -> TaskPairs:
         """Sum a buffer over a layer's replicas.
 
@@ -100,31 +126,29 @@ class GradientSyncTasks:
             space: The layer's configuration.
             size: Bytes of all shards of the buffer.
             split: Whether a split of the channel dimension splits the buffer.
-            ready: Pairs (part, task after which its share of the sum is there).
+            ready: Pairs (device, task after which its share of the sum is there).
             kind: Compression of the messages, if any.
 
         Returns:
-            Pairs (part, task that brings its result); none where no part has a replica.
+            Pairs (device, task that brings its result); none where no part has a replica.
         """
         model, network = self.model, self.model.network
         groups = groups_of(model, space, split=split)
         if not size or groups.shape[1] == 1:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        on_device, shards = (space.devices[ready[0]], ready[1]), int(space.shards[0, 1]) if split else 1
+        shards = int(space.shards[0, 1]) if split else 1
         if kind is None:
             scheme = model.gradient_sync
             if scheme not in ALL_REDUCES:  # to be chosen, or unknown
                 scheme = choose_all_reduce(network, scheme, space, size, split=split).scheme
             plans = group_rounds(network, scheme, groups)
-            device, arrived = self._send(partial(add, "collective"), groups, plans, on_device, size / shards)
-        else:
-            elements = round(size) // model.graph.element_bytes
-            scheme = compressed_choice(model, kind, space, elements, split=split).scheme
-            device, arrived = self._compressed(add, groups, kind, scheme, elements // shards, on_device)
-        return space.part_on(network.device_count)[device], arrived
+            return self._send(partial(add, "collective"), groups, plans, ready, size / shards)
+        elements = round(size) // model.graph.element_bytes
+        scheme = compressed_choice(model, kind, space, elements, split=split).scheme
+        return self._compressed(add, groups, kind, scheme, elements // shards, ready)
 
     def _compressed(
-        self, add: _Add, groups: Ints, kind: Compression, scheme: str, elements: int, ready: TaskPairs
+        self, add: Add, groups: Ints, kind: Compression, scheme: str, elements: int, ready: TaskPairs
     ) -> TaskPairs:
         """Compress, send and decompress; between the two rounds of servers also decompress, sum and compress.
 
@@ -152,7 +176,7 @@ class GradientSyncTasks:
         return self._codec(partial(add, "decompress"), groups, kind, total.after, ready)
 
     def _codec(
-        self, add: _Add, groups: Ints, kind: Compression, work: CodecWork, ready: TaskPairs, served: Ints | int = -1
+        self, add: Add, groups: Ints, kind: Compression, work: CodecWork, ready: TaskPairs, served: Ints | int = -1
     ) -> TaskPairs:
         """Append one task for every device that has something to compress or decompress.
 
@@ -183,7 +207,7 @@ class GradientSyncTasks:
         return np.concatenate([ready[0][~waits], devices]), np.concatenate([ready[1][~waits], tasks])
 
     def _rounds(
-        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: TaskPairs, buffer_bytes: float
+        self, add: Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: TaskPairs, buffer_bytes: float
     ) -> TaskPairs:
         """Append one task for each round and group.
 
@@ -212,7 +236,7 @@ class GradientSyncTasks:
         return groups.ravel(), np.repeat(after, groups.shape[1])
 
     def _messages(
-        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: TaskPairs, buffer_bytes: float
+        self, add: Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: TaskPairs, buffer_bytes: float
     ) -> TaskPairs:
         """Append one task for each message; arguments as for ``_rounds``.
 

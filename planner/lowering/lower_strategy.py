@@ -25,6 +25,8 @@ from hwprofiles import ConfigError, Ints
 from planner.compression import UNCOMPRESSED, CompressionSettings
 from planner.cost import CostModel
 from planner.lowering.batched_model import BatchedModel, LoweredUnit
+from planner.lowering.framework import IDEAL, Framework
+from planner.lowering.gradient_buckets import GradientBuckets
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
 from planner.lowering.layout_tasks import LayoutTasks
 from planner.lowering.program import Program
@@ -56,6 +58,7 @@ def lower(
     compressed: CompressionSettings = UNCOMPRESSED,
     recompute: Recompute = KEEP_ACTIVATIONS,
     collectives: str = "activity",
+    framework: Framework = IDEAL,
 ) -> Program:
     """Lower a strategy into the program of one iteration.
 
@@ -67,19 +70,23 @@ def lower(
         recompute: Activations that are computed again before the backward pass of their layers.
         collectives: ``activity``: each round of an all-reduce, with its repeats, is one task on all its links;
             ``steps``: each message is a task, which waits for the messages that bring what it carries.
+        framework: Rules by which gradients are joined into buffers, sent and awaited.
 
     Returns:
         The program, tasks in program order: forward, backward with gradient synchronisation, updates.
 
     Raises:
-        ConfigError: ``collectives`` is neither, parts of a micro-batch would not be equal, or the all-reduce would have
-            to sum compressed messages.
+        ConfigError: ``collectives`` is neither, parts of a micro-batch would not be equal, the all-reduce would have
+            to sum compressed messages, or the framework has buckets, which cannot be compressed or updated in between.
         InfeasiblePlanError: There is no memory for so many messages.
     """
     if collectives not in ("activity", "steps"):
         raise ConfigError(f"collectives must be activity or steps, got {collectives!r}")
+    if framework.has_buckets and (compressed.gradients or micro_batching.update_each):
+        why = "gradients are compressed" if compressed.gradients else "parameters are updated after every micro-batch"
+        raise ConfigError(f"framework must be ideal where {why}, got {framework.text!r}")
     batched = BatchedModel(model, spaces, micro_batching)
-    return _Lowering(batched, compressed, recompute, expand=collectives == "steps").run()
+    return _Lowering(batched, compressed, recompute, framework, expand=collectives == "steps").run()
 
 
 class _Lowering:
@@ -89,11 +96,18 @@ class _Lowering:
         batched: Costs and configurations.
         compressed: Tensors and gradients that travel compressed.
         recompute: Activations that are recomputed.
+        framework: Rules of gradient synchronisation.
         expand: Whether messages of all-reduces are tasks of their own.
     """
 
     def __init__(
-        self, batched: BatchedModel, compressed: CompressionSettings, recompute: Recompute, *, expand: bool
+        self,
+        batched: BatchedModel,
+        compressed: CompressionSettings,
+        recompute: Recompute,
+        framework: Framework,
+        *,
+        expand: bool,
     ) -> None:
         self.batched, self.compressed = batched, compressed
         self.graph, self.spaces, self.micro_batching = batched.graph, batched.spaces, batched.micro_batching
@@ -102,6 +116,9 @@ class _Lowering:
         self.transfers = TransferTasks(batched.model, self.tasks, compressed)
         self.layouts = LayoutTasks(batched, self.transfers)
         self.gradient_syncs = GradientSyncTasks(batched.model, self.tasks, compressed, expand=expand)
+        self.buckets = GradientBuckets(framework, self.gradient_syncs)
+        self.computed_s = np.zeros(batched.device_count)
+        """Time of the arithmetic so far, by device."""
         self.forward: dict[LoweredUnit, Ints] = {}
         """Forward task of each part, by unit."""
         self.gradient: dict[LoweredUnit, Ints] = {}
@@ -112,8 +129,6 @@ class _Lowering:
         """Pairs (part, task that its backward tasks wait for), by unit that began its backward pass."""
         self.recomputed: set[tuple[int, int]] = set()
         """Segments and micro-batches that were recomputed."""
-        self.updates: list[tuple[LoweredUnit, TaskPairs]] = []
-        """Updates to come, with pairs (part, task that its update waits for)."""
         self.times = [
             batched.model_at(i).compute_times.part_s(i, batched.spaces_at(i)[i]) for i in range(len(batched.spaces))
         ]
@@ -138,14 +153,13 @@ class _Lowering:
                 self._recompute((i, micro_batch))
                 self._backward((i, micro_batch), phases)
             if micro_batching.update_each:
-                rows = [self._update(*row) for row in self.updates]
+                rows = [self._update(*row) for row in self.buckets.take_updates()]
                 # the next iteration waits for the last updates only
                 carried += rows if micro_batch == micro_batching.parts - 1 else []
-                self.updates.clear()
         for i in reversed(whole):
             self._recompute((i, 0))
             self._backward((i, 0))
-        return self._program([*carried, *(self._update(*row) for row in self.updates)])
+        return self._program([*carried, *(self._update(*row) for row in self.buckets.take_updates())])
 
     # Forward pass
 
@@ -225,8 +239,7 @@ class _Lowering:
         if all(other in self.weight_gradient for other in together):
             tasks = np.array([self.weight_gradient[other] for other in together])
             part = np.tile(np.arange(tasks.shape[1]), len(tasks))
-            summed = self.gradient_syncs.gradients(*unit, self.spaces[layer], (part, tasks.ravel()))
-            self.updates.append((unit, summed))
+            self.buckets.add(unit, self.spaces[layer], (part, tasks.ravel()), float(self.computed_s.max()))
 
     def _update(self, unit: LoweredUnit, ready: TaskPairs) -> Ints:
         """Update a layer's parameters, last in program order: a device's stream runs updates after its backward pass.
@@ -250,6 +263,7 @@ class _Lowering:
         self.tasks.group += 1
         i, micro_batch = unit
         devices = self.spaces[i].devices
+        self.computed_s[devices] += self.times[i][phase]
         return self.tasks.add(
             phase, i, len(devices), device=devices, part=np.arange(len(devices)), backward=backward,
             work_s=self.times[i][phase], micro_batch=micro_batch, recomputed=recomputed,
@@ -300,5 +314,7 @@ class _Lowering:
             after=after,
             sync_order=(),
             carried=np.concatenate([np.empty((0, 2), dtype=np.int64), *carried]),
+            framework=self.buckets.framework,
+            buckets=self.buckets.layers,
             **self.tasks.columns(),
         )

@@ -1,7 +1,7 @@
 """The program: every task of one training iteration, which cost, simulation and executor all read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from hwprofiles import Bools, Floats, Ints, row_owners
 from hwprofiles.devices import DeviceGraph
 from planner.compression import CompressionSettings
 from planner.graph import ComputationGraph, Edge
+from planner.lowering.framework import IDEAL, Framework
 from planner.parallel import ConfigSpace, MicroBatching
 from simulator.collectives import Round
 
@@ -17,10 +18,13 @@ __all__ = ["KINDS", "Collective", "Program"]
 
 KINDS = (
     "forward", "epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient", "update", "compress",
-    "decompress", "transfer", "collective",
+    "decompress", "transfer", "collective", "coordinate",
 )  # fmt: skip
 """Kinds of tasks; ``Program.kind`` holds indices into this tuple.  Gradients of epilogues (activations and batch
-normalisation) and of biases are tasks of their own in decomposed programs only (``studies.streams``)."""
+normalisation) and of biases are tasks of their own in decomposed programs only (``studies.streams``).  A framework
+coordinates: its ranks agree on a buffer before they sum it, which uses no device."""
+
+_COLLECTIVE = KINDS.index("collective")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +62,8 @@ class Program:
     kind: Ints
     layer: Ints
     """Layer that computes; for a transfer and its codec tasks, the producer of the tensor; for a collective and its
-    codec tasks, the layer whose gradients or statistics are summed."""
+    codec tasks, the layer whose gradients or statistics are summed, of several the one whose gradients come last
+    (``layers_of``)."""
     consumer: Ints
     """First layer that reads the layout, for a transfer and its codec tasks; else -1."""
     slot: Ints
@@ -84,7 +89,7 @@ class Program:
     size_bytes: Floats
     """Bytes moved: of a transfer, or of all messages of a collective; 0 elsewhere."""
     work_s: Floats
-    """Time of a compute task alone on its device, seconds; 0 elsewhere."""
+    """Time of a compute task alone on its device, or that the coordination of a buffer takes, seconds; 0 elsewhere."""
     compressed_bytes: Floats
     """Bytes of the compressed messages that a compress task makes; 0 elsewhere."""
     decompressed_bytes: Floats
@@ -110,6 +115,37 @@ class Program:
     """Collectives that sum gradients, in the order in which all devices run them one after another, with slices of one
     sum in the order of their ids (``planner.search.gradient_order``); empty where they run as their gradients are
     computed."""
+    framework: Framework = IDEAL
+    """Rules by which gradients were joined into buckets."""
+    buckets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Layers whose gradients one buffer holds, in its order, by the last of them; layers with a buffer of their own
+    are missing."""
+
+    def layers_of(self, task: int) -> tuple[int, ...]:
+        """Return the layers that a task belongs to: several where it sums the gradients of a bucket."""
+        layer, sums = int(self.layer[task]), self.kind[task] >= _COLLECTIVE and not self.statistics[task]
+        return self.buckets.get(layer, (layer,)) if sums else (layer,)
+
+    def by_layer(self, values: Floats, owner: Ints | None = None) -> Floats:
+        """Add up values of tasks by layer, those of a bucket in proportion to the bytes of its layers' parameters.
+
+        Args:
+            values: Shape (T,).
+            owner: Shape (T,): layer of each task, not negative; ``layer`` where it is left out.
+
+        Returns:
+            Shape (layers,).
+        """
+        owner = self.layer if owner is None else owner
+        joined = (self.kind >= _COLLECTIVE) & ~self.statistics & np.isin(owner, list(self.buckets))
+        count = len(self.graph.layers)
+        sums = np.asarray(np.bincount(owner[~joined], values[~joined], minlength=count), dtype=np.float64)
+        for layer, total in enumerate(np.bincount(owner[joined], values[joined], minlength=count).tolist()):
+            if total:
+                members = list(self.buckets[layer])
+                sizes = np.array([sum(p.elements for p in self.graph.layers[i].parameters) for i in members])
+                sums[members] += total * sizes / sizes.sum()
+        return sums
 
     def spaces_at(self, layer: int) -> tuple[ConfigSpace, ...]:
         """Return the spaces of all layers for the samples that ``layer`` takes at once.
@@ -167,9 +203,12 @@ class Program:
     def _name(self, task: int) -> str:
         """Return the printed name without micro-batch and recomputation."""
         layers, kind = self.graph.layers, KINDS[self.kind[task]]
-        label = layers[self.layer[task]].name
+        others = len(self.layers_of(task)) - 1
+        label = layers[self.layer[task]].name + (f" and {others} more" if others else "")
         if kind == "transfer":
             return f"{self._tensor(task)} ({self.device[task]} to {self.peer[task]})"
+        if kind == "coordinate":
+            return f"{label} gradient synchronisation, coordination"
         if kind == "collective":
             backward = "gradient statistics" if self.backward[task] else "statistics"
             what = backward if self.statistics[task] else "gradient synchronisation"

@@ -88,7 +88,8 @@ class MemoryAccount:
         """Forward task that makes what the backward pass reads, by layer: 0 the first, 1 the recomputation."""
         # Messages of an expanded collective are of this kind too; statistics are no gradients.
         reduces = (program.kind == _COLLECTIVE) & ~program.statistics
-        self.synchronised = np.bincount(program.layer[reduces], minlength=layers) > 0
+        summed = [i for task in np.flatnonzero(reduces).tolist() for i in program.layers_of(task)]
+        self.synchronised = np.isin(np.arange(layers), summed)
         """True where a layer's gradients are summed over replicas, by layer."""
         self.parameter_devices = {i: program.spaces[i].devices for i in range(layers) if graph.has_phase(i, "update")}
         """Devices that hold the parameters, by layer with parameters."""

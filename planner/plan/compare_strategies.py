@@ -212,8 +212,8 @@ def layer_results(
     """
     terms = additive_terms(model, strategy, micro_batching)
     model, spaces, _ = applied(model, strategy, micro_batching)
-    owner = np.where(program.kind == KINDS.index("collective"), program.layer, program.consumer)
-    moved = np.bincount(owner[~program.is_compute], program.size_bytes[~program.is_compute], minlength=len(spaces))
+    owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)
+    moved = program.by_layer(program.size_bytes, owner)
     rows = []
     for i, (layer, space) in enumerate(zip(model.graph.layers, spaces, strict=True)):
         configuration = strategy.get(layer.name) or space.configuration(0)

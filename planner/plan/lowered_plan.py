@@ -7,7 +7,7 @@ from hwprofiles.devices import DeviceGraph
 from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost import CostModel, applied
 from planner.graph import ComputationGraph
-from planner.lowering import Program, lower
+from planner.lowering import IDEAL, Framework, Program, framework_of, lower
 from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, nearest_change, peak_memory_bytes
 from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, MicroBatching, Recompute, Strategy
 from planner.plan.plan import Plan
@@ -27,6 +27,7 @@ def lowered(
     memory_policy: MemoryPolicy = MOMENTUM,
     collectives: str = "activity",
     gradient_sync_order: str = "end",
+    framework: Framework = IDEAL,
 ) -> Program:
     """Return the program of one iteration of a strategy that fits in memory.
 
@@ -39,6 +40,7 @@ def lowered(
         memory_policy: State that must fit beside the tensors of the network.
         collectives: As for ``planner.lowering.lower_strategy.lower``.
         gradient_sync_order: One of ``planner.search.gradient_order.GRADIENT_SYNC_ORDERS``.
+        framework: Rules of gradient synchronisation.
 
     Raises:
         ConfigError: Parts of a micro-batch would not be equal, the all-reduce would have to add compressed gradients,
@@ -58,6 +60,7 @@ def lowered(
         compressed=compressed,
         recompute=recompute,
         collectives=collectives,
+        framework=framework,
     )
     needed = peak_memory_bytes(program, memory_policy)
     check_plan_memory(
@@ -95,4 +98,5 @@ def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, col
         memory_policy=MemoryPolicy(optimizer=plan.optimizer),
         collectives=collectives,
         gradient_sync_order=plan.gradient_sync_order,
+        framework=framework_of(plan.request.framework),
     )

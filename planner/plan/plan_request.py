@@ -48,6 +48,13 @@ class PlanRequest:
         "update each layer once its gradients are synchronised, as they are computed or first layers first.",
     )
     """One of ``planner.search.gradient_order.GRADIENT_SYNC_ORDERS``; ``end`` for strategies that are searched."""
+    framework: str = option(
+        "ideal",
+        help="Training software: ideal synchronises every layer by itself; ddp joins gradients into buckets and "
+        "updates after the last; horovod joins what is ready at each cycle.",
+        metavar="F",
+    )
+    """One of ``planner.lowering.framework.FRAMEWORKS``, with parameters; ``ideal`` for strategies that are searched."""
     batch_norm: Literal["local", "reduced"] = option(
         "local", help="Normalise by the statistics of each part, or of the whole batch by an all-reduce over the parts."
     )
@@ -118,6 +125,7 @@ class PlanRequest:
 
     def __post_init__(self) -> None:
         # Here and not at the top: reading the fields for --help must not load NumPy.
+        from planner.lowering import framework_of
         from planner.parallel import SEARCHED
         from planner.search import has_stages
 
@@ -135,6 +143,8 @@ class PlanRequest:
             self._check_whole_batch()
         if self.has_pipeline_options and not has_stages(name):
             raise ConfigError(f"stages, micro_batches, schedule and stage_at are for the strategy pipeline, not {name}")
+        if framework_of(self.framework).has_buckets:
+            self._check_buckets()
         if self.compress_where == "pays" and not self.compressed_types:
             raise ConfigError("compress_where must be all where nothing is compressed, got 'pays'")
         if searched:
@@ -148,6 +158,17 @@ class PlanRequest:
             if value:
                 raise ConfigError(f"{name} must be left out where sub_batches is 1, got {value!r}")
 
+    def _check_buckets(self) -> None:
+        """Refuse what a framework that joins gradients into buckets cannot do."""
+        reasons = {
+            "gradients are compressed": bool(self.compress_gradients not in ("", self.dtype)),
+            "gradient_sync_order is not end": self.gradient_sync_order != "end",
+            "update_each is given": self.update_each,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise ConfigError(f"framework must be ideal where {reason}, got {self.framework!r}")
+
     def _check_search(self) -> None:
         """Refuse what no search knows."""
         if self.compressed_types:
@@ -156,6 +177,8 @@ class PlanRequest:
             self._refuse("recompute", "none", self.recompute)
         if self.gradient_sync_order != "end":
             self._refuse("gradient_sync_order", "end", self.gradient_sync_order)
+        if self.framework != "ideal":
+            self._refuse("framework", "ideal", self.framework)
 
     def _refuse(self, field: str, only: str, given: str) -> NoReturn:
         """Refuse a value of a field that has one value only for strategies that are searched."""

@@ -9,6 +9,7 @@ from hwprofiles.devices import DeviceGraph
 from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost import CostModel, gradient_sync_choices
 from planner.graph import ComputationGraph
+from planner.lowering import framework_of
 from planner.memory import MemoryPolicy
 from planner.parallel import (
     KEEP_ACTIVATIONS,
@@ -168,6 +169,7 @@ def _derived(model: CostModel, request: PlanRequest, progress: Progress | None) 
         recompute=recompute,
         memory_policy=memory_policy,
         gradient_sync_order=request.gradient_sync_order,
+        framework=framework_of(request.framework),
     )
     return _Chosen(
         strategy=strategy,
@@ -221,7 +223,14 @@ def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
         model_digest=model.graph.digest,
         cluster_digest=model.cluster.digest,
         costs_digest=model.compute_times.digest,
-        additive_s=additive_s(model, chosen.strategy, chosen.micro_batching, chosen.compressed, chosen.recompute),
+        additive_s=additive_s(
+            model,
+            chosen.strategy,
+            chosen.micro_batching,
+            chosen.compressed,
+            chosen.recompute,
+            framework_of(request.framework),
+        ),
         simulated_s=chosen.simulated_s,
         gradient_syncs=gradient_sync_choices(model, chosen.strategy, chosen.compressed),
         notes=chosen.notes,

@@ -205,9 +205,9 @@ def _grouped(program: Program, network: ClusterRoutes) -> _Activities:
 
 
 def _group_s(program: Program, network: ClusterRoutes, links_of: CollectiveLinks, tasks: Ints) -> tuple[float, float]:
-    """Return the seconds that the busiest link takes for all tasks of a group, and the longest latency."""
+    """Return the seconds that the busiest link or a coordination takes for all of a group, and the longest latency."""
     loads, longest_s = np.zeros(len(network.seconds_per_byte)), 0.0
-    for task in tasks[program.peer[tasks] < 0].tolist():
+    for task in tasks[(program.peer[tasks] < 0) & (program.work_s[tasks] == 0)].tolist():
         used, share, latency_s = links_of.of(program.collectives[task])
         loads[used] += share * program.collectives[task].buffer_bytes
         longest_s = max(longest_s, latency_s)
@@ -216,7 +216,7 @@ def _group_s(program: Program, network: ClusterRoutes, links_of: CollectiveLinks
         source, target, size = program.device[sends], program.peer[sends], program.size_bytes[sends]
         loads += network.link_loads(source, target, size)
         longest_s = max(longest_s, float(network.latencies_s(source, target, size).max()))
-    return float((loads * network.seconds_per_byte).max()), longest_s
+    return max(float((loads * network.seconds_per_byte).max()), float(program.work_s[tasks].max())), longest_s
 
 
 def _dependencies(program: Program, of: Ints, size: int) -> tuple[Ints, Ints]:

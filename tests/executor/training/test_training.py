@@ -3,16 +3,19 @@
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from plans import cluster_of, inception_module, program_of, random_strategy, residual_block
-from ranks import options, pool_of, train, whole
+from plans import cluster_of, inception_module, program_of, random_strategy, residual_block, star
+from ranks import options, pool_of, train, trained_to, whole
 from undivided import undivided_run, wide
 
 from executor.measurement.measured_run import join
 from executor.runtime.optimizers import OptimizerSpec
 from planner.cost.cost_model import CostModel
+from planner.lowering.framework import framework_of
+from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.models.builder import ModelBuilder
 from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy, spaces_of
 
 pytestmark = pytest.mark.timeout(300)
 MOST_RANKS = 6
@@ -130,3 +133,53 @@ def test_measured_tasks_keep_the_programs_order(ranks):
         starts = np.array([rank[step].start_s for rank in measured])[program.device[task], task]
         ends = np.array([rank[step].end_s for rank in measured])[program.device[task], before]
         assert (starts >= ends - 1e-4).all()
+
+
+SMALL = "ddp:first_mib=0.001,bucket_mib=0.008"
+"""Buckets of one and of eight kilobytes: several, some of several layers."""
+
+
+def lowered_for(graph, strategy, count, framework, gradient_sync="ring"):
+    model = CostModel(graph, star(count), gradient_sync, "reduced")
+    spaces = spaces_of(graph, named_strategy(strategy, graph, count), count)
+    return lower(model, spaces, framework=framework_of(framework))
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "count", "framework", "gradient_sync"),
+    [
+        ("vgg", "data", 2, "ddp", "ring"),
+        ("vgg", "data", 2, SMALL, "ring"),
+        ("inception", "data", 4, SMALL, "ring"),
+        ("dense", "data", 4, "ddp", "halving"),
+        ("residual", "data=2,filter=2", 4, SMALL, "ring"),
+        ("vgg", "data", 2, "horovod", "ring"),
+        ("inception", "data", 4, "horovod:fusion_mib=0.004,cycle_ms=0.1", "ring"),
+        ("dense", "data", 4, "horovod:fusion_mib=0", "ps"),
+    ],
+)
+def test_training_by_a_framework_is_the_undivided_one(ranks, name, strategy, count, framework, gradient_sync):
+    graph, optimizer = wide(GRAPHS[name]()), OptimizerSpec(name="sgd", learning_rate=0.05, momentum=0.9)
+    program = lowered_for(graph, strategy, count, framework, gradient_sync)
+    chosen = options(steps=3, optimizer=optimizer)
+    expected, parameters = undivided_run(graph, chosen.steps, optimizer, chosen.seed)
+    measured = trained_to(ranks, program, chosen, expected, parameters, reduced=True, rtol=1e-10)
+    sums = [task for task in program.collectives if not program.statistics[task]]
+    assert max(len(program.layers_of(task)) for task in sums) > 1 or "fusion_mib=0" in framework
+    starts = np.fmax.reduce([rows[-1].start_s for rows in measured])
+    assert np.isfinite(starts[sums]).all()
+    coordinated = program.kind == KINDS.index("coordinate")
+    assert coordinated.any() == framework.startswith("horovod")
+    assert np.isfinite(starts[coordinated]).all()
+
+
+def test_buckets_are_summed_in_order_and_updates_come_behind_all_of_them(ranks):
+    program = lowered_for(small_alexnet(), "data", 4, SMALL)
+    _, measured, _ = zip(*ranks.run(train, program, options(steps=3), True), strict=True)
+    sums = sorted(task for task in program.collectives if not program.statistics[task])
+    updates = np.flatnonzero(program.kind == KINDS.index("update"))
+    assert len(sums) > 1
+    for rows in measured[:4]:
+        row = rows[-1]
+        assert (row.start_s[sums[1:]] >= row.end_s[sums[:-1]]).all()
+        assert np.nanmin(row.start_s[updates]) >= row.end_s[sums[-1]]
