@@ -4,6 +4,10 @@ from .accuracy_command import (
 from .compare_command import (
     orrery_compare as orrery_compare,
 )
+from .fidelity_command import (
+    orrery_fidelity as orrery_fidelity,
+    orrery_reproduce as orrery_reproduce,
+)
 from .lab_command import (
     lab_app as lab_app,
 )
@@ -24,9 +28,6 @@ from .plan_command import (
 )
 from .probe_command import (
     orrery_probe as orrery_probe,
-)
-from .reproduce_command import (
-    orrery_reproduce as orrery_reproduce,
 )
 from .run_command import (
     orrery_run as orrery_run,

@@ -11,7 +11,7 @@ _GROUPS = {
     "Plan and simulate": ("plan", "simulate", "replay", "analyse", "compare", "oracle", "streams"),
     "Compare many cases": ("whatif", "sweep", "results"),
     "Run and measure": ("run", "probe", "validate", "lab", "accuracy"),
-    "Pages and papers": ("show", "timeline", "index", "reproduce"),
+    "Pages and papers": ("show", "timeline", "index", "reproduce", "fidelity"),
 }
 
 

@@ -4,6 +4,9 @@ from .agreement import (
 from .breakdown import (
     breakdown_figure as breakdown_figure,
 )
+from .fidelity import (
+    fidelity_figure as fidelity_figure,
+)
 from .figure_of import (
     figure as figure,
 )

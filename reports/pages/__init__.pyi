@@ -11,6 +11,10 @@ from .eight_bit_paper_page import (
     computed_values as computed_values,
     write_paper_page as write_paper_page,
 )
+from .fidelity_page import (
+    fidelity_values as fidelity_values,
+    write_fidelity_page as write_fidelity_page,
+)
 from .index_page import (
     found_results as found_results,
     index_html as index_html,

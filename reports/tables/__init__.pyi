@@ -23,6 +23,13 @@ from .eight_bit_tables import (
     shown_crossings as shown_crossings,
     speed_text as speed_text,
 )
+from .fidelity_text import (
+    fidelity_cells as fidelity_cells,
+    fidelity_headers as fidelity_headers,
+    fidelity_headline as fidelity_headline,
+    fidelity_lines as fidelity_lines,
+    fidelity_tables as fidelity_tables,
+)
 from .layer_rows import (
     layer_table as layer_table,
 )

@@ -1,0 +1,101 @@
+"""``orrery fidelity`` and ``orrery reproduce``: predictions beside public measurements, and beside printed results."""
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from orrery.terminal import JsonOption, output_file, print_json, print_rich, print_table, progress_bar, row_values
+
+__all__ = ["orrery_fidelity", "orrery_reproduce"]
+
+_SAMPLES = 25_000_000
+"""Random numbers of each group of Table 2 of the eight-bit paper."""
+
+
+def orrery_fidelity(
+    *,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Page to write.")] = None,
+    only: Annotated[
+        Literal["kernels", "one-gpu", "many-gpu", "collectives", "papers"] | None,
+        typer.Option(help="Kind of comparison to compute; else all of them."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with code 1 where a comparison is worse than recorded.")
+    ] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Record the results, with which --check compares later ones.")
+    ] = False,
+    recorded: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Recorded results; else those that ship.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare predictions with public measurements: how many rows, how far off, and why."""
+    from hwprofiles import ConfigError
+    from reports.pages import fidelity_values, write_fidelity_page
+    from reports.tables import fidelity_lines, fidelity_tables
+    from studies.fidelity import RECORDED, judged_rows, recorded_text, summarised, worse_lines
+
+    if record and (check or only):
+        raise ConfigError(f"record must be given without {'check' if check else 'only'}: it records all that there is")
+    path = recorded or RECORDED
+    with (
+        output_file(out) if out else nullcontext() as page,
+        output_file(path) if record else nullcontext() as numbers,
+        progress_bar("fidelity") as progress,
+    ):
+        rows = judged_rows(only, progress=progress)
+        table = summarised(rows)
+        worse = worse_lines(table, path, only=only) if check else []
+        if page:
+            write_fidelity_page(table, page)
+        if numbers:
+            numbers.write_text(recorded_text(table), encoding="utf-8")
+    if json:
+        print_json({**fidelity_values(table), "worse": worse, "page": str(out) if out else None})
+    elif not check:
+        for each in fidelity_tables(table):
+            print_rich(each)
+        print("\n".join(fidelity_lines(table)))
+    if worse:
+        sys.stderr.write("".join(f"orrery: {line}\n" for line in worse))
+        raise typer.Exit(1)
+
+
+def orrery_reproduce(
+    paper: Annotated[Literal["deepa", "layerwise", "eight-bit", "paradl", "turbodl"], typer.Argument()],
+    *,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Page to write, with the tables drawn; for eight-bit only.")
+    ] = None,
+    numbers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Random numbers in each group of Table 2 of eight-bit; 25,000,000 if not given."
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare the printed results of a paper with ours."""
+    from hwprofiles import ConfigError
+
+    if html and paper != "eight-bit":
+        raise ConfigError(f"html must be left out for {paper}, which has no page, got {str(html)!r}")
+    if numbers and paper != "eight-bit":
+        raise ConfigError(f"numbers must be left out for {paper}, which draws none, got {numbers}")
+    with output_file(html) if html else nullcontext() as file, progress_bar(paper) as progress:
+        if paper == "eight-bit":
+            from reports.pages import computed_values, write_paper_page
+
+            values = computed_values(numbers=numbers or _SAMPLES, progress=progress)
+            rows = row_values([each.row for each in values])
+            if file:
+                write_paper_page(values, file)
+        else:
+            from studies.reproduce import reproduce
+
+            rows = row_values(reproduce(paper, progress=progress))
+    print_json({"rows": rows}) if json else print_table(rows)

@@ -1,0 +1,71 @@
+"""Page of ``orrery fidelity``: how far predictions are from public measurements, and why."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from reports.figures import fidelity_figure
+from reports.pages.page_file import write_page
+from reports.pages.page_template import plain_figure, rendered
+from reports.style import time_unit
+from reports.tables import fidelity_cells, fidelity_headers, fidelity_headline
+from studies.fidelity import ErrorSummary, FidelityTable
+
+__all__ = ["fidelity_html", "fidelity_values", "write_fidelity_page"]
+
+
+def write_fidelity_page(table: FidelityTable, path: Path) -> None:
+    """Write the page; a reader of ``path`` sees the old file or the whole new one.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written.
+    """
+    write_page(fidelity_html(table), path)
+
+
+def fidelity_html(table: FidelityTable) -> str:
+    """Return the page as HTML."""
+    return rendered(
+        "fidelity.html",
+        headline=fidelity_headline(table),
+        notes=[f"{each.name}: {_without(each)}" for each in table.measures if each.without],
+        headers=fidelity_headers(),
+        measures=[_row(each) for each in table.measures],
+        comparisons=[_row(each) for each in table.comparisons],
+        worst=[
+            (each.name, [_worst(each, i) for i in range(len(each.worst_rows))]) for each in table.measures if each.rows
+        ],
+        data={"errors": plain_figure(fidelity_figure(table.comparisons))},
+    )
+
+
+def fidelity_values(table: FidelityTable) -> dict[str, Any]:
+    """Return all summaries as plain values."""
+    return {name: [asdict(each) for each in getattr(table, name)] for name in ("measures", "comparisons")}
+
+
+def _without(summary: ErrorSummary) -> str:
+    """Return how many rows have no prediction, and the most frequent reason."""
+    return f"{summary.without:,} rows have no prediction; the most frequent reason: {summary.without_reason}."
+
+
+def _row(summary: ErrorSummary) -> dict[str, Any]:
+    """Return a row of a table: name, cells, and whether the bars are met."""
+    held = ((summary.median, summary.median_bar), (summary.p90, summary.p90_bar))
+    late = [bar is not None and value > bar for value, bar in held]
+    return {"name": summary.name, "cells": fidelity_cells(summary), "late": [False, False, *late, *[False] * 4]}
+
+
+def _worst(summary: ErrorSummary, index: int) -> dict[str, str]:
+    """Return one of the worst rows as text."""
+    row = summary.worst_rows[index]
+    unit = time_unit([row.measured_s, row.predicted_s])
+    is_time = summary.kind in ("kernels", "one-gpu", "collectives")
+    texts = [unit.full(value) if is_time else f"{value:.4g}" for value in (row.measured_s, row.predicted_s)]
+    return {
+        "label": row.label,
+        "measured": texts[0],
+        "predicted": texts[1],
+        "error": f"{row.error:+.0%}".replace("-", "−"),
+        "reason": row.reason or "not known",
+    }

@@ -1,0 +1,107 @@
+"""Tables and sentences of ``orrery fidelity``, printed alike by the terminal, the page and the README."""
+
+import math
+
+from rich.table import Table
+from rich.text import Text
+
+from studies.fidelity import ErrorSummary, FidelityTable
+
+__all__ = [
+    "fidelity_cells",
+    "fidelity_headers",
+    "fidelity_headline",
+    "fidelity_lines",
+    "fidelity_markdown",
+    "fidelity_tables",
+]
+
+_LONGEST = 110
+"""Characters of the longest reason in the terminal."""
+
+
+def fidelity_headers() -> tuple[str, ...]:
+    """Return the headings of the columns behind the name."""
+    return "rows", "fitted to", "median error", "90th percentile", "worst", "bias", "within 10 %", "no prediction"
+
+
+def fidelity_cells(summary: ErrorSummary) -> tuple[str, ...]:
+    """Return the cells of a comparison behind its name; bars stand beside what they are for."""
+    return (
+        f"{summary.rows:,}",
+        summary.fitted if summary.rows else "–",
+        _with_bar(summary.median, summary.median_bar),
+        _with_bar(summary.p90, summary.p90_bar),
+        _percent(summary.worst),
+        _factor(summary.bias),
+        _percent(summary.close),
+        f"{summary.without:,}" if summary.without else "",
+    )
+
+
+def _percent(value: float) -> str:
+    """Return a share in percent: a factor above 1,000 %."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.0%}".replace("%", " %") if value < 10 else f"{1 + value:.0f} times"
+
+
+def _with_bar(value: float, bar: float | None) -> str:
+    """Return a share, and the bar that it is held to."""
+    return _percent(value) if bar is None else f"{_percent(value)} (bar {bar:.0%})".replace("%)", " %)")
+
+
+def _factor(bias: float) -> str:
+    """Return a bias as predicted over measured time."""
+    return f"{math.exp(bias):.2f} ×" if math.isfinite(bias) else "–"
+
+
+def fidelity_headline(table: FidelityTable) -> str:
+    """Return the finding in one sentence: how many rows, and how many bars are met."""
+    rows = sum(each.rows for each in table.measures)
+    held = [(value, bar) for each in table.measures for value, bar in _held(each)]
+    met = sum(value <= bar for value, bar in held)
+    finding = f"{rows:,} measured values are compared with predictions"
+    return f"{finding}; {met} of {len(held)} errors are within their bars." if held else f"{finding}."
+
+
+def _held(summary: ErrorSummary) -> list[tuple[float, float]]:
+    """Return the errors of a measure that have a bar, each with it."""
+    pairs = ((summary.median, summary.median_bar), (summary.p90, summary.p90_bar))
+    return [(value, bar) for value, bar in pairs if bar is not None and math.isfinite(value)]
+
+
+def fidelity_tables(table: FidelityTable) -> tuple[Table, Table]:
+    """Return two tables: every comparison, and the measures with their bars."""
+    return _table("Every comparison", table.comparisons), _table("By measure", table.measures)
+
+
+def _table(title: str, summaries: tuple[ErrorSummary, ...]) -> Table:
+    """Return one table."""
+    made = Table(title=title)
+    made.add_column("comparison", overflow="fold")
+    for header in fidelity_headers():
+        made.add_column(header, justify="right")
+    for each in summaries:
+        made.add_row(Text(each.name), *map(Text, fidelity_cells(each)))
+    return made
+
+
+def fidelity_lines(table: FidelityTable) -> list[str]:
+    """Return the worst rows of every measure with their reasons, then the headline."""
+    lines = list[str]()
+    for each in table.measures:
+        for row in each.worst_rows:
+            reason = row.reason if len(row.reason) <= _LONGEST else f"{row.reason[:_LONGEST]} ..."
+            lines.append(f"{row.label}: {row.error:+.0%}; {reason or 'reason not known'}")
+        if each.without:
+            lines.append(f"{each.name}: {each.without:,} rows without a prediction, most often: {each.without_reason}")
+    return [*lines, fidelity_headline(table)]
+
+
+def fidelity_markdown(table: FidelityTable) -> str:
+    """Return the measures as a table of Markdown, as the README shows it."""
+    heads = ("measure", *fidelity_headers()[:-2])
+    rows = [" | ".join(("", each.name, *fidelity_cells(each)[:-2], "")).strip() for each in table.measures]
+    ruler = " | ".join(("", "---", *("---:" for _ in heads[1:]), "")).strip()
+    return "\n".join([f"| {' | '.join(heads)} |", ruler, *rows]) + "\n"

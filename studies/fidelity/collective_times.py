@@ -1,0 +1,130 @@
+"""Collectives: public times by system, number of devices and size, beside the prices of the cost model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hwprofiles import MICRO
+from hwprofiles.catalogue import cluster_names, load_cluster
+from hwprofiles.devices import DeviceGraph
+from planner.cost import GRADIENT_SYNCS, choose_all_reduce
+from planner.graph import Layer, Shape
+from planner.operations import Linear
+from planner.parallel import ConfigSpace, Configuration, space_of
+from planner.topology import routes_of_cluster
+from studies.fidelity.device_names import table_rows
+from studies.fidelity.judged_row import JudgedRow
+
+__all__ = ["collective_rows"]
+
+_MIB = 2**20
+_FOLDER = Path(__file__).parent / "clusters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _System:
+    """The cluster that stands for a measured system."""
+
+    cluster: str
+    """Name in the catalogue or, where it has none such, of a file in this folder; ``NODES`` is filled in."""
+    tree: bool = False
+    """True for GPUs that PCIe switches join."""
+    per_node: int = 8
+    """Devices of a machine that took part where several machines did."""
+
+
+_SYSTEMS = {
+    "DGX H100 1 node x 8": _System(cluster="dgx-h100"),
+    "h100_sxm": _System(cluster="dgx-h100"),
+    "a100_sxm": _System(cluster="dgx-a100"),
+    "b200_sxm": _System(cluster="dgx-b200"),
+    "vtrain-a100": _System(cluster="dgx-a100"),
+    "vtrain-v100": _System(cluster="dgx1-v100"),
+    "abci-vnode": _System(cluster="abci-v100:nodes=NODES", per_node=4),
+    "abci-anode": _System(cluster="abci-a100:nodes=NODES"),
+    "polaris": _System(cluster="polaris:nodes=NODES", per_node=4),
+    "alps": _System(cluster="alps:nodes=NODES", per_node=4),
+    "deepbench-p100": _System(cluster="pcie-4x2:nodes=NODES", tree=True),
+    "deepbench-m40": _System(cluster="pcie-4x2:nodes=NODES", tree=True),
+    "deepbench-titanx": _System(cluster="pcie-4x2:nodes=NODES", tree=True),
+    "deepbench-titanx_pascal": _System(cluster="pcie-2x5", tree=True),
+    "deepbench-1080ti": _System(cluster="pcie-2x5", tree=True),
+}
+
+
+def collective_rows() -> Iterator[JudgedRow]:
+    """Yield every measured collective; those of systems without a cluster or a price have no prediction."""
+    for row in table_rows("collectives"):
+        system = _SYSTEMS[row.system]
+        predicted_s, reason = _priced(row, system)
+        large = row.size_bytes > _MIB
+        measure = f"collectives {'above' if large else 'up to'} 1 MiB"
+        setting = "" if row.setting in ("default", "half", "none") else f" {row.setting}"
+        yield JudgedRow(
+            measure="all-reduce in PCIe trees" if system.tree else measure,
+            comparison=f"{row.collective}, {row.system}, {'above' if large else 'up to'} 1 MiB",
+            label=f"{int(row.devices)} devices in {int(row.nodes)} nodes{setting}, {_size_text(row.size_bytes)}",
+            group=row.system,
+            subject=row.collective,
+            measured_s=row.time_us * MICRO,
+            predicted_s=predicted_s,
+            reason=reason,
+            communication=1.0,
+        )
+
+
+def _size_text(size_bytes: float) -> str:
+    """Return a size in few digits."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.4g} {unit}"
+    return f"{size_bytes:g} B"
+
+
+def _priced(row: Any, system: _System) -> tuple[float, str]:
+    """Return the predicted seconds of a row, or NaN and the reason."""
+    if row.collective != "all-reduce":
+        return float("nan"), f"{row.collective} has no price"
+    cluster = system.cluster.replace("NODES", str(int(row.nodes)))
+    if not _is_known(cluster):
+        return float("nan"), f"no cluster stands for {row.system}"
+    return all_reduce_price_s(cluster, _members(row, system), row.size_bytes), ""
+
+
+def _members(row: Any, system: _System) -> tuple[int, ...]:
+    """Return the devices that take part: as many of each machine, the first ones."""
+    nodes, devices = int(row.nodes), int(row.devices)
+    each, size = devices // nodes, system.per_node
+    return tuple(node * size + device for node in range(nodes) for device in range(each))
+
+
+def _is_known(spec: str) -> bool:
+    """Return whether the catalogue or this folder has a cluster."""
+    name = spec.partition(":")[0]
+    return name in cluster_names() or (_FOLDER / f"{name}.yaml").exists()
+
+
+@lru_cache
+def _cluster(spec: str) -> DeviceGraph:
+    """Return a cluster of the catalogue or of this folder."""
+    name, colon, values = spec.partition(":")
+    return load_cluster(spec if name in cluster_names() else f"{_FOLDER / name}.yaml{colon}{values}")
+
+
+@lru_cache
+def _replicas(devices: tuple[int, ...], count: int) -> ConfigSpace:
+    """Return the space of one layer with a replica on each of some devices."""
+    operation = Linear(channels=1, bias=False)
+    batch = Shape(("sample", "channel"), (len(devices), 1))
+    layer = Layer("buffer", operation, ("input",), (batch,), operation.output((batch,)))
+    return space_of(layer, Configuration({"sample": len(devices)}, devices), count)
+
+
+def all_reduce_price_s(cluster: str, devices: tuple[int, ...], size_bytes: float) -> float:
+    """Return the price of an all-reduce, by the library's choice where the cost model knows it, else by ``auto``."""
+    network = routes_of_cluster(_cluster(cluster))
+    space = _replicas(devices, network.device_count)
+    scheme = "library" if "library" in GRADIENT_SYNCS else "auto"
+    return choose_all_reduce(network, scheme, space, float(size_bytes), split=True).price_s

@@ -1,0 +1,63 @@
+"""Rows of tables of measurements, the devices that they name, and the compute profiles that stand for these."""
+
+from typing import Any
+
+from hwprofiles.compute import catalogue, load_profile
+from hwprofiles.measured import measured_table
+
+__all__ = ["is_fitted_to", "profile_named", "table_rows"]
+
+_PROFILES = {
+    "k80": ("k80",),
+    "m40": ("m40",),
+    "m60": ("m60",),
+    "t4": ("t4",),
+    "gtx1080": ("gtx-1080", "gtx1080"),
+    "1080ti": ("gtx-1080ti", "gtx-1080-ti", "gtx1080ti", "1080ti"),
+    "titanx": ("titanx",),
+    "titanxpascal": ("titanx-pascal", "titan-x-pascal"),
+    "titanxp": ("titanxp", "titan-xp"),
+    "p100": ("p100",),
+    "v100": ("v100-16gb",),
+    "v10032gb": ("v100-32gb", "v100-16gb"),
+    "a10040gbpcie": ("a100-40gb",),
+}
+"""Profiles of each device, the best one first; one that is not in the catalogue is passed over."""
+
+_SAME = {
+    "teslap1008pernode": "p100",
+    "teslak808pernode": "k80",
+    "gtx1080ti": "1080ti",
+    "pascaltitanx": "titanxpascal",
+    "maxwelltitanx": "titanx",
+    "titanxmaxwellinferredfromdate": "titanx",
+}
+"""Longer names of the same devices."""
+
+_ORIGINS = {
+    "deepbench_conv": "DeepBench",
+    "deepbench_gemm": "DeepBench",
+    "tf_benchmarks_2017": "performance/benchmarks.md",
+    "tf_cnn_single_gpu": "lambda-tensorflow-benchmark",
+    "mxnet_single_gpu": "incubator-mxnet",
+    "cnn_benchmarks": "jcjohnson/cnn-benchmarks",
+    "convnet_benchmarks_models": "convnet-benchmarks",
+}
+"""Words by which the sources of a profile name each table."""
+
+
+def profile_named(device: str) -> str | None:
+    """Return the profile of a device as a table names it, or None where the catalogue has none."""
+    plain = "".join(letter for letter in device.lower() if letter.isalnum())
+    shipped = catalogue()
+    return next((name for name in _PROFILES.get(_SAME.get(plain, plain), ()) if name in shipped), None)
+
+
+def is_fitted_to(profile: str, table: str) -> bool:
+    """Return whether a profile of the catalogue names a table of measurements among its sources."""
+    return any(_ORIGINS[table] in source for source in load_profile(profile).sources)
+
+
+def table_rows(table: str) -> list[Any]:
+    """Return the rows of a table of measurements as named tuples."""
+    return list(measured_table(table).itertuples(index=False))

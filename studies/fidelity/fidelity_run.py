@@ -1,0 +1,97 @@
+"""All comparisons computed, those that take long in parallel processes."""
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from typing import NamedTuple
+
+from hwprofiles import ConfigError, Progress
+from studies.fidelity.collective_times import collective_rows
+from studies.fidelity.judged_row import KINDS_JUDGED, JudgedRow
+from studies.fidelity.many_gpu_training import many_gpu_rows
+from studies.fidelity.one_gpu_training import one_gpu_rows
+from studies.fidelity.paper_tables import paper_rows
+from studies.fidelity.single_kernels import kernel_rows
+from studies.sweep import DIED, compute_in_processes
+
+__all__ = ["judged_rows"]
+
+
+class _Job(NamedTuple):
+    """Comparisons that one process computes together."""
+
+    kind: str
+    part: str = ""
+    """Paper or table; empty for the whole kind."""
+
+
+_JOBS = (
+    _Job("kernels"),
+    _Job("one-gpu", "tf_cnn_single_gpu"),
+    _Job("one-gpu", "mxnet_single_gpu"),
+    _Job("one-gpu", "tf_benchmarks_2017"),
+    _Job("one-gpu", "cnn_benchmarks"),
+    _Job("one-gpu", "convnet_benchmarks_models"),
+    _Job("many-gpu"),
+    _Job("collectives"),
+    *(_Job("papers", paper) for paper in ("deepa", "layerwise", "eight-bit", "paradl", "turbodl")),
+)
+"""All jobs in the order of their rows."""
+_LONGEST = ("deepa", "layerwise", "mxnet_single_gpu", "eight-bit", "turbodl", "paradl")
+"""Jobs that begin first, since the others fill the gaps behind them."""
+_ROWS: dict[str, Callable[[str], Iterable[JudgedRow]]] = {
+    "kernels": lambda _: kernel_rows(),
+    "one-gpu": one_gpu_rows,
+    "many-gpu": lambda _: many_gpu_rows(),
+    "collectives": lambda _: collective_rows(),
+    "papers": paper_rows,
+}
+
+
+def judged_rows(only: str | None = None, *, processes: int = 0, progress: Progress | None = None) -> list[JudgedRow]:
+    """Compute the rows of all comparisons, or of one kind.
+
+    Args:
+        only: One of ``KINDS_JUDGED``; None for all.
+        processes: Number of processes; 0 for one a processor core.
+        progress: Called as ``progress(label, done, total)``.
+
+    Returns:
+        The rows, in the same order however many processes computed them.
+
+    Raises:
+        ConfigError: The kind is unknown, or a process died.
+    """
+    if only and only not in KINDS_JUDGED:
+        raise ConfigError(f"only must be one of {', '.join(KINDS_JUDGED)}, got {only!r}")
+    jobs = [job for job in _JOBS if only in (None, job.kind)]
+    done = dict[_Job, list[JudgedRow]]()
+    count = min(processes or os.cpu_count() or 1, len(jobs))
+    if count == 1 or only == "many-gpu":
+        for job in jobs:
+            done[job] = _computed(job)
+            _report(progress, done, jobs)
+    else:
+        rank = {name: i for i, name in enumerate(_LONGEST)}
+        order = sorted(jobs, key=lambda job: rank.get(job.part, len(rank)))
+        with closing(compute_in_processes(order, processes=count, evaluate=_computed, died=_died)) as results:
+            for job, rows in results:
+                done[job] = rows
+                _report(progress, done, jobs)
+    return [row for job in jobs for row in done[job]]
+
+
+def _computed(job: _Job) -> list[JudgedRow]:
+    """Return the rows of a job."""
+    return list(_ROWS[job.kind](job.part))
+
+
+def _died(job: _Job) -> list[JudgedRow]:
+    """Refuse to go on without the rows of a job."""
+    raise ConfigError(f"fidelity of {' '.join(job).strip()} has no result: {DIED}")
+
+
+def _report(progress: Progress | None, done: dict[_Job, list[JudgedRow]], jobs: list[_Job]) -> None:
+    """Report how many jobs are done."""
+    if progress:
+        progress("comparing", len(done), len(jobs))

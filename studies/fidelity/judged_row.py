@@ -1,0 +1,75 @@
+"""One measured time beside the predicted one, and the measures in which such rows are counted."""
+
+import math
+from dataclasses import dataclass
+
+__all__ = ["KINDS_JUDGED", "MEASURES", "JudgedRow", "Measure"]
+
+KINDS_JUDGED = ("kernels", "one-gpu", "many-gpu", "collectives", "papers")
+"""Kinds of comparison, as ``orrery fidelity --only`` names them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A group of comparisons that share one bar."""
+
+    name: str
+    kind: str
+    """One of ``KINDS_JUDGED``."""
+    median_bar: float | None = None
+    """Largest median absolute error that is aimed at; None where none is set."""
+    p90_bar: float | None = None
+    """The same for the 90th percentile of the absolute error."""
+
+
+MEASURES = (
+    Measure(name="convolutions and matrix products", kind="kernels", median_bar=0.08, p90_bar=0.25),
+    Measure(name="training on one GPU", kind="one-gpu", median_bar=0.08, p90_bar=0.20),
+    Measure(name="several GPUs relative to one", kind="many-gpu", median_bar=0.03, p90_bar=0.10),
+    Measure(name="collectives above 1 MiB", kind="collectives", median_bar=0.10, p90_bar=0.25),
+    Measure(name="collectives up to 1 MiB", kind="collectives", median_bar=0.20),
+    Measure(name="all-reduce in PCIe trees", kind="collectives", median_bar=0.12),
+    Measure(name="tables of papers", kind="papers"),
+)
+"""All measures in the order in which they are shown; the bars are the project's aims."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRow:
+    """A measured time and the predicted one."""
+
+    measure: str
+    """Name of one of ``MEASURES``."""
+    comparison: str
+    """Comparison within the measure, such as a table and a device."""
+    label: str
+    """What was measured."""
+    group: str
+    """Device or system, which a cross-validation leaves out as a whole."""
+    subject: str = ""
+    """Model, phase or collective: rows of one group and subject have most of their error in common."""
+    measured_s: float
+    """Seconds; of several GPUs, the time of an iteration relative to that on one."""
+    predicted_s: float = math.nan
+    """The same, predicted; NaN where there is no prediction."""
+    fitted: bool = False
+    """True if the device's profile was fitted to the table that the row is from."""
+    reason: str = ""
+    """Why there is no prediction, or what a paper's row notes."""
+    communication: float = 0.0
+    """Share of the predicted time in which communication is exposed."""
+
+    @property
+    def log_ratio(self) -> float:
+        """Logarithm of predicted over measured time: positive where the prediction is too slow."""
+        return math.log(self.predicted_s / self.measured_s)
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured time, minus 1."""
+        return self.predicted_s / self.measured_s - 1
+
+    @property
+    def is_predicted(self) -> bool:
+        """True if there is a prediction to judge."""
+        return math.isfinite(self.predicted_s) and self.predicted_s > 0

@@ -1,0 +1,84 @@
+"""Training on several GPUs: the time of an iteration relative to one GPU, measured and simulated."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+from hwprofiles.catalogue import load_cluster
+from hwprofiles.devices import DeviceGraph
+from planner.cost import CostModel
+from planner.models import load_model
+from planner.parallel import named_strategy
+from planner.plan import lowered
+from planner.simulation import replay
+from studies.fidelity.device_names import table_rows
+from studies.fidelity.judged_row import JudgedRow
+from studies.fidelity.one_gpu_training import MODELS_MEASURED
+
+__all__ = ["many_gpu_rows"]
+
+_ROCE_SHARE = 0.248
+"""25 Gbit/s less 4 % for headers, as a share of the 12.1 GB/s of an EDR card."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Machines:
+    """The cluster of a table, of which the first devices take part."""
+
+    spec: str
+    comparison: str
+
+
+_K80 = _Machines(spec="k80-16", comparison="tf_benchmarks_2017, K80")
+_PASCAL = _Machines(spec=f"p100-4x4:nodes=4,link.edr.bandwidth_factor={_ROCE_SHARE}", comparison="horovod_scaling")
+
+
+def many_gpu_rows() -> Iterator[JudgedRow]:
+    """Yield every row of more than one GPU whose throughput on one GPU is in the same table, too."""
+    google = [row for row in table_rows("tf_benchmarks_2017") if "K80" in row.gpu]
+    yield from _scaled(google, _K80, alike=("model", "batch_per_gpu"))
+    yield from _scaled(table_rows("horovod_scaling"), _PASCAL, alike=("version", "model", "batch_per_gpu"))
+
+
+def _scaled(rows: Sequence[Any], machines: _Machines, *, alike: tuple[str, ...]) -> Iterator[JudgedRow]:
+    """Yield the rows of a table relative to the rows of one GPU that are equal in the columns ``alike``."""
+    key_of = attrgetter(*alike)
+    alone = {key_of(row): row.images_per_sec for row in rows if row.n_gpus == 1}
+    for row in rows:
+        if row.n_gpus > 1 and key_of(row) in alone:
+            yield _relative(row, machines, alone[key_of(row)])
+
+
+def _relative(row: Any, machines: _Machines, rate_alone: float) -> JudgedRow:
+    """Return a row of several GPUs relative to one GPU, which reaches ``rate_alone`` images/s."""
+    model, batch = MODELS_MEASURED[row.model.lower()], int(row.batch_per_gpu)
+    several_s, communication = _iteration(machines.spec, model, batch, int(row.n_gpus))
+    alone_s, _ = _iteration(machines.spec, model, batch, 1)
+    measured, predicted = row.n_gpus * rate_alone / row.images_per_sec, several_s / alone_s
+    speedups = f"measured {row.n_gpus / measured:.2f} times as fast, predicted {row.n_gpus / predicted:.2f}"
+    return JudgedRow(
+        measure="several GPUs relative to one",
+        comparison=machines.comparison,
+        label=f"{model}, batch {batch} a GPU, {row.n_gpus} GPUs: {speedups}",
+        group=machines.comparison,
+        subject=model,
+        measured_s=measured,
+        predicted_s=predicted,
+        communication=communication,
+    )
+
+
+@lru_cache(maxsize=256)
+def _iteration(spec: str, model: str, batch: int, devices: int) -> tuple[float, float]:
+    """Return the simulated time of a data-parallel iteration, and the share of it in which communication is exposed."""
+    graph, cluster = load_model(model, batch=batch * devices), _first(spec, devices)
+    played = replay(lowered(CostModel(graph, cluster), named_strategy("data", graph, devices)))
+    return played.iteration_s, played.shares().exposed_communication_s / played.iteration_s
+
+
+@lru_cache
+def _first(spec: str, devices: int) -> DeviceGraph:
+    """Return the first devices of a cluster."""
+    return load_cluster(spec).take(devices)

@@ -1,0 +1,150 @@
+"""Training on one GPU: public throughputs and times of an iteration, beside simulated iterations."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pandas as pd
+
+from hwprofiles import MILLI, ConfigError, InfeasiblePlanError
+from hwprofiles.compute import load_profile
+from hwprofiles.devices import Device, DeviceGraph
+from planner.cost import CostModel
+from planner.models import load_model
+from planner.parallel import named_strategy
+from planner.plan import lowered
+from planner.simulation import replay
+from studies.fidelity.device_names import is_fitted_to, profile_named, table_rows
+from studies.fidelity.judged_row import JudgedRow
+
+__all__ = ["MODELS_MEASURED", "one_gpu_rows"]
+
+MODELS_MEASURED = {
+    "alexnet": "alexnet", "alexnet (one weird trick)": "alexnet", "vgg-a": "vgg11", "vgg16": "vgg16", "vgg-16": "vgg16",
+    "resnet50": "resnet50", "resnet 50": "resnet50", "resnet-50": "resnet50", "resnet-101": "resnet101",
+    "inception3": "inception-v3", "inceptionv3": "inception-v3", "inception-v3": "inception-v3",
+}  # fmt: skip
+"""Models by the names that tables of measurements give them, in lower case."""
+_LIBRARIES = ("CuDNN[R4]-fp32", "TensorFlow", "Nervana-neon-fp32")
+"""Rows of convnet-benchmarks that are judged: libraries that were current then, others were known to be slow."""
+_FEW_BYTES = 256 * 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """One measured iteration."""
+
+    table: str
+    device: str
+    model: str
+    batch: int
+    precision: str
+    measured_s: float
+    detail: str = ""
+
+
+def one_gpu_rows(part: str = "") -> Iterator[JudgedRow]:
+    """Yield every measured iteration on one GPU.
+
+    Args:
+        part: Name of a table, whose rows alone are computed; all tables if empty.
+    """
+    for case in _cases():
+        if part in ("", case.table):
+            yield _judged(case)
+
+
+def _cases() -> Iterator[_Case]:
+    """Yield the rows of all tables in one form."""
+    for row in table_rows("tf_cnn_single_gpu"):
+        yield _throughput(
+            "tf_cnn_single_gpu", row.config, row.model, row.global_batch, row.precision, row.images_per_sec
+        )
+    for row in table_rows("mxnet_single_gpu"):
+        if row.images_per_sec != "OOM":
+            yield _throughput("mxnet_single_gpu", row.gpu, row.model, row.batch, row.precision, row.images_per_sec)
+    for row in table_rows("tf_benchmarks_2017"):
+        if row.n_gpus == 1:
+            rate = row.images_per_sec
+            yield _throughput("tf_benchmarks_2017", row.gpu, row.model, row.batch_per_gpu, row.precision, rate)
+    yield from _iterations()
+
+
+def _throughput(table: str, device: str, model: str, batch: int, precision: str, rate: float | str) -> _Case:
+    """Return a case from its images/s."""
+    return _Case(
+        table=table, device=device, model=model, batch=batch, precision=precision, measured_s=batch / float(rate)
+    )
+
+
+def _iterations() -> Iterator[_Case]:
+    """Yield the cases of the two tables that give times, both of passes forward and backward without updates."""
+    for row in table_rows("cnn_benchmarks"):
+        if not pd.isna(row.cudnn):  # without cuDNN another library computed, which nobody uses any more
+            yield _Case(
+                table="cnn_benchmarks",
+                device=row.device,
+                model=row.model,
+                batch=int(row.batch),
+                precision=row.precision,
+                measured_s=float(row.total_ms) * MILLI,
+                detail=f", cuDNN {row.cudnn}",
+            )
+    for row in table_rows("convnet_benchmarks_models"):
+        if row.library.startswith(_LIBRARIES):
+            yield _Case(
+                table="convnet_benchmarks_models",
+                device=row.device,
+                model=row.model,
+                batch=int(row.batch),
+                precision=row.precision,
+                measured_s=float(row.total_ms) * MILLI,
+                detail=f", {' '.join(row.library.split())}",
+            )
+
+
+def _judged(case: _Case) -> JudgedRow:
+    """Return the row of one case."""
+    profile, model = profile_named(case.device), MODELS_MEASURED.get(case.model.lower())
+    reason, predicted_s = "", float("nan")
+    if profile is None:
+        reason = f"no profile of {case.device}"
+    elif model is None:
+        reason = f"no model {case.model}"
+    elif not case.precision.startswith("fp32"):
+        reason = f"{case.precision} cannot be asked for"
+    else:
+        try:
+            predicted_s = iteration_on_one(profile, model, case.batch)
+        except (ConfigError, InfeasiblePlanError) as error:
+            reason = str(error)
+    return JudgedRow(
+        measure="training on one GPU",
+        comparison=f"{case.table}, {profile or case.device}",
+        label=f"{model or case.model}, batch {case.batch}, {case.precision[:4]}{case.detail}",
+        group=profile or case.device,
+        subject=model or case.model,
+        measured_s=case.measured_s,
+        predicted_s=predicted_s,
+        fitted=bool(profile and is_fitted_to(profile, case.table)),
+        reason=reason,
+    )
+
+
+@lru_cache(maxsize=1024)
+def iteration_on_one(profile: str, model: str, batch: int) -> float:
+    """Return the simulated time of an iteration on one device of a profile, whose memory is not limited.
+
+    The memory of measured devices sufficed; what frameworks keep there is judged elsewhere.
+    """
+    graph = load_model(model, batch=batch)
+    cost = CostModel(graph, _one_device(profile))
+    return replay(lowered(cost, named_strategy("data", graph, 1))).iteration_s
+
+
+@lru_cache
+def _one_device(profile: str) -> DeviceGraph:
+    """Return a cluster of one device."""
+    memory_bytes = max(_FEW_BYTES, load_profile(profile).memory_bytes)
+    device = Device(name="gpu0", node=0, profile=profile, memory_bytes=memory_bytes)
+    return DeviceGraph(f"one {profile}", (device,), (), ())

@@ -1,0 +1,80 @@
+"""Single convolutions and matrix products of DeepBench, beside the prices of the same kernels."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from hwprofiles import MILLI
+from hwprofiles.compute import load_profile
+from planner.cost import kernel_s
+from planner.graph import Layer, Shape
+from planner.operations import Convolution, Linear
+from studies.fidelity.device_names import is_fitted_to, profile_named, table_rows
+from studies.fidelity.judged_row import MEASURES, JudgedRow
+
+__all__ = ["kernel_rows"]
+
+_PHASES = {"forward": "fwd_ms", "activation_gradient": "bwd_data_ms", "weight_gradient": "bwd_weight_ms"}
+_MODEL = "deepbench"
+"""Name of no model, so that no measured rows of one are taken."""
+
+
+def kernel_rows() -> Iterator[JudgedRow]:
+    """Yield every kernel of DeepBench; those of devices without a profile have no prediction."""
+    for row in table_rows("deepbench_conv"):
+        yield from _convolution(row.gpu, profile_named(row.gpu), row)
+    for row in table_rows("deepbench_gemm"):
+        yield _product(row.gpu, profile_named(row.gpu), row)
+
+
+def _convolution(gpu: str, profile: str | None, row: Any) -> Iterator[JudgedRow]:
+    """Yield the three phases of one convolution, as far as they were measured."""
+    operation = Convolution(
+        channels=row.out_k,
+        kernel=(row.filter_r_h, row.filter_s_w),
+        stride=(row.stride_h, row.stride_w),
+        pad=(row.pad_h, row.pad_w),
+        dilation=(1, 1),
+        bias=False,
+    )
+    image = Shape(("sample", "channel", "height", "width"), (row.batch_n, row.in_c, row.in_h, row.in_w))
+    layer = Layer("conv", operation, ("input",), (image,), operation.output((image,)))
+    label = (
+        f"{row.batch_n} x {row.in_c} x {row.in_h} x {row.in_w} -> {row.out_k}, "
+        f"{row.filter_r_h} x {row.filter_s_w}, stride {row.stride_h}"
+    )
+    for phase, column in _PHASES.items():
+        measured_ms = getattr(row, column)
+        if measured_ms > 0:
+            yield _judged(gpu, profile, layer, phase, f"convolution, {phase.replace('_', ' ')}", label, measured_ms)
+
+
+def _product(gpu: str, profile: str | None, row: Any) -> JudgedRow:
+    """Return one matrix product, as a fully connected layer forward: DeepBench does not say what it is part of."""
+    operation = Linear(channels=row.m, bias=False)
+    batch = Shape(("sample", "channel"), (row.n, row.k))
+    layer = Layer("fc", operation, ("input",), (batch,), operation.output((batch,)))
+    label = f"{row.m} x {row.k} times {row.k} x {row.n}, {row.a_trans}{row.b_trans}"
+    return _judged(gpu, profile, layer, "forward", "matrix product", label, row.time_ms)
+
+
+def _judged(
+    gpu: str, profile: str | None, layer: Layer, phase: str, what: str, label: str, measured_ms: float
+) -> JudgedRow:
+    """Return the row of one kernel of a layer."""
+    predicted_s = float("nan")
+    if profile:
+        part = {dim: np.array([float(n)]) for dim, n in zip(layer.output.dims, layer.output.sizes, strict=True)}
+        predicted_s = float(kernel_s(load_profile(profile), _MODEL, layer, phase, part)[0])
+    return JudgedRow(
+        measure=MEASURES[0].name,
+        comparison=f"{what}, {profile or gpu}",
+        label=label,
+        group=profile or gpu,
+        subject=what,
+        measured_s=measured_ms * MILLI,
+        fitted=bool(profile and is_fitted_to(profile, "deepbench_conv")),
+        predicted_s=predicted_s,
+        reason="" if profile else f"no profile of {gpu}",
+    )
