@@ -6,7 +6,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from orrery.terminal import ENDED_BY, interrupt
+from orrery.terminal import ENDED_BY, hear_signals
 
 __all__ = ["main"]
 
@@ -28,8 +28,7 @@ def main() -> NoReturn:
     from orrery.terminal import run_app
 
     gc.set_threshold(50_000, 10, 10)  # what loading makes stays: looking for cycles took a sixth of a start
-    for number in heard:
-        signal.signal(number, interrupt)
+    hear_signals(heard)
     code = run_app(app)
     for number in heard:
         signal.signal(number, signal.SIG_IGN)  # all is done, and the interpreter's own end takes a while

@@ -36,7 +36,7 @@ from .request_options import (
 )
 from .signals import (
     ENDED_BY as ENDED_BY,
-    interrupt as interrupt,
+    hear_signals as hear_signals,
 )
 from .stored_plan import (
     open_plan as open_plan,

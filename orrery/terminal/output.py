@@ -8,6 +8,7 @@ from typing import Any
 
 from hwprofiles import ConfigError, check_texts, replacing
 from orrery.terminal.old_names import with_old_fields
+from orrery.terminal.signals import hold_signals, release_signals
 
 __all__ = ["output_file", "page_files", "print_json", "to_json"]
 
@@ -47,8 +48,11 @@ def output_file(path: Path, *inputs: Path | str | None) -> Iterator[Path]:
             except OSError as error:
                 raise ConfigError(f"output path must be writable, got {str(target)!r}: {error.strerror}") from error
             yield beside
+            hold_signals()  # all outputs of a command are replaced, or none
     finally:
         _open.discard(target)
+        if not _open:
+            release_signals()
 
 
 def _resolved(path: Path) -> Path:

@@ -1,22 +1,71 @@
 """Signals that end a command: each cleans up as Ctrl-C does, and has its own words and exit code."""
 
 import signal
+import sys
+from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-__all__ = ["ENDED_BY", "interrupt", "received"]
+__all__ = ["ENDED_BY", "hear_signals", "hold_signals", "received", "release_signals"]
 
 ENDED_BY = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 """Signals that end a command, each with what is said of it; the exit code is 128 plus the signal's number."""
 _received = [signal.SIGINT]
+_held: list[bool] = []
+"""Empty, or whether a signal has come while signals are held."""
+_AGAIN_S = 0.01
 
 
-def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     """Handle a signal as Ctrl-C: the command cleans up, and ends with the words and the code of that signal."""
     _received[0] = signal.Signals(number)
-    raise KeyboardInterrupt
+    if _held:
+        _held[:] = [True]
+    else:
+        raise KeyboardInterrupt
+
+
+def hold_signals() -> None:
+    """Let signals interrupt the command only after ``release_signals``, which must come soon."""
+    if not _held:
+        _held.append(False)
+
+
+def release_signals() -> None:
+    """Let signals interrupt the command again; one that came meanwhile does so now.
+
+    Raises:
+        KeyboardInterrupt: A signal has come since ``hold_signals``.
+    """
+    came = any(_held)
+    _held.clear()
+    if came:
+        raise KeyboardInterrupt
 
 
 def received() -> signal.Signals:
     """Return the signal that has interrupted the command."""
     return _received[0]
+
+
+def _interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Interrupt once more, a little later, where an interrupt was lost: in a callback from compiled code, for instance.
+
+    A hook for ``sys.unraisablehook``; other exceptions are reported as always.
+    """
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def _interrupt_late(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def hear_signals(numbers: Sequence[signal.Signals]) -> None:
+    """Let signals interrupt the command from here on, wherever they come."""
+    signal.signal(signal.SIGALRM, _interrupt_late)
+    sys.unraisablehook = _interrupt_again
+    for number in numbers:
+        signal.signal(number, _interrupt)

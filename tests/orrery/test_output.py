@@ -2,12 +2,15 @@
 
 import json
 import math
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hwprofiles.errors import ConfigError
+from orrery.terminal import signals
 from orrery.terminal.output import output_file, to_json
 
 
@@ -20,6 +23,25 @@ def test_file_takes_its_name_at_the_end(tmp_path):
 
     assert target.read_text() == "new"
     assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_signal_does_not_part_the_outputs_of_a_command(tmp_path, monkeypatch):
+    """It interrupts the command once all have been replaced."""
+    replace = os.replace
+
+    def interrupted(source, target):
+        replace(source, target)
+        signals._interrupt(signal.SIGTERM, None)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    targets = [tmp_path / "page.html", tmp_path / "numbers.json"]
+    with pytest.raises(KeyboardInterrupt), output_file(targets[0]) as page, output_file(targets[1]) as numbers:  # noqa: PT012
+        page.write_text("new")
+        numbers.write_text("new")
+
+    assert [target.read_text() for target in targets] == ["new", "new"]
+    with pytest.raises(KeyboardInterrupt):
+        signals._interrupt(signal.SIGTERM, None)
 
 
 def test_link_is_followed(tmp_path):

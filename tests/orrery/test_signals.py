@@ -76,11 +76,21 @@ def test_what_nohup_ignores_stays_ignored():
     assert (process.returncode, process.stderr) == (0, "")
 
 
-def test_a_signal_while_text_is_executed_ends_as_any_other(tmp_path):
-    """As while a data class is made: CPython, run with a module's name, would keep it in mind and die of SIGINT."""
+LOST = {
+    "text": "exec('import os; os.kill(os.getpid(), 15)')",
+    "callback": "[ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), 15))(), time.sleep(60)]",
+}
+
+
+@pytest.mark.parametrize("work", LOST)
+def test_a_signal_where_interrupts_are_lost_ends_as_any_other(tmp_path, work):
+    """Text is executed as when a data class is made: CPython would keep the interrupt in mind and die of SIGINT.
+
+    It passes over one in a callback, as compilers of kernels make them.
+    """
     script = (
-        "import os, planner.models, orrery.cli; from orrery.entry import main; "
-        "planner.models.model_names = lambda: exec('import os; os.kill(os.getpid(), 15)'); main()"
+        "import ctypes, os, time, planner.models, orrery.cli; from orrery.entry import main; "
+        f"planner.models.model_names = lambda: {LOST[work]}; main()"
     )
     tmp_path.joinpath("program.py").write_text(script)
     path = os.pathsep.join([str(tmp_path), *sys.path])
@@ -89,6 +99,7 @@ def test_a_signal_while_text_is_executed_ends_as_any_other(tmp_path):
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
+        timeout=30,
         check=False,
     )
     assert (process.returncode, process.stderr) == (143, "orrery: terminated\n")
