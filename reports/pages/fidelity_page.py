@@ -8,7 +8,7 @@ from reports.figures import fidelity_figure
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
 from reports.style import time_unit
-from reports.tables import fidelity_cells, fidelity_headers, fidelity_headline
+from reports.tables import coverage_rows, fidelity_cells, fidelity_headers, fidelity_headline
 from studies.fidelity import ErrorSummary, FidelityTable
 
 __all__ = ["fidelity_html", "fidelity_values", "write_fidelity_page"]
@@ -35,13 +35,16 @@ def fidelity_html(table: FidelityTable) -> str:
         worst=[
             (each.name, [_worst(each, i) for i in range(len(each.worst_rows))]) for each in table.measures if each.rows
         ],
+        coverages=coverage_rows(table),
         data={"errors": plain_figure(fidelity_figure(table.comparisons))},
     )
 
 
 def fidelity_values(table: FidelityTable) -> dict[str, Any]:
     """Return all summaries as plain values."""
-    return {name: [asdict(each) for each in getattr(table, name)] for name in ("measures", "comparisons")}
+    summaries = {name: [asdict(each) for each in getattr(table, name)] for name in ("measures", "comparisons")}
+    intervals = [each._asdict() for each in table.coverages]
+    return {**summaries, "coverages": intervals, "errors": {name: asdict(each) for name, each in table.errors.items()}}
 
 
 def _without(summary: ErrorSummary) -> str:

@@ -24,6 +24,7 @@ from .eight_bit_tables import (
     speed_text as speed_text,
 )
 from .fidelity_text import (
+    coverage_rows as coverage_rows,
     fidelity_cells as fidelity_cells,
     fidelity_headers as fidelity_headers,
     fidelity_headline as fidelity_headline,

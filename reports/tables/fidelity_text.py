@@ -8,6 +8,7 @@ from rich.text import Text
 from studies.fidelity import ErrorSummary, FidelityTable
 
 __all__ = [
+    "coverage_rows",
     "fidelity_cells",
     "fidelity_headers",
     "fidelity_headline",
@@ -71,9 +72,26 @@ def _held(summary: ErrorSummary) -> list[tuple[float, float]]:
     return [(value, bar) for value, bar in pairs if bar is not None and math.isfinite(value)]
 
 
-def fidelity_tables(table: FidelityTable) -> tuple[Table, Table]:
-    """Return two tables: every comparison, and the measures with their bars."""
-    return _table("Every comparison", table.comparisons), _table("By measure", table.measures)
+def coverage_rows(table: FidelityTable) -> list[tuple[str, str, str, str]]:
+    """Return for each part of a prediction: rows, devices or systems, and the share inside its 80 % interval."""
+    return [
+        (each.part, f"{each.rows:,}", f"{each.groups:,}", f"{_percent(each.inside)} (bar 75 to 85 %)")
+        for each in table.coverages
+    ]
+
+
+def fidelity_tables(table: FidelityTable) -> list[Table]:
+    """Return every comparison, the measures with their bars, and how often intervals hold, as far as computed."""
+    shown = [_table("Every comparison", table.comparisons), _table("By measure", table.measures)]
+    if table.coverages:
+        intervals = Table(title="80 % intervals, each device or system left out in turn")
+        intervals.add_column("part of a prediction")
+        for header in ("rows", "devices or systems", "rows inside"):
+            intervals.add_column(header, justify="right")
+        for row in coverage_rows(table):
+            intervals.add_row(*row)
+        shown.append(intervals)
+    return shown
 
 
 def _table(title: str, summaries: tuple[ErrorSummary, ...]) -> Table:

@@ -6,8 +6,13 @@ from .fidelity_table import (
     FidelityTable as FidelityTable,
     summarised as summarised,
 )
-from .recorded_results import (
+from .likely_times import (
     RECORDED as RECORDED,
+    TimeParts as TimeParts,
+    likely_s as likely_s,
+    told_apart as told_apart,
+)
+from .recorded_results import (
     recorded_text as recorded_text,
     worse_lines as worse_lines,
 )

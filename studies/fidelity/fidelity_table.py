@@ -1,13 +1,15 @@
 """Summaries of judged rows: the errors of each comparison and of each measure, and the worst rows with reasons."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from studies.fidelity.error_quantiles import Coverage, coverages, part_errors
 from studies.fidelity.judged_row import MEASURES, JudgedRow, Measure
 from studies.fidelity.known_reasons import reason_of
+from studies.fidelity.likely_times import PartError
 
 __all__ = ["ErrorSummary", "FidelityTable", "WorstRow", "summarised"]
 
@@ -63,11 +65,15 @@ class ErrorSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityTable:
-    """All comparisons, and their sums by measure."""
+    """All comparisons, their sums by measure, and how often intervals hold."""
 
     measures: tuple[ErrorSummary, ...]
     """One for each measure and, where both are there, for rows that were fitted to and rows that were not."""
     comparisons: tuple[ErrorSummary, ...]
+    coverages: tuple[Coverage, ...]
+    """Shares of rows that lie in 80 % intervals made without their device or system."""
+    errors: Mapping[str, PartError]
+    """Errors of the parts of predictions, from which intervals are made."""
 
 
 def summarised(rows: Iterable[JudgedRow]) -> FidelityTable:
@@ -80,7 +86,12 @@ def summarised(rows: Iterable[JudgedRow]) -> FidelityTable:
             measures.append(_summary(name, measure, part))
         for name in dict.fromkeys(row.comparison for row in own):
             comparisons.append(_summary(name, measure, [row for row in own if row.comparison == name], bars=False))
-    return FidelityTable(measures=tuple(measures), comparisons=tuple(comparisons))
+    return FidelityTable(
+        measures=tuple(measures),
+        comparisons=tuple(comparisons),
+        coverages=tuple(coverages(everything)),
+        errors=part_errors(everything),
+    )
 
 
 def _by_fit(measure: Measure, rows: Sequence[JudgedRow]) -> list[tuple[str, list[JudgedRow]]]:

@@ -56,8 +56,14 @@ class JudgedRow:
     """True if the device's profile was fitted to the table that the row is from."""
     reason: str = ""
     """Why there is no prediction, or what a paper's row notes."""
+    size: float = 1.0
+    """Batch or bytes, by which rows of one group and subject differ."""
     communication: float = 0.0
     """Share of the predicted time in which communication is exposed."""
+    profile: str = ""
+    """Of several GPUs, their profile."""
+    alone: float = 0.0
+    """Of several GPUs, the logarithm of predicted over measured time of the same iteration on one of them."""
 
     @property
     def log_ratio(self) -> float:

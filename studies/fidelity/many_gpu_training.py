@@ -1,5 +1,6 @@
 """Training on several GPUs: the time of an iteration relative to one GPU, measured and simulated."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,10 +30,13 @@ class _Machines:
 
     spec: str
     comparison: str
+    profile: str
 
 
-_K80 = _Machines(spec="k80-16", comparison="tf_benchmarks_2017, K80")
-_PASCAL = _Machines(spec=f"p100-4x4:nodes=4,link.edr.bandwidth_factor={_ROCE_SHARE}", comparison="horovod_scaling")
+_K80 = _Machines(spec="k80-16", comparison="tf_benchmarks_2017, K80", profile="k80")
+_PASCAL = _Machines(
+    spec=f"p100-4x4:nodes=4,link.edr.bandwidth_factor={_ROCE_SHARE}", comparison="horovod_scaling", profile="p100"
+)
 
 
 def many_gpu_rows() -> Iterator[JudgedRow]:
@@ -64,9 +68,12 @@ def _relative(row: Any, machines: _Machines, rate_alone: float) -> JudgedRow:
         label=f"{model}, batch {batch} a GPU, {row.n_gpus} GPUs: {speedups}",
         group=machines.comparison,
         subject=model,
+        size=batch * row.n_gpus,
         measured_s=measured,
         predicted_s=predicted,
         communication=communication,
+        profile=machines.profile,
+        alone=math.log(alone_s * rate_alone / batch),
     )
 
 

@@ -124,6 +124,7 @@ def _judged(case: _Case) -> JudgedRow:
         label=f"{model or case.model}, batch {case.batch}, {case.precision[:4]}{case.detail}",
         group=profile or case.device,
         subject=model or case.model,
+        size=case.batch,
         measured_s=case.measured_s,
         predicted_s=predicted_s,
         fitted=bool(profile and is_fitted_to(profile, case.table)),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from hwprofiles import ConfigError, broken_rules, json_input
 from studies.fidelity.fidelity_table import ErrorSummary, FidelityTable
 
-__all__ = ["RECORDED", "read_recorded", "recorded_text", "worse_lines"]
+__all__ = ["read_recorded", "recorded_text", "worse_lines"]
 
-RECORDED = Path(__file__).with_name("recorded.json")
-"""The results that ship, with which ``orrery fidelity --check`` compares."""
 _LEAST = 0.005
 """Change of an error that is within rounding: half a point."""
 _SHARE = 0.02
@@ -39,16 +38,11 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     tolerance: str
     comparisons: dict[str, _Recorded]
-    errors: dict[str, dict[str, list[float]]]
+    errors: dict[str, dict[str, float]]
 
 
-def recorded_text(table: FidelityTable, errors: dict[str, dict[str, list[float]]] | None = None) -> str:
-    """Return the file of recorded results.
-
-    Args:
-        table: Summaries to record.
-        errors: Quantiles for intervals (``studies.fidelity.error_quantiles``).
-    """
+def recorded_text(table: FidelityTable) -> str:
+    """Return the file of recorded results, with the errors from which intervals are made."""
     comparisons = {
         each.name: {
             "rows": each.rows,
@@ -59,7 +53,17 @@ def recorded_text(table: FidelityTable, errors: dict[str, dict[str, list[float]]
     tolerance = (
         f"an error is worse if it grew by more than {_LEAST:.1%} of the time and by more than {_SHARE:.0%} of itself"
     )
-    return json.dumps({"tolerance": tolerance, "comparisons": comparisons, "errors": errors or {}}, indent=1) + "\n"
+    return (
+        json.dumps(
+            {
+                "tolerance": tolerance,
+                "comparisons": comparisons,
+                "errors": {name: asdict(each) for name, each in table.errors.items()},
+            },
+            indent=1,
+        )
+        + "\n"
+    )
 
 
 def _rounded(value: float) -> float | None:

@@ -1,0 +1,177 @@
+"""Intervals of the errors of parts of a prediction, and how many rows of other devices fall into them.
+
+The error of a row is the logarithm of measured over predicted time.  Rows of one device or system are wrong together,
+so that each group has the same weight, however many rows it has, and a cross-validation leaves out whole groups.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+from hwprofiles import Floats
+from studies.fidelity.judged_row import JudgedRow
+from studies.fidelity.likely_times import COMPUTE, LARGE, OVERLAP, SMALL, PartError, TimeParts, likely_s
+
+__all__ = ["Coverage", "coverages", "part_errors"]
+
+_TAIL = 0.1
+"""Share of the errors below, and above, an interval."""
+_LARGE_BYTES = 2**25
+"""Usual size of a message of the measured iterations: gradients of whole layers."""
+_LIKE = 4
+"""Largest ratio of batches whose rows are compared for errors that two plans do not share."""
+_MEASURES = {
+    COMPUTE: ("training on one GPU",),
+    LARGE: ("collectives above 1 MiB",),
+    SMALL: ("collectives up to 1 MiB",),
+    OVERLAP: ("several GPUs relative to one",),
+}
+
+
+class Coverage(NamedTuple):
+    """How many measured rows fall into intervals that were made without their device or system."""
+
+    part: str
+    rows: int
+    groups: int
+    inside: float
+    """Share of the rows inside; NaN where there is one group only."""
+
+
+class _Errors(NamedTuple):
+    """Errors of rows, with the number of the group of each."""
+
+    values: Floats
+    group: Floats
+    names: list[str]
+
+    def without(self, group: int) -> "_Errors":
+        """Return the errors of all other groups."""
+        keep = self.group != group
+        return _Errors(self.values[keep], self.group[keep], self.names)
+
+    @property
+    def groups(self) -> list[int]:
+        """Numbers of the groups that have rows."""
+        return [int(number) for number in np.unique(self.group)]
+
+
+def part_errors(rows: Iterable[JudgedRow]) -> dict[str, PartError]:
+    """Return the errors of each part that a prediction can be made of, for ``studies.fidelity.likely_s``.
+
+    Rows to which a profile was fitted are left out.
+    """
+    known = [row for row in rows if row.is_predicted and not row.fitted]
+    result = {}
+    for part in _MEASURES:
+        own = _rows_of(part, known)
+        if own:
+            low, centre, high = _interval(_errors(part, own))
+            result[part] = PartError(
+                low=_short(low),
+                centre=_short(centre),
+                high=_short(high),
+                specific=_short(_specific(own)),
+                rows=len(own),
+            )
+    return result
+
+
+def coverages(rows: Iterable[JudgedRow]) -> list[Coverage]:
+    """Return the coverage of the 80 % interval of each part, and of whole iterations on several GPUs.
+
+    Each device or system is left out in turn from all that its intervals are made of.
+    """
+    known = [row for row in rows if row.is_predicted and not row.fitted]
+    result = []
+    for part in _MEASURES:
+        own = _rows_of(part, known)
+        if own:
+            errors = _errors(part, own)
+            inside = _left_out(errors)
+            result.append(Coverage(part, len(own), len(errors.groups), float(inside.mean()) if len(inside) else np.nan))
+    several = _rows_of(OVERLAP, known)
+    if several:
+        whole = [_whole_inside(row, known) for row in several]
+        groups = len({row.group for row in several})
+        result.append(Coverage("whole iterations on several GPUs", len(several), groups, float(np.mean(whole))))
+    return result
+
+
+def _whole_inside(row: JudgedRow, rows: Sequence[JudgedRow]) -> bool:
+    """Return whether the time of an iteration lies in its interval, made without the row's device and system."""
+    others = [each for each in rows if each.group not in (row.group, row.profile)]
+    parts = TimeParts(total_s=1.0, exposed_s=row.communication, devices=2, message_bytes=float(_LARGE_BYTES))
+    likely = likely_s(parts, part_errors(others))
+    return likely is not None and likely[0] <= math.exp(-row.log_ratio - row.alone) <= likely[1]
+
+
+def _short(value: float) -> float:
+    """Return a number to four digits."""
+    return float(f"{value:.4g}")
+
+
+def _rows_of(part: str, rows: Sequence[JudgedRow]) -> list[JudgedRow]:
+    """Return the rows that judge a part."""
+    return [row for row in rows if row.measure in _MEASURES[part]]
+
+
+def _errors(part: str, rows: Sequence[JudgedRow]) -> _Errors:
+    """Return the errors of rows by group: for overlap the comparisons, else devices and systems."""
+    names = list(dict.fromkeys(row.group for row in rows))
+    number = {name: i for i, name in enumerate(names)}
+    return _Errors(
+        np.array([-row.log_ratio for row in rows]), np.array([number[row.group] for row in rows], dtype=float), names
+    )
+
+
+def _interval(errors: _Errors) -> tuple[float, float, float]:
+    """Return the low end, the centre and the high end of the 80 % interval of a row of another device or system.
+
+    The error of a row is that of its group plus one of its own, both normal: n groups with medians m_1 .. m_n, whose
+    spread is s_b, and rows with the spread s_w about these, give the prediction interval
+
+        mean(m)  +-  t_(n-1)  sqrt(s_b^2 (1 + 1/n) + s_w^2)
+
+    Of one group alone the spread of others is not known: it counts as that of its rows, with the t of two groups.
+    """
+    own = [errors.values[errors.group == number] for number in errors.groups]
+    medians = np.array([np.median(values) for values in own])
+    within = np.mean([np.mean((values - median) ** 2) for values, median in zip(own, medians, strict=True)])
+    count = len(own)
+    between = medians.var(ddof=1) if count > 1 else within
+    half = student.ppf(1 - _TAIL, max(count - 1, 1)) * np.sqrt(between * (1 + 1 / count) + within)
+    centre = medians.mean()
+    return float(centre - half), float(centre), float(centre + half)
+
+
+def _left_out(errors: _Errors) -> Floats:
+    """Return for each row whether it lies in the interval of the other groups; nothing where there are none."""
+    inside = []
+    for number in errors.groups if len(errors.groups) > 1 else []:
+        low, _, high = _interval(errors.without(number))
+        own = errors.values[errors.group == number]
+        inside.append((own >= low) & (own <= high))
+    return np.concatenate(inside) if inside else np.empty(0)
+
+
+def _specific(rows: Sequence[JudgedRow]) -> float:
+    """Return the 80 % half-width of the errors that two plans of one model on one cluster do not share.
+
+    From pairs of rows that differ in little but sizes: of one comparison and subject, with batches within ``_LIKE``.
+    The difference of two independent errors is wider than one by the square root of two.
+    """
+    alike: dict[tuple[str, str], list[JudgedRow]] = {}
+    for row in rows:
+        alike.setdefault((row.comparison, row.subject), []).append(row)
+    differences = [
+        abs(one.log_ratio - other.log_ratio)
+        for several in alike.values()
+        for one, other in combinations(several, 2)
+        if max(one.size, other.size) <= _LIKE * min(one.size, other.size)
+    ]
+    return float(np.quantile(differences, 1 - 2 * _TAIL) / np.sqrt(2)) if differences else 0.0

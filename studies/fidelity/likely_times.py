@@ -1,0 +1,155 @@
+"""Intervals of predicted times, from the recorded errors of what the predictions are made of.
+
+It lies in this room, above the planner, because the errors come from comparisons that need all of the planner.
+
+A predicted iteration of T seconds has a share c of computation and idle time and a share x of exposed communication.
+Each has an error, the logarithm of measured over predicted time, whose 80 % interval reaches from the centre m down by
+l and up by h; several devices add the error of their overlap and interference, o:
+
+    centre of T   T (c exp(m_c) + x exp(m_x)) exp(m_o)
+    down to       exp of the centre's logarithm less sqrt((c' l_c)^2 + (x' l_x)^2 + l_o^2)
+
+with the shares c' and x' after the correction, and the errors of the parts independent of each other.
+
+Two strategies of one model on one cluster have the same errors of kernels, links and overlap.  In the logarithm of the
+ratio of their times these cancel as far as the shares are equal; what stays is the difference of the shares times the
+error of each part, and for each strategy the errors that it has for itself, since its kernels and messages have other
+sizes.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "COMPUTE",
+    "LARGE",
+    "OVERLAP",
+    "RECORDED",
+    "SMALL",
+    "PartError",
+    "TimeParts",
+    "likely_s",
+    "recorded_errors",
+    "told_apart",
+]
+
+RECORDED = Path(__file__).with_name("recorded.json")
+"""The results that ship, with which ``orrery fidelity --check`` compares."""
+COMPUTE, LARGE, SMALL = "computation", "communication above 1 MiB", "communication up to 1 MiB"
+OVERLAP = "overlap on several devices"
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartError:
+    """The 80 % interval of the error of one part of a prediction, as logarithms of measured over predicted time."""
+
+    low: float
+    centre: float
+    high: float
+    specific: float
+    """Half-width of the errors that two strategies do not share."""
+    rows: int
+    """Measured rows that it is from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeParts:
+    """What a predicted time is made of."""
+
+    total_s: float
+    exposed_s: float
+    """Part of ``total_s`` in which the busiest device waits for communication."""
+    devices: int
+    message_bytes: float
+    """Usual size of what is sent at once."""
+
+    @property
+    def exposed(self) -> float:
+        """Share of exposed communication, in [0, 1]."""
+        return min(max(self.exposed_s / self.total_s, 0.0), 1.0) if self.total_s > 0 else 0.0
+
+
+@cache
+def recorded_errors() -> Mapping[str, PartError]:
+    """Return the errors that ship; nothing where none were recorded."""
+    if not RECORDED.exists():
+        return {}
+    stored: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))["errors"]
+    return {part: PartError(**fields) for part, fields in stored.items()}
+
+
+def likely_s(parts: TimeParts, errors: Mapping[str, PartError] | None = None) -> tuple[float, float] | None:
+    """Return the 80 % interval of a predicted time.
+
+    Args:
+        parts: The time and its shares.
+        errors: Errors of the parts; those that ship if None.
+
+    Returns:
+        Lowest and highest likely seconds; None where an error that is needed is not known.
+    """
+    known = recorded_errors() if errors is None else errors
+    if not set(_needed(parts)) <= set(known):
+        return None
+    weights = _weights(parts, known)
+    centre = math.log(parts.total_s) + _shift(parts, known)
+    down = math.hypot(*(share * (known[part].centre - known[part].low) for part, share in weights.items()))
+    up = math.hypot(*(share * (known[part].high - known[part].centre) for part, share in weights.items()))
+    return math.exp(centre - down), math.exp(centre + up)
+
+
+def told_apart(one: TimeParts, other: TimeParts, errors: Mapping[str, PartError] | None = None) -> bool:
+    """Return whether it is 80 % likely which of two strategies of one model on one cluster is faster.
+
+    Args:
+        one: Parts of the predicted time of the first.
+        other: Parts of that of the second.
+        errors: Errors of the parts; those that ship if None.
+    """
+    known = recorded_errors() if errors is None else errors
+    if not set(_needed(one)) | set(_needed(other)) <= set(known):
+        return True  # nothing is known that speaks against the prediction
+    centre = math.log(one.total_s / other.total_s) + _shift(one, known) - _shift(other, known)
+    first, second = _weights(one, known), _weights(other, known)
+    terms = []
+    for part in {**first, **second}:
+        a, b, error = first.get(part, 0.0), second.get(part, 0.0), known[part]
+        terms += [(a - b) * (error.high - error.low) / 2, a * error.specific, b * error.specific]
+    return abs(centre) > math.hypot(*terms)
+
+
+def _needed(parts: TimeParts) -> list[str]:
+    """Return the parts whose errors count."""
+    if parts.devices < 2:
+        return [COMPUTE]
+    return [COMPUTE, OVERLAP, *[_class(parts)] * (parts.exposed > 0)]
+
+
+def _class(parts: TimeParts) -> str:
+    """Return the class of the messages."""
+    return LARGE if parts.message_bytes > _MIB else SMALL
+
+
+def _weights(parts: TimeParts, errors: Mapping[str, PartError]) -> dict[str, float]:
+    """Return by how much the time grows with each part's error: shares after the correction of the centres."""
+    if parts.devices < 2:
+        return {COMPUTE: 1.0}
+    compute = (1 - parts.exposed) * math.exp(errors[COMPUTE].centre)
+    if not parts.exposed:
+        return {COMPUTE: 1.0, OVERLAP: 1.0}
+    sent = parts.exposed * math.exp(errors[_class(parts)].centre)
+    return {COMPUTE: compute / (compute + sent), _class(parts): sent / (compute + sent), OVERLAP: 1.0}
+
+
+def _shift(parts: TimeParts, errors: Mapping[str, PartError]) -> float:
+    """Return the logarithm of the centre of the likely time over the predicted one."""
+    total = (1 - parts.exposed) * math.exp(errors[COMPUTE].centre)
+    if parts.devices > 1 and parts.exposed:
+        total += parts.exposed * math.exp(errors[_class(parts)].centre)
+    return math.log(total) + (errors[OVERLAP].centre if parts.devices > 1 else 0.0)
