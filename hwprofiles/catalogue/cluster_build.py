@@ -171,6 +171,8 @@ def _graph(file: ClusterFile, name: str, copy: _LevelCopy) -> DeviceGraph:
                 memory_bytes=group.memory_bytes,
                 copy_engines=CopyEngines(**group.copy_engines.model_dump()),
                 message_overhead=group.message_overhead.in_seconds,
+                communication_channels=group.communication_channels,
+                step_spread=group.step_spread,
             )
             for i, group in enumerate(copy.devices)
             if group is not None

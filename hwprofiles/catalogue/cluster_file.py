@@ -191,6 +191,10 @@ class DeviceGroup(_Group):
     """Machine within the level, for files that list several machines in one level."""
     copy_engines: EngineCounts = EngineCounts()
     message_overhead: OverheadTimes = OverheadTimes()
+    communication_channels: Index = 0
+    """Multiprocessors that messages occupy: channels of the communication library."""
+    step_spread: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), _Number] = 0.0
+    """Standard deviation of a device's time in an iteration, as a share of its mean."""
 
     @property
     def memory_bytes(self) -> float:

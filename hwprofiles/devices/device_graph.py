@@ -37,8 +37,20 @@ class Device:
     message_overhead: MessageOverhead = field(default=MessageOverhead(), repr=False)
     speed: float = field(default=1.0, repr=False)
     """Speed of arithmetic and memory relative to the profile."""
+    communication_channels: int = field(default=0, repr=False)
+    """Multiprocessors that messages occupy while they travel: channels of the communication library; 0 where network
+    cards and copy engines move them, or where it is not known."""
+    step_spread: float = field(default=0.0, repr=False)
+    """Standard deviation of the time that the device computes in an iteration, as a share of the mean; 0 where it is
+    not known."""
 
     def __post_init__(self) -> None:
+        if self.communication_channels < 0:
+            raise ConfigError(
+                f"Device.communication_channels must be >= 0, got {self.communication_channels} for {self.name!r}"
+            )
+        if not 0 <= self.step_spread < 1:
+            raise ConfigError(f"Device.step_spread must be >= 0 and < 1, got {self.step_spread!r} for {self.name!r}")
         if not 0 < self.speed < math.inf:
             raise ConfigError(f"Device.speed must be finite and > 0, got {self.speed!r} for {self.name!r}")
         if not 0 < self.memory_bytes < math.inf:
@@ -246,7 +258,7 @@ class DeviceGraph:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the whole graph; copy engines, hosts, speeds and message overheads count where any are given."""
+        """Hash of the whole graph; what was added to devices later counts where any of them has it."""
         text = repr((self.name, self.devices, self.vertices, self.links))
         engines = [device.copy_engines for device in self.devices]
         if self.hosts or any(each.declared for each in engines):
@@ -257,6 +269,9 @@ class DeviceGraph:
         overheads = [device.message_overhead for device in self.devices]
         if any(overheads):
             text += repr(overheads)
+        shared = [(device.communication_channels, device.step_spread) for device in self.devices]
+        if set(shared) != {(0, 0.0)}:
+            text += repr(shared)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def with_links(self, links: Sequence[Link]) -> "DeviceGraph":

@@ -8,6 +8,7 @@ import typer
 from orrery.terminal import (
     BatchOption,
     ClusterOption,
+    ComparedConditions,
     JsonOption,
     ModelArgument,
     RefineOption,
@@ -18,15 +19,18 @@ from orrery.terminal import (
     print_json,
     print_rich,
     progress_bar,
+    takes_requests,
     to_json,
 )
 
 __all__ = ["orrery_compare"]
 
 
+@takes_requests
 def orrery_compare(
     model: ModelArgument,
     *,
+    conditions: ComparedConditions,
     cluster: ClusterOption,
     batch: BatchOption,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the page and its numbers.")],
@@ -37,16 +41,22 @@ def orrery_compare(
 ) -> None:
     """Compare strategies: a table, and a page that shows why one is faster."""
     from hwprofiles.catalogue import load_cluster
+    from planner.lowering import framework_of
     from planner.models import load_model
     from planner.parallel import split_list
     from planner.plan import compare
+    from planner.simulation import Reality
     from reports.pages import write_comparison_page
 
     names = split_list(strategies)
     page = out / "index.html"
     with output_file(page) as file, output_file(out / "comparison.json") as numbers, progress_bar(model) as progress:
         graph, machines = load_model(model, batch=batch), load_cluster(cluster)
-        comparison = compare(graph, machines, names, gradient_sync=gradient_sync, refine=refine, progress=progress)
+        comparison = compare(
+            graph, machines, names, gradient_sync=gradient_sync, refine=refine, progress=progress,
+            framework=framework_of(conditions.framework),
+            reality=Reality(interference=conditions.interference, spread=conditions.spread),
+        )  # fmt: skip
         values = comparison_values(comparison, page=page)
         write_comparison_page(comparison, file)
         numbers.write_bytes(to_json(values))

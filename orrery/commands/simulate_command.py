@@ -9,38 +9,33 @@ import typer
 from hwprofiles import whole_number
 from orrery.terminal import (
     EngineOption,
+    ExecutionModel,
     JsonOption,
     PlanArgument,
     TraceOption,
     output_file,
+    planned_execution,
     print_json,
     print_pairs,
     printed_values,
     progress_bar,
     replay_values,
+    takes_requests,
 )
 
 __all__ = ["orrery_analyse", "orrery_replay", "orrery_simulate"]
 
-_Overlap = Annotated[
-    bool, typer.Option(help="Start each task once its inputs are there, not at a barrier between phases.")
-]
-_Contention = Annotated[bool, typer.Option(help="Let transfers share the links and devices that they have in common.")]
-_Iterations = Annotated[
-    int, typer.Option(parser=whole_number, metavar="K", help="Iterations to replay until the steady state.")
-]
 _Expand = Annotated[
     bool,
     typer.Option("--expand-collectives", help="Replay gradient synchronisation message by message."),
 ]
 
 
+@takes_requests
 def orrery_simulate(
     plan_file: PlanArgument,
     *,
-    overlap: _Overlap = True,
-    contention: _Contention = True,
-    iterations: _Iterations = 4,
+    execution: ExecutionModel,
     expand_collectives: _Expand = False,
     engine: EngineOption = "auto",
     trace: TraceOption = None,
@@ -56,7 +51,9 @@ def orrery_simulate(
     traced, written = (output_file(path, plan_file) if path else nullcontext() for path in (trace, graph))
     with traced as file, written as graph_file, progress_bar("simulating"):
         plan = open_plan(plan_file, collectives="steps" if expand_collectives else "activity")
-        result = replay(plan.program, overlap=overlap, contention=contention, iterations=iterations, engine=engine)
+        result = replay(
+            plan.program, engine=engine, **planned_execution(execution, plan.plan.request),
+        )  # fmt: skip
         if file:
             result.write_trace(file)
         if graph_file:

@@ -5,6 +5,11 @@ from .analysis_view import (
 from .command_groups import (
     CommandGroups as CommandGroups,
 )
+from .execution_options import (
+    ComparedConditions as ComparedConditions,
+    ExecutionModel as ExecutionModel,
+    planned_execution as planned_execution,
+)
 from .exit_codes import (
     left_out as left_out,
     run_app as run_app,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,14 +11,25 @@ from hwprofiles import ConfigError, InfeasiblePlanError, Progress, renamed_keywo
 from hwprofiles.devices import DeviceGraph
 from planner.cost import CostModel, applied, layer_choice
 from planner.graph import ComputationGraph
-from planner.lowering import KINDS, Program, lower
+from planner.lowering import IDEAL, KINDS, Framework, Program, lower
 from planner.memory import peak_memory_bytes
 from planner.parallel import WHOLE_BATCH, ConfigSpace, Configuration, MicroBatching, Strategy
 from planner.plan.comparison import Comparison, LayerResult, StrategyResult
 from planner.plan.layerwise_choice import layerwise, refined
 from planner.plan.lowered_plan import lowered
 from planner.search import HYBRID, search_hybrids, strategy_and_micro_batching
-from planner.simulation import Replay, additive_s, additive_terms, iteration_bound, replay, replay_that_fits
+from planner.simulation import (
+    DETAILED,
+    Reality,
+    Replay,
+    additive_s,
+    additive_terms,
+    iteration_bound,
+    ladder_s,
+    reality_s,
+    replay,
+    replay_that_fits,
+)
 
 __all__ = ["compare", "layer_results"]
 
@@ -37,6 +49,13 @@ class _Subjects:
     notes: tuple[str, ...]
 
 
+class _Conditions(NamedTuple):
+    """The rules by which all strategies run, and what their replays take into account."""
+
+    framework: Framework
+    reality: Reality
+
+
 @renamed_keywords(exchange="gradient_sync")
 def compare(
     graph: ComputationGraph,
@@ -44,6 +63,8 @@ def compare(
     strategies: Sequence[str],
     *,
     gradient_sync: str = "ring",
+    framework: Framework = IDEAL,
+    reality: Reality = DETAILED,
     refine: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -54,6 +75,8 @@ def compare(
         cluster: Device graph.
         strategies: Names of ``planner.parallel.strategies.strategy_names``, or strategy files.
         gradient_sync: Algorithm of gradient synchronisation, one of ``planner.cost.all_reduce.GRADIENT_SYNCS``.
+        framework: Rules of gradient synchronisation; searches do not know them.
+        reality: Rungs of the ladder above contention; the last is the simulated time.
         refine: Plans to simulate in the refinement of ``layerwise``; 0 for none.
         progress: Called as ``progress(label, done, total)``.
 
@@ -61,13 +84,14 @@ def compare(
         A result for every strategy that fits, with the reasons of the others.
 
     Raises:
-        ConfigError: A name is unknown, or this batch cannot have a strategy.
+        ConfigError: A name is unknown, this batch cannot have a strategy, or the cluster not what reality asks of it.
         InfeasiblePlanError: No strategy fits in memory.
     """
-    model = CostModel(graph, cluster, gradient_sync)
+    reality.check(cluster)
+    model, conditions = CostModel(graph, cluster, gradient_sync), _Conditions(framework, reality)
     subjects = _subjects(model, strategies, refine, progress)
     one_device_s = _one_device_s(model)
-    results, refused = _results(model, subjects, one_device_s, progress)
+    results, refused = _results(model, subjects, conditions, one_device_s, progress)
     if progress:
         progress("validating the additive model", len(subjects.strategies), len(subjects.strategies) + 1)
     whole = {
@@ -93,7 +117,7 @@ def compare(
 
 
 def _results(
-    model: CostModel, subjects: _Subjects, one_device_s: float, progress: Progress | None
+    model: CostModel, subjects: _Subjects, conditions: _Conditions, one_device_s: float, progress: Progress | None
 ) -> tuple[list[StrategyResult], dict[str, str]]:
     """Simulate every strategy; return those that fit, and the reasons of all others by name.
 
@@ -105,7 +129,7 @@ def _results(
         if progress:
             progress(f"simulating {name}", done, len(subjects.strategies) + 1)
         try:
-            results.append(_result(model, name, strategy, micro_batching, one_device_s))
+            results.append(_result(model, name, strategy, micro_batching, conditions, one_device_s))
         except InfeasiblePlanError as error:
             refused[name] = str(error)
     if not results:
@@ -150,16 +174,23 @@ def _one_device_s(model: CostModel) -> float:
 
 
 def _result(
-    model: CostModel, name: str, strategy: Strategy, micro_batching: MicroBatching, one_device_s: float
+    model: CostModel,
+    name: str,
+    strategy: Strategy,
+    micro_batching: MicroBatching,
+    conditions: _Conditions,
+    one_device_s: float,
 ) -> StrategyResult:
     """Return a strategy priced, replayed and bounded."""
-    program = lowered(model, strategy, micro_batching=micro_batching)
-    additive = additive_s(model, strategy, micro_batching)
-    full = replay_that_fits(program)
+    framework, reality = conditions
+    program = lowered(model, strategy, micro_batching=micro_batching, framework=framework)
+    additive = additive_s(model, strategy, micro_batching, framework=framework)
+    full = replay_that_fits(program, interference=reality.interference, spread=reality.spread)
+    plain = full if reality == DETAILED else replay(program)
     shares, (bound_s, reason) = full.shares(), iteration_bound(program)
     return StrategyResult(
         name=name,
-        ladder_s=_ladder(model, strategy, micro_batching, program, full),
+        ladder_s=_ladder(model, strategy, micro_batching, plain) | reality_s(program, reality),
         additive_s=additive,
         simulated_s=full.iteration_s,
         images_per_s=model.graph.batch / full.iteration_s,
@@ -167,7 +198,7 @@ def _result(
         moved_bytes=program.moved_bytes,
         compute_s=shares.compute_s,
         exposed_communication_s=shares.exposed_communication_s,
-        idle_s=shares.idle_s,
+        idle_s=shares.idle_s + full.wait_s,
         peak_memory_bytes=tuple(peak_memory_bytes(program).tolist()),
         lower_bound_s=bound_s,
         bound_reason=reason,
@@ -179,21 +210,14 @@ def _result(
     )
 
 
-def _ladder(
-    model: CostModel, strategy: Strategy, micro_batching: MicroBatching, program: Program, full: Replay
-) -> dict[str, float]:
+def _ladder(model: CostModel, strategy: Strategy, micro_batching: MicroBatching, plain: Replay) -> dict[str, float]:
     """Return the iteration time under each execution model; micro-batches come last, to show the gain of them alone."""
+    framework = plain.program.framework
     if micro_batching.parts == 1:
-        return _execution_models(additive_s(model, strategy, micro_batching), program, full)
+        return ladder_s(plain.program, additive_s(model, strategy, micro_batching, framework=framework), plain)
     prices, spaces, _ = applied(model, strategy)
-    whole = lower(prices, spaces)  # the whole batch at once, whether or not it would fit
-    return {**_execution_models(additive_s(model, strategy), whole, replay(whole)), "pipelining": full.iteration_s}
-
-
-def _execution_models(additive: float, program: Program, full: Replay) -> dict[str, float]:
-    """Return the iteration time under the execution models, from the simplest on."""
-    overlapped = replay(program, contention=False)
-    return {"additive": additive, "overlap": overlapped.iteration_s, "contention": full.iteration_s}
+    whole = lower(prices, spaces, framework=framework)  # the whole batch at once, whether or not it would fit
+    return {**ladder_s(whole, additive_s(model, strategy, framework=framework)), "pipelining": plain.iteration_s}
 
 
 def layer_results(

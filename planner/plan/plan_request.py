@@ -55,6 +55,15 @@ class PlanRequest:
         metavar="F",
     )
     """One of ``planner.lowering.framework.FRAMEWORKS``, with parameters; ``ideal`` for strategies that are searched."""
+    interference: bool = option(
+        False,
+        help="Let messages and arithmetic take from one another, by the channels that the cluster declares.",
+        names=("--interference",),
+    )
+    spread: bool = option(
+        False, help="Let iterations wait for the slowest rank, by the spread that the cluster declares.",
+        names=("--spread",),
+    )  # fmt: skip
     batch_norm: Literal["local", "reduced"] = option(
         "local", help="Normalise by the statistics of each part, or of the whole batch by an all-reduce over the parts."
     )
@@ -179,6 +188,9 @@ class PlanRequest:
             self._refuse("gradient_sync_order", "end", self.gradient_sync_order)
         if self.framework != "ideal":
             self._refuse("framework", "ideal", self.framework)
+        for name in ("interference", "spread"):
+            if getattr(self, name):
+                self._refuse(name, "off", "on")
 
     def _refuse(self, field: str, only: str, given: str) -> NoReturn:
         """Refuse a value of a field that has one value only for strategies that are searched."""

@@ -35,7 +35,7 @@ from planner.search import (
     search_hybrids,
     strategy_and_micro_batching,
 )
-from planner.simulation import additive_s, replay_that_fits
+from planner.simulation import Reality, additive_s, replay_that_fits
 
 __all__ = ["make_plan"]
 
@@ -140,6 +140,7 @@ def _hybrid(model: CostModel, plans: int, progress: Progress | None) -> _Chosen:
 def _derived(model: CostModel, request: PlanRequest, progress: Progress | None) -> _Chosen:
     """Return a strategy by a rule or from a file, with the parts of it that are compressed."""
     graph = model.graph
+    Reality(interference=request.interference, spread=request.spread).check(model.cluster)
     strategy, micro_batching = strategy_and_micro_batching(
         model,
         request.strategy,
@@ -176,7 +177,9 @@ def _derived(model: CostModel, request: PlanRequest, progress: Progress | None) 
         micro_batching=micro_batching,
         compressed=compressed,
         recompute=recompute,
-        simulated_s=replay_that_fits(program, memory_policy).iteration_s,
+        simulated_s=replay_that_fits(
+            program, memory_policy, interference=request.interference, spread=request.spread
+        ).iteration_s,
         notes=notes,
         statistics={},
     )

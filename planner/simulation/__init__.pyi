@@ -10,6 +10,12 @@ from .execution_models import (
 from .graph_export import (
     write_replayed_graph as write_replayed_graph,
 )
+from .ladder import (
+    DETAILED as DETAILED,
+    Reality as Reality,
+    ladder_s as ladder_s,
+    reality_s as reality_s,
+)
 from .link_use import (
     LinkUse as LinkUse,
 )

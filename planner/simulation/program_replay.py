@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from hwprofiles import ConfigError, Floats, html_table
 from planner.lowering import KINDS, Program
 from planner.simulation.execution_models import ITERATIONS, ProgramGraph, build_program_graph
+from planner.simulation.interference_use import with_interference
 from planner.simulation.link_use import LinkUse
+from planner.simulation.rank_spread import drawn_factors, wait_share, with_factors
 from simulator.engines import simulate
 from simulator.formats import write_trace
 from simulator.graph import Schedule
@@ -53,6 +55,9 @@ class Replay:
     """Start and end of each task of the graph."""
     engine_s: float
     """Wall time of the engine."""
+    wait_share: float = 0.0
+    """Expected wait of an iteration for the slowest rank, as a share of the time that the busiest device computes; 0
+    without a spread, and where one was drawn."""
 
     def __repr__(self) -> str:
         subject = f"{self.program.graph.name} on {self.program.cluster.spec}"
@@ -92,9 +97,19 @@ class Replay:
 
     @cached_property
     def iteration_s(self) -> float:
-        """Steady-state time of one iteration: the mean of the iterations of ``steady_s``."""
+        """Steady-state time of one iteration: the mean of the iterations of ``steady_s``, and the wait for ranks."""
         begin, end, count = self.steady_s
-        return (end - begin) / count
+        return (end - begin) / count + self.wait_s
+
+    @cached_property
+    def wait_s(self) -> float:
+        """Expected time for which an iteration waits for the slowest rank; no timeline shows it."""
+        return self.wait_share * self.shares().compute_s if self.wait_share else 0.0
+
+    @property
+    def durations_s(self) -> Floats:
+        """Duration of every iteration, shape (K,): from the end of the one before."""
+        return np.diff(self.ends_s, prepend=0.0)
 
     @cached_property
     def window_s(self) -> tuple[float, float]:
@@ -240,6 +255,9 @@ def replay(
     *,
     overlap: bool = True,
     contention: bool = True,
+    interference: bool = False,
+    spread: bool = False,
+    seed: int | None = None,
     iterations: int = ITERATIONS,
     engine: str = "auto",
 ) -> Replay:
@@ -250,12 +268,21 @@ def replay(
         overlap: False: the phases of Eq. 1 run one after the other, with barriers between.
         contention: False: the transfers of a phase take the time of the busiest link, and do not share links with
             transfers of other phases.
+        interference: True: messages and arithmetic take from one another on every device; needs contention.
+        spread: True: iterations wait for the slowest rank.
+        seed: Draws the time of every rank in every iteration, if there is a spread; None: the expected wait is added
+            to ``iteration_s``.
         iterations: Iterations in a row, >= 1; the steady state is that of the two before the last.
         engine: ``auto``, ``compiled`` or ``simpy``.
 
     Raises:
-        ConfigError: ``iterations`` < 1, more than memory should be spent on, or an unknown engine.
+        ConfigError: ``iterations`` < 1, more than memory should be spent on, an unknown engine, interference without
+            contention, a seed without a spread, or a cluster that declares nothing of what interferes or spreads.
     """
+    if interference and not contention:
+        raise ConfigError("contention must be on where interference is")
+    if seed is not None and not spread:
+        raise ConfigError(f"seed must be left out without spread, got {seed}")
     if iterations < 1:
         raise ConfigError(f"iterations must be >= 1, got {iterations}")
     most = max(ITERATIONS, _MOST_TASKS // max(1, program.size))
@@ -263,6 +290,13 @@ def replay(
         rule = f"at most {most:,} for a program of {program.size:,} tasks"
         raise ConfigError(f"iterations must be {rule}, got {iterations}")
     program_graph = build_program_graph(program, overlap=overlap, contention=contention, iterations=iterations)
+    if interference:
+        program_graph = with_interference(program, program_graph)
+    if seed is not None:
+        program_graph = with_factors(program, program_graph, drawn_factors(program.cluster, seed, iterations))
     begin = perf_counter()
     schedule = simulate(program_graph.graph, engine=engine)
-    return Replay(program=program, program_graph=program_graph, schedule=schedule, engine_s=perf_counter() - begin)
+    return Replay(
+        program=program, program_graph=program_graph, schedule=schedule, engine_s=perf_counter() - begin,
+        wait_share=wait_share(program) if spread and seed is None else 0.0,
+    )  # fmt: skip

@@ -1,0 +1,136 @@
+"""Interference: what communication takes from the arithmetic of devices, and arithmetic from communication.
+
+The kernels of a communication library occupy a multiprocessor for each channel as long as messages travel, and their
+reads and writes take memory bandwidth.  Both are a share of the device.  Where arithmetic and messages together would
+use more than all of it, both are slower; messages over links much slower than the fastest hardly notice.
+
+Source:
+    A channel is one block, and has a multiprocessor for itself: NVIDIA/nccl, issues 689 and 1656.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from hwprofiles import ConfigError, Floats, Ints
+from hwprofiles.compute import load_profile
+from hwprofiles.devices import DeviceGraph
+from planner.lowering import KINDS, Collective, Program
+from planner.simulation.execution_models import ProgramGraph
+from simulator.timelines import alone_s
+
+__all__ = ["check_interference", "with_interference"]
+
+_MOST = 0.9
+"""Largest share of a device that messages can take."""
+_COORDINATE = KINDS.index("coordinate")
+
+
+def check_interference(cluster: DeviceGraph) -> None:
+    """Refuse a cluster of which nothing is known that interferes.
+
+    Raises:
+        ConfigError: No device declares communication channels.
+    """
+    if not any(device.communication_channels for device in cluster.devices):
+        raise ConfigError(
+            f"interference must be off for cluster {cluster.spec}: none of its devices declares communication_channels"
+        )
+
+
+def with_interference(program: Program, program_graph: ProgramGraph) -> ProgramGraph:
+    """Return a task graph in which messages use the arithmetic of the devices that they leave and reach.
+
+    Rates of messages are counted in the bandwidth of the fastest link, so that those of messages and of arithmetic,
+    which is 1 at best, rise together.  On a device of which a message at its full rate takes s, both run at 1 / (1 + s)
+    if the message is on the fastest links.  If it is on links so slow that it is at its limit before, it keeps its
+    rate, and arithmetic has the rest, 1 - s.
+
+    Args:
+        program: The program.
+        program_graph: Its task graph with contention.
+
+    Raises:
+        ConfigError: No device of the cluster declares communication channels.
+    """
+    check_interference(program.cluster)
+    graph, unit = program_graph.graph, float(program.cluster.bandwidth.max())
+    links, first_device = len(program.cluster.links), len(program.cluster.links)
+    moving = np.flatnonzero(~program.is_compute & (program.kind != _COORDINATE))
+    moving = moving[graph.work[program_graph.task_of[0, moving]] > 0]
+    ids = program_graph.task_of[:, moving]  # shape (iterations, messages)
+    is_message = np.zeros(graph.size, dtype=np.bool_)
+    is_message[ids] = True
+    work = np.where(is_message, graph.work / unit, graph.work)
+    capacity = graph.capacity.copy()
+    capacity[:links] /= unit
+    weight = graph.use_weight.copy()
+    weight[is_message[graph.use_owners] & (graph.use_resource >= links)] *= unit
+    taken_s = alone_s(graph)[ids[0]]
+    owner, device, share = _shares(program, moving, taken_s)
+    uses = share * taken_s[owner] / work[ids[0, owner]]
+    rows = ids[:, owner].ravel()
+    order = np.argsort(rows, kind="stable")
+    place = graph.use_start[rows[order] + 1]
+    more = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=graph.size))])
+    changed = replace(
+        graph,
+        work=work,
+        capacity=capacity,
+        use_start=graph.use_start + more,
+        use_resource=np.insert(graph.use_resource, place, np.tile(first_device + device, len(ids))[order]),
+        use_weight=np.insert(weight, place, np.tile(uses, len(ids))[order]),
+    )
+    return replace(program_graph, graph=changed)
+
+
+def _shares(program: Program, moving: Ints, taken_s: Floats) -> tuple[Ints, Ints, Floats]:
+    """Return the share of each device that messages take at their full rate.
+
+    Args:
+        program: The program.
+        moving: Shape (M,): tasks that move messages.
+        taken_s: Shape (M,): time that each takes alone.
+
+    Returns:
+        Index into ``moving``, device and share of each use, shape (uses,) each.
+    """
+    devices = program.cluster.devices
+    profiles = {device.profile: load_profile(device.profile) for device in devices}
+    channels = np.array([each.communication_channels / profiles[each.profile].multiprocessors for each in devices])
+    memory_bytes_per_s = np.array([
+        profiles[each.profile].memory_bytes_per_s * each.speed for each in devices
+    ])  # fmt: skip
+    owner, device, accessed = (np.concatenate(each) for each in zip(*_accesses(program, moving), strict=True))
+    used = channels[device] > 0
+    owner, device, accessed = owner[used], device[used], accessed[used]
+    share = channels[device] + accessed / memory_bytes_per_s[device] / taken_s[owner]
+    return owner, device, np.minimum(share, _MOST)
+
+
+def _accesses(program: Program, moving: Ints) -> Iterator[tuple[Ints, Ints, Floats]]:
+    """Yield the messages, the devices at their ends, and the bytes that each device reads or writes for them.
+
+    Each byte that is sent is read once, each that is received is written once, and one that is added is read once more.
+    """
+    sends = np.flatnonzero(program.peer[moving] >= 0)
+    for end in (program.device, program.peer):
+        yield sends, end[moving[sends]], program.size_bytes[moving[sends]]
+    known: dict[tuple[int, float], Floats] = {}
+    for index in np.flatnonzero(program.peer[moving] < 0).tolist():
+        collective = program.collectives[int(moving[index])]
+        key = id(collective.round), collective.buffer_bytes
+        if key not in known:
+            known[key] = _accessed_bytes(collective, len(program.cluster.devices))
+        device = np.flatnonzero(known[key])
+        yield np.full(len(device), index), device, known[key][device]
+
+
+def _accessed_bytes(collective: Collective, count: int) -> Floats:
+    """Return the bytes that each of ``count`` devices reads or writes for a collective."""
+    step, accessed = collective.round, np.zeros(count)
+    message_bytes = step.share * collective.buffer_bytes
+    np.add.at(accessed, step.source, message_bytes * step.repeats)
+    np.add.at(accessed, step.target, message_bytes * (step.repeats + step.adds))
+    return accessed

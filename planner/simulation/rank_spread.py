@@ -1,0 +1,95 @@
+"""Spread: ranks do not compute equally long, and an iteration waits for the slowest of them.
+
+The time that a rank computes in an iteration has a Gumbel distribution: a mean, and a tail towards long times, as noise
+of the system has.  The largest of p such times has the same form, later by the standard deviation times
+sqrt(6) / pi * ln p, so the expected wait grows with the logarithm of the ranks:
+
+    ranks                    2      4      8      16     64     512
+    wait, in deviations      0.54   1.08   1.62   2.16   3.24   4.86
+
+Source:
+    Gumbel, "Statistics of Extremes", 1958: the distribution is stable under maxima.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from hwprofiles import ConfigError, Floats
+from hwprofiles.devices import DeviceGraph
+from planner.lowering import Program
+from planner.simulation.execution_models import ProgramGraph
+
+__all__ = ["check_spread", "drawn_factors", "late_deviations", "wait_share", "with_factors"]
+
+_SCALE = math.sqrt(6) / math.pi
+"""Scale of a Gumbel distribution with standard deviation 1."""
+_LEAST = 0.05
+"""Least factor of a rank's time: no rank computes in no time."""
+
+
+def check_spread(cluster: DeviceGraph) -> None:
+    """Refuse a cluster of which no spread is known.
+
+    Raises:
+        ConfigError: No device declares a spread.
+    """
+    if not any(device.step_spread for device in cluster.devices):
+        raise ConfigError(f"spread must be off for cluster {cluster.spec}: none of its devices declares step_spread")
+
+
+def late_deviations(ranks: int) -> float:
+    """Return the expected delay of the slowest of several ranks behind the mean, in standard deviations of one.
+
+    Source:
+        Gumbel, "Statistics of Extremes", 1958.
+    """
+    return _SCALE * math.log(ranks)
+
+
+def wait_share(program: Program) -> float:
+    """Return the expected wait for the slowest rank, as a share of the time that a rank computes.
+
+    Raises:
+        ConfigError: No device of the cluster declares a spread.
+    """
+    check_spread(program.cluster)
+    used = np.unique(program.device[program.is_compute])
+    spread = np.array([device.step_spread for device in program.cluster.devices])
+    return late_deviations(len(used)) * float(spread[used].max())
+
+
+def drawn_factors(cluster: DeviceGraph, seed: int, iterations: int) -> Floats:
+    """Draw the time of every rank in every iteration, relative to its mean.
+
+    Args:
+        cluster: Devices with their spreads.
+        seed: The same seed draws the same run.
+        iterations: Number of iterations.
+
+    Returns:
+        Shape (iterations, devices), with mean 1.
+
+    Raises:
+        ConfigError: No device declares a spread.
+    """
+    check_spread(cluster)
+    spread = np.array([device.step_spread for device in cluster.devices])
+    scale = spread * _SCALE
+    delays = np.random.default_rng(seed).gumbel(-np.euler_gamma, 1.0, (iterations, len(spread)))
+    return np.maximum(1.0 + scale * delays, _LEAST)
+
+
+def with_factors(program: Program, program_graph: ProgramGraph, factors: Floats) -> ProgramGraph:
+    """Return a task graph whose arithmetic takes other times, by iteration and device.
+
+    Args:
+        program: The program.
+        program_graph: Its task graph.
+        factors: Shape (iterations, devices).
+    """
+    compute = np.flatnonzero(program.is_compute)
+    work = program_graph.graph.work.copy()
+    work[program_graph.task_of[:, compute]] *= factors[:, program.device[compute]]
+    return replace(program_graph, graph=replace(program_graph.graph, work=work))
