@@ -80,7 +80,7 @@ class BucketedSync(GradientSync):
             return lambda: compressed.run(reductions[0])
         tasks = list(dict.fromkeys(task for row in reductions for task in row.tasks if row.native))
         # Buckets of a framework follow one another: they begin on their lane.
-        in_order = self._view.program.framework.has_buckets
+        in_order = self._view.program.framework.is_synchronous
         started = None if in_order else self._reducer.begin(reductions[0], bucket.flat)
         waits = self._coordinations(reductions[0]) if in_order else []
         for task in waits:

@@ -68,7 +68,7 @@ def gradient_buckets(view: RankProgram, join_bytes: float) -> list[list[list[Red
     by_layer: dict[int, list[Reduction]] = {}
     for reduction in reductions_of(view, statistics=False):
         by_layer.setdefault(reduction.layer, []).append(reduction)
-    if view.program.framework.has_buckets:
+    if view.program.framework.is_synchronous:
         members = view.program.buckets
         return [
             [[replace(row, layer=i) for row in rows] for i in members.get(layer, (layer,))]

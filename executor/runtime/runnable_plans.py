@@ -30,11 +30,16 @@ def check_program(program: Program, ranks: int) -> None:
 
     Raises:
         ConfigError: There are fewer ranks than devices in the plan, the elements have another size than 4 or 8 bytes,
-            the network does not end in a loss, or a parameter is not split with its layer's channels.
+            the network does not end in a loss, parameters lie on servers, or a parameter is not split with its
+            layer's channels.
     """
     devices = 1 + max(int(space.devices.max()) for space in program.spaces)
     if devices > ranks:
         raise ConfigError(f"processes must be at least the plan's {devices} devices, got {ranks}")
+    if program.host_copies:
+        raise ConfigError(
+            f"framework must not be ps to be run: no rank serves parameters, got {program.framework.text!r}"
+        )
     graph = program.graph
     if graph.element_bytes not in (4, 8):
         raise ConfigError(f"element_bytes must be 4 or 8 to be run, got {graph.element_bytes}")

@@ -34,7 +34,7 @@ class ComparedConditions:
     """The conditions under which strategies are compared."""
 
     framework: str = option(
-        "ideal", help="Training software that synchronises gradients: ideal, ddp or horovod.", metavar="F"
+        "ideal", help="Training software that synchronises gradients: ideal, ddp, horovod or ps.", metavar="F"
     )
     interference: bool = option(
         False, help="Let messages and arithmetic take from one another.", names=("--interference",)

@@ -5,6 +5,7 @@ Four layers whose gradients are computed in the order d, c, b, a (time runs to t
     ideal      d  c  b  a|          a sum for each layer, all as soon as they can, and updates as sums arrive
     ddp           dc    ba|         buckets one after the other, all updates after the last
     horovod    .  d  .  cb  .  a|   what was ready at a tick of the cycle, after all ranks have agreed on it
+    ps         d  c  b  a|  a  b  c  d   gradients to the memory of the hosts, parameters back at the next step
 
 Source:
     ddp: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, Sec. 3.2.3;
@@ -45,9 +46,14 @@ class Framework:
     """Time for each rank until all have agreed on a buffer."""
 
     @property
-    def has_buckets(self) -> bool:
-        """True if buffers follow one another and updates wait for the last of them."""
+    def is_synchronous(self) -> bool:
+        """True if updates wait for the gradients of all layers."""
         return self.name != "ideal"
+
+    @property
+    def has_servers(self) -> bool:
+        """True if hosts hold the parameters: gradients are sent to them, and parameters fetched from them."""
+        return self.name == "ps"
 
     @property
     def coordinates(self) -> bool:
@@ -75,6 +81,7 @@ FRAMEWORKS: Mapping[str, Mapping[str, float]] = {
     # The microseconds of the agreement for each rank are assumed: the coordinator reads a small message of every rank
     # and answers it.
     "horovod": {"fusion_mib": 64.0, "cycle_ms": 1.0, "rank_us": 5.0},
+    "ps": {},
 }
 """Frameworks by name, with the defaults of their parameters."""
 
@@ -108,7 +115,7 @@ def framework_of(text: str) -> Framework:
             name=name, text=text, first_bucket_bytes=fused, bucket_bytes=fused, fits=True,
             cycle_s=values["cycle_ms"] * MILLI, negotiation_s=values["rank_us"] * MICRO,
         )  # fmt: skip
-    return IDEAL
+    return Framework(name=name, text=text) if name == "ps" else IDEAL
 
 
 def _number(field: str, text: str) -> float:

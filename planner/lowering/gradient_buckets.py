@@ -78,7 +78,7 @@ class GradientBuckets:
             ready: Pairs (part, task after which its gradients, or a share of them, are there).
             ready_s: Time of the arithmetic until then.
         """
-        if not self.framework.has_buckets:
+        if not self.framework.is_synchronous:
             self._updates.append((unit, space, self._syncs.gradients(*unit, space, ready)))
             return
         groups = groups_of(self._syncs.model, space, split=True)

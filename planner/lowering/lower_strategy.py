@@ -29,6 +29,7 @@ from planner.lowering.framework import IDEAL, Framework
 from planner.lowering.gradient_buckets import GradientBuckets
 from planner.lowering.gradient_sync_tasks import GradientSyncTasks
 from planner.lowering.layout_tasks import LayoutTasks
+from planner.lowering.parameter_servers import ParameterServers
 from planner.lowering.program import Program
 from planner.lowering.task_builder import TaskPairs, TaskRows, Tasks
 from planner.lowering.transfer_tasks import TransferTasks
@@ -45,9 +46,6 @@ from planner.parallel import (
 )
 
 __all__ = ["lower"]
-
-_MOST_DIMS = 6
-"""Dimensions that the regions of transfers are padded to."""
 
 
 def lower(
@@ -77,12 +75,12 @@ def lower(
 
     Raises:
         ConfigError: ``collectives`` is neither, parts of a micro-batch would not be equal, the all-reduce would have
-            to sum compressed messages, or the framework has buckets, which cannot be compressed or updated in between.
+            to sum compressed messages, or the framework cannot have the strategy or the cluster.
         InfeasiblePlanError: There is no memory for so many messages.
     """
     if collectives not in ("activity", "steps"):
         raise ConfigError(f"collectives must be activity or steps, got {collectives!r}")
-    if framework.has_buckets and (compressed.gradients or micro_batching.update_each):
+    if framework.is_synchronous and (compressed.gradients or micro_batching.update_each):
         why = "gradients are compressed" if compressed.gradients else "parameters are updated after every micro-batch"
         raise ConfigError(f"framework must be ideal where {why}, got {framework.text!r}")
     batched = BatchedModel(model, spaces, micro_batching)
@@ -101,14 +99,9 @@ class _Lowering:
     """
 
     def __init__(
-        self,
-        batched: BatchedModel,
-        compressed: CompressionSettings,
-        recompute: Recompute,
-        framework: Framework,
-        *,
-        expand: bool,
-    ) -> None:
+        self, batched: BatchedModel, compressed: CompressionSettings, recompute: Recompute, framework: Framework,
+        *, expand: bool,
+    ) -> None:  # fmt: skip
         self.batched, self.compressed = batched, compressed
         self.graph, self.spaces, self.micro_batching = batched.graph, batched.spaces, batched.micro_batching
         self.segments = segments_of(batched.graph, recompute, batched.micro_batching)
@@ -117,6 +110,7 @@ class _Lowering:
         self.layouts = LayoutTasks(batched, self.transfers)
         self.gradient_syncs = GradientSyncTasks(batched.model, self.tasks, compressed, expand=expand)
         self.buckets = GradientBuckets(framework, self.gradient_syncs)
+        self.servers = ParameterServers(batched, self.tasks) if framework.has_servers else None
         self.computed_s = np.zeros(batched.device_count)
         """Time of the arithmetic so far, by device."""
         self.forward: dict[LoweredUnit, Ints] = {}
@@ -141,6 +135,8 @@ class _Lowering:
         whole = layers[: micro_batching.first]  # layers that take the whole batch
         if micro_batching.parts == 1:
             whole, events = layers, ()
+        if self.servers:
+            self.servers.fetch()
         for i in whole:
             self._forward((i, 0))
         carried: list[Ints] = []
@@ -159,6 +155,8 @@ class _Lowering:
         for i in reversed(whole):
             self._recompute((i, 0))
             self._backward((i, 0))
+        if self.servers:
+            return self._program([self.servers.finish()])
         return self._program([*carried, *(self._update(*row) for row in self.buckets.take_updates())])
 
     # Forward pass
@@ -169,6 +167,8 @@ class _Lowering:
         inputs = [self.layouts.bring(edge, micro_batch) for edge in self.graph.producers[i]]
         self.forward[unit] = tasks = self._compute(unit, "forward", backward=False)
         self._wait_for_inputs(i, tasks, inputs)
+        if self.servers:
+            self.servers.await_parameters(i, tasks)
         output = self._with_statistics(unit, (np.arange(len(tasks)), tasks), backward=False)
         self.layouts.outputs[unit] = TaskRows.of(*output, len(tasks))
 
@@ -239,7 +239,10 @@ class _Lowering:
         if all(other in self.weight_gradient for other in together):
             tasks = np.array([self.weight_gradient[other] for other in together])
             part = np.tile(np.arange(tasks.shape[1]), len(tasks))
-            self.buckets.add(unit, self.spaces[layer], (part, tasks.ravel()), float(self.computed_s.max()))
+            if self.servers:
+                self.servers.push(unit, (part, tasks.ravel()))
+            else:
+                self.buckets.add(unit, self.spaces[layer], (part, tasks.ravel()), float(self.computed_s.max()))
 
     def _update(self, unit: LoweredUnit, ready: TaskPairs) -> Ints:
         """Update a layer's parameters, last in program order: a device's stream runs updates after its backward pass.
@@ -291,12 +294,7 @@ class _Lowering:
         Args:
             carried: Arrays of pairs (task, task of the iteration before that it waits for).
         """
-        size = self.tasks.size
-        low, high = np.zeros((size, _MOST_DIMS), dtype=np.int64), np.zeros((size, _MOST_DIMS), dtype=np.int64)
-        for tasks, regions in self.transfers.regions:
-            dims = regions.low.shape[1]
-            low[tasks, :dims], high[tasks] = regions.low, 1
-            high[tasks, :dims] = regions.high
+        low, high = self.transfers.region_columns(self.tasks.size)
         after_start, after = self.tasks.dependencies()
         return Program(
             graph=self.graph,
@@ -316,5 +314,6 @@ class _Lowering:
             carried=np.concatenate([np.empty((0, 2), dtype=np.int64), *carried]),
             framework=self.buckets.framework,
             buckets=self.buckets.layers,
+            host_copies=self.servers.copies if self.servers else {},
             **self.tasks.columns(),
         )

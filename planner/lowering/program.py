@@ -13,18 +13,24 @@ from planner.lowering.framework import IDEAL, Framework
 from planner.parallel import ConfigSpace, MicroBatching
 from simulator.collectives import Round
 
-__all__ = ["KINDS", "Collective", "Program"]
+__all__ = ["KINDS", "Collective", "HostCopy", "Program"]
 
 
 KINDS = (
     "forward", "epilogue_gradient", "activation_gradient", "weight_gradient", "bias_gradient", "update", "compress",
-    "decompress", "transfer", "collective", "coordinate",
+    "decompress", "transfer", "collective", "coordinate", "push", "fetch",
 )  # fmt: skip
 """Kinds of tasks; ``Program.kind`` holds indices into this tuple.  Gradients of epilogues (activations and batch
 normalisation) and of biases are tasks of their own in decomposed programs only (``studies.streams``).  A framework
-coordinates: its ranks agree on a buffer before they sum it, which uses no device."""
+coordinates: its ranks agree on a buffer before they sum it, or wait for all others, which uses no device.  Gradients
+are pushed to servers, and parameters fetched from them."""
 
 _COLLECTIVE = KINDS.index("collective")
+_FRAMEWORK_NAMES = {
+    "coordinate": "gradient synchronisation, coordination",
+    "push": "gradient to its server",
+    "fetch": "parameters from their server",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +42,14 @@ class Collective:
     buffer_bytes: float
     """Bytes of the buffer that is reduced; if compressed, of the buffer whose plain messages would have the size of
     the compressed ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopy:
+    """The way of a message between a device and the memory of a host."""
+
+    links: tuple[int, ...]
+    latency_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,6 +129,8 @@ class Program:
     """Collectives that sum gradients, in the order in which all devices run them one after another, with slices of one
     sum in the order of their ids (``planner.search.gradient_order``); empty where they run as their gradients are
     computed."""
+    host_copies: Mapping[int, HostCopy] = field(default_factory=dict)
+    """Pushes and fetches by task id."""
     framework: Framework = IDEAL
     """Rules by which gradients were joined into buckets."""
     buckets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -207,8 +223,8 @@ class Program:
         label = layers[self.layer[task]].name + (f" and {others} more" if others else "")
         if kind == "transfer":
             return f"{self._tensor(task)} ({self.device[task]} to {self.peer[task]})"
-        if kind == "coordinate":
-            return f"{label} gradient synchronisation, coordination"
+        if kind in _FRAMEWORK_NAMES:
+            return f"{label} {_FRAMEWORK_NAMES[kind]}" + (f" [{self.device[task]}]" if kind != "coordinate" else "")
         if kind == "collective":
             backward = "gradient statistics" if self.backward[task] else "statistics"
             what = backward if self.statistics[task] else "gradient synchronisation"

@@ -11,6 +11,9 @@ from planner.parallel import TransferRegions
 
 __all__ = ["TransferTasks"]
 
+_MOST_DIMS = 6
+"""Dimensions that the regions of transfers are padded to."""
+
 
 class TransferTasks:
     """Appends the tasks of transfers.
@@ -25,6 +28,15 @@ class TransferTasks:
         self.model, self.tasks, self.compressed = model, tasks, compressed
         self.regions: list[tuple[Ints, TransferRegions]] = []
         """Transfers, and the regions that they move."""
+
+    def region_columns(self, size: int) -> tuple[Ints, Ints]:
+        """Return the columns ``region_low`` and ``region_high`` of a program of ``size`` tasks."""
+        low, high = np.zeros((size, _MOST_DIMS), dtype=np.int64), np.zeros((size, _MOST_DIMS), dtype=np.int64)
+        for tasks, regions in self.regions:
+            dims = regions.low.shape[1]
+            low[tasks, :dims], high[tasks] = regions.low, 1
+            high[tasks, :dims] = regions.high
+        return low, high
 
     def move(
         self,

@@ -51,7 +51,7 @@ class PlanRequest:
     framework: str = option(
         "ideal",
         help="Training software: ideal synchronises every layer by itself; ddp joins gradients into buckets and "
-        "updates after the last; horovod joins what is ready at each cycle.",
+        "updates after the last; horovod joins what is ready at each cycle; ps keeps parameters in hosts' memory.",
         metavar="F",
     )
     """One of ``planner.lowering.framework.FRAMEWORKS``, with parameters; ``ideal`` for strategies that are searched."""
@@ -152,7 +152,7 @@ class PlanRequest:
             self._check_whole_batch()
         if self.has_pipeline_options and not has_stages(name):
             raise ConfigError(f"stages, micro_batches, schedule and stage_at are for the strategy pipeline, not {name}")
-        if framework_of(self.framework).has_buckets:
+        if framework_of(self.framework).is_synchronous:
             self._check_buckets()
         if self.compress_where == "pays" and not self.compressed_types:
             raise ConfigError("compress_where must be all where nothing is compressed, got 'pays'")

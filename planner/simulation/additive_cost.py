@@ -69,7 +69,7 @@ def additive_s(
     Source:
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
-    if recompute or framework.has_buckets:
+    if recompute or framework.is_synchronous:
         used, spaces, micro_batching = applied(model, strategy, micro_batching)
         program = lower(
             used, spaces, micro_batching=micro_batching, compressed=compressed, recompute=recompute, framework=framework

@@ -116,12 +116,16 @@ def _contending(program: Program, network: ClusterRoutes, engines: CopyEngineUse
     blocks = [
         (sends, counts, links, np.ones(len(links))),
         (sends, copying, first_engine + engine, busy),
-        (compute, np.ones_like(compute), _processor(program, network, compute), np.ones(len(compute))),
+        (compute, np.ones_like(compute), first_device + program.device[compute], np.ones(len(compute))),
     ]
     overheads = message_overheads_of(program.cluster)
     if overheads.declared:
         counts, device, busy = overheads.of(program.device[sends], program.peer[sends], program.size_bytes[sends])
         blocks.append((sends, counts, first_device + device, busy))
+    for task, copy in program.host_copies.items():
+        work[task], latency_s[task] = program.size_bytes[task], copy.latency_s
+        links = np.array(copy.links)
+        blocks.append((np.array([task]), np.array([len(links)]), links, np.ones(len(links))))
     links_of, engines_of = CollectiveLinks(network), CollectiveEngines(engines)
     for task, collective in program.collectives.items():
         used, share, latency_s[task] = links_of.of(collective)
@@ -167,11 +171,6 @@ def _ordered_uses(size: int, blocks: Sequence[tuple[Ints, Ints, Ints, Floats]]) 
     return uses
 
 
-def _processor(program: Program, network: ClusterRoutes, tasks: Ints) -> Ints:
-    """Return the resource of each of some compute tasks: devices are numbered behind the links."""
-    return np.asarray(len(network.seconds_per_byte) + program.device[tasks])
-
-
 def _grouped(program: Program, network: ClusterRoutes) -> _Activities:
     """Return an activity for every compute task, and one without resources for every group of communication tasks.
 
@@ -194,7 +193,7 @@ def _grouped(program: Program, network: ClusterRoutes) -> _Activities:
     work, latency_s, stream = np.zeros(size), np.zeros(size), np.full(size, -1, dtype=np.int64)
     work[of[compute]], stream[of[compute]] = program.work_s[compute], _streams(program)[compute]
     alone = compute[~program.is_codec[compute]]  # codec tasks share no arithmetic without contention
-    processors = _processor(program, network, alone)
+    processors = len(network.seconds_per_byte) + program.device[alone]
     uses = _ordered_uses(size, [(of[alone], np.ones_like(alone), processors, np.ones(len(alone)))])
     links_of = CollectiveLinks(network)
     for members in np.split(moving, start[1:]) if len(groups) else ():  # tasks of a group follow each other
@@ -207,7 +206,13 @@ def _grouped(program: Program, network: ClusterRoutes) -> _Activities:
 def _group_s(program: Program, network: ClusterRoutes, links_of: CollectiveLinks, tasks: Ints) -> tuple[float, float]:
     """Return the seconds that the busiest link or a coordination takes for all of a group, and the longest latency."""
     loads, longest_s = np.zeros(len(network.seconds_per_byte)), 0.0
-    for task in tasks[(program.peer[tasks] < 0) & (program.work_s[tasks] == 0)].tolist():
+    for task in tasks[(program.peer[tasks] < 0)].tolist():
+        if task in program.host_copies:
+            copy = program.host_copies[task]
+            loads[list(copy.links)] += program.size_bytes[task]
+            longest_s = max(longest_s, copy.latency_s)
+        if task not in program.collectives:
+            continue
         used, share, latency_s = links_of.of(program.collectives[task])
         loads[used] += share * program.collectives[task].buffer_bytes
         longest_s = max(longest_s, latency_s)

@@ -25,6 +25,8 @@ __all__ = ["check_interference", "with_interference"]
 _MOST = 0.9
 """Largest share of a device that messages can take."""
 _COORDINATE = KINDS.index("coordinate")
+_BY_LIBRARY = [KINDS.index("transfer"), KINDS.index("collective")]
+"""Kinds of messages that kernels of the library move; copy engines move those from and to hosts."""
 
 
 def check_interference(cluster: DeviceGraph) -> None:
@@ -67,6 +69,8 @@ def with_interference(program: Program, program_graph: ProgramGraph) -> ProgramG
     capacity[:links] /= unit
     weight = graph.use_weight.copy()
     weight[is_message[graph.use_owners] & (graph.use_resource >= links)] *= unit
+    moving = moving[np.isin(program.kind[moving], _BY_LIBRARY)]
+    ids = program_graph.task_of[:, moving]
     taken_s = alone_s(graph)[ids[0]]
     owner, device, share = _shares(program, moving, taken_s)
     uses = share * taken_s[owner] / work[ids[0, owner]]

@@ -171,7 +171,7 @@ def test_messages_of_a_bucket_are_those_of_its_all_reduce():
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("dpp", "framework must be one of ideal, ddp, horovod, got 'dpp'; did you mean 'ddp'?"),
+        ("dpp", "framework must be one of ideal, ddp, horovod, ps, got 'dpp'; did you mean 'ddp'?"),
         ("ddp:bucket=3", "parameters of framework ddp must be first_mib, bucket_mib, got 'bucket=3'"),
         ("ddp:bucket_mib=-3", "ddp.bucket_mib must be a number from 0 to 1e+06, got '-3'"),
         ("horovod:cycle_ms=soon", "horovod.cycle_ms must be a number from 0 to 1e+06, got 'soon'"),

@@ -1,0 +1,183 @@
+"""Parameter servers in the memory of the hosts, as TensorFlow had them in 2017.
+
+Variables lie in the memory of hosts, which add up the gradients of all workers and update.  Workers fetch parameters at
+the beginning of a step, once all workers have sent all gradients of the step before (one layer, two devices):
+
+    step k      fetch to 0, fetch to 1  ->  forward ... weight gradient  ->  push from 0, push from 1
+    step k + 1  fetches wait for all pushes of step k
+
+Copies of a device in one direction follow one another.  The hosts' own arithmetic is not priced.
+
+Source:
+    tensorflow/tensorflow, docs_src/performance/performance_models.md (2017): variables in ``parameter_server`` mode.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+from hwprofiles import ConfigError, Ints
+from hwprofiles.devices import DeviceGraph
+from planner.lowering.batched_model import BatchedModel, LoweredUnit
+from planner.lowering.program import HostCopy
+from planner.lowering.task_builder import TaskPairs, Tasks
+
+__all__ = ["ParameterServers"]
+
+
+class ParameterServers:
+    """Appends the copies of gradients to the hosts and of parameters from them.
+
+    Args:
+        batched: Costs and configurations.
+        tasks: Tasks under construction.
+
+    Raises:
+        ConfigError: The cluster has no host, or a device holds a share of a layer's parameters only.
+    """
+
+    def __init__(self, batched: BatchedModel, tasks: Tasks) -> None:
+        self._graph, self._spaces, self._tasks = batched.graph, batched.spaces, tasks
+        self._cluster = batched.model.cluster
+        self._check()
+        self._routes = _HostRoutes(self._cluster)
+        self.copies: dict[int, HostCopy] = {}
+        """Copies by task."""
+        self._fetched: dict[int, Ints] = {}
+        """Task that brings the parameters of a layer to each part, by layer."""
+        self._pushed: list[Ints] = []
+        self._last: dict[str, dict[int, int]] = {"push": {}, "fetch": {}}
+        """The last copy of each device, by direction."""
+        self._host = self._placed()
+
+    def _check(self) -> None:
+        """Raise where there is no host or a layer's parameters are split."""
+        if not self._cluster.hosts:
+            raise ConfigError(
+                f"framework must not be ps on cluster {self._cluster.spec}: none of its switches is a host (is_host)"
+            )
+        for layer, space in zip(self._graph.layers, self._spaces, strict=True):
+            if layer.parameters and int(space.shards[0, 1]) > 1:
+                raise ConfigError(
+                    f"framework must not be ps where parameters are split: those of {layer.name} are in "
+                    f"{space.shards[0, 1]} shards"
+                )
+
+    def _placed(self) -> dict[int, int]:
+        """Return the host of each layer with parameters: the one that holds least when its turn comes."""
+        hosts = self._routes.hosts
+        held, host_of = dict.fromkeys(hosts, 0.0), {}
+        for i in range(len(self._graph.layers)):
+            if size := self._bytes(i):
+                host_of[i] = min(hosts, key=lambda host: (held[host], host))
+                held[host_of[i]] += size
+        return host_of
+
+    def _bytes(self, layer: int) -> float:
+        """Return the bytes of a layer's parameters."""
+        return float(sum(p.elements for p in self._graph.layers[layer].parameters) * self._graph.element_bytes)
+
+    def fetch(self) -> None:
+        """Append the copies of all parameters to the devices that hold them, layer by layer."""
+        for i in self._host:
+            self._fetched[i] = self._copies("fetch", (i, 0), self._spaces[i].devices)
+
+    def await_parameters(self, layer: int, tasks: Ints) -> None:
+        """Let the tasks of a layer, one a part, wait for its parameters, if it has any."""
+        if layer in self._fetched:
+            self._tasks.wait(tasks, self._fetched[layer])
+
+    def push(self, unit: LoweredUnit, ready: TaskPairs) -> None:
+        """Append the copies of a layer's gradients.
+
+        Args:
+            unit: The layer, with the micro-batch whose gradients they are, or the last of several.
+            ready: Pairs (part, task after which its gradients, or a share of them, are there).
+        """
+        tasks = self._copies("push", unit, self._spaces[unit[0]].devices, backward=True)
+        self._tasks.wait(tasks[ready[0]], ready[1])
+        self._pushed.append(tasks)
+
+    def finish(self) -> Ints:
+        """Append the task that waits for all gradients.
+
+        Returns:
+            Pairs (copy of parameters, that task of the iteration before), shape (copies, 2).
+        """
+        if not self._pushed:
+            return np.empty((0, 2), dtype=np.int64)
+        pushed, fetched = np.concatenate(self._pushed), np.concatenate(list(self._fetched.values()))
+        self._tasks.group += 1
+        (done,) = self._tasks.add("coordinate", max(self._host), 1, backward=True)
+        self._tasks.wait(np.full(len(pushed), done), pushed)
+        return np.column_stack([fetched, np.full(len(fetched), done)])
+
+    def _copies(self, kind: str, unit: LoweredUnit, devices: Ints, *, backward: bool = False) -> Ints:
+        """Append a copy between the host of a layer and each of its devices, behind the device's copy before."""
+        self._tasks.group += 1
+        layer, size = unit[0], self._bytes(unit[0])
+        tasks = self._tasks.add(
+            kind, layer, len(devices), device=devices, part=np.arange(len(devices)), micro_batch=unit[1],
+            size_bytes=size, backward=backward,
+        )  # fmt: skip
+        last = self._last[kind]
+        for task, device in zip(tasks.tolist(), devices.tolist(), strict=True):
+            links = self._routes.links(kind, device, self._host[layer])
+            latency_s = sum(self._cluster.links[link].latency.at(size) for link in links)
+            self.copies[task] = HostCopy(links, float(latency_s))
+            if device in last:
+                self._tasks.wait(np.array([task]), np.array([last[device]]))
+            last[device] = task
+        return tasks
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """Shortest routes between a host and all vertices, in one direction."""
+
+    before: Ints
+    """Vertex before each vertex on the way from the host, or behind it on the way to the host; negative if none."""
+    link: dict[tuple[int, int], int]
+    """Link between two vertices that follow each other from the host on."""
+
+
+class _HostRoutes:
+    """Shortest routes between the hosts and the devices of a cluster; devices forward nothing."""
+
+    def __init__(self, cluster: DeviceGraph) -> None:
+        self.hosts = sorted(cluster.vertices.index(name) for name in cluster.hosts)
+        arcs = [(link.source, link.target, i, link.routing_cost) for i, link in enumerate(cluster.links)]
+        arcs += [
+            (link.target, link.source, i, link.routing_cost) for i, link in enumerate(cluster.links) if link.both_ways
+        ]
+        devices, size = len(cluster.devices), len(cluster.vertices)
+        outward = [arc for arc in arcs if arc[0] >= devices]
+        inward = [(target, source, i, cost) for source, target, i, cost in arcs if target >= devices]
+        self._trees = {
+            (kind, host): _tree(rows, size, host)
+            for kind, rows in (("fetch", outward), ("push", inward))
+            for host in self.hosts
+        }
+
+    def links(self, kind: str, device: int, host: int) -> tuple[int, ...]:
+        """Return the links between a device and a host: from it for ``fetch``, to it for ``push``."""
+        tree, vertex, links = self._trees[kind, host], device, list[int]()
+        while vertex != host:
+            links.append(tree.link[int(tree.before[vertex]), vertex])
+            vertex = int(tree.before[vertex])
+        return tuple(links)
+
+
+def _tree(arcs: Sequence[tuple[int, int, int, int]], size: int, root: int) -> _Tree:
+    """Return the shortest routes from a vertex over arcs (from, to, link, cost)."""
+    cheapest: dict[tuple[int, int], tuple[int, int]] = {}
+    for source, target, link, cost in arcs:
+        cheapest[source, target] = min(cheapest.get((source, target), (cost, link)), (cost, link))
+    ends = np.array(list(cheapest), dtype=np.int64).reshape(-1, 2)
+    costs = np.array([cost for cost, _ in cheapest.values()], dtype=np.float64)
+    matrix = csr_array((costs, (ends[:, 0], ends[:, 1])), shape=(size, size))
+    _, before = dijkstra(matrix, indices=root, return_predecessors=True)
+    return _Tree(before, {pair: link for pair, (_, link) in cheapest.items()})

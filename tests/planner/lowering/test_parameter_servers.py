@@ -1,0 +1,128 @@
+"""Parameter servers in the memory of hosts: where copies go, when, and how long they take."""
+
+import numpy as np
+import pytest
+from plans import star
+
+from executor.runtime.runnable_plans import check_program
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.errors import ConfigError
+from planner.cost.cost_model import CostModel
+from planner.lowering.framework import framework_of
+from planner.lowering.lower_strategy import lower
+from planner.lowering.program import KINDS
+from planner.models.registry import load_model
+from planner.parallel.strategies import named_strategy, spaces_of
+from planner.plan.planning import make_plan
+from planner.simulation.program_replay import replay
+
+PUSH, FETCH, FORWARD = (KINDS.index(kind) for kind in ("push", "fetch", "forward"))
+PORT_BYTES_PER_S, CARD_BYTES_PER_S, SOCKETS_BYTES_PER_S = 4.5e9, 10e9, 6e9
+"""Of k80-16: what two GPUs share, what each has, and what two sockets share."""
+
+
+def served(count, model="alexnet", batch=64, strategy="data"):
+    graph, cluster = load_model(model, batch=batch), load_cluster("k80-16").take(count)
+    spaces = spaces_of(graph, named_strategy(strategy, graph, count), count)
+    return lower(CostModel(graph, cluster), spaces, framework=framework_of("ps"))
+
+
+def names_of(program, task):
+    return [program.cluster.links[link].name for link in program.host_copies[task].links]
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_every_parameter_goes_both_ways_once_a_device(count):
+    program = served(count)
+    total = program.graph.parameter_count * 4
+    for kind in (PUSH, FETCH):
+        tasks = np.flatnonzero(program.kind == kind)
+        by_device = np.bincount(program.device[tasks], program.size_bytes[tasks])
+        np.testing.assert_array_equal(by_device, np.full(count, total))
+    assert sorted(program.host_copies) == np.flatnonzero(np.isin(program.kind, [PUSH, FETCH])).tolist()
+    assert not program.collectives
+    assert "update" not in {KINDS[kind] for kind in program.kind}
+
+
+def test_copies_take_the_shortest_routes():
+    """Half of the parameters, about, lie in the memory of each socket; the second is reached through the first."""
+    program = served(2)
+    up, down = {}, {}
+    for task in program.host_copies:
+        names = names_of(program, task)
+        (up if program.kind[task] == PUSH else down).setdefault(int(program.device[task]), set()).add(tuple(names))
+    gpu, plx, root = "node0/socket0/card0/gpu1", "node0/socket0/card0/plx", "node0/socket0/root"
+    near = (f"{gpu} -> {plx}", f"{plx} -> {root}")
+    far = f"{root} -> node0/socket1/root"
+    assert up[1] == {near, (*near, far)}
+    back = (f"{plx} -> {gpu}", f"{root} -> {plx}")
+    assert down[1] == {back, (*back, f"node0/socket1/root -> {root}")}
+
+
+def test_copies_share_the_port_of_their_card():
+    """One GPU is held up by its port, two of one card by the same, four of two cards by the sockets' link, too."""
+    graph = load_model("alexnet", batch=64)
+    total = graph.parameter_count * 4
+    times = {count: copied_s(served(count)) for count in (1, 2, 4)}
+    assert times[1] == pytest.approx(total / PORT_BYTES_PER_S, rel=1e-2)
+    assert times[2] == pytest.approx(2 * total / PORT_BYTES_PER_S, rel=1e-2)
+    program = served(4)
+    far = [t for t in program.host_copies if program.kind[t] == FETCH and len(program.host_copies[t].links) == 3]
+    far_s, near_s = program.size_bytes[far].sum() / SOCKETS_BYTES_PER_S, times[2]
+    assert max(near_s, far_s) <= times[4] <= near_s + far_s
+
+
+def copied_s(program):
+    """The time that fetching all parameters takes."""
+    schedule = replay(program, iterations=1).schedule
+    return float(schedule.end_s[program.kind == FETCH].max())
+
+
+def test_without_overlap_the_terms_add_up():
+    program, count = served(4), 4
+    model = CostModel(program.graph, program.cluster)
+    compute = sum(model.node_costs(i, space).compute_s[0] for i, space in enumerate(program.spaces))
+    copies = 0.0
+    for layer, latency in {(int(program.layer[t]), c.latency_s) for t, c in program.host_copies.items()}:
+        size = sum(parameter.elements for parameter in program.graph.layers[layer].parameters) * 4.0
+        far = any("socket1" in name for t in program.host_copies if program.layer[t] == layer
+                  for name in names_of(program, t))  # fmt: skip
+        slowest = max(2 * size / PORT_BYTES_PER_S, count * size / SOCKETS_BYTES_PER_S * far, size / CARD_BYTES_PER_S)
+        copies += 2 * (slowest + latency)
+    found = replay(program, overlap=False, contention=False).iteration_s
+    assert found == pytest.approx(compute + copies, rel=1e-9)
+
+
+def test_workers_fetch_what_all_of_them_have_sent():
+    program = served(4)
+    replayed = replay(program, iterations=3)
+    schedule, task_of = replayed.schedule, replayed.program_graph.task_of
+    pushes, fetches = np.flatnonzero(program.kind == PUSH), np.flatnonzero(program.kind == FETCH)
+    for k in (1, 2):
+        assert schedule.start_s[task_of[k, fetches]].min() >= schedule.end_s[task_of[k - 1, pushes]].max()
+    for task in fetches.tolist():
+        reader = (program.kind == FORWARD) & (program.layer == program.layer[task])
+        reader &= program.device == program.device[task]
+        assert (schedule.start_s[task_of[1, reader]] >= schedule.end_s[task_of[1, task]]).all()
+
+
+def test_copies_by_engines_leave_arithmetic_alone():
+    program = served(2)
+    assert replay(program, interference=True).iteration_s == pytest.approx(replay(program).iteration_s, rel=1e-9)
+
+
+def test_names_say_what_is_copied():
+    program = served(2)
+    first = {kind: int(np.flatnonzero(program.kind == kind)[0]) for kind in (PUSH, FETCH)}
+    assert program.name(first[FETCH]) == "conv1 parameters from their server [0]"
+    assert program.name(first[PUSH]).endswith("gradient to its server [0]")
+
+
+def test_clusters_and_strategies_without_servers_are_refused():
+    graph = load_model("alexnet", batch=64)
+    with pytest.raises(ConfigError, match="framework must not be ps on cluster star: none of its switches is a host"):
+        make_plan(graph, star(2), strategy="data", framework="ps")
+    with pytest.raises(ConfigError, match="framework must not be ps where parameters are split: those of"):
+        served(4, strategy="owt")
+    with pytest.raises(ConfigError, match="framework must not be ps to be run: no rank serves parameters, got 'ps'"):
+        check_program(served(2), 2)
