@@ -173,6 +173,7 @@ def _graph(file: ClusterFile, name: str, copy: _LevelCopy) -> DeviceGraph:
                 message_overhead=group.message_overhead.in_seconds,
                 communication_channels=group.communication_channels,
                 step_spread=group.step_spread,
+                board_speed=group.board_speed,
             )
             for i, group in enumerate(copy.devices)
             if group is not None

@@ -195,6 +195,8 @@ class DeviceGroup(_Group):
     """Multiprocessors that messages occupy: channels of the communication library."""
     step_spread: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), _Number] = 0.0
     """Standard deviation of a device's time in an iteration, as a share of its mean."""
+    board_speed: Annotated[float, Field(gt=0, le=1), _Number] = 1.0
+    """Speed while all devices of the group, which share a board, compute; relative to that of one alone."""
 
     @property
     def memory_bytes(self) -> float:

@@ -41,8 +41,9 @@ class Device:
     """Multiprocessors that messages occupy while they travel: channels of the communication library; 0 where network
     cards and copy engines move them, or where it is not known."""
     step_spread: float = field(default=0.0, repr=False)
-    """Standard deviation of the time that the device computes in an iteration, as a share of the mean; 0 where it is
-    not known."""
+    """Standard deviation of the time that the device computes in an iteration, as a share of the mean; 0 if unknown."""
+    board_speed: float = field(default=1.0, repr=False)
+    """Speed of arithmetic while all devices of the same board compute, relative to that of the device alone."""
 
     def __post_init__(self) -> None:
         if self.communication_channels < 0:
@@ -51,6 +52,8 @@ class Device:
             )
         if not 0 <= self.step_spread < 1:
             raise ConfigError(f"Device.step_spread must be >= 0 and < 1, got {self.step_spread!r} for {self.name!r}")
+        if not 0 < self.board_speed <= 1:
+            raise ConfigError(f"Device.board_speed must be > 0 and <= 1, got {self.board_speed!r} for {self.name!r}")
         if not 0 < self.speed < math.inf:
             raise ConfigError(f"Device.speed must be finite and > 0, got {self.speed!r} for {self.name!r}")
         if not 0 < self.memory_bytes < math.inf:
@@ -269,8 +272,8 @@ class DeviceGraph:
         overheads = [device.message_overhead for device in self.devices]
         if any(overheads):
             text += repr(overheads)
-        shared = [(device.communication_channels, device.step_spread) for device in self.devices]
-        if set(shared) != {(0, 0.0)}:
+        shared = [(each.communication_channels, each.step_spread, each.board_speed) for each in self.devices]
+        if set(shared) != {(0, 0.0, 1.0)}:
             text += repr(shared)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -2,7 +2,8 @@
 
 The kernels of a communication library occupy a multiprocessor for each channel as long as messages travel, and their
 reads and writes take memory bandwidth.  Both are a share of the device.  Where arithmetic and messages together would
-use more than all of it, both are slower; messages over links much slower than the fastest hardly notice.
+use more than all of it, both are slower; messages over links much slower than the fastest hardly notice.  Devices of
+one board share its power: all together they compute more slowly than one alone.
 
 Source:
     A channel is one block, and has a multiprocessor for itself: NVIDIA/nccl, issues 689 and 1656.
@@ -33,9 +34,9 @@ def check_interference(cluster: DeviceGraph) -> None:
     """Refuse a cluster of which nothing is known that interferes.
 
     Raises:
-        ConfigError: No device declares communication channels.
+        ConfigError: No device declares communication channels, or the speed of its board.
     """
-    if not any(device.communication_channels for device in cluster.devices):
+    if not any(device.communication_channels or device.board_speed < 1 for device in cluster.devices):
         raise ConfigError(
             f"interference must be off for cluster {cluster.spec}: none of its devices declares communication_channels"
         )
@@ -58,7 +59,7 @@ def with_interference(program: Program, program_graph: ProgramGraph) -> ProgramG
     """
     check_interference(program.cluster)
     graph, unit = program_graph.graph, float(program.cluster.bandwidth.max())
-    links, first_device = len(program.cluster.links), len(program.cluster.links)
+    links = len(program.cluster.links)
     moving = np.flatnonzero(~program.is_compute & (program.kind != _COORDINATE))
     moving = moving[graph.work[program_graph.task_of[0, moving]] > 0]
     ids = program_graph.task_of[:, moving]  # shape (iterations, messages)
@@ -74,19 +75,49 @@ def with_interference(program: Program, program_graph: ProgramGraph) -> ProgramG
     taken_s = alone_s(graph)[ids[0]]
     owner, device, share = _shares(program, moving, taken_s)
     uses = share * taken_s[owner] / work[ids[0, owner]]
-    rows = ids[:, owner].ravel()
+    boards = _boards(program.cluster)
+    computing, board = _computing(program, boards)
+    # Two kinds of uses are added: of devices by messages, and of boards by arithmetic.
+    rows = np.concatenate([ids[:, owner].ravel(), program_graph.task_of[:, computing].ravel()])
+    resource = np.concatenate([np.tile(links + device, len(ids)), np.tile(len(capacity) + board, len(ids))])
+    weights = np.concatenate([np.tile(uses, len(ids)), np.ones(len(ids) * len(board))])
     order = np.argsort(rows, kind="stable")
     place = graph.use_start[rows[order] + 1]
     more = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=graph.size))])
     changed = replace(
         graph,
+        resource_names=(*graph.resource_names, *boards),
+        capacity=np.append(capacity, [seconds for _, seconds in boards.values()]),
+        exclusive=np.append(graph.exclusive, np.zeros(len(boards), dtype=np.bool_)),
         work=work,
-        capacity=capacity,
         use_start=graph.use_start + more,
-        use_resource=np.insert(graph.use_resource, place, np.tile(first_device + device, len(ids))[order]),
-        use_weight=np.insert(weight, place, np.tile(uses, len(ids))[order]),
+        use_resource=np.insert(graph.use_resource, place, resource[order]),
+        use_weight=np.insert(weight, place, weights[order]),
     )
     return replace(program_graph, graph=changed)
+
+
+def _boards(cluster: DeviceGraph) -> dict[str, tuple[list[int], float]]:
+    """Return the devices of each board that slows them down, and their speeds all together, by the board's name."""
+    members: dict[str, list[int]] = {}
+    for i, device in enumerate(cluster.devices):
+        if device.board_speed < 1:
+            members.setdefault(device.name.rpartition("/")[0], []).append(i)
+    return {
+        f"{name} board": (row, sum(cluster.devices[i].board_speed for i in row))
+        for name, row in members.items()
+        if len(row) > 1
+    }
+
+
+def _computing(program: Program, boards: dict[str, tuple[list[int], float]]) -> tuple[Ints, Ints]:
+    """Return the tasks of arithmetic on devices of boards, and the index of the board of each."""
+    board_of = np.full(len(program.cluster.devices), -1)
+    for index, (row, _) in enumerate(boards.values()):
+        board_of[row] = index
+    compute = np.flatnonzero(program.is_compute)
+    compute = compute[board_of[program.device[compute]] >= 0]
+    return compute, board_of[program.device[compute]]
 
 
 def _shares(program: Program, moving: Ints, taken_s: Floats) -> tuple[Ints, Ints, Floats]:

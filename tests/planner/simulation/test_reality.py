@@ -37,7 +37,7 @@ def on_devices(cluster, **changes):
     return cluster.with_devices([replace(device, **changes) for device in cluster.devices])
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     spec=st.sampled_from(CLUSTERS), count=st.sampled_from([2, 4]), channels=st.integers(1, 12),
     text=st.sampled_from(["ideal", "ddp", "horovod"]), batch=st.sampled_from([32, 256]),
@@ -102,6 +102,20 @@ def test_slow_links_leave_the_rest_of_the_device_to_arithmetic():
         for each in (plain, both)
     )
     assert found <= alone * 1.05
+
+
+@pytest.mark.parametrize(("count", "slower"), [(1, 1.0), (2, 0.9), (3, 0.9), (4, 0.9)])
+def test_devices_of_a_board_share_its_power(count, slower):
+    """Two GPUs a card: both compute at 0.9 of their speed; the first of a second card, alone on it, does not."""
+    cluster = on_devices(load_cluster("k80-16").take(count), communication_channels=0, board_speed=0.9)
+    program = program_on(cluster, 64 * count)
+    plain, shared = (replay(program, interference=on, iterations=1).schedule for on in (False, True))
+    compute = np.flatnonzero(program.is_compute)
+    speed = (plain.end_s - plain.start_s)[compute] / (shared.end_s - shared.start_s)[compute]
+    alone = (program.device[compute] == 2) & (count == 3)
+    np.testing.assert_allclose(speed[alone], 1)
+    together = (program.kind[compute] == 0) & ~alone  # forward passes begin and end together
+    np.testing.assert_allclose(speed[together], slower, rtol=1e-6)
 
 
 def test_both_engines_agree_on_interference():
@@ -206,6 +220,7 @@ def test_switches_that_contradict_each_other_are_refused():
     [
         ("communication_channels", -1, "communication_channels must be >= 0, got -1"),
         ("step_spread", 1.0, "step_spread must be >= 0 and < 1, got 1.0"),
+        ("board_speed", 0.0, "board_speed must be > 0 and <= 1, got 0.0"),
     ],
 )
 def test_devices_with_impossible_values_are_refused(field, value, rule):
