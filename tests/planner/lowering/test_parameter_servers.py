@@ -107,7 +107,8 @@ def test_workers_fetch_what_all_of_them_have_sent():
 
 
 def test_copies_by_engines_leave_arithmetic_alone():
-    program = served(2)
+    """Of a single GPU: two of a board would share its power."""
+    program = served(1)
     assert replay(program, interference=True).iteration_s == pytest.approx(replay(program).iteration_s, rel=1e-9)
 
 
