@@ -37,7 +37,7 @@ def orrery_fidelity(
     from hwprofiles import ConfigError
     from reports.pages import fidelity_values, write_fidelity_page
     from reports.tables import fidelity_lines, fidelity_tables
-    from studies.fidelity import RECORDED, judged_rows, recorded_text, summarised, worse_lines
+    from studies.fidelity import RECORDED, held_out_errors, judged_rows, recorded_text, summarised, worse_lines
 
     if record and (check or only):
         raise ConfigError(f"record must be given without {'check' if check else 'only'}: it records all that there is")
@@ -48,7 +48,7 @@ def orrery_fidelity(
         progress_bar("fidelity") as progress,
     ):
         rows = judged_rows(only, progress=progress)
-        table = summarised(rows)
+        table = summarised(rows, held_out_errors(only))
         worse = worse_lines(table, path, only=only) if check else []
         if page:
             write_fidelity_page(table, page)

@@ -38,10 +38,11 @@ def orrery_plan(
     files_read = [word for word in (request.strategy, request.cluster.partition(":")[0]) if Path(word).suffix]
     with output_file(out, *files_read) as file, progress_bar("planning") as progress:
         graph = load_model(request.model, batch=request.batch, element_bytes=request.element_bytes)
-        plan = make_plan(graph, load_cluster(request.cluster), request, progress=progress)
+        cluster = load_cluster(request.cluster)
+        plan = make_plan(graph, cluster, request, progress=progress)
         save_plan(plan, file)
     typed = {name: getattr(request, name) for name in ("model", "cluster", "batch", "strategy")}
-    values = {**typed, **plan_values(plan)}
+    values = {**typed, **plan_values(plan, graph, cluster)}
     if json:
         return print_json(values)
     print_table(configuration_rows(plan))

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hwprofiles.catalogue import ClusterSummary
+    from hwprofiles.devices import DeviceGraph
     from orrery.terminal.stored_plan import StoredPlan
     from planner.compression import CompressionSettings
+    from planner.graph import ComputationGraph
     from planner.plan import Comparison, Plan
     from planner.simulation import Replay
     from studies.reproduce import PaperRow
@@ -67,8 +69,11 @@ def cluster_row(summary: "ClusterSummary") -> dict[str, Any]:
     return {**row, "parameters": parameters, "description": summary.description.split(". ")[0]}
 
 
-def plan_values(plan: "Plan") -> dict[str, Any]:
-    """Return a plan's costs, the time that the search took, and the configuration of every layer."""
+def plan_values(plan: "Plan", graph: "ComputationGraph", cluster: "DeviceGraph") -> dict[str, Any]:
+    """Return a plan's costs with the interval of its time, the time of the search, and every layer's configuration."""
+    from planner.cost import CostModel
+    from studies.fidelity import likely_s, plan_parts
+
     fields = ("tables_s", "search_s", "additive_s", "simulated_s", "width", "notes")
     configurations = {
         name: {"degrees": configuration.degrees, "devices": configuration.devices}
@@ -76,6 +81,7 @@ def plan_values(plan: "Plan") -> dict[str, Any]:
     }
     refinement = ("simulated_plans", "lower_bound_s", "gap", "origin") if plan.simulated_plans else ()
     values = {field: getattr(plan, field) for field in (*fields, *refinement)}
+    values["likely_s"] = likely_s(plan_parts(plan, CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)))
     return {**values, **_stage_values(plan), "compressed": asdict(plan.compressed), "configurations": configurations}
 
 
@@ -90,7 +96,10 @@ def _stage_values(plan: "Plan") -> dict[str, Any]:
 
 def replay_values(replay: "Replay", *, plan: "StoredPlan") -> dict[str, Any]:
     """Return the iteration time of a replay, its additive cost, and the time and tasks of the engine."""
+    from studies.fidelity import likely_s, replay_parts
+
     fields = {field: getattr(replay, field) for field in ("iteration_s", "engine_s", "tasks")}
+    fields["likely_s"] = likely_s(replay_parts(replay))
     compressed = asdict(plan.program.compressed)
     return {**fields, "additive_s": plan.additive_s, "compressed": compressed, "notes": plan.notes}
 
@@ -102,7 +111,11 @@ def printed_values(values: Mapping[str, Any], compressed: "CompressionSettings")
         values: As of ``plan_values`` or ``replay_values``; configurations have a table of their own and are left out.
         compressed: Messages that the plan compresses.
     """
+    from reports.tables import likely_range
+
     printed: dict[str, Any] = {**values, "compressed": compressed.describe()}
+    if interval := printed.pop("likely_s", None):
+        printed["likely"] = likely_range(interval)
     if "gap" in printed:
         printed["gap"] = f"{max(printed['gap'], 0.0):.1%} above the lower bound"  # rounding can take it below zero
     dropped = {"configurations", *(name for name in _UNLESS_ZERO if not printed.get(name))}
@@ -112,8 +125,18 @@ def printed_values(values: Mapping[str, Any], compressed: "CompressionSettings")
 def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]:
     """Return the numbers of a comparison, without its timelines."""
     fields = ("model", "cluster", "batch", "winner", "one_device_s", "rank_correlation", "refused", "notes")
-    strategies = [{field: getattr(result, field) for field in _STRATEGY_FIELDS} for result in comparison.strategies]
-    return {**{field: getattr(comparison, field) for field in fields}, "page": str(page), "strategies": strategies}
+    from reports.tables import likely_times, undecided_line
+
+    strategies = [
+        {**{field: getattr(result, field) for field in _STRATEGY_FIELDS}, "likely_s": likely}
+        for result, likely in zip(comparison.strategies, likely_times(comparison), strict=True)
+    ]
+    return {
+        "undecided": undecided_line(comparison),
+        **{field: getattr(comparison, field) for field in fields},
+        "page": str(page),
+        "strategies": strategies,
+    }
 
 
 def row_values(rows: "Sequence[PaperRow]") -> list[dict[str, Any]]:

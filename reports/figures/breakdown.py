@@ -1,10 +1,12 @@
 """Parts of an iteration: compute, exposed communication and idle time."""
 
+from collections.abc import Sequence
+
 import plotly.graph_objects as go
 
 from planner.plan import Comparison
 from reports.figures.look import styled
-from reports.style import COMMUNICATION, COMPUTE, IDLE, MARK, Unit, time_unit
+from reports.style import COMMUNICATION, COMPUTE, IDLE, MARK, PLAIN, Unit, time_unit
 
 __all__ = ["breakdown_figure"]
 
@@ -15,10 +17,14 @@ _PARTS = (
 )
 
 
-def breakdown_figure(comparison: Comparison) -> go.Figure:
+def breakdown_figure(comparison: Comparison, likely: Sequence[tuple[float, float] | None] = ()) -> go.Figure:
     """Draw the simulated iteration of each strategy as compute, exposed communication and idle time.
 
-    The three add up to ``simulated_s``, printed at the end of the bar; a mark shows the lower bound.
+    The three add up to ``simulated_s``, printed behind the bar; a mark shows the lower bound.
+
+    Args:
+        comparison: Strategies.
+        likely: 80 % interval of each strategy's time, drawn as whiskers; None for a time that has none.
     """
     strategies = comparison.strategies
     unit, names = time_unit([s.simulated_s for s in strategies]), [s.name for s in strategies]
@@ -36,10 +42,15 @@ def breakdown_figure(comparison: Comparison) -> go.Figure:
             hovertemplate=f"%{{y}}: {label} %{{customdata}}<extra></extra>",
         )
     _mark_bounds(figure, comparison, unit)
-    for s in strategies:
-        end = {"x": s.simulated_s / unit.factor, "y": s.name, "text": f"<b>{unit.full(s.simulated_s)}</b>"}
+    ends_s = [s.simulated_s for s in strategies]
+    for i, interval in enumerate(likely):
+        if interval:
+            _add_whiskers(figure, names[i], interval, unit)
+            ends_s[i] = max(ends_s[i], interval[1])
+    for s, end_s in zip(strategies, ends_s, strict=True):
+        end = {"x": end_s / unit.factor, "y": s.name, "text": f"<b>{unit.full(s.simulated_s)}</b>"}
         figure.add_annotation(**end, showarrow=False, xanchor="left", xshift=8)
-    longest = max(s.simulated_s for s in strategies) / unit.factor
+    longest = max(ends_s) / unit.factor
     return styled(
         figure,
         height=150 + 44 * len(strategies),
@@ -47,6 +58,21 @@ def breakdown_figure(comparison: Comparison) -> go.Figure:
         bargap=0.35,
         xaxis={"title": f"time of one iteration [{unit.name}]", "range": [0, 1.32 * longest], "automargin": True},
         yaxis={"autorange": "reversed", "automargin": True, "ticksuffix": "  "},
+    )
+
+
+def _add_whiskers(figure: go.Figure, name: str, interval: tuple[float, float], unit: Unit) -> None:
+    """Draw the likely times of a strategy as a line with ends."""
+    low, high = (end / unit.factor for end in interval)
+    figure.add_scatter(
+        y=[name],
+        x=[(low + high) / 2],
+        name="likely",
+        mode="markers",
+        marker={"color": PLAIN, "size": 1},
+        error_x={"type": "constant", "value": (high - low) / 2, "color": PLAIN, "thickness": 2, "width": 7},
+        hovertemplate=f"%{{y}}: 80 % likely {low:.4g} to {high:.4g} {unit.name}<extra></extra>",
+        showlegend=False,
     )
 
 

@@ -10,7 +10,16 @@ from reports.figures import agreement_figure, breakdown_figure, ladder_figure, l
 from reports.pages.page_file import write_page
 from reports.pages.page_template import plain_figure, rendered
 from reports.style import byte_unit, kind_colours, memory_unit, pack_array, pack_json, plain_unit, time_unit
-from reports.tables import comparison_columns, comparison_headline, fullest_device, layer_table, winner_of
+from reports.tables import (
+    comparison_columns,
+    comparison_headline,
+    fullest_device,
+    layer_table,
+    likely_ranges,
+    likely_times,
+    undecided_line,
+    winner_of,
+)
 
 __all__ = ["comparison_html", "write_comparison_page"]
 
@@ -35,6 +44,8 @@ def comparison_html(comparison: Comparison) -> str:
         headline=comparison_headline(comparison),
         tiles=_tiles(comparison),
         columns=comparison_columns(comparison),
+        likely=likely_ranges(comparison),
+        undecided=undecided_line(comparison),
         ladder=_ladder_rows(comparison),
         models=ladder_models(comparison),
         correlation=plain_unit([comparison.rank_correlation]).text(comparison.rank_correlation),
@@ -46,7 +57,7 @@ def comparison_html(comparison: Comparison) -> str:
 
 def _figures(comparison: Comparison) -> dict[str, Any]:
     return {
-        "breakdown": plain_figure(breakdown_figure(comparison)),
+        "breakdown": plain_figure(breakdown_figure(comparison, likely_times(comparison))),
         "ladder": plain_figure(ladder_figure(comparison)),
         "agreement": plain_figure(agreement_figure(comparison)),
     }

@@ -28,7 +28,7 @@ def fidelity_html(table: FidelityTable) -> str:
     return rendered(
         "fidelity.html",
         headline=fidelity_headline(table),
-        notes=[f"{each.name}: {_without(each)}" for each in table.measures if each.without],
+        notes=[*table.notes, *(f"{each.name}: {_without(each)}" for each in table.measures if each.without)],
         headers=fidelity_headers(),
         measures=[_row(each) for each in table.measures],
         comparisons=[_row(each) for each in table.comparisons],

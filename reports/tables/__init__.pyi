@@ -34,6 +34,12 @@ from .fidelity_text import (
 from .layer_rows import (
     layer_table as layer_table,
 )
+from .likely_text import (
+    likely_range as likely_range,
+    likely_ranges as likely_ranges,
+    likely_times as likely_times,
+    undecided_line as undecided_line,
+)
 from .oracle_tables import (
     booking_line as booking_line,
     limit_lines as limit_lines,

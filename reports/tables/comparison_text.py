@@ -5,6 +5,7 @@ from rich.text import Text
 
 from planner.plan import Comparison
 from reports.tables.comparison_summary import comparison_columns, winner_of
+from reports.tables.likely_text import likely_ranges, undecided_line
 
 __all__ = ["comparison_table"]
 
@@ -12,12 +13,15 @@ __all__ = ["comparison_table"]
 def comparison_table(comparison: Comparison) -> Table:
     """Return the table with one row for each strategy, the fastest marked, and units in the headers."""
     columns, winner = comparison_columns(comparison), winner_of(comparison)
-    table = Table(title=f"{comparison.model} on {comparison.cluster}, batch {comparison.batch:,}")
+    title = f"{comparison.model} on {comparison.cluster}, batch {comparison.batch:,}"
+    table = Table(title=title, caption=undecided_line(comparison) or None, caption_justify="left")
     table.add_column("strategy", no_wrap=True)
     for column in columns:
         table.add_column(Text(column.header), justify="right")
+    unit, likely = likely_ranges(comparison)
+    table.add_column(Text(f"likely [{unit}]"), justify="right")
     for i, strategy in enumerate(comparison.strategies):
         won = strategy is winner
-        cells = [Text(column.texts[i]) for column in columns]
+        cells = [*(Text(column.texts[i]) for column in columns), Text(likely[i])]
         table.add_row(Text(f"★ {strategy.name}" if won else f"  {strategy.name}"), *cells, style="bold" if won else "")
     return table

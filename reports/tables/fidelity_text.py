@@ -13,7 +13,6 @@ __all__ = [
     "fidelity_headers",
     "fidelity_headline",
     "fidelity_lines",
-    "fidelity_markdown",
     "fidelity_tables",
 ]
 
@@ -114,12 +113,4 @@ def fidelity_lines(table: FidelityTable) -> list[str]:
             lines.append(f"{row.label}: {row.error:+.0%}; {reason or 'reason not known'}")
         if each.without:
             lines.append(f"{each.name}: {each.without:,} rows without a prediction, most often: {each.without_reason}")
-    return [*lines, fidelity_headline(table)]
-
-
-def fidelity_markdown(table: FidelityTable) -> str:
-    """Return the measures as a table of Markdown, as the README shows it."""
-    heads = ("measure", *fidelity_headers()[:-2])
-    rows = [" | ".join(("", each.name, *fidelity_cells(each)[:-2], "")).strip() for each in table.measures]
-    ruler = " | ".join(("", "---", *("---:" for _ in heads[1:]), "")).strip()
-    return "\n".join([f"| {' | '.join(heads)} |", ruler, *rows]) + "\n"
+    return [*lines, *table.notes, fidelity_headline(table)]

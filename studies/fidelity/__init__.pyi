@@ -1,16 +1,26 @@
+from .error_summary import (
+    ErrorSummary as ErrorSummary,
+)
 from .fidelity_run import (
     judged_rows as judged_rows,
 )
 from .fidelity_table import (
-    ErrorSummary as ErrorSummary,
     FidelityTable as FidelityTable,
     summarised as summarised,
+)
+from .held_out import (
+    held_out_errors as held_out_errors,
 )
 from .likely_times import (
     RECORDED as RECORDED,
     TimeParts as TimeParts,
     likely_s as likely_s,
     told_apart as told_apart,
+)
+from .prediction_parts import (
+    plan_parts as plan_parts,
+    replay_parts as replay_parts,
+    strategy_parts as strategy_parts,
 )
 from .recorded_results import (
     recorded_text as recorded_text,

@@ -55,7 +55,8 @@ def profile_named(device: str) -> str | None:
 
 def is_fitted_to(profile: str, table: str) -> bool:
     """Return whether a profile of the catalogue names a table of measurements among its sources."""
-    return any(_ORIGINS[table] in source for source in load_profile(profile).sources)
+    words = (f"measured/{table}.csv", _ORIGINS[table])
+    return any(word in source for source in load_profile(profile).sources for word in words)
 
 
 def table_rows(table: str) -> list[Any]:

@@ -1,66 +1,23 @@
 """Summaries of judged rows: the errors of each comparison and of each measure, and the worst rows with reasons."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from studies.fidelity.error_quantiles import Coverage, coverages, part_errors
+from studies.fidelity.error_summary import ErrorSummary, WorstRow
+from studies.fidelity.held_out import held_out_measure
 from studies.fidelity.judged_row import MEASURES, JudgedRow, Measure
 from studies.fidelity.known_reasons import reason_of
 from studies.fidelity.likely_times import PartError
 
-__all__ = ["ErrorSummary", "FidelityTable", "WorstRow", "summarised"]
+__all__ = ["FidelityTable", "summarised"]
 
 _CLOSE = 0.1
 """Largest absolute error of rows that count as close."""
 _WORST = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorstRow:
-    """One of the rows with the largest errors."""
-
-    label: str
-    measured_s: float
-    predicted_s: float
-    error: float
-    reason: str
-    """Why it is so far off, where that is known; else empty."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorSummary:
-    """The errors of a comparison: predicted over measured time, minus 1."""
-
-    name: str
-    kind: str
-    fitted: str
-    """``no``, ``yes``, or ``part`` where some of the rows were fitted to."""
-    rows: int
-    """Rows with a prediction."""
-    without: int
-    """Rows without one."""
-    without_reason: str
-    """The most frequent reason of those."""
-    median: float
-    """Median of the absolute errors; NaN without rows, as the next ones."""
-    p90: float
-    worst: float
-    bias: float
-    """Mean of the logarithm of predicted over measured time: positive where predictions are too slow."""
-    centre: float
-    """Median of predicted over measured time."""
-    low: float
-    """10th percentile of predicted over measured time."""
-    high: float
-    """90th percentile of it."""
-    close: float
-    """Share of all rows, also those without a prediction, whose error is at most 10 %."""
-    median_bar: float | None = None
-    p90_bar: float | None = None
-    worst_rows: tuple[WorstRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +31,27 @@ class FidelityTable:
     """Shares of rows that lie in 80 % intervals made without their device or system."""
     errors: Mapping[str, PartError]
     """Errors of the parts of predictions, from which intervals are made."""
+    notes: tuple[str, ...] = ()
 
 
-def summarised(rows: Iterable[JudgedRow]) -> FidelityTable:
-    """Return the summaries of judged rows, in the order of ``MEASURES``."""
-    everything = list(rows)
+def summarised(rows: Iterable[JudgedRow], held_out: Iterable[ErrorSummary] = ()) -> FidelityTable:
+    """Return the summaries of judged rows, in the order of ``MEASURES``.
+
+    Args:
+        rows: Rows of all comparisons, in order.
+        held_out: Summaries of rows that were held out of fits (``studies.fidelity.held_out_errors``).
+    """
+    everything, left_out = list(rows), list(held_out)
     measures, comparisons = list[ErrorSummary](), list[ErrorSummary]()
     for measure in MEASURES:
         own = [row for row in everything if row.measure == measure.name]
         for name, part in _by_fit(measure, own):
             measures.append(_summary(name, measure, part))
+        others = [each for each in left_out if each.kind == measure.kind]
+        if others:
+            measures.append(held_out_measure(measure.kind, others))
+            comparisons += others
+            left_out = [each for each in left_out if each not in others]
         for name in dict.fromkeys(row.comparison for row in own):
             comparisons.append(_summary(name, measure, [row for row in own if row.comparison == name], bars=False))
     return FidelityTable(
@@ -91,7 +59,22 @@ def summarised(rows: Iterable[JudgedRow]) -> FidelityTable:
         comparisons=tuple(comparisons),
         coverages=tuple(coverages(everything)),
         errors=part_errors(everything),
+        notes=tuple(_against_linear(everything)),
     )
+
+
+def _against_linear(rows: Sequence[JudgedRow]) -> Iterator[str]:
+    """Yield, for each measure of several GPUs, whether it beats the rule that n GPUs are n times as fast as one."""
+    for measure in MEASURES:
+        own = [row for row in rows if row.measure == measure.name and row.is_predicted and row.profile]
+        losses = np.log([(row.measured_s, row.predicted_s) for row in own])
+        if len(own) > 2 and losses.std(axis=0).min() > 0:
+            together = np.corrcoef(losses.T)[0, 1]
+            linear = np.median([abs(1 / row.measured_s - 1) for row in own])
+            yield (
+                f"{measure.name}: predicted losses correlate with measured ones by {together:.2f}; "
+                f"that n GPUs are n times as fast as one errs by {linear:.1%} in the median".replace("%", " %")
+            )
 
 
 def _by_fit(measure: Measure, rows: Sequence[JudgedRow]) -> list[tuple[str, list[JudgedRow]]]:

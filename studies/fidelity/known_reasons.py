@@ -21,8 +21,6 @@ _RULES: tuple[_Rule, ...] = (
         lambda row: row.measure.startswith("training") and "batch" in row.label and _batch(row) <= 4,
         "bound by the host's launches, which are not modelled",
     ),
-    (_has("alexnet, batch 2048"), "the framework's kernels slow down at the largest batches"),
-    (_has("alexnet, batch 1024"), "the framework's kernels slow down at the largest batches"),
 )
 """Tests and reasons; the first that holds counts.  A paper's row has its note as its reason."""
 

@@ -29,6 +29,7 @@ __all__ = [
     "COMPUTE",
     "LARGE",
     "OVERLAP",
+    "REAL_OVERLAP",
     "RECORDED",
     "SMALL",
     "PartError",
@@ -42,6 +43,7 @@ RECORDED = Path(__file__).with_name("recorded.json")
 """The results that ship, with which ``orrery fidelity --check`` compares."""
 COMPUTE, LARGE, SMALL = "computation", "communication above 1 MiB", "communication up to 1 MiB"
 OVERLAP = "overlap on several devices"
+REAL_OVERLAP = "overlap, interference and spread on several devices"
 _MIB = 2**20
 
 
@@ -68,6 +70,8 @@ class TimeParts:
     devices: int
     message_bytes: float
     """Usual size of what is sent at once."""
+    real: bool = False
+    """True if the prediction has interference and spread."""
 
     @property
     def exposed(self) -> float:
@@ -128,12 +132,17 @@ def _needed(parts: TimeParts) -> list[str]:
     """Return the parts whose errors count."""
     if parts.devices < 2:
         return [COMPUTE]
-    return [COMPUTE, OVERLAP, *[_class(parts)] * (parts.exposed > 0)]
+    return [COMPUTE, _overlap(parts), *[_class(parts)] * (parts.exposed > 0)]
 
 
 def _class(parts: TimeParts) -> str:
     """Return the class of the messages."""
     return LARGE if parts.message_bytes > _MIB else SMALL
+
+
+def _overlap(parts: TimeParts) -> str:
+    """Return the part that stands for overlap under the execution model of the prediction."""
+    return REAL_OVERLAP if parts.real else OVERLAP
 
 
 def _weights(parts: TimeParts, errors: Mapping[str, PartError]) -> dict[str, float]:
@@ -142,9 +151,9 @@ def _weights(parts: TimeParts, errors: Mapping[str, PartError]) -> dict[str, flo
         return {COMPUTE: 1.0}
     compute = (1 - parts.exposed) * math.exp(errors[COMPUTE].centre)
     if not parts.exposed:
-        return {COMPUTE: 1.0, OVERLAP: 1.0}
+        return {COMPUTE: 1.0, _overlap(parts): 1.0}
     sent = parts.exposed * math.exp(errors[_class(parts)].centre)
-    return {COMPUTE: compute / (compute + sent), _class(parts): sent / (compute + sent), OVERLAP: 1.0}
+    return {COMPUTE: compute / (compute + sent), _class(parts): sent / (compute + sent), _overlap(parts): 1.0}
 
 
 def _shift(parts: TimeParts, errors: Mapping[str, PartError]) -> float:
@@ -152,4 +161,4 @@ def _shift(parts: TimeParts, errors: Mapping[str, PartError]) -> float:
     total = (1 - parts.exposed) * math.exp(errors[COMPUTE].centre)
     if parts.devices > 1 and parts.exposed:
         total += parts.exposed * math.exp(errors[_class(parts)].centre)
-    return math.log(total) + (errors[OVERLAP].centre if parts.devices > 1 else 0.0)
+    return math.log(total) + (errors[_overlap(parts)].centre if parts.devices > 1 else 0.0)

@@ -1,15 +1,16 @@
 """Training on several GPUs: the time of an iteration relative to one GPU, measured and simulated."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from hwprofiles.catalogue import load_cluster
 from hwprofiles.devices import DeviceGraph
 from planner.cost import CostModel
+from planner.lowering import framework_of
 from planner.models import load_model
 from planner.parallel import named_strategy
 from planner.plan import lowered
@@ -29,44 +30,66 @@ class _Machines:
     """The cluster of a table, of which the first devices take part."""
 
     spec: str
-    comparison: str
+    table: str
     profile: str
 
 
-_K80 = _Machines(spec="k80-16", comparison="tf_benchmarks_2017, K80", profile="k80")
+_K80 = _Machines(spec="k80-16", table="tf_benchmarks_2017, K80", profile="k80")
 _PASCAL = _Machines(
-    spec=f"p100-4x4:nodes=4,link.edr.bandwidth_factor={_ROCE_SHARE}", comparison="horovod_scaling", profile="p100"
+    spec=f"p100-4x4:nodes=4,link.edr.bandwidth_factor={_ROCE_SHARE}", table="horovod_scaling", profile="p100"
 )
 
 
+class _Conditions(NamedTuple):
+    """An execution model: the one of the planner's default options, or all that it knows of real machines."""
+
+    framework: str = "ideal"
+    real: bool = False
+    """True with interference and spread."""
+
+
 def many_gpu_rows() -> Iterator[JudgedRow]:
-    """Yield every row of more than one GPU whose throughput on one GPU is in the same table, too."""
+    """Yield every row of more than one GPU whose throughput on one GPU is in the same table, too.
+
+    Each is predicted twice: by default options, and with the framework, interference and spread.
+    """
     google = [row for row in table_rows("tf_benchmarks_2017") if "K80" in row.gpu]
-    yield from _scaled(google, _K80, alike=("model", "batch_per_gpu"))
-    yield from _scaled(table_rows("horovod_scaling"), _PASCAL, alike=("version", "model", "batch_per_gpu"))
+    for real in (True, False):
+        yield from _scaled(google, _K80, ("model", "batch_per_gpu"), lambda _: "ps", real=real)
+        yield from _scaled(
+            table_rows("horovod_scaling"), _PASCAL, ("version", "model", "batch_per_gpu"), _horovod, real=real
+        )
 
 
-def _scaled(rows: Sequence[Any], machines: _Machines, *, alike: tuple[str, ...]) -> Iterator[JudgedRow]:
+def _horovod(row: Any) -> str:
+    """Return Horovod of 2017, which looked for gradients every 5 ms, with or without fusion."""
+    return "horovod:cycle_ms=5,fusion_mib=0" if "before Tensor Fusion" in row.version else "horovod:cycle_ms=5"
+
+
+def _scaled(
+    rows: Sequence[Any], machines: _Machines, alike: tuple[str, ...], framework: Callable[[Any], str], *, real: bool
+) -> Iterator[JudgedRow]:
     """Yield the rows of a table relative to the rows of one GPU that are equal in the columns ``alike``."""
     key_of = attrgetter(*alike)
     alone = {key_of(row): row.images_per_sec for row in rows if row.n_gpus == 1}
     for row in rows:
         if row.n_gpus > 1 and key_of(row) in alone:
-            yield _relative(row, machines, alone[key_of(row)])
+            conditions = _Conditions(framework(row), real=True) if real else _Conditions()
+            yield _relative(row, machines, alone[key_of(row)], conditions)
 
 
-def _relative(row: Any, machines: _Machines, rate_alone: float) -> JudgedRow:
+def _relative(row: Any, machines: _Machines, rate_alone: float, conditions: _Conditions) -> JudgedRow:
     """Return a row of several GPUs relative to one GPU, which reaches ``rate_alone`` images/s."""
     model, batch = MODELS_MEASURED[row.model.lower()], int(row.batch_per_gpu)
-    several_s, communication = _iteration(machines.spec, model, batch, int(row.n_gpus))
-    alone_s, _ = _iteration(machines.spec, model, batch, 1)
+    several_s, communication = _iteration(machines.spec, model, batch, int(row.n_gpus), conditions)
+    alone_s, _ = _iteration(machines.spec, model, batch, 1, conditions)
     measured, predicted = row.n_gpus * rate_alone / row.images_per_sec, several_s / alone_s
     speedups = f"measured {row.n_gpus / measured:.2f} times as fast, predicted {row.n_gpus / predicted:.2f}"
     return JudgedRow(
-        measure="several GPUs relative to one",
-        comparison=machines.comparison,
+        measure=f"several GPUs relative to one{'' if conditions.real else ', default options'}",
+        comparison=f"{machines.table}{'' if conditions.real else ', default options'}",
         label=f"{model}, batch {batch} a GPU, {row.n_gpus} GPUs: {speedups}",
-        group=machines.comparison,
+        group=machines.table,
         subject=model,
         size=batch * row.n_gpus,
         measured_s=measured,
@@ -78,10 +101,12 @@ def _relative(row: Any, machines: _Machines, rate_alone: float) -> JudgedRow:
 
 
 @lru_cache(maxsize=256)
-def _iteration(spec: str, model: str, batch: int, devices: int) -> tuple[float, float]:
+def _iteration(spec: str, model: str, batch: int, devices: int, conditions: _Conditions) -> tuple[float, float]:
     """Return the simulated time of a data-parallel iteration, and the share of it in which communication is exposed."""
     graph, cluster = load_model(model, batch=batch * devices), _first(spec, devices)
-    played = replay(lowered(CostModel(graph, cluster), named_strategy("data", graph, devices)))
+    strategy = named_strategy("data", graph, devices)
+    program = lowered(CostModel(graph, cluster), strategy, framework=framework_of(conditions.framework))
+    played = replay(program, interference=conditions.real, spread=conditions.real)
     return played.iteration_s, played.shares().exposed_communication_s / played.iteration_s
 
 

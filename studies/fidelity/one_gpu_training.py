@@ -111,16 +111,17 @@ def _judged(case: _Case) -> JudgedRow:
         reason = f"no profile of {case.device}"
     elif model is None:
         reason = f"no model {case.model}"
-    elif not case.precision.startswith("fp32"):
-        reason = f"{case.precision} cannot be asked for"
+    elif case.table.startswith("mxnet") and model == "alexnet":
+        reason = "MXNet's AlexNet has the channels of both columns in one, unlike the catalogue's"
     else:
+        arithmetic = "@float16" if case.precision == "fp16" else ""
         try:
-            predicted_s = iteration_on_one(profile, model, case.batch)
+            predicted_s = iteration_on_one(f"{profile}{arithmetic}", model, case.batch)
         except (ConfigError, InfeasiblePlanError) as error:
             reason = str(error)
     return JudgedRow(
         measure="training on one GPU",
-        comparison=f"{case.table}, {profile or case.device}",
+        comparison=f"{case.table}, {profile or case.device}{', fp16' if case.precision == 'fp16' else ''}",
         label=f"{model or case.model}, batch {case.batch}, {case.precision[:4]}{case.detail}",
         group=profile or case.device,
         subject=model or case.model,

@@ -1,6 +1,7 @@
 """Recorded results of the comparisons, and what has become worse since."""
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -9,81 +10,87 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hwprofiles import ConfigError, broken_rules, json_input
-from studies.fidelity.fidelity_table import ErrorSummary, FidelityTable
+from studies.fidelity.error_quantiles import Coverage
+from studies.fidelity.error_summary import ErrorSummary
+from studies.fidelity.fidelity_table import FidelityTable
 
-__all__ = ["read_recorded", "recorded_text", "worse_lines"]
+__all__ = ["RecordedFile", "read_recorded", "recorded_text", "worse_lines"]
 
 _LEAST = 0.005
-"""Change of an error that is within rounding: half a point."""
+"""Growth of an error that counts as none: half a point."""
 _SHARE = 0.02
-"""Change of an error, as a share of it, that counts as none."""
+"""Growth of an error, as a share of it, that counts as none."""
 _FEW = 5
 """Rows below which a 90th percentile says nothing beside the median."""
+_AIM = 0.8
+"""Share of rows that intervals are made for."""
+_COVERED = 0.05
+"""Growth of a coverage's distance from its aim that counts as none."""
 
 
-class _Recorded(BaseModel):
-    """One recorded comparison."""
+class RecordedSummary(BaseModel):
+    """The recorded errors of one comparison; None where it had no rows."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    name: str
+    kind: str
+    fitted: str
     rows: int
+    without: int
     median: float | None
     p90: float | None
+    worst: float | None
     bias: float | None
-    close: float
+    close: float | None
+    median_bar: float | None
+    p90_bar: float | None
 
 
-class _File(BaseModel):
+class RecordedFile(BaseModel):
     """The file of recorded results."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     tolerance: str
-    comparisons: dict[str, _Recorded]
+    measures: list[RecordedSummary]
+    comparisons: list[RecordedSummary]
+    coverages: dict[str, float | None]
+    """Share of rows in the 80 % interval, by part of a prediction."""
     errors: dict[str, dict[str, float]]
+    """Errors of the parts of predictions, from which intervals are made."""
 
 
 def recorded_text(table: FidelityTable) -> str:
     """Return the file of recorded results, with the errors from which intervals are made."""
-    comparisons = {
-        each.name: {
-            "rows": each.rows,
-            **{name: _rounded(getattr(each, name)) for name in ("median", "p90", "bias", "close")},
-        }
-        for each in _entries(table)
-    }
+    names = tuple(RecordedSummary.model_fields)
     tolerance = (
-        f"an error is worse if it grew by more than {_LEAST:.1%} of the time and by more than {_SHARE:.0%} of itself"
+        f"an error is worse if it grew by more than {_LEAST:.1%} of the time and by more than {_SHARE:.0%} of itself; "
+        f"a coverage if it went away from {_AIM:.0%} by more than {_COVERED:.0%}"
     )
-    return (
-        json.dumps(
-            {
-                "tolerance": tolerance,
-                "comparisons": comparisons,
-                "errors": {name: asdict(each) for name, each in table.errors.items()},
-            },
-            indent=1,
-        )
-        + "\n"
-    )
+    values = {
+        "tolerance": tolerance,
+        "measures": [{name: _rounded(getattr(each, name)) for name in names} for each in table.measures],
+        "comparisons": [{name: _rounded(getattr(each, name)) for name in names} for each in table.comparisons],
+        "coverages": {each.part: _rounded(each.inside) for each in table.coverages},
+        "errors": {name: asdict(each) for name, each in table.errors.items()},
+    }
+    return json.dumps(values, indent=1) + "\n"
 
 
-def _rounded(value: float) -> float | None:
-    """Return a number to six digits, or None for NaN."""
-    return float(f"{value:.6g}") if value == value else None
+def _rounded(value: Any) -> Any:
+    """Return a number to six digits, None for NaN, and everything else as it is."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def _entries(table: FidelityTable) -> Iterator[ErrorSummary]:
-    """Yield all summaries that can be recorded: measures have names of their own."""
-    yield from (*table.measures, *table.comparisons)
-
-
-def read_recorded(path: Path) -> Any:
+def read_recorded(path: Path) -> RecordedFile:
     """Return a file of recorded results, checked.
 
     Raises:
         ConfigError: It cannot be read or breaks a rule.
     """
     try:
-        return _File.model_validate(json_input(path, "recorded results"))
+        return RecordedFile.model_validate(json_input(path, "recorded results"))
     except ValidationError as error:
         raise ConfigError(f"recorded results {path}: {broken_rules(error)}") from None
 
@@ -94,33 +101,45 @@ def worse_lines(table: FidelityTable, path: Path, *, only: str | None = None) ->
     Args:
         table: The summaries of today.
         path: File of recorded results.
-        only: Kind that was computed; None for all, and then a recorded comparison that is missing counts as worse.
+        only: Kind that was computed; None for all, and then what is missing counts as worse, and coverages are
+            compared.
 
     Raises:
         ConfigError: The file cannot be read or breaks a rule.
     """
-    today = {each.name: each for each in _entries(table)}
+    before = read_recorded(path)
+    today = {each.name: each for each in (*table.measures, *table.comparisons)}
     lines = list[str]()
-    for name, recorded in read_recorded(path).comparisons.items():
-        if name in today:
-            lines += _worse(today[name], recorded)
+    for recorded in (*before.measures, *before.comparisons):
+        if recorded.name in today:
+            lines += _worse(today[recorded.name], recorded)
         elif only is None and recorded.rows:
-            lines.append(f"{name}: {recorded.rows} rows were compared, now none are")
+            lines.append(f"{recorded.name}: {recorded.rows:,} rows were compared, now none are")
+    if only is None:
+        lines += _worse_coverages(table.coverages, before)
     return lines
 
 
-def _worse(today: ErrorSummary, recorded: _Recorded) -> Iterator[str]:
-    """Yield what has become worse in one comparison."""
+def _worse(today: ErrorSummary, recorded: RecordedSummary) -> Iterator[str]:
+    """Yield what has become worse in one comparison, at most one line."""
     if today.rows < recorded.rows:
-        yield f"{today.name}: {recorded.rows} rows had a prediction, now {today.rows} have"
-    if not today.rows or not recorded.rows:
+        yield f"{today.name}: {recorded.rows:,} rows had a prediction, now {today.rows:,} have"
+        return
+    if not recorded.rows or today.rows != recorded.rows:  # errors of other rows say nothing about these
         return
     changes = {"median error": (recorded.median, today.median)}
     if today.rows >= _FEW:
-        changes["90th percentile"] = (recorded.p90, today.p90)
+        changes["90th percentile of the error"] = (recorded.p90, today.p90)
     changes["bias"] = (abs(recorded.bias or 0.0), abs(today.bias))
-    changes["share off by more than 10 %"] = (1 - recorded.close, 1 - today.close)
     for what, (before, now) in changes.items():
         if before is not None and now > before + max(_LEAST, _SHARE * before):
             yield f"{today.name}: {what} was {before:.1%}, now {now:.1%}"
             return
+
+
+def _worse_coverages(today: tuple[Coverage, ...], before: RecordedFile) -> Iterator[str]:
+    """Yield the coverages that went away from their aim."""
+    for part, _, _, inside in today:
+        recorded = before.coverages.get(part)
+        if recorded is not None and abs(inside - _AIM) > abs(recorded - _AIM) + _COVERED:
+            yield f"80 % interval of {part}: {recorded:.0%} of the rows were inside, now {inside:.0%}"

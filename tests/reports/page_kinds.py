@@ -154,10 +154,18 @@ def _accuracy(folder):
     return accuracy_html(AccuracyResult(request=request, trainings=trainings, trained=1000, tested=200))
 
 
+def _fidelity(folder):
+    from fidelity_rows import make_table
+
+    from reports.pages.fidelity_page import fidelity_html
+
+    return fidelity_html(make_table())
+
+
 KINDS = SimpleNamespace(
     comparison=_comparison, timeline=_timeline, plan=_plan, sweep=_sweep, index=_index, oracle=_oracle,
     streams=_streams, eight_bit=_eight_bit, eight_bit_paper=_eight_bit_paper, validation=_validation,
-    accuracy=_accuracy,
+    accuracy=_accuracy, fidelity=_fidelity,
 )  # fmt: skip
 """By name of the template, what makes a page of it."""
 

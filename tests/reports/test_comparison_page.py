@@ -11,6 +11,8 @@ from plotly.offline import get_plotlyjs
 from synthetic_comparison import NAMES, make_comparison
 
 from reports.pages.comparison_page import comparison_html, write_comparison_page
+from studies.fidelity.likely_times import likely_s
+from studies.fidelity.prediction_parts import strategy_parts
 
 
 class Tables(HTMLParser):
@@ -63,7 +65,7 @@ def html(comparison):
 
 def test_the_comparison_table_equals_the_data(comparison, html):
     rows = parse(html).tables[0][1:]
-    for strategy, (name, *cells) in zip(comparison.strategies, rows, strict=True):
+    for strategy, (name, *cells, likely) in zip(comparison.strategies, rows, strict=True):
         exact = [strategy.additive_s, strategy.simulated_s, strategy.images_per_s, strategy.speedup]
         exact += [strategy.moved_bytes, strategy.exposed_communication_s]
         exact += [max(strategy.peak_memory_bytes), strategy.lower_bound_s]
@@ -73,6 +75,8 @@ def test_the_comparison_table_equals_the_data(comparison, html):
         assert [
             float(text.replace(",", "")) * unit for (text, _), unit in zip(cells, units, strict=True)
         ] == pytest.approx(exact, rel=5e-3)
+        low, high = (float(end.replace(",", "")) * 1e-3 for end in likely[0].split(" to "))
+        assert (low, high) == pytest.approx(likely_s(strategy_parts(strategy, 16)), rel=5e-3)
 
 
 def test_the_ladder_table_equals_the_data(comparison, html):
@@ -99,6 +103,27 @@ def test_the_drawn_parts_add_up_to_the_simulated_time(comparison, html):
     assert [sum(x) / 1e3 for x in zip(*parts, strict=True)] == pytest.approx(
         [s.simulated_s for s in comparison.strategies]
     )
+
+
+def test_whiskers_are_the_likely_times(comparison, html):
+    figure = json.loads(parse(html).texts["data"])["figures"]["breakdown"]
+    drawn = {t["y"][0]: (t["x"][0], t["error_x"]["value"]) for t in figure["data"] if "error_x" in t}
+
+    for strategy in comparison.strategies:
+        middle, half = drawn[strategy.name]
+        low, high = likely_s(strategy_parts(strategy, 16))
+        assert ((middle - half) / 1e3, (middle + half) / 1e3) == pytest.approx((low, high))
+
+
+def test_strategies_within_the_errors_are_named(comparison):
+    """A strategy that is a thousandth slower cannot be told apart; one that takes three times as long can."""
+    best = next(s for s in comparison.strategies if s.name == "layerwise")
+    near = dataclasses.replace(best, name="near", simulated_s=1.001 * best.simulated_s)
+    far = dataclasses.replace(best, name="far", simulated_s=3 * best.simulated_s)
+    found = comparison_html(dataclasses.replace(comparison, strategies=(best, near, far)))
+
+    assert "layerwise and near cannot be told apart" in parse(found).texts["remarks"]
+    assert "far cannot" not in found
 
 
 def test_refusals_and_notes_are_told_and_escaped(html):

@@ -20,6 +20,7 @@ KEY_ELEMENTS = {
     "eight_bit_paper": "#many .main-svg, #rows tbody tr",
     "validation": "#ladder .main-svg, #picture, #comparison tbody tr",
     "accuracy": "#losses .main-svg, #rows tbody tr",
+    "fidelity": "#errors .main-svg, #measures tbody tr, #intervals tbody tr",
 }
 SERIOUS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
   .filter((each) => ["serious", "critical"].includes(each.impact))

@@ -1,0 +1,53 @@
+"""Intervals of a comparison's times in words, printed alike by the terminal and the page."""
+
+from planner.plan import Comparison
+from reports.style import time_unit
+from reports.tables.comparison_summary import winner_of
+from studies.fidelity import likely_s, strategy_parts, told_apart
+
+__all__ = ["likely_range", "likely_ranges", "likely_times", "undecided_line"]
+
+Interval = tuple[float, float] | None
+"""Lowest and highest likely seconds; None where errors are not known."""
+
+
+def likely_times(comparison: Comparison) -> list[Interval]:
+    """Return the 80 % interval of every strategy's iteration."""
+    return [likely_s(strategy_parts(strategy, len(comparison.devices))) for strategy in comparison.strategies]
+
+
+def likely_ranges(comparison: Comparison) -> tuple[str, list[str]]:
+    """Return a unit, and the intervals in it as text, in the order of the strategies."""
+    unit = time_unit([strategy.simulated_s for strategy in comparison.strategies])
+    intervals = likely_times(comparison)
+    return unit.name, ["–" if each is None else _range(each, unit.factor) for each in intervals]
+
+
+def likely_range(interval: tuple[float, float]) -> str:
+    """Return an interval with its unit: ``640 to 790 ms``."""
+    unit = time_unit(interval[:1])
+    return f"{_range(interval, unit.factor)} {unit.name}"
+
+
+def _range(interval: tuple[float, float], factor: float) -> str:
+    """Return the two ends to three digits."""
+    low, high = (float(f"{end / factor:.3g}") for end in interval)
+    return f"{low:,g} to {high:,g}"
+
+
+def undecided_line(comparison: Comparison) -> str:
+    """Return which strategies cannot be told apart from the winner; empty where all can."""
+    winner, devices = winner_of(comparison), len(comparison.devices)
+    if winner is None:
+        return ""
+    best = strategy_parts(winner, devices)
+    near = [
+        strategy.name
+        for strategy in comparison.strategies
+        if strategy.simulated_s != winner.simulated_s and not told_apart(best, strategy_parts(strategy, devices))
+    ]
+    if not near:
+        return ""
+    names = " and ".join(part for part in (", ".join(near[:-1]), near[-1]) if part)
+    why = "the difference of their times is within the errors of predictions"
+    return f"{winner.name} and {names} cannot be told apart: {why}."

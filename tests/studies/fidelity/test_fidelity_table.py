@@ -1,0 +1,41 @@
+"""Summaries of errors, against numbers by hand."""
+
+import math
+
+import pytest
+from fidelity_rows import make_row
+
+from studies.fidelity.fidelity_table import summarised
+
+
+def test_errors_of_a_comparison_are_those_by_hand():
+    """Five predictions of 1 s: 10 % and 50 % too short, 5, 30 and 100 % too long; one row has none."""
+    rows = [make_row(1.0, predicted_s) for predicted_s in (0.9, 0.5, 1.05, 1.3, 2.0)]
+    table = summarised([*rows, make_row(1.0, math.nan, reason="no profile of it")])
+    (found,) = table.comparisons
+
+    assert (found.rows, found.without, found.without_reason, found.fitted) == (5, 1, "no profile of it", "no")
+    assert found.median == pytest.approx(0.3)
+    assert found.p90 == pytest.approx(0.5 + 0.6 * 0.5)  # between the fourth and the fifth of five
+    assert found.worst == pytest.approx(1.0)
+    assert found.bias == pytest.approx(math.log(0.9 * 0.5 * 1.05 * 1.3 * 2.0) / 5)
+    assert found.close == pytest.approx(2 / 6)
+    assert [row.error for row in found.worst_rows] == pytest.approx([-0.5, 1.0, 0.3])
+
+
+def test_rows_that_were_fitted_to_are_counted_apart():
+    table = summarised([make_row(1.0, 1.5), make_row(1.0, 1.1, fitted=True)])
+
+    assert [(each.name, each.rows, each.fitted) for each in table.measures] == [
+        ("training on one GPU", 1, "no"), ("training on one GPU, fitted to", 1, "yes"),
+    ]  # fmt: skip
+    assert table.comparisons[0].fitted == "part"
+    assert table.errors["computation"].rows == 1
+
+
+def test_worst_rows_have_their_reasons():
+    table = summarised([make_row(1.0, 0.3, label="resnet50, batch 2, fp32"), make_row(1.0, 0.2)])
+
+    reasons = {row.label: row.reason for row in table.measures[0].worst_rows}
+    assert reasons["table, device: resnet50, batch 2, fp32"].startswith("bound by the host's launches")
+    assert reasons["table, device: resnet50, batch 32"] == ""

@@ -1,0 +1,53 @@
+"""What counts as worse than recorded."""
+
+import json
+
+import pytest
+from fidelity_rows import make_table
+
+from hwprofiles import ConfigError
+from studies.fidelity.likely_times import RECORDED, recorded_errors
+from studies.fidelity.recorded_results import read_recorded, recorded_text, worse_lines
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    path = tmp_path / "recorded.json"
+    path.write_text(recorded_text(make_table()))
+    return path
+
+
+def test_what_was_recorded_is_not_worse(recorded):
+    assert worse_lines(make_table(), recorded) == []
+
+
+def test_worse_predictions_have_a_line_each(recorded):
+    """Predictions of one kind become 20 % longer: their measures and comparisons are named, and no others."""
+    lines = worse_lines(make_table(slower=1.2), recorded)
+
+    assert lines
+    assert all("training on one GPU" in line or "computation" in line or "whole" in line for line in lines)
+    assert any(line.startswith("training on one GPU: ") and "was" in line and "now" in line for line in lines)
+
+
+def test_missing_rows_are_worse_where_all_was_computed(recorded):
+    fewer = make_table(rows=5)
+
+    assert any("rows had a prediction, now" in line for line in worse_lines(fewer, recorded))
+    gone = make_table(groups=3)
+    assert any("now none are" in line for line in worse_lines(gone, recorded))
+    assert not any("now none are" in line for line in worse_lines(gone, recorded, only="one-gpu"))
+
+
+def test_broken_files_are_refused_in_one_line(recorded):
+    recorded.write_text(json.dumps({"measures": 3}))
+    with pytest.raises(ConfigError, match=r"recorded results .*measures") as error:
+        read_recorded(recorded)
+    assert "\n" not in str(error.value)
+
+
+def test_the_file_that_ships_has_what_intervals_need():
+    shipped = read_recorded(RECORDED)
+
+    assert {"computation", "communication above 1 MiB", "overlap on several devices"} <= set(recorded_errors())
+    assert sum(each.rows for each in shipped.measures) == sum(each.rows for each in shipped.comparisons) > 1000
