@@ -10,7 +10,7 @@ from executor.validation.spread import median_interval
 from executor.validation.validation_result import StrategyValidation
 from hwprofiles import Floats
 from planner.lowering import KINDS, Program
-from planner.simulation import iteration_rows, replay
+from planner.simulation import Reality, iteration_rows, ladder_s, replay
 from simulator.timelines import union
 
 __all__ = ["evaluated"]
@@ -31,15 +31,12 @@ def evaluated(
     Returns:
         Times, kinds of tasks, layers, tensors and tasks, each predicted and measured.
     """
-    models = {
-        "additive": replay(program, overlap=False, contention=False),
-        "overlap": replay(program, contention=False),
-        "contention": replay(program),
-    }
+    additive_s, full = replay(program, overlap=False, contention=False).iteration_s, replay(program)
+    rungs = ladder_s(program, additive_s, full, Reality.declared(program.cluster))
     rows = [turn.iterations_s for turn in turns]
     iterations_s = np.concatenate(rows)
     median_s = float(np.median(iterations_s))
-    simulated = models["contention"].timeline()
+    simulated = full.timeline()
     shown = min(turns, key=lambda turn: float(np.abs(turn.iterations_s - median_s).min()))
     measured = _timeline(program, shown, median_s)
     tasks = _tasks(simulated, measured, _durations_s(turns))
@@ -47,7 +44,7 @@ def evaluated(
     low, high = np.quantile(iterations_s, [0.25, 0.75]).tolist()
     return StrategyValidation(
         name=name,
-        ladder_s={**{key: replayed.iteration_s for key, replayed in models.items()}, "measured": median_s},
+        ladder_s={**rungs, "measured": median_s},
         iterations_s=tuple(iterations_s.tolist()),
         rounds=len(turns),
         quartiles_s=(low, high),
@@ -109,8 +106,8 @@ def _kinds(tasks: pd.DataFrame, simulated: pd.DataFrame, measured: pd.DataFrame)
 def _layers(program: Program, tasks: pd.DataFrame) -> pd.DataFrame:
     rows = pd.DataFrame({"layer": [layer.name for layer in program.graph.layers]})
     for column, chosen in (("compute", program.is_compute), ("communication", ~program.is_compute)):
-        sums = tasks[chosen].groupby("layer")[["predicted_s", "measured_s"]].sum()
-        sums = sums.reindex(rows["layer"], fill_value=0.0).reset_index(drop=True)
+        seconds = {name: tasks[name].where(chosen).fillna(0.0).to_numpy() for name in ("predicted_s", "measured_s")}
+        sums = pd.DataFrame({name: program.by_layer(each) for name, each in seconds.items()})
         sums["error"] = _errors(sums["predicted_s"], sums["measured_s"])
         rows = rows.join(sums.add_prefix(f"{column}_"))
     return rows

@@ -14,6 +14,7 @@ from .comparison import (
 from .lowered_plan import (
     lower_plan as lower_plan,
     lowered as lowered,
+    replay_plan as replay_plan,
 )
 from .plan import (
     Plan as Plan,

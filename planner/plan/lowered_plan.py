@@ -12,9 +12,9 @@ from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, nearest_ch
 from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, MicroBatching, Recompute, Strategy
 from planner.plan.plan import Plan
 from planner.search import order_gradient_syncs
-from planner.simulation import check_messages
+from planner.simulation import Replay, check_messages, replay
 
-__all__ = ["lower_plan", "lowered"]
+__all__ = ["lower_plan", "lowered", "replay_plan"]
 
 
 def lowered(
@@ -67,6 +67,15 @@ def lowered(
         program, needed, nearest=lambda: nearest_change(model, program, memory_policy, recompute=recompute)
     )
     return order_gradient_syncs(program, gradient_sync_order)
+
+
+def replay_plan(plan: Plan, program: Program) -> Replay:
+    """Replay a plan's program with overlap, contention, and the rungs above that the plan was requested with.
+
+    Raises:
+        ConfigError: The cluster does not declare what interferes or spreads.
+    """
+    return replay(program, interference=plan.request.interference, spread=plan.request.spread)
 
 
 def lower_plan(plan: Plan, graph: ComputationGraph, cluster: DeviceGraph, *, collectives: str = "activity") -> Program:

@@ -21,7 +21,7 @@ from planner.lowering import KINDS, Collective, Program
 from planner.simulation.execution_models import ProgramGraph
 from simulator.timelines import alone_s
 
-__all__ = ["check_interference", "with_interference"]
+__all__ = ["check_interference", "interferes", "with_interference"]
 
 _MOST = 0.9
 """Largest share of a device that messages can take."""
@@ -30,13 +30,18 @@ _BY_LIBRARY = [KINDS.index("transfer"), KINDS.index("collective")]
 """Kinds of messages that kernels of the library move; copy engines move those from and to hosts."""
 
 
+def interferes(cluster: DeviceGraph) -> bool:
+    """Return whether any device declares communication channels, or the speed of its board."""
+    return any(device.communication_channels or device.board_speed < 1 for device in cluster.devices)
+
+
 def check_interference(cluster: DeviceGraph) -> None:
     """Refuse a cluster of which nothing is known that interferes.
 
     Raises:
         ConfigError: No device declares communication channels, or the speed of its board.
     """
-    if not any(device.communication_channels or device.board_speed < 1 for device in cluster.devices):
+    if not interferes(cluster):
         raise ConfigError(
             f"interference must be off for cluster {cluster.spec}: none of its devices declares communication_channels"
         )

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from hwprofiles.devices import DeviceGraph
 from planner.lowering import Program
-from planner.simulation.interference_use import check_interference
+from planner.simulation.interference_use import check_interference, interferes
 from planner.simulation.program_replay import Replay, replay
-from planner.simulation.rank_spread import check_spread
+from planner.simulation.rank_spread import check_spread, spreads
 
 __all__ = ["DETAILED", "Reality", "ladder_s", "reality_s"]
 
@@ -19,6 +19,11 @@ class Reality:
     """True if messages and arithmetic take from one another on every device."""
     spread: bool = False
     """True if iterations wait for the slowest rank."""
+
+    @classmethod
+    def declared(cls, cluster: DeviceGraph) -> "Reality":
+        """Return the rungs of which a cluster declares something."""
+        return cls(interference=interferes(cluster), spread=spreads(cluster))
 
     def check(self, cluster: DeviceGraph) -> None:
         """Refuse a cluster that declares nothing of what is to be taken into account.

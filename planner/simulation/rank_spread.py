@@ -21,12 +21,17 @@ from hwprofiles.devices import DeviceGraph
 from planner.lowering import Program
 from planner.simulation.execution_models import ProgramGraph
 
-__all__ = ["check_spread", "drawn_factors", "late_deviations", "wait_share", "with_factors"]
+__all__ = ["check_spread", "drawn_factors", "late_deviations", "spreads", "wait_share", "with_factors"]
 
 _SCALE = math.sqrt(6) / math.pi
 """Scale of a Gumbel distribution with standard deviation 1."""
 _LEAST = 0.05
 """Least factor of a rank's time: no rank computes in no time."""
+
+
+def spreads(cluster: DeviceGraph) -> bool:
+    """Return whether any device declares a spread."""
+    return any(device.step_spread for device in cluster.devices)
 
 
 def check_spread(cluster: DeviceGraph) -> None:
@@ -35,7 +40,7 @@ def check_spread(cluster: DeviceGraph) -> None:
     Raises:
         ConfigError: No device declares a spread.
     """
-    if not any(device.step_spread for device in cluster.devices):
+    if not spreads(cluster):
         raise ConfigError(f"spread must be off for cluster {cluster.spec}: none of its devices declares step_spread")
 
 
