@@ -72,7 +72,7 @@ def cluster_row(summary: "ClusterSummary") -> dict[str, Any]:
 def plan_values(plan: "Plan", graph: "ComputationGraph", cluster: "DeviceGraph") -> dict[str, Any]:
     """Return a plan's costs with the interval of its time, the time of the search, and every layer's configuration."""
     from planner.cost import CostModel
-    from studies.fidelity import likely_s, plan_parts
+    from studies.fidelity import likely_s, parts_of_plan
 
     fields = ("tables_s", "search_s", "additive_s", "simulated_s", "width", "notes")
     configurations = {
@@ -81,7 +81,7 @@ def plan_values(plan: "Plan", graph: "ComputationGraph", cluster: "DeviceGraph")
     }
     refinement = ("simulated_plans", "lower_bound_s", "gap", "origin") if plan.simulated_plans else ()
     values = {field: getattr(plan, field) for field in (*fields, *refinement)}
-    values["likely_s"] = likely_s(plan_parts(plan, CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)))
+    values["likely_s"] = likely_s(parts_of_plan(plan, CostModel(graph, cluster, plan.gradient_sync, plan.batch_norm)))
     return {**values, **_stage_values(plan), "compressed": asdict(plan.compressed), "configurations": configurations}
 
 
@@ -96,10 +96,10 @@ def _stage_values(plan: "Plan") -> dict[str, Any]:
 
 def replay_values(replay: "Replay", *, plan: "StoredPlan") -> dict[str, Any]:
     """Return the iteration time of a replay, its additive cost, and the time and tasks of the engine."""
-    from studies.fidelity import likely_s, replay_parts
+    from studies.fidelity import likely_s, parts_of_replay
 
     fields = {field: getattr(replay, field) for field in ("iteration_s", "engine_s", "tasks")}
-    fields["likely_s"] = likely_s(replay_parts(replay))
+    fields["likely_s"] = likely_s(parts_of_replay(replay))
     compressed = asdict(plan.program.compressed)
     return {**fields, "additive_s": plan.additive_s, "compressed": compressed, "notes": plan.notes}
 

@@ -3,17 +3,17 @@
 from planner.plan import Comparison
 from reports.style import time_unit
 from reports.tables.comparison_summary import winner_of
-from studies.fidelity import likely_s, strategy_parts, told_apart
+from studies.fidelity import likely_s, parts_of_strategy, told_apart
 
 __all__ = ["likely_range", "likely_ranges", "likely_times", "undecided_line"]
 
-Interval = tuple[float, float] | None
+_Interval = tuple[float, float] | None
 """Lowest and highest likely seconds; None where errors are not known."""
 
 
-def likely_times(comparison: Comparison) -> list[Interval]:
+def likely_times(comparison: Comparison) -> list[_Interval]:
     """Return the 80 % interval of every strategy's iteration."""
-    return [likely_s(strategy_parts(strategy, len(comparison.devices))) for strategy in comparison.strategies]
+    return [likely_s(parts_of_strategy(strategy, len(comparison.devices))) for strategy in comparison.strategies]
 
 
 def likely_ranges(comparison: Comparison) -> tuple[str, list[str]]:
@@ -40,11 +40,11 @@ def undecided_line(comparison: Comparison) -> str:
     winner, devices = winner_of(comparison), len(comparison.devices)
     if winner is None:
         return ""
-    best = strategy_parts(winner, devices)
+    best = parts_of_strategy(winner, devices)
     near = [
         strategy.name
         for strategy in comparison.strategies
-        if strategy.simulated_s != winner.simulated_s and not told_apart(best, strategy_parts(strategy, devices))
+        if strategy.simulated_s != winner.simulated_s and not told_apart(best, parts_of_strategy(strategy, devices))
     ]
     if not near:
         return ""

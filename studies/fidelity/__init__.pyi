@@ -17,9 +17,9 @@ from .likely_times import (
     told_apart as told_apart,
 )
 from .prediction_parts import (
-    plan_parts as plan_parts,
-    replay_parts as replay_parts,
-    strategy_parts as strategy_parts,
+    parts_of_plan as parts_of_plan,
+    parts_of_replay as parts_of_replay,
+    parts_of_strategy as parts_of_strategy,
 )
 from .recorded_results import (
     recorded_text as recorded_text,

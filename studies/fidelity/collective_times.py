@@ -14,7 +14,7 @@ from planner.graph import Layer, Shape
 from planner.operations import Linear
 from planner.parallel import ConfigSpace, Configuration, space_of
 from planner.topology import routes_of_cluster
-from studies.fidelity.device_names import table_rows
+from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 
 __all__ = ["collective_rows"]
@@ -56,7 +56,7 @@ _SYSTEMS = {
 
 def collective_rows() -> Iterator[JudgedRow]:
     """Yield every measured collective; those of systems without a cluster or a price have no prediction."""
-    for row in table_rows("collectives"):
+    for row in rows_of_table("collectives"):
         system = _SYSTEMS[row.system]
         predicted_s, reason = _priced(row, system)
         large = row.size_bytes > _MIB

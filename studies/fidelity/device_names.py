@@ -5,7 +5,7 @@ from typing import Any
 from hwprofiles.compute import catalogue, load_profile
 from hwprofiles.measured import measured_table
 
-__all__ = ["is_fitted_to", "profile_named", "table_rows"]
+__all__ = ["is_fitted_to", "profile_named", "rows_of_table"]
 
 _PROFILES = {
     "k80": ("k80",),
@@ -59,6 +59,6 @@ def is_fitted_to(profile: str, table: str) -> bool:
     return any(word in source for source in load_profile(profile).sources for word in words)
 
 
-def table_rows(table: str) -> list[Any]:
+def rows_of_table(table: str) -> list[Any]:
     """Return the rows of a table of measurements as named tuples."""
     return list(measured_table(table).itertuples(index=False))

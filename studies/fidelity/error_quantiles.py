@@ -10,7 +10,6 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
 
 from hwprofiles import Floats
 from studies.fidelity.judged_row import JudgedRow
@@ -139,6 +138,8 @@ def _interval(errors: _Errors) -> tuple[float, float, float]:
 
     Of one group alone the spread of others is not known: it counts as that of its rows, with the t of two groups.
     """
+    from scipy.stats import t as student  # here: it takes long to load, and few commands need it
+
     own = [errors.values[errors.group == number] for number in errors.groups]
     medians = np.array([np.median(values) for values in own])
     within = _REPEAT**2 + np.mean(

@@ -1,7 +1,7 @@
 """Summaries of judged rows: the errors of each comparison and of each measure, and the worst rows with reasons."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,6 @@ from studies.fidelity.error_quantiles import Coverage, coverages, part_errors
 from studies.fidelity.error_summary import ErrorSummary, WorstRow
 from studies.fidelity.held_out import held_out_measure
 from studies.fidelity.judged_row import MEASURES, JudgedRow, Measure
-from studies.fidelity.known_reasons import reason_of
 from studies.fidelity.likely_times import PartError
 
 __all__ = ["FidelityTable", "summarised"]
@@ -18,6 +17,35 @@ __all__ = ["FidelityTable", "summarised"]
 _CLOSE = 0.1
 """Largest absolute error of rows that count as close."""
 _WORST = 3
+
+
+_Rule = tuple[Callable[[JudgedRow], bool], str]
+
+
+def _has(*words: str) -> Callable[[JudgedRow], bool]:
+    """Return a test whether a row's comparison or label has all of some words."""
+    return lambda row: all(word in f"{row.comparison} {row.label}" for word in words)
+
+
+_RULES: tuple[_Rule, ...] = (
+    (_has("cuDNN 4."), "cuDNN 4, before its Winograd kernels"),
+    (_has("TensorFlow", "convnet"), "TensorFlow of early 2016, with cuDNN 4"),
+    (
+        lambda row: row.measure.startswith("training") and "batch" in row.label and _batch(row) <= 4,
+        "bound by the host's launches, which are not modelled",
+    ),
+)
+"""Tests and reasons; the first that holds counts.  A paper's row has its note as its reason."""
+
+
+def _batch(row: JudgedRow) -> int:
+    """Return the batch in the label of a training row."""
+    return int(row.label.split("batch ")[1].split(",")[0])
+
+
+def _reason_of(row: JudgedRow) -> str:
+    """Return why a row is far off, or an empty text where nobody knows."""
+    return row.reason or next((reason for test, reason in _RULES if test(row)), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,5 +148,5 @@ def _worst_row(row: JudgedRow) -> WorstRow:
         measured_s=row.measured_s,
         predicted_s=row.predicted_s,
         error=row.error,
-        reason=reason_of(row),
+        reason=_reason_of(row),
     )

@@ -15,7 +15,7 @@ from planner.models import load_model
 from planner.parallel import named_strategy
 from planner.plan import lowered
 from planner.simulation import replay
-from studies.fidelity.device_names import table_rows
+from studies.fidelity.device_names import rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 from studies.fidelity.one_gpu_training import MODELS_MEASURED
 
@@ -53,11 +53,11 @@ def many_gpu_rows() -> Iterator[JudgedRow]:
 
     Each is predicted twice: by default options, and with the framework, interference and spread.
     """
-    google = [row for row in table_rows("tf_benchmarks_2017") if "K80" in row.gpu]
+    google = [row for row in rows_of_table("tf_benchmarks_2017") if "K80" in row.gpu]
     for real in (True, False):
         yield from _scaled(google, _K80, ("model", "batch_per_gpu"), lambda _: "ps", real=real)
         yield from _scaled(
-            table_rows("horovod_scaling"), _PASCAL, ("version", "model", "batch_per_gpu"), _horovod, real=real
+            rows_of_table("horovod_scaling"), _PASCAL, ("version", "model", "batch_per_gpu"), _horovod, real=real
         )
 
 

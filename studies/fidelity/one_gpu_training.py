@@ -14,7 +14,7 @@ from planner.models import load_model
 from planner.parallel import named_strategy
 from planner.plan import lowered
 from planner.simulation import replay
-from studies.fidelity.device_names import is_fitted_to, profile_named, table_rows
+from studies.fidelity.device_names import is_fitted_to, profile_named, rows_of_table
 from studies.fidelity.judged_row import JudgedRow
 
 __all__ = ["MODELS_MEASURED", "one_gpu_rows"]
@@ -56,14 +56,14 @@ def one_gpu_rows(part: str = "") -> Iterator[JudgedRow]:
 
 def _cases() -> Iterator[_Case]:
     """Yield the rows of all tables in one form."""
-    for row in table_rows("tf_cnn_single_gpu"):
+    for row in rows_of_table("tf_cnn_single_gpu"):
         yield _throughput(
             "tf_cnn_single_gpu", row.config, row.model, row.global_batch, row.precision, row.images_per_sec
         )
-    for row in table_rows("mxnet_single_gpu"):
+    for row in rows_of_table("mxnet_single_gpu"):
         if row.images_per_sec != "OOM":
             yield _throughput("mxnet_single_gpu", row.gpu, row.model, row.batch, row.precision, row.images_per_sec)
-    for row in table_rows("tf_benchmarks_2017"):
+    for row in rows_of_table("tf_benchmarks_2017"):
         if row.n_gpus == 1:
             rate = row.images_per_sec
             yield _throughput("tf_benchmarks_2017", row.gpu, row.model, row.batch_per_gpu, row.precision, rate)
@@ -79,7 +79,7 @@ def _throughput(table: str, device: str, model: str, batch: int, precision: str,
 
 def _iterations() -> Iterator[_Case]:
     """Yield the cases of the two tables that give times, both of passes forward and backward without updates."""
-    for row in table_rows("cnn_benchmarks"):
+    for row in rows_of_table("cnn_benchmarks"):
         if not pd.isna(row.cudnn):  # without cuDNN another library computed, which nobody uses any more
             yield _Case(
                 table="cnn_benchmarks",
@@ -90,7 +90,7 @@ def _iterations() -> Iterator[_Case]:
                 measured_s=float(row.total_ms) * MILLI,
                 detail=f", cuDNN {row.cudnn}",
             )
-    for row in table_rows("convnet_benchmarks_models"):
+    for row in rows_of_table("convnet_benchmarks_models"):
         if row.library.startswith(_LIBRARIES):
             yield _Case(
                 table="convnet_benchmarks_models",

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from planner.plan import Plan, StrategyResult
     from planner.simulation import Replay
 
-__all__ = ["plan_parts", "replay_parts", "strategy_parts"]
+__all__ = ["parts_of_plan", "parts_of_replay", "parts_of_strategy"]
 
 
-def replay_parts(replay: "Replay") -> TimeParts:
+def parts_of_replay(replay: "Replay") -> TimeParts:
     """Return the parts of a simulated iteration."""
     program, devices = replay.program, len(replay.program.cluster.devices)
     sent = ~program.is_compute
@@ -30,7 +30,7 @@ def replay_parts(replay: "Replay") -> TimeParts:
     )
 
 
-def strategy_parts(result: "StrategyResult", devices: int) -> TimeParts:
+def parts_of_strategy(result: "StrategyResult", devices: int) -> TimeParts:
     """Return the parts of the iteration of a compared strategy.
 
     Args:
@@ -47,7 +47,7 @@ def strategy_parts(result: "StrategyResult", devices: int) -> TimeParts:
     )
 
 
-def plan_parts(plan: "Plan", model: "CostModel") -> TimeParts:
+def parts_of_plan(plan: "Plan", model: "CostModel") -> TimeParts:
     """Return the parts of the iteration of a plan, from the terms of Eq. 1: a replay would take as long as planning.
 
     What the iteration takes beyond its computation counts as exposed, as far as there is communication.
