@@ -4,20 +4,32 @@ from .compute_profile import (
     PROFILE_PHASES as PROFILE_PHASES,
     CodecSpeed as CodecSpeed,
     ComputeProfile as ComputeProfile,
+    Efficiency as Efficiency,
     MeasuredParts as MeasuredParts,
+)
+from .convolution_efficiency import (
+    ConvolutionEfficiency as ConvolutionEfficiency,
+    HalfSizes as HalfSizes,
+    padded_rows as padded_rows,
 )
 from .kernel_occupancy import (
     OCCUPANCY_MODELS as OCCUPANCY_MODELS,
     launch_of as launch_of,
     occupancy as occupancy,
 )
+from .kernel_table import (
+    KernelTable as KernelTable,
+    TableRows as TableRows,
+)
 from .kernels import (
+    ConvolutionWindow as ConvolutionWindow,
     Kernels as Kernels,
 )
 from .launch import (
     Launch as Launch,
 )
 from .profile_file import (
+    ProfileFile as ProfileFile,
     catalogue as catalogue,
     load_profile as load_profile,
 )

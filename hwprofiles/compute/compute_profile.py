@@ -5,13 +5,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hwprofiles import Bools, ConfigError, Floats, Ints
-from hwprofiles.compute.kernels import Kernels
+from hwprofiles import ConfigError, Floats, Ints
+from hwprofiles.compute.convolution_efficiency import ConvolutionEfficiency, padded_rows
+from hwprofiles.compute.kernel_table import KernelTable
+from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from hwprofiles.compute.launch import Launch
 
 __all__ = [
     "CODEC_TARGETS",
     "CODEC_TASKS",
+    "NAIVE_SHARE",
     "PROFILE_PHASES",
     "CodecSpeed",
     "ComputeProfile",
@@ -24,6 +27,9 @@ PROFILE_PHASES = ("forward", "activation_gradient", "weight_gradient", "bias_gra
 """Phases of a layer that have times of their own."""
 CODEC_TARGETS = ("gradients", "activations")
 """Data that is compressed: buffers of gradients, or regions of tensors."""
+NAIVE_SHARE = 0.04
+"""Share of the peak that a naive implementation reaches, which splits long sums over all multiprocessors: no product
+is priced below it."""
 CODEC_TASKS = ("compress", "decompress", "sum")
 """Tasks of a codec: compress; decompress into a buffer; decompress and add to a buffer."""
 
@@ -97,23 +103,27 @@ class ComputeProfile:
 
     A kernel takes the launch overhead, plus the longer of its arithmetic and its memory traffic, plus the passes
     that only stream memory:
-    ``t = launch + max(flop / (peak ceiling) (1/w + r/rows + c/columns + d/depth + o/(rows columns) +
-    s/(samples (1 + positions/p))), bytes / (bandwidth fraction)) + streamed bytes / (bandwidth fraction)``
-    with the half sizes of `Efficiency`; w is 1 or Winograd's speed-up.  The sum of inverse sizes is the cost of
-    edges: operands loaded (rows, columns), prologue (depth), idle multiprocessors (output), tiles that span
-    samples and are not full.
+    ``t = launch + max(a, bytes / (bandwidth fraction)) + streamed bytes / (bandwidth fraction)``, with the arithmetic
+    ``a = flop / (peak ceiling) (f + s/(samples (1 + positions/p)))``, at most ``flop / (peak NAIVE_SHARE)``, and for
+    plain products ``f = 1 + r/rows + c/columns + d/depth + o/(rows columns)``, with the half sizes of `Efficiency`.
+    The sum of inverse sizes is the cost of edges: operands loaded (rows, columns), prologue (depth), idle
+    multiprocessors (output), tiles that span samples and are not full.  For convolutions f is that of the cheapest
+    algorithm: see `ConvolutionEfficiency`; profiles without that section give 3 x 3 windows of stride 1 Winograd's
+    gain, in the 1 of f.  Where kernels were measured, f is corrected: see `KernelTable`.
     Every term has degree at most one in each size, so time never falls when a size grows, and half
     of a part never takes less than half its time.
 
     Source:
         The roofline model: Williams, Waterman and Patterson, Communications of the ACM 52 (4), 2009.
+        Winograd's algorithm in convolutions: Lavin and Gray, CVPR 2016.
+        Fourier transforms in convolutions: Mathieu, Henaff and LeCun, ICLR 2014.
     """
 
     name: str
     description: str
     sources: tuple[str, ...]
     arithmetic: str
-    """Arithmetic: ``float32``, or ``tf32``: float32 data, products rounded to 10 bits in the tensor cores."""
+    """Arithmetic, one of ``ARITHMETICS``; ``tf32`` is float32 data, products rounded to 10 bits in the tensor cores."""
     peak_flop_per_s: float
     memory_bytes_per_s: float
     launch_overhead_s: float
@@ -132,43 +142,220 @@ class ComputeProfile:
     codecs: Mapping[tuple[str, str, str], CodecSpeed] = field(default_factory=dict, repr=False)
     """Measured speeds of codecs by (data type with its parameters, one of `CODEC_TARGETS`, one of `CODEC_TASKS`)."""
 
-    def time_s(self, kernels: Kernels, *, phase: str = "forward", winograd: bool | Bools = False) -> Floats:
+    convolution: ConvolutionEfficiency | None = field(default=None, repr=False)
+    """Parameters of convolutions; None where they are those of plain products."""
+    table: KernelTable | None = field(default=None, repr=False)
+    """Measured kernels; None where the formula alone counts."""
+    sustained_clock: float = field(default=1.0, repr=False)
+    """Clock in long runs as a share of the boost clock; ``peak_flop_per_s`` includes it."""
+    dispatch_s: float = field(default=0.0, repr=False)
+    """Time of the host for one phase of one layer: no phase of a layer takes less."""
+    element_bytes: int = field(default=4, repr=False)
+    """Bytes of an activation in this arithmetic; kernels count 4."""
+
+    @property
+    def extensions(self) -> tuple[object, ...]:
+        """Fields that determine times beside those that ``repr`` shows; empty if all have their defaults."""
+        values = (self.convolution, self.table, self.dispatch_s, self.element_bytes)
+        return () if values == (None, None, 0.0, 4) else values
+
+    def for_single_kernels(self) -> "ComputeProfile":
+        """Return the profile for measurements of single kernels: short, at the boost clock, without the host's time."""
+        peak = self.peak_flop_per_s / self.sustained_clock
+        return replace(self, peak_flop_per_s=peak, sustained_clock=1.0, dispatch_s=0.0)
+
+    def time_s(self, messages: Ints, elements: Ints) -> Floats:
+        """Return the seconds for messages with a total number of elements, arrays of one shape."""
+        return np.asarray(self.fixed_s * messages + elements / self.elements_per_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """The parameters that lower speed below the peak.  A half size is where its term alone doubles the time."""
+
+    ceiling: tuple[float, ...]
+    """Largest fraction of the peak, by phase in the order of `PROFILE_PHASES`; at most 1."""
+    winograd_speedup: float
+    """Ratio of direct FLOP to executed FLOP in a 3 x 3, stride-1 convolution by Winograd's algorithm, >= 1; edges
+    cost the same as without it."""
+    half_rows: float
+    """GEMM rows."""
+    half_columns: float
+    """GEMM columns."""
+    half_depth: float
+    """GEMM inner dimension."""
+    half_output: float
+    """Elements of the product (rows x columns): below it the multiprocessors are not all busy."""
+    half_samples: float
+    """Samples: convolution kernels tile over them too, so 7 x 7 x 512 samples beat 14 x 14 x 128."""
+    half_positions: float
+    """Positions of a sample that halve the samples' term: large images fill tiles alone."""
+    memory: float
+    """Fraction of the memory bandwidth that a streaming kernel sustains; at most 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeProfile:
+    """The arithmetic and memory of one device, in SI units.
+
+    A kernel takes the launch overhead, plus the longer of its arithmetic and its memory traffic, plus the passes
+    that only stream memory:
+    ``t = launch + max(a, bytes / (bandwidth fraction)) + streamed bytes / (bandwidth fraction)``, with the arithmetic
+    ``a = flop / (peak ceiling) (f + s/(samples (1 + positions/p)))``, at most ``flop / (peak NAIVE_SHARE)``, and for
+    plain products ``f = 1 + r/rows + c/columns + d/depth + o/(rows columns)``, with the half sizes of `Efficiency`.
+    The sum of inverse sizes is the cost of edges: operands loaded (rows, columns), prologue (depth), idle
+    multiprocessors (output), tiles that span samples and are not full.  For convolutions f is that of the cheapest
+    algorithm: see `ConvolutionEfficiency`; profiles without that section give 3 x 3 windows of stride 1 Winograd's
+    gain, in the 1 of f.  Where kernels were measured, f is corrected: see `KernelTable`.
+    Every term has degree at most one in each size, so time never falls when a size grows, and half
+    of a part never takes less than half its time.
+
+    Source:
+        The roofline model: Williams, Waterman and Patterson, Communications of the ACM 52 (4), 2009.
+        Winograd's algorithm in convolutions: Lavin and Gray, CVPR 2016.
+        Fourier transforms in convolutions: Mathieu, Henaff and LeCun, ICLR 2014.
+    """
+
+    name: str
+    description: str
+    sources: tuple[str, ...]
+    arithmetic: str
+    """Arithmetic, one of ``ARITHMETICS``; ``tf32`` is float32 data, products rounded to 10 bits in the tensor cores."""
+    peak_flop_per_s: float
+    memory_bytes_per_s: float
+    launch_overhead_s: float
+    memory_bytes: float
+    multiprocessors: int
+    efficiency: Efficiency
+    rows: Mapping[tuple[str, str, str], MeasuredRow] = field(default_factory=dict, repr=False)
+    """Measured rows of whole layers by (model without parameters, layer, phase)."""
+    parts: Mapping[tuple[str, str, str], MeasuredParts] = field(default_factory=dict, repr=False)
+    """Measured parts by (model with its parameters, layer, phase)."""
+    launch: Launch | None = None
+    """Execution of kernels of several streams; None where it is not known."""
+    occupancies: Mapping[tuple[str, str, str], float] = field(default_factory=dict, repr=False)
+    """Measured shares of the device that a phase of a whole layer keeps busy, by (model without parameters, layer,
+    phase)."""
+    codecs: Mapping[tuple[str, str, str], CodecSpeed] = field(default_factory=dict, repr=False)
+    """Measured speeds of codecs by (data type with its parameters, one of `CODEC_TARGETS`, one of `CODEC_TASKS`)."""
+
+    convolution: ConvolutionEfficiency | None = field(default=None, repr=False)
+    """Parameters of convolutions; None where they are those of plain products."""
+    table: KernelTable | None = field(default=None, repr=False)
+    """Measured kernels; None where the formula alone counts."""
+    sustained_clock: float = field(default=1.0, repr=False)
+    """Clock in long runs as a share of the boost clock; ``peak_flop_per_s`` includes it."""
+    dispatch_s: float = field(default=0.0, repr=False)
+    """Time of the host for one phase of one layer: no phase of a layer takes less."""
+    element_bytes: int = field(default=4, repr=False)
+    """Bytes of an activation in this arithmetic; kernels count 4."""
+
+    @property
+    def extensions(self) -> tuple[object, ...]:
+        """Fields that determine times beside those that ``repr`` shows; empty if all have their defaults."""
+        values = (self.convolution, self.table, self.dispatch_s, self.element_bytes)
+        return () if values == (None, None, 0.0, 4) else values
+
+    def for_single_kernels(self) -> "ComputeProfile":
+        """Return the profile for short runs, such as measurements of single kernels."""
+        return replace(self, peak_flop_per_s=self.peak_flop_per_s / self.sustained_clock, sustained_clock=1.0)
+
+    def time_s(self, kernels: Kernels, *, phase: str = "forward") -> Floats:
         """Return the seconds of each kernel, alone on the device.
 
         Args:
             kernels: Sizes, arrays of one shape; a product's rows, columns, depth and samples are >= 1.
             phase: One of `PROFILE_PHASES`: gradients have ceilings of their own.
-            winograd: Flags of the 3 x 3, stride-1, undilated, ungrouped convolutions, for which libraries
-                use Winograd's algorithm: fewer multiplications than ``flop`` counts.
 
         Returns:
             Seconds, shape of the input; 0 where both FLOP and bytes are 0.
 
         Raises:
             ConfigError: ``phase`` is not one of `PROFILE_PHASES`.
-
-        Source:
-            Winograd's algorithm in convolutions: Lavin and Gray, CVPR 2016.
         """
+        arithmetic_s, traffic_s, rest_s = self.terms_s(kernels, phase)
+        return np.asarray((np.maximum(arithmetic_s, traffic_s) + rest_s) * (kernels.flop + kernels.memory_bytes > 0))
+
+    def terms_s(self, kernels: Kernels, phase: str) -> tuple[Floats, Floats, Floats]:
+        """Return the seconds of arithmetic, of the traffic beside it, and of passes and launches; see ``time_s``."""
         if phase not in PROFILE_PHASES:
             raise ConfigError(f"phase must be one of {', '.join(PROFILE_PHASES)}, got {phase!r}")
-        e, flop, moved = self.efficiency, kernels.flop, kernels.memory_bytes
-        # In place, term by term, as this is called for millions of parts: first the factor of the arithmetic.
-        rows, columns, depth = kernels.rows, kernels.columns, kernels.depth
-        output = rows * columns
-        edges = e.half_rows * columns + e.half_columns * rows + e.half_output
-        edges /= np.maximum(output, 1.0)
-        edges += e.half_depth / np.maximum(depth, 1.0)
-        summed = depth if phase == "weight_gradient" else columns  # samples x positions
-        edges += e.half_samples * e.half_positions / np.maximum(e.half_positions * kernels.samples + summed, 1.0)
-        edges *= output * depth > 0  # streaming kernels have no tiles
-        edges += 1.0 if winograd is False else np.where(winograd, 1.0 / e.winograd_speedup, 1.0)
-        edges *= flop
-        edges /= self.peak_flop_per_s * e.ceiling[PROFILE_PHASES.index(phase)]
-        memory_s_per_byte = 1.0 / (self.memory_bytes_per_s * e.memory)
-        seconds = np.maximum(edges, moved * memory_s_per_byte)
-        seconds += kernels.streamed_bytes * memory_s_per_byte + self.launch_overhead_s
-        return np.asarray(seconds * (flop + moved > 0))
+        memory_s_per_byte = 1.0 / (self.memory_bytes_per_s * self.efficiency.memory)
+        convolution = self.convolution if kernels.window else None
+        product_s_per_byte = 1.0 / (self.memory_bytes_per_s * convolution.memory) if convolution else memory_s_per_byte
+        rest_s = kernels.streamed_bytes * memory_s_per_byte
+        rest_s = rest_s + (convolution.overhead_s if convolution else self.launch_overhead_s)
+        arithmetic_s = self.arithmetic_s(kernels, phase) if kernels.flop.any() else np.zeros_like(kernels.flop)
+        return arithmetic_s, kernels.memory_bytes * product_s_per_byte, np.asarray(rest_s)
+
+    def arithmetic_s(self, kernels: Kernels, phase: str) -> Floats:
+        """Return the seconds of the arithmetic of kernels, if nothing else took time; arguments as for ``time_s``."""
+        number, flop = PROFILE_PHASES.index(phase), kernels.flop
+        convolution = self.convolution if kernels.window and number < 3 else None
+        rate = self.peak_flop_per_s * (convolution.ceiling[number] if convolution else self.efficiency.ceiling[number])
+        if not kernels.rows.any():  # streaming kernels have no tiles
+            return np.asarray(flop / rate)
+        matrix = kernels.matrix
+        rows, columns, depth = (np.maximum(size, 1.0) for size in (kernels.rows, kernels.columns, kernels.depth))
+        covered = padded_rows(rows) if convolution else rows
+        seconds = self._product_s(covered, columns, depth, number, kernels.window)
+        # the FLOP of partial sums over several slices are those of several equal products
+        seconds *= flop / np.maximum(2.0 * rows * columns * depth, 1.0)
+        summed = depth if number == 2 else columns  # samples x positions
+        half = convolution or self.efficiency
+        spanned = half.half_samples * half.half_positions / (half.half_positions * kernels.samples + summed)
+        seconds += flop / rate * spanned
+        seconds = np.minimum(seconds, flop / (self.peak_flop_per_s * NAIVE_SHARE))
+        return np.asarray(np.where(matrix, seconds, flop / rate))
+
+    def _product_s(
+        self, rows: Floats, columns: Floats, depth: Floats, phase: int, window: ConvolutionWindow | None
+    ) -> Floats:
+        """Return the seconds of products: from the table of measured kernels, or by the formula."""
+        if self.table is None or phase > 2:
+            return self.model_s(rows, columns, depth, phase, window)
+        key = (self.efficiency, self.convolution)  # a table is in seconds at one FLOP/s, so serves every clock
+        units = replace(self, peak_flop_per_s=1.0)
+        seconds = self.table.arithmetic_s(
+            (rows, columns, depth), phase, window, lambda m, n, k: units.model_s(m, n, k, phase, window), key
+        )
+        seconds /= self.peak_flop_per_s
+        convolution = self.convolution if window else None
+        least = convolution.least_factor(window) if convolution and window else 1.0
+        rate = self.peak_flop_per_s * (convolution.ceiling[phase] if convolution else self.efficiency.ceiling[phase])
+        return np.maximum(seconds, rows * columns * depth * (2.0 * least / rate))
+
+    def model_s(
+        self, rows: Floats, columns: Floats, depth: Floats, phase: int, window: ConvolutionWindow | None
+    ) -> Floats:
+        """Return the seconds of products by the formula, without measured kernels and tiles that span samples.
+
+        Args:
+            rows: Rows of the product, >= 1.
+            columns: Columns.
+            depth: Inner dimension.
+            phase: Index into `PROFILE_PHASES`.
+            window: Geometry of a convolution, None for plain products.
+        """
+        e, convolution = self.efficiency, self.convolution if window and phase < 3 else None
+        flop = 2.0 * rows * columns * depth
+        if convolution and window:
+            factor = convolution.factor(rows, columns, depth, phase, window)
+            ceiling = convolution.ceiling[phase]
+        else:
+            factor = (e.half_rows * columns + e.half_columns * rows + e.half_output) / (rows * columns)
+            factor += e.half_depth / depth + (1.0 / e.winograd_speedup if window and window.winograd else 1.0)
+            ceiling = e.ceiling[phase]
+        # By nature: a naive kernel takes no tiles, so has no edges.
+        return np.asarray(flop / self.peak_flop_per_s * np.minimum(factor / ceiling, 1.0 / NAIVE_SHARE))
+
+    def executed_share(self, window: ConvolutionWindow | None) -> float:
+        """Return the least share of a product's FLOP that the libraries' algorithms execute."""
+        if not window:
+            return 1.0
+        if self.convolution:
+            return self.convolution.least_factor(window)
+        return 1.0 / self.efficiency.winograd_speedup if window.winograd else 1.0
 
     def measured(self, model: str, layer: str, phase: str) -> MeasuredRow | None:
         """Return the published time of one phase of a layer, or None where there is none."""
@@ -210,6 +397,9 @@ class ComputeProfile:
             peak_flop_per_s=self.peak_flop_per_s * speed,
             memory_bytes_per_s=self.memory_bytes_per_s * speed,
             launch_overhead_s=self.launch_overhead_s / speed,
+            convolution=replace(self.convolution, overhead_s=self.convolution.overhead_s / speed)
+            if self.convolution
+            else None,
             rows=rows,
             parts=parts,
             codecs={

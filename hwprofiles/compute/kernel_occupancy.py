@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from hwprofiles import Bools, ConfigError, Floats
+from hwprofiles import ConfigError, Floats
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
 from hwprofiles.compute.kernels import Kernels
 from hwprofiles.compute.launch import Launch
@@ -36,7 +36,6 @@ def occupancy(
     kernels: Kernels,
     *,
     phase: str,
-    winograd: bool | Bools = False,
     model: str = "geometry",
 ) -> Floats:
     """Return the mean share of a device that kernels keep busy while they work, without launches.
@@ -51,7 +50,6 @@ def occupancy(
         profile: The device; it has a ``launch`` section.
         kernels: Sizes, arrays of one shape.
         phase: As for ``ComputeProfile.time_s``, with whose time shares are taken.
-        winograd: As for ``ComputeProfile.time_s``.
         model: ``geometry``, or ``throughput``: only the share of the data sheet's peak that the speed requires is
             taken, as if blocks of other kernels always fitted and filled every stall.
 
@@ -64,10 +62,10 @@ def occupancy(
     if model not in OCCUPANCY_MODELS:
         raise ConfigError(f"occupancy must be one of {', '.join(OCCUPANCY_MODELS)}, got {model!r}")
     launch = launch_of(profile)
-    work_s = np.maximum(profile.time_s(kernels, phase=phase, winograd=winograd) - profile.launch_overhead_s, 1e-15)
+    work_s = np.maximum(profile.time_s(kernels, phase=phase) - _overhead_s(profile, kernels), 1e-15)
     streamed_s = kernels.streamed_bytes / (profile.memory_bytes_per_s * profile.efficiency.memory)
     product_s = np.maximum(work_s - streamed_s, 1e-15)
-    share = _required_share(profile, kernels, product_s, phase, winograd, of_peak=model == "throughput")
+    share = _required_share(profile, kernels, product_s, phase, of_peak=model == "throughput")
     if model == "geometry":
         places = profile.multiprocessors * launch.blocks_per_multiprocessor
         blocks = np.ceil(kernels.rows / launch.tile_rows) * np.ceil(kernels.columns / launch.tile_columns)
@@ -79,12 +77,17 @@ def occupancy(
     return np.asarray(np.clip(share, 1e-6, 1.0), dtype=np.float64)
 
 
+def _overhead_s(profile: ComputeProfile, kernels: Kernels) -> float:
+    """Return the time that a kernel takes beside its work."""
+    convolution = profile.convolution if kernels.window else None
+    return convolution.overhead_s if convolution else profile.launch_overhead_s
+
+
 def _required_share(
     profile: ComputeProfile,
     kernels: Kernels,
     product_s: Floats,
     phase: str,
-    winograd: bool | Bools,
     *,
     of_peak: bool,
 ) -> Floats:
@@ -95,12 +98,11 @@ def _required_share(
         kernels: Sizes, arrays of one shape.
         product_s: Seconds of the products.
         phase: One of `PROFILE_PHASES`.
-        winograd: Flags of convolutions by Winograd's algorithm.
         of_peak: Take the share of the peak, not of what products reach at best.
     """
-    e = profile.efficiency
+    e = (profile.convolution if kernels.window and phase in PROFILE_PHASES[:3] else None) or profile.efficiency
     ceiling = 1.0 if of_peak else e.ceiling[PROFILE_PHASES.index(phase)]
-    flop = kernels.flop * np.where(winograd, 1.0 / e.winograd_speedup, 1.0)
+    flop = kernels.flop * profile.executed_share(kernels.window)
     arithmetic = flop / (profile.peak_flop_per_s * ceiling) / product_s
     memory = kernels.memory_bytes / (profile.memory_bytes_per_s * e.memory) / product_s
     return np.asarray(np.maximum(arithmetic, memory))

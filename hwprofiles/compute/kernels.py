@@ -4,7 +4,24 @@ from dataclasses import dataclass
 
 from hwprofiles import Bools, Floats
 
-__all__ = ["Kernels"]
+__all__ = ["ConvolutionWindow", "Kernels"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvolutionWindow:
+    """The geometry of a convolution that all its parts share; it decides which algorithms libraries may choose."""
+
+    positions: int
+    """Positions of the window: 9 for 3 x 3."""
+    stride: int = 1
+    """Product of the strides."""
+    groups: int = 1
+    """Groups of channels that are convolved separately."""
+    winograd: bool = False
+    """True for 3 x 3, stride 1, not dilated, one group: Winograd's algorithm applies."""
+    fourier: bool = False
+    """True for larger square windows of stride 1, not dilated, one group: Fourier transforms, or Winograd's
+    algorithm for 5 x 5, apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +49,8 @@ class Kernels:
     streamed_bytes: Floats | float = 0.0
     """Bytes of separate passes before or after a product (batch normalisation, activations), which no arithmetic
     hides."""
+    window: ConvolutionWindow | None = None
+    """Geometry of a convolution; None for plain products and streaming kernels."""
 
     @property
     def matrix(self) -> Bools:

@@ -1,89 +1,55 @@
 """Compute profiles as YAML files: their rules, and the catalogue in ``hwprofiles/profiles``."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from hwprofiles import GIB, GIGA, MICRO, MILLI, TERA, ConfigError, broken_rules, did_you_mean, yaml_input
 from hwprofiles.compute.compute_profile import (
     PROFILE_PHASES,
     CodecSpeed,
     ComputeProfile,
-    Efficiency,
     MeasuredParts,
     MeasuredRow,
 )
 from hwprofiles.compute.launch import Launch
+from hwprofiles.compute.profile_sections import (
+    ConvolutionSection,
+    Count,
+    EfficiencySection,
+    FitSection,
+    Fraction,
+    KernelSection,
+    LaunchSection,
+    Positive,
+    PrecisionSection,
+    Section,
+    Share,
+)
 
-__all__ = ["ProfileFile", "catalogue", "load_profile", "profile_names"]
+__all__ = ["ARITHMETICS", "ProfileFile", "catalogue", "load_profile", "profile_names"]
 
+ARITHMETICS = ("float32", "tf32", "float16", "bfloat16", "float8")
+"""Arithmetic of products; all but the first use tensor cores, and sum in float32."""
+_Arithmetic = Literal["float32", "tf32", "float16", "bfloat16", "float8"]
 FOLDER = Path(__file__).parents[1] / "profiles"
 
-# Strict: a boolean or a quoted number is an error.  The bound keeps the conversion to SI finite.
-_Positive = Annotated[float, Field(ge=1e-9, le=1e12, allow_inf_nan=False, strict=True)]
-Fraction = Annotated[float, Field(ge=1e-9, le=1, strict=True)]
-Share = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False, strict=True)]
-_Count = Annotated[int, Field(gt=0, strict=True)]
 
-
-class _Section(BaseModel):
-    """A mapping of a profile file, without unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Ceiling(_Section):
-    """Largest fractions of the peak, by phase."""
-
-    forward: Fraction
-    activation_gradient: Fraction
-    weight_gradient: Fraction
-
-
-class _HalfSizes(_Section):
-    """Half sizes; see ``Efficiency``."""
-
-    rows: _Positive
-    columns: _Positive
-    depth: _Positive
-    output_elements: _Positive
-    samples: _Positive
-    positions: _Positive
-
-
-class _Efficiency(_Section):
-    """The section ``efficiency``; see ``Efficiency``."""
-
-    ceiling: _Ceiling
-    winograd_speedup: Annotated[float, Field(ge=1, le=9, strict=True)]
-    half_sizes: _HalfSizes
-    memory: Fraction
-
-
-class _Launch(_Section):
-    """The section ``launch``; see ``Launch``."""
-
-    tile_rows: _Count
-    tile_columns: _Count
-    blocks_per_multiprocessor: _Count
-    priorities: _Count
-    streams: _Count
-
-
-class _Row(_Section):
+class _Row(Section):
     """A row of ``measured``: times and occupancies of a whole layer or of a part of it."""
 
     model: str
     layer: str
-    batch: _Count | None = None
-    part: Annotated[tuple[_Count, ...], Field(min_length=2, max_length=6)] | None = None
+    batch: Count | None = None
+    part: Annotated[tuple[Count, ...], Field(min_length=2, max_length=6)] | None = None
     spread: Share | None = None
-    forward_ms: _Positive | None = None
-    activation_gradient_ms: _Positive | None = None
-    weight_gradient_ms: _Positive | None = None
-    update_ms: _Positive | None = None
+    forward_ms: Positive | None = None
+    activation_gradient_ms: Positive | None = None
+    weight_gradient_ms: Positive | None = None
+    update_ms: Positive | None = None
     forward_occupancy: Fraction | None = None
     activation_gradient_occupancy: Fraction | None = None
     weight_gradient_occupancy: Fraction | None = None
@@ -107,7 +73,7 @@ def _renamed_keys(mapping: Any, new_names: dict[str, str]) -> Any:
     }
 
 
-class _CodecRow(_Section):
+class _CodecRow(Section):
     """A row of ``compression``: the measured speed of a codec."""
 
     type: Annotated[str, Field(min_length=1)]
@@ -115,8 +81,8 @@ class _CodecRow(_Section):
     task: Literal["compress", "decompress", "sum"]
     elements_per_s: Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False, strict=True)]
     fixed_us: Share
-    elements: Annotated[list[_Count], Field(min_length=1)]
-    median_ms: list[_Positive]
+    elements: Annotated[list[Count], Field(min_length=1)]
+    median_ms: list[Positive]
     spread: Share
 
     @model_validator(mode="before")
@@ -133,7 +99,7 @@ class _CodecRow(_Section):
         return self
 
 
-class _CodecSection(_Section):
+class _CodecSection(Section):
     """The section ``compression``: speeds of codecs, with the device and software that they were measured on."""
 
     device: Annotated[str, Field(min_length=1)]
@@ -151,20 +117,26 @@ class _CodecSection(_Section):
         return self
 
 
-class ProfileFile(_Section):
+class ProfileFile(Section):
     """The keys of a profile file, in vendor units, which are converted here and nowhere else."""
 
     description: str
     sources: Annotated[list[str], Field(min_length=1)]
-    arithmetic: Literal["float32", "tf32"]
-    peak_tflop_per_s: _Positive
-    memory_bandwidth_gbyte_per_s: _Positive
-    memory_gib: _Positive
-    launch_overhead_us: _Positive
-    multiprocessors: _Count
-    efficiency: _Efficiency
-    launch: _Launch | None = None
-    measured: list[_Row] = []
+    arithmetic: _Arithmetic
+    peak_tflop_per_s: Positive
+    memory_bandwidth_gbyte_per_s: Positive
+    memory_gib: Positive
+    launch_overhead_us: Positive
+    multiprocessors: Count
+    efficiency: EfficiencySection
+    sustained_clock: Fraction = 1.0
+    dispatch_overhead_us: Share = 0.0
+    convolution: ConvolutionSection | None = None
+    kernels: KernelSection | None = None
+    precisions: Annotated[dict[_Arithmetic, PrecisionSection], Field(default_factory=dict)]
+    launch: LaunchSection | None = None
+    fit: FitSection | None = None
+    measured: Annotated[list[_Row], Field(default_factory=list)]
     compression: _CodecSection | None = None
 
     @model_validator(mode="before")
@@ -173,41 +145,57 @@ class ProfileFile(_Section):
         """Accept the name of version 0.1: ``coding`` for ``compression``."""
         return _renamed_keys(file, {"coding": "compression"})
 
-    def profile(self, name: str) -> ComputeProfile:
-        """Return the profile in SI units."""
+    def profile(self, name: str, arithmetic: str = "") -> ComputeProfile:
+        """Return the profile in SI units, in the file's arithmetic or in another of its ``precisions``.
+
+        Raises:
+            ConfigError: The file does not say how fast the device is in this arithmetic.
+        """
+        plain = self._plain(name)
+        if arithmetic in ("", self.arithmetic):
+            return plain
+        known: dict[str, PrecisionSection] = dict(self.precisions.items())
+        if arithmetic not in known:
+            names = ", ".join([self.arithmetic, *known])
+            raise ConfigError(f"compute profile {name!r} knows no arithmetic {arithmetic!r}; known: {names}")
+        other = known[arithmetic]
+        return replace(
+            plain,
+            name=f"{name}@{arithmetic}",
+            arithmetic=arithmetic,
+            peak_flop_per_s=other.peak_tflop_per_s * other.sustained_clock * TERA,
+            sustained_clock=other.sustained_clock,
+            efficiency=(other.efficiency or self.efficiency).value(),
+            convolution=section.value() if (section := other.convolution or self.convolution) else None,
+            table=other.kernels.value() if other.kernels else None,
+            element_bytes=other.element_bytes,
+            rows={},
+            parts={},
+        )
+
+    def _plain(self, name: str) -> ComputeProfile:
+        """Return the profile in the file's own arithmetic."""
         return ComputeProfile(
             name=name,
             description=self.description,
             sources=tuple(self.sources),
             arithmetic=self.arithmetic,
-            peak_flop_per_s=self.peak_tflop_per_s * TERA,
+            peak_flop_per_s=self.peak_tflop_per_s * self.sustained_clock * TERA,
             memory_bytes_per_s=self.memory_bandwidth_gbyte_per_s * GIGA,
             launch_overhead_s=self.launch_overhead_us * MICRO,
             memory_bytes=self.memory_gib * GIB,
             multiprocessors=self.multiprocessors,
-            efficiency=_efficiency(self.efficiency),
+            efficiency=self.efficiency.value(),
             rows=_rows(self.measured),
             parts=_parts(self.measured),
+            convolution=self.convolution.value() if self.convolution else None,
+            table=self.kernels.value() if self.kernels else None,
+            sustained_clock=self.sustained_clock,
+            dispatch_s=self.dispatch_overhead_us * MICRO,
             launch=Launch(**self.launch.model_dump()) if self.launch else None,
             occupancies=_occupancies(self.measured),
             codecs=_codecs(self.compression.rows if self.compression else []),
         )
-
-
-def _efficiency(section: _Efficiency) -> Efficiency:
-    """Return the efficiency of a profile."""
-    half, ceiling = section.half_sizes, section.ceiling
-    return Efficiency(
-        ceiling=tuple(getattr(ceiling, phase, 1.0) for phase in PROFILE_PHASES),  # reductions and updates only stream
-        winograd_speedup=section.winograd_speedup,
-        half_rows=half.rows,
-        half_columns=half.columns,
-        half_depth=half.depth,
-        half_output=half.output_elements,
-        half_samples=half.samples,
-        half_positions=half.positions,
-        memory=section.memory,
-    )
 
 
 def _times(row: _Row) -> dict[str, float]:
@@ -261,9 +249,9 @@ def catalogue() -> dict[str, Path]:
 
 
 @cache
-def _shipped(name: str) -> ComputeProfile:
+def _shipped(name: str, arithmetic: str) -> ComputeProfile:
     """Return a profile of the catalogue, read once."""
-    return _read(catalogue()[name])
+    return _read(catalogue()[name], arithmetic)
 
 
 def profile_names() -> list[str]:
@@ -275,24 +263,29 @@ def load_profile(name: str) -> ComputeProfile:
     """Return a profile of the catalogue, or the one in a YAML file.
 
     Args:
-        name: A catalogue entry (`profile_names`) or the path of a file that ends in .yaml or .yml.
+        name: A catalogue entry (`profile_names`) or the path of a file that ends in .yaml or .yml; ``@`` and one of
+            ``ARITHMETICS`` behind it choose another arithmetic than the profile's own, as in ``v100-16gb@float16``.
 
     Raises:
-        ConfigError: There is no such entry (the nearest is named) or file, or the file breaks a rule; every
-            broken rule is listed with its path.
+        ConfigError: There is no such entry (the nearest is named) or file, the file breaks a rule (every broken rule
+            is listed with its path), or does not know the arithmetic.
     """
-    if name in catalogue():
-        return _shipped(name)
-    if Path(name).suffix in (".yaml", ".yml"):
-        return _read(Path(name))
+    base, mark, arithmetic = name.rpartition("@")
+    if not mark or arithmetic not in ARITHMETICS:
+        base, arithmetic = name, ""
+    if base in catalogue():
+        return _shipped(base, arithmetic)
+    if Path(base).suffix in (".yaml", ".yml"):
+        return _read(Path(base), arithmetic)
     hint = did_you_mean(name, catalogue(), cutoff=0.3) or f"; known: {', '.join(profile_names())}"
     raise ConfigError(f"unknown compute profile {name!r}{hint}")
 
 
-def _read(path: Path) -> ComputeProfile:
+def _read(path: Path, arithmetic: str = "") -> ComputeProfile:
     """Read and check a profile file."""
     data = yaml_input(path, "compute profile")
     try:
-        return ProfileFile.model_validate(data).profile(path.stem)
+        file = ProfileFile.model_validate(data)
     except ValidationError as error:
         raise ConfigError(f"compute profile {path}: {broken_rules(error)}") from None
+    return file.profile(path.stem, arithmetic)

@@ -27,6 +27,7 @@ from .plan_command import (
     orrery_plan as orrery_plan,
 )
 from .probe_command import (
+    orrery_calibrate as orrery_calibrate,
     orrery_probe as orrery_probe,
 )
 from .run_command import (

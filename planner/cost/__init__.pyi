@@ -25,6 +25,7 @@ from .compressed_sync import (
 )
 from .compute_time import (
     kernel_s as kernel_s,
+    stored_kernels as stored_kernels,
 )
 from .cost_model import (
     CostModel as CostModel,

@@ -17,7 +17,7 @@ from planner.graph import LAYER_PHASES, ComputationGraph, Layer
 from planner.operations import ELEMENT_BYTES, undivided
 from planner.parallel import ConfigSpace, held_regions
 
-__all__ = ["ComputeTimes", "kernel_s"]
+__all__ = ["ComputeTimes", "kernel_s", "stored_kernels"]
 
 _SHAPE_WEIGHT = 1e-6
 """Weight of the distance between shapes beside that between amounts of work, both in logarithms: it breaks ties."""
@@ -56,6 +56,8 @@ class ComputeTimes:
         text += repr(parts) if any(parts) else ""
         codecs = [sorted(profile.codecs.items()) for profile in numbers]
         text += repr(codecs) if any(codecs) else ""
+        extensions = [profile.extensions for profile in numbers]
+        text += repr(extensions) if any(extensions) else ""
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def slowest_part_s(self, index: int, space: ConfigSpace) -> dict[str, Floats]:
@@ -126,9 +128,10 @@ def kernel_s(
     Returns:
         Seconds, shape (C,).
     """
-    winograd = layer.operation.winograd
     work = layer.kernels(phase, part)
-    seconds = profile.time_s(_sized(work, element_bytes), phase=phase, winograd=winograd)
+    seconds = profile.time_s(stored_kernels(profile, work, phase, element_bytes), phase=phase)
+    if profile.dispatch_s and phase != "update":
+        seconds = np.where(seconds > 0, np.maximum(seconds, profile.dispatch_s), 0.0)
     like, parts = _measured(profile, model, layer, phase)
     if parts is None:
         return seconds
@@ -138,7 +141,7 @@ def kernel_s(
     for dim, row in zip(dims, sizes.T, strict=True):
         distance += _SHAPE_WEIGHT * np.abs(np.subtract.outer(np.log(part[dim]), np.log(row)))
     nearest = distance.argmin(axis=1)
-    roofline = profile.time_s(known, phase=phase, winograd=winograd)[nearest]
+    roofline = profile.time_s(known, phase=phase)[nearest]
     ratio = np.divide(seconds, roofline, out=np.ones_like(seconds), where=roofline > 0)
     return np.asarray(np.array(parts.time_s)[nearest] * ratio)
 
@@ -157,8 +160,17 @@ def _log_amount(work: Kernels) -> Floats:
     return np.asarray(np.log(np.maximum(np.where(work.flop > 0, work.flop, work.memory_bytes), 1.0)))
 
 
-def _sized(work: Kernels, element_bytes: int) -> Kernels:
-    """Scale the memory traffic of kernels to elements of another size."""
+def stored_kernels(profile: ComputeProfile, work: Kernels, phase: str, element_bytes: int = ELEMENT_BYTES) -> Kernels:
+    """Return kernels with the memory traffic of a network's elements in the arithmetic of a profile.
+
+    Args:
+        profile: A profile in half precision halves the elements of everything but updates, which keep master weights.
+        work: Kernels with the traffic of 4-byte elements.
+        phase: One of ``LAYER_PHASES``.
+        element_bytes: Bytes of one element of the network in single precision.
+    """
+    if phase != "update":
+        element_bytes = element_bytes * profile.element_bytes // ELEMENT_BYTES
     if element_bytes == ELEMENT_BYTES:
         return work
     ratio = element_bytes / ELEMENT_BYTES

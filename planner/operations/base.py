@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwprofiles import ConfigError, Floats
-from hwprofiles.compute import Kernels
+from hwprofiles.compute import ConvolutionWindow, Kernels
 from planner.graph import LAYER_PHASES, IntervalMap, Parameter, SavedTensors, Shape
 
 __all__ = ["BATCH_STATISTICS", "ELEMENT_BYTES", "INDEX_BYTES", "OperationBase", "Part", "identity_maps"]
@@ -70,6 +70,7 @@ class Part:
         depth: Floats | float,
         elements: Floats,
         streamed: Floats | float = 0.0,
+        window: ConvolutionWindow | None = None,
     ) -> Kernels:
         """Return the kernels of a matrix product.
 
@@ -79,6 +80,7 @@ class Part:
             depth: Length of the sums.
             elements: Elements that the product reads and writes, each operand once.
             streamed: Elements that the passes after the product read and write.
+            window: Geometry of a convolution.
 
         Returns:
             Kernels of shape (C,).
@@ -92,6 +94,7 @@ class Part:
             depth=depth + zero,
             samples=self.samples,
             streamed_bytes=streamed * ELEMENT_BYTES + zero,
+            window=window,
         )
 
     def streaming(self, *, flop: Floats | float, elements: Floats | float) -> Kernels:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hwprofiles import ConfigError, Floats
-from hwprofiles.compute import Kernels
+from hwprofiles.compute import ConvolutionWindow, Kernels
 from planner.graph import IntervalMap, Parameter, SavedTensors, Shape
 from planner.operations.base import (
     ACTIVATION_ACCESSES,
@@ -63,6 +63,16 @@ class Convolution(OperationBase):
     def winograd(self) -> bool:
         """True for 3 x 3 windows of stride 1, not dilated, in one group, which Winograd's algorithm computes."""
         return self.kernel == (3, 3) and self.stride == self.dilation == (1, 1) and self.groups == 1
+
+    @property
+    def window(self) -> ConvolutionWindow:
+        """Geometry that decides which algorithms libraries may choose."""
+        plain = self.groups == 1 and all(value == 1 for value in (*self.stride, *self.dilation))
+        square = len(self.kernel) == 2 and self.kernel[0] == self.kernel[1]
+        return ConvolutionWindow(
+            positions=math.prod(self.kernel), stride=math.prod(self.stride), groups=self.groups,
+            winograd=self.winograd, fourier=plain and square and self.kernel[0] > 3,
+        )  # fmt: skip
 
     @property
     def statistics(self) -> int:
@@ -126,6 +136,7 @@ class Convolution(OperationBase):
             depth=self._depth(part),
             elements=self._operands(part),
             streamed=self.passes[0] * part.outputs,
+            window=self.window,
         )
 
     def _activation_gradient(self, part: Part) -> Kernels:
@@ -137,6 +148,7 @@ class Convolution(OperationBase):
             columns=part.columns,
             depth=part.channels * volume,
             elements=self._operands(part),
+            window=self.window,
         )
 
     def _weight_gradient(self, part: Part) -> Kernels:
@@ -146,6 +158,7 @@ class Convolution(OperationBase):
             depth=part.columns,
             elements=self._operands(part),
             streamed=self.passes[1] * part.outputs,
+            window=self.window,
         )
 
     def _depth(self, part: Part) -> int:

@@ -83,7 +83,7 @@ def _share(
     known = profile.occupancies.get((graph.family, row.name, phase))
     if known is not None and kind != _EPILOGUE:
         return np.full(len(rows), known)
-    return occupancy(profile, rows.all, phase=phase, winograd=row.operation.winograd, model=occupancy_model)
+    return occupancy(profile, rows.all, phase=phase, model=occupancy_model)
 
 
 def with_measured(program: Program, measured: _Measured, share: Mapping[str, float] | None = None) -> Decomposed:
@@ -122,8 +122,8 @@ class _Rows:
     all: Kernels
 
     def __getitem__(self, rows: Ints | Bools) -> "_Rows":
-        fields = {name: np.asarray(getattr(self.all, name))[rows] for name in self.all.__slots__}
-        return _Rows(Kernels(**fields))
+        arrays = [name for name in self.all.__slots__ if name != "window"]
+        return _Rows(replace(self.all, **{name: np.asarray(getattr(self.all, name))[rows] for name in arrays}))
 
     def __len__(self) -> int:
         return len(self.all.flop)
@@ -204,7 +204,7 @@ class _SubTasks:
             for each in times:
                 phase = "bias_gradient" if each in (_BIAS, _EPILOGUE) else "weight_gradient"
                 work = sub_kernels(row, KINDS[each], sizes)
-                times[each][mine] = profile.time_s(work, phase=phase, winograd=row.operation.winograd)[mine]
+                times[each][mine] = profile.time_s(work, phase=phase)[mine]
         if not self._measured(layer):
             return times[kind]
         lowered = (program.kind == _WEIGHT) & (program.layer == layer) & (program.micro_batch == sub_batch)

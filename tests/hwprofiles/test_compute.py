@@ -1,13 +1,14 @@
 """The roofline's limits and shape, and its agreement with published whole-network rates."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from hwprofiles.compute.compute_profile import PROFILE_PHASES, ComputeProfile
-from hwprofiles.compute.kernels import Kernels
+from hwprofiles.compute.kernels import ConvolutionWindow, Kernels
 from hwprofiles.compute.profile_file import load_profile, profile_names
 from hwprofiles.errors import ConfigError
 
@@ -84,13 +85,17 @@ def test_entries_do_not_meet_and_keep_their_shape():
     assert together.ravel() == pytest.approx(one_by_one, rel=1e-14)
 
 
-def test_winograd_divides_the_arithmetic_of_the_flagged_entries_but_not_the_cost_of_edges():
-    profile = load_profile("p100")
-    kernels = products([4096.0, 4096.0], 4096, 4096, 4096)
-    direct_s, winograd_s = profile.time_s(kernels, winograd=np.array([False, True]))
+SQUARE = ConvolutionWindow(positions=9, winograd=True)
+
+
+def test_winograd_divides_the_arithmetic_of_square_windows_but_not_the_cost_of_edges():
+    profile = load_profile("cpu-core")
+    profile = replace(profile, efficiency=replace(profile.efficiency, winograd_speedup=2.5))
+    kernels = products(4096.0, 4096, 4096, 4096)
+    direct_s, winograd_s = (profile.time_s(replace(kernels, window=window))[0] for window in (None, SQUARE))
 
     arithmetic_s = kernels.flop[0] / (profile.peak_flop_per_s * profile.efficiency.ceiling[0])
-    assert direct_s - winograd_s == pytest.approx(arithmetic_s * (1 - 1 / profile.efficiency.winograd_speedup))
+    assert direct_s - winograd_s == pytest.approx(arithmetic_s * (1 - 1 / 2.5))
 
 
 @pytest.mark.parametrize("name", ["k80", "p100", "titanx", "v100-16gb"])
@@ -98,8 +103,8 @@ def test_large_images_fill_tiles_with_few_samples(name):
     """The gain of splitting space instead of samples fades with the positions."""
     gains = []
     for side in (224, 14):
-        kernels = products(256, 128 * (side / 2) ** 2, 2304, [32.0, 128.0])
-        by_sample, in_space = load_profile(name).time_s(kernels, winograd=True)
+        kernels = replace(products(256, 128 * (side / 2) ** 2, 2304, [32.0, 128.0]), window=SQUARE)
+        by_sample, in_space = load_profile(name).time_s(kernels)
         gains.append(by_sample / in_space - 1)
 
     assert gains[0] < 0.005 < gains[1]
@@ -114,9 +119,9 @@ def test_an_unknown_phase_is_refused():
 def test_splitting_late_convolutions_in_space_beats_splitting_samples(name):
     """DeePa Table 3 and layer-wise Table 5: equal work, 14 x 14 x a quarter of the samples against 7 x 7 x all."""
     for samples in (128, 512):
-        kernels = products(512, samples * 49, 512 * 9, [samples / 4, samples])
+        kernels = replace(products(512, samples * 49, 512 * 9, [samples / 4, samples]), window=SQUARE)
         for phase in PROFILE_PHASES[:3]:
-            by_sample, in_space = load_profile(name).time_s(kernels, phase=phase, winograd=True)
+            by_sample, in_space = load_profile(name).time_s(kernels, phase=phase)
             assert in_space < by_sample
 
 
@@ -136,8 +141,11 @@ def vgg16_training_s(profile: ComputeProfile, batch: float) -> float:
     positions, volume = batch * side**2, kernel**2
     phases = {"forward": (k, positions, c * volume), "activation_gradient": (c, positions, k * volume),
               "weight_gradient": (k, c * volume, positions)}  # fmt: skip
-    kernels = [profile.time_s(products(*sizes, batch), phase=phase, winograd=kernel == 3).sum()
-               for phase, sizes in phases.items()]  # fmt: skip
+    kernels = [
+        profile.time_s(replace(products(*(size[mine] for size in sizes), batch), window=window), phase=phase).sum()
+        for phase, sizes in phases.items()
+        for mine, window in ((kernel == 3, SQUARE), (kernel == 1, None))
+    ]
     relu_and_update = streaming(0, 4 * (5 * positions * k + 5 * c * k * volume).sum())  # five passes over each
     return float(sum(kernels) + profile.time_s(relu_and_update)[0])
 

@@ -27,8 +27,8 @@ def write(tmp_path, data) -> str:
 
 def test_the_catalogue_holds_the_papers_and_todays_devices():
     assert profile_names() == sorted(
-        ["a100-40gb", "a100-80gb", "cpu-core", "gtx-titan", "h100-80gb", "k80", "p100", "titanx", "titanx-nervana",
-         "v100-16gb"]
+        ["a100-40gb", "a100-80gb", "b200", "cpu-core", "gtx-1080", "gtx-1080ti", "gtx-titan", "h100-80gb", "h200", "k80",
+         "m40", "m60", "p100", "t4", "titanx", "titanx-nervana", "titanx-pascal", "titanxp", "v100-16gb", "v100-32gb"]
     )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def test_every_profile_names_sources_and_arithmetic(name):
 
     assert profile.name == name
     assert all(profile.sources)
-    assert profile.arithmetic == ("tf32" if name[0] in "ah" else "float32")
+    assert profile.arithmetic == ("tf32" if name[0] in "abh" else "float32")
     assert catalogue()[name].read_text().startswith("#"), "a profile opens with how its numbers were obtained"
 
 
@@ -62,7 +62,7 @@ def test_fully_connected_rows_add_up_to_the_printed_total():
 
 
 def test_a_file_is_read_in_si(tmp_path):
-    profile = load_profile(write(tmp_path, p100() | {"memory_gib": 2, "launch_overhead_us": 3}))
+    profile = load_profile(write(tmp_path, p100() | {"memory_gib": 2, "launch_overhead_us": 3, "sustained_clock": 1.0}))
 
     assert (profile.name, profile.memory_bytes, profile.launch_overhead_s) == ("mine", 2 * 2**30, pytest.approx(3e-6))
     assert (profile.peak_flop_per_s, profile.memory_bytes_per_s) == (pytest.approx(10.6e12), pytest.approx(732e9))

@@ -1,0 +1,13 @@
+from .calibration import (
+    Calibrated as Calibrated,
+    calibrated as calibrated,
+)
+from .device_sheets import (
+    base_content as base_content,
+)
+from .measurements import (
+    read_measurements as read_measurements,
+)
+from .profile_content import (
+    write_content as write_content,
+)

@@ -1,0 +1,188 @@
+"""Calibration of one device: its data sheet, the rows that were measured on it, and a profile file made of both."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hwprofiles import MICRO, ConfigError
+from hwprofiles.compute import ComputeProfile, ProfileFile
+from studies.calibrate.cross_validation import HeldOutErrors, cross_validated, summary
+from studies.calibrate.fitted_parameters import Fitted, fit_convolutions, fit_products
+from studies.calibrate.measured_kernels import KernelGroup, MeasuredKernel, grouped
+from studies.calibrate.network_tables import MeasuredNetwork, fit_networks, held_out_networks
+from studies.calibrate.profile_content import convolution_section, efficiency_section, error_section, kernel_section
+from studies.calibrate.smooth_corrections import with_table
+
+__all__ = ["Calibrated", "calibrated"]
+
+_LEAST_ROWS = {"product": 8, "convolution": 12}
+_LEAST_FAMILIES = 3
+_METHOD = (
+    "least squares on logarithms of times with a soft absolute loss and log-normal priors; then measured kernels as"
+    " smooth corrections of the formula; then the sustained clock and the host's time a layer from whole networks"
+)
+_HELD_OUT = (
+    "kernels: one sixth of the families at a time (products of one weight, layers of one window and number of"
+    " channels); networks: one model at a time"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A profile file's content, with the errors on rows that were held out."""
+
+    content: dict[str, Any]
+    errors: dict[str, HeldOutErrors]
+    """By kind of row; kinds of another arithmetic than the profile's have its name in front."""
+    at_prior: tuple[str, ...]
+    """Parameters that the rows do not identify."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What rows of one arithmetic determine."""
+
+    sections: dict[str, Any]
+    errors: dict[str, HeldOutErrors]
+    at_prior: tuple[str, ...]
+    launch_overhead_us: float | None
+
+
+def calibrated(
+    kernels: Sequence[MeasuredKernel],
+    networks: Sequence[MeasuredNetwork],
+    base: Mapping[str, Any],
+    *,
+    sources: Sequence[str] = (),
+) -> Calibrated:
+    """Return the content of a profile file that fits measurements of one device, with cross-validated errors.
+
+    Args:
+        kernels: Measured kernels of the device.
+        networks: Measured training of whole networks on one device.
+        base: Content of a profile file of the device: its data sheet, and sections for what no row determines.
+        sources: Where the rows are from.
+
+    Raises:
+        ConfigError: There are too few rows, or rows of an arithmetic whose peak the data sheet does not have.
+    """
+    content, errors, at_prior = dict(base), dict[str, HeldOutErrors](), list[str]()
+    arithmetic = str(base["arithmetic"])
+    # Frameworks compute float32 training in TF32 where the device has it.
+    training = [
+        replace(row, precision=arithmetic) if arithmetic == "tf32" and row.precision == "float32" else row
+        for row in networks
+    ]
+    for precision in dict.fromkeys([row.precision for row in kernels] + [row.precision for row in training]):
+        own = precision == arithmetic
+        _check_known(precision, arithmetic, base)
+        profile = ProfileFile.model_validate(content).profile("calibrated", "" if own else precision)
+        part = _fitted(
+            profile,
+            grouped(row for row in kernels if row.precision == precision),
+            [row for row in training if row.precision == precision],
+        )
+        prefix = "" if own else f"{precision} "
+        errors |= {prefix + kind: value for kind, value in part.errors.items()}
+        at_prior += [prefix + name for name in part.at_prior]
+        if own:
+            content |= part.sections
+        else:
+            entry = dict(content["precisions"][precision]) | part.sections
+            entry.pop("dispatch_overhead_us", None)  # the host is the same
+            content["precisions"] = dict(content["precisions"]) | {precision: entry}
+        if part.launch_overhead_us is not None and (own or precision == "bfloat16"):
+            content["launch_overhead_us"] = part.launch_overhead_us
+        if precision == "bfloat16" and arithmetic == "tf32" and "efficiency" in part.sections:
+            content["efficiency"] = part.sections["efficiency"]  # of the same tensor cores
+    content["sources"] = [*base["sources"], *(source for source in sources if source not in base["sources"])]
+    fit = {"method": _METHOD, "held_out": _HELD_OUT, "errors": error_section(errors), "at_prior": at_prior}
+    before = base.get("fit", {}).get("transferred_from")
+    if before and not any(row.window for row in kernels):
+        fit["transferred_from"] = before
+    content["fit"] = fit
+    return Calibrated(content, errors, tuple(at_prior))
+
+
+def _check_known(precision: str, arithmetic: str, base: Mapping[str, Any]) -> None:
+    """Refuse an arithmetic whose peak is not known."""
+    known = [arithmetic, *base.get("precisions", {})]
+    if precision not in known:
+        raise ConfigError(
+            f"rows of {precision} need that arithmetic's peak in the device's data sheet, which has {', '.join(known)}"
+        )
+
+
+def _fitted(profile: ComputeProfile, groups: list[KernelGroup], networks: Sequence[MeasuredNetwork]) -> _Part:
+    """Fit a profile to rows of one arithmetic."""
+    errors: dict[str, HeldOutErrors] = {}
+    sections: dict[str, Any] = {}
+    dropped: tuple[str, ...] = ()
+    launch_overhead_us = None
+    if groups:
+        profile = profile.for_single_kernels()
+        fits = _fits(groups)
+        held_out = cross_validated(groups, lambda rows: with_table(_parameters(profile, fits, rows).profile, rows))
+        errors = {kind: summary(logs) for kind, logs in held_out.items()}
+        fitted, dropped = (result := _parameters(profile, fits, groups)).profile, result.at_prior
+        profile = with_table(fitted, groups)
+        if fit_products in fits:
+            sections["efficiency"] = efficiency_section(profile.efficiency)
+            launch_overhead_us = round(profile.launch_overhead_s / MICRO, 3)
+        if fit_convolutions in fits and profile.convolution:
+            sections["convolution"] = convolution_section(profile.convolution)
+        if profile.table:
+            sections["kernels"] = kernel_section(profile.table)
+    if networks:
+        known = profile.table is not None and profile.convolution is not None and bool(groups)
+        held_out_logs = held_out_networks(networks, lambda rows: fit_networks(profile, rows, kernels=known))
+        errors["network"] = summary(held_out_logs)
+        profile = fit_networks(profile, networks, kernels=known)
+        clock = profile.sustained_clock
+        if not known and profile.convolution:  # no clock, but all in which the convolutions differ from a relative's
+            ceilings = [share * clock for share in profile.convolution.ceiling]
+            first, second, third = ceilings
+            sections["convolution"] = convolution_section(replace(profile.convolution, ceiling=(first, second, third)))
+            clock = 1.0
+        sections["sustained_clock"] = round(clock, 4)
+        sections["dispatch_overhead_us"] = round(profile.dispatch_s / MICRO, 1)
+    return _Part(sections, errors, dropped, launch_overhead_us)
+
+
+_Fit = Callable[[ComputeProfile, Sequence[KernelGroup]], Fitted]
+
+
+def _fits(groups: Sequence[KernelGroup]) -> list[_Fit]:
+    """Return the fits for the kinds of rows that are there.
+
+    Raises:
+        ConfigError: There are too few rows of a kind.
+    """
+    plain = [group for group in groups if group.kernels.window is None]
+    windowed = [group for group in groups if group.kernels.window is not None]
+    fits: list[_Fit] = []
+    for kind, some, fit in (("product", plain, fit_products), ("convolution", windowed, fit_convolutions)):
+        if some:
+            _check_enough(kind, some)
+            fits.append(fit)
+    return fits
+
+
+def _parameters(profile: ComputeProfile, fits: Sequence[_Fit], groups: Sequence[KernelGroup]) -> Fitted:
+    """Return the result of several fits, one after the other."""
+    dropped: tuple[str, ...] = ()
+    for fit in fits:
+        result = fit(profile, groups)
+        profile, dropped = result.profile, dropped + result.at_prior
+    return Fitted(profile, dropped)
+
+
+def _check_enough(kind: str, groups: Sequence[KernelGroup]) -> None:
+    """Refuse rows that cannot determine anything."""
+    rows, families = sum(map(len, groups)), {family for group in groups for family in group.families}
+    if rows < _LEAST_ROWS[kind] or len(families) < _LEAST_FAMILIES:
+        different = "weights (rows and depth)" if kind == "product" else "layers (channels and window)"
+        raise ConfigError(
+            f"a fit of {kind}s needs at least {_LEAST_ROWS[kind]} rows of {_LEAST_FAMILIES} different {different};"
+            f" got {rows} rows of {len(families)}"
+        )

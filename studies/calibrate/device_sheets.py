@@ -1,0 +1,106 @@
+"""Data sheets of known devices, and profile contents made of them."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hwprofiles import ConfigError, did_you_mean, yaml_input
+from hwprofiles.compute import catalogue
+
+__all__ = ["base_content", "device_labels", "device_names"]
+
+_FILE = Path(__file__).with_name("device_sheets.yaml")
+_NUMBERS = ("description", "arithmetic", "peak_tflop_per_s", "memory_bandwidth_gbyte_per_s", "memory_gib",
+            "multiprocessors")  # fmt: skip
+
+
+@cache
+def _sheets() -> dict[str, dict[str, Any]]:
+    """Return the data sheets by name of device."""
+    sheets: dict[str, dict[str, Any]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    return sheets
+
+
+def device_names() -> list[str]:
+    """Return the devices with data sheets."""
+    return list(_sheets())
+
+
+def device_labels(name: str) -> tuple[str, ...]:
+    """Return the names by which tables of measurements know a device; its own name first."""
+    return (name, *_sheets().get(name, {}).get("labels", []))
+
+
+def base_content(name: str) -> dict[str, Any]:
+    """Return the content of a device's profile before calibration.
+
+    A device with a data sheet takes what the sheet does not say from the profile of its nearest relative in the
+    catalogue, with the half sizes of the output scaled by the multiprocessors.
+
+    Args:
+        name: A device with a data sheet, a profile of the catalogue, or the path of a profile file.
+
+    Raises:
+        ConfigError: The device is unknown, or its file cannot be read.
+    """
+    sheet = _sheets().get(name)
+    if sheet is None:
+        if name in catalogue() or Path(name).suffix in (".yaml", ".yml"):
+            return dict(yaml_input(catalogue().get(name, Path(name)), "compute profile"))
+        known = [*device_names(), *catalogue()]
+        hint = did_you_mean(name, known) or f"; known: {', '.join(sorted(set(known)))}"
+        raise ConfigError(f"unknown device {name!r}{hint}, or the path of a profile with its data sheet")
+    return _with_sheet(name, sheet)
+
+
+def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a known device."""
+    content: dict[str, Any] = {}
+    donors = [donor for donor in _relatives(name) if donor in catalogue()]
+    if name in catalogue():  # what a data sheet says of streams; the rest is to be fitted anew
+        own = yaml_input(catalogue()[name], "compute profile")
+        content |= {"launch": own["launch"]} if "launch" in own else {}
+    for donor in donors:
+        lent: dict[str, Any] = dict(yaml_input(catalogue()[donor], "compute profile"))
+        scale = sheet["multiprocessors"] / lent["multiprocessors"]
+        for section in ("efficiency", "convolution"):
+            if section in lent and section not in content:
+                content[section] = _scaled(lent[section], scale)
+        for key in ("launch_overhead_us", "sustained_clock", "dispatch_overhead_us"):
+            if key in lent:
+                content.setdefault(key, lent[key])
+    content = {key: sheet[key] for key in _NUMBERS} | content
+    content["sources"] = [sheet["sheet"]]
+    content["fit"] = {
+        "method": "none: every parameter but the data sheet is a relative's", "held_out": "nothing", "errors": {},
+        "transferred_from": donors[0],
+    }  # fmt: skip
+    if "precisions" in sheet:
+        content["precisions"] = {
+            arithmetic: {"peak_tflop_per_s": peak, "element_bytes": 1 if arithmetic == "float8" else 2}
+            for arithmetic, peak in sheet["precisions"].items()
+        }
+    return content
+
+
+def _relatives(name: str) -> list[str]:
+    """Return a device's relatives, the nearest first."""
+    found: list[str] = []
+    while (name := _sheets().get(name, {}).get("relative", name)) not in found:
+        found.append(name)
+    return found
+
+
+def _scaled(section: dict[str, Any], scale: float) -> dict[str, Any]:
+    """Return a section of a relative for another number of multiprocessors."""
+    half: dict[str, Any] = {}
+    for key, value in section["half_sizes"].items():
+        if key == "output_elements":
+            half[key] = round(value * scale, 1)
+        elif isinstance(value, dict):
+            half[key] = value | {"output_elements": round(value["output_elements"] * scale, 1)}
+        else:
+            half[key] = value
+    return section | {"half_sizes": half}

@@ -1,0 +1,136 @@
+"""Parameters of a profile that kernels determine: priors, robust least squares, and which ones the data identify."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from hwprofiles import MICRO, Floats
+from hwprofiles.compute import ComputeProfile, ConvolutionEfficiency, HalfSizes
+from studies.calibrate.measured_kernels import KernelGroup, log_errors
+
+__all__ = ["Fitted", "fit_convolutions", "fit_products"]
+
+_ERROR = 0.15
+"""Size of an ordinary residual, in logarithms: beyond it rows count less, as libraries now and then choose badly."""
+_IDENTIFIED = 0.5
+"""Share of a parameter's information that must come from the rows, not from the prior."""
+
+_PRODUCT_PRIOR = {
+    "ceiling.forward": (0.85, 0.25), "ceiling.activation_gradient": (0.85, 0.25),
+    "ceiling.weight_gradient": (0.85, 0.25),
+    "half_sizes.rows": (20, 1.0), "half_sizes.columns": (20, 1.0), "half_sizes.depth": (20, 1.0),
+    "half_sizes.output_elements": (100, 1.2), "launch_overhead_us": (6, 0.8),
+}  # fmt: skip
+_CONVOLUTION_PRIOR = {
+    "ceiling.forward": (0.8, 0.25), "ceiling.activation_gradient": (0.8, 0.25), "ceiling.weight_gradient": (0.7, 0.3),
+    **{
+        f"half_sizes.{phase}.{name}": (value, 1.0)
+        for phase, deep in (("forward", 20), ("activation_gradient", 20), ("weight_gradient", 100))
+        for name, value in (("rows", 8), ("columns", 30), ("depth", deep), ("output_elements", 60))
+    },
+    "half_sizes.samples": (15, 0.7), "half_sizes.positions": (20, 0.7), "memory": (0.7, 0.25), "overhead_us": (12, 0.7),
+    "winograd.speedup": (3.2, 0.3), "winograd.half_out": (15, 0.7), "winograd.half_in": (10, 0.7),
+    "winograd.weight_gradient": (1.0, 0.6), "fourier.positions": (4, 0.4), "fourier.half_out": (60, 0.7),
+    "fourier.half_in": (60, 0.7), "strided_gradient_exponent": (0.5, 0.4),
+}  # fmt: skip
+"""Medians of the parameters before any measurement, and the standard deviations of their logarithms.  Half sizes of
+output elements are multiples of the multiprocessors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A profile with fitted parameters."""
+
+    profile: ComputeProfile
+    at_prior: tuple[str, ...]
+    """Parameters that the rows do not identify, which stay at their prior."""
+
+
+def fit_products(profile: ComputeProfile, groups: Sequence[KernelGroup]) -> Fitted:
+    """Return a profile with the efficiency and launch overhead that fit measured products best."""
+    plain = [group for group in groups if group.kernels.window is None]
+    return _fit(profile, plain, _PRODUCT_PRIOR, _with_products, "efficiency")
+
+
+def fit_convolutions(profile: ComputeProfile, groups: Sequence[KernelGroup]) -> Fitted:
+    """Return a profile with the section ``convolution`` that fits measured convolutions best."""
+    convolutions = [group for group in groups if group.kernels.window is not None]
+    return _fit(profile, convolutions, _CONVOLUTION_PRIOR, _with_convolutions, "convolution")
+
+
+def _fit(
+    profile: ComputeProfile,
+    groups: Sequence[KernelGroup],
+    priors: dict[str, tuple[float, float]],
+    changed: Callable[[ComputeProfile, dict[str, float]], ComputeProfile],
+    section: str,
+) -> Fitted:
+    """Minimise the soft absolute error of logarithms of times plus the priors, and drop what is not identified."""
+    names = tuple(priors)
+    middle, width = (np.array(column) for column in zip(*priors.values(), strict=True))
+    start = np.log(middle)
+
+    def residuals(logs: Floats) -> Floats:
+        values = dict(zip(names, np.exp(logs).tolist(), strict=True))
+        return np.concatenate([log_errors(changed(profile, values), groups) / _ERROR, (logs - start) / width])
+
+    fit = least_squares(residuals, start, loss="soft_l1", max_nfev=30, x_scale=width)
+    data = fit.jac[: -len(names)]
+    information = (data**2).sum(axis=0)
+    share = information / (information + 1 / width**2)
+    logs = np.where(share >= _IDENTIFIED, fit.x, start)
+    values = dict(zip(names, np.exp(logs).tolist(), strict=True))
+    dropped = tuple(f"{section}.{name}" for name, known in zip(names, share >= _IDENTIFIED, strict=True) if not known)
+    return Fitted(changed(profile, values), dropped)
+
+
+def _with_products(profile: ComputeProfile, values: dict[str, float]) -> ComputeProfile:
+    """Return a profile with the parameters of products."""
+    phases = ("forward", "activation_gradient", "weight_gradient")
+    efficiency = replace(
+        profile.efficiency,
+        ceiling=(*(min(values[f"ceiling.{phase}"], 1.0) for phase in phases), 1.0, 1.0),
+        half_rows=values["half_sizes.rows"],
+        half_columns=values["half_sizes.columns"],
+        half_depth=values["half_sizes.depth"],
+        half_output=values["half_sizes.output_elements"] * profile.multiprocessors,
+        half_samples=1e-3,  # a plain product has no samples: its columns say it all
+        half_positions=1.0,
+    )
+    return replace(profile, efficiency=efficiency, launch_overhead_s=values["launch_overhead_us"] * MICRO)
+
+
+def _with_convolutions(profile: ComputeProfile, values: dict[str, float]) -> ComputeProfile:
+    """Return a profile with the parameters of convolutions."""
+    phases = ("forward", "activation_gradient", "weight_gradient")
+    forward, activation, weight = (
+        HalfSizes(
+            rows=values[f"half_sizes.{phase}.rows"],
+            columns=values[f"half_sizes.{phase}.columns"],
+            depth=values[f"half_sizes.{phase}.depth"],
+            output_elements=values[f"half_sizes.{phase}.output_elements"] * profile.multiprocessors,
+        )
+        for phase in phases
+    )
+    ceilings = [min(values[f"ceiling.{phase}"], 1.0) for phase in phases]
+    return replace(
+        profile,
+        convolution=ConvolutionEfficiency(
+            ceiling=(ceilings[0], ceilings[1], ceilings[2]),
+            half_sizes=(forward, activation, weight),
+            half_samples=values["half_sizes.samples"],
+            half_positions=values["half_sizes.positions"],
+            memory=min(values["memory"], 1.0),
+            overhead_s=values["overhead_us"] * MICRO,
+            winograd_speedup=max(values["winograd.speedup"], 1.0),
+            winograd_half_out=values["winograd.half_out"],
+            winograd_half_in=values["winograd.half_in"],
+            winograd_weight_gradient=values["winograd.weight_gradient"],
+            fourier_positions=values["fourier.positions"],
+            fourier_half_out=values["fourier.half_out"],
+            fourier_half_in=values["fourier.half_in"],
+            strided_gradient_exponent=min(values["strided_gradient_exponent"], 1.0),
+        ),
+    )

@@ -1,0 +1,196 @@
+"""Tables of whole networks on one device, and the two numbers of a profile that they determine."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from hwprofiles import MICRO, ConfigError, Floats
+from hwprofiles.compute import ComputeProfile
+from planner.cost import kernel_s, stored_kernels
+from planner.graph import LAYER_PHASES, ComputationGraph
+from planner.models import load_model
+from studies.calibrate.kernel_tables import precisions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["MeasuredNetwork", "fit_networks", "held_out_networks", "iteration_s", "table_networks"]
+
+_MODELS = {
+    "alexnet": "alexnet", "inceptionv3": "inception-v3", "inception3": "inception-v3", "resnet50": "resnet50",
+    "resnet101": "resnet101", "resnet152": "resnet152", "vgg16": "vgg16",
+}  # fmt: skip
+_BATCHES, _DEVICES = ("batch", "batch_per_gpu", "global_batch"), ("gpu", "config")
+_ERROR = 0.1
+_LEAST_ROWS = 3
+
+
+class _Prior(NamedTuple):
+    """Medians and the standard deviations of logarithms, for a profile fitted to kernels and for another."""
+
+    share: float
+    share_width: float
+    dispatch_us: float
+    dispatch_width: float
+
+
+_FITTED, _TRANSFERRED = _Prior(0.9, 0.15, 30, 1.0), _Prior(0.8, 0.6, 30, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredNetwork:
+    """The measured time of one training iteration on one device."""
+
+    model: str
+    batch: int
+    time_s: float
+    precision: str
+    source: str
+
+
+def table_networks(table: "pd.DataFrame", name: str) -> list[MeasuredNetwork]:
+    """Return the rows of one device that train a network of the catalogue; others are left out.
+
+    Tables have ``model``, ``images_per_sec`` and one of ``batch``, ``batch_per_gpu``, ``global_batch``.  MXNet's
+    AlexNet has the channels of both columns in one and is none of the catalogue's.
+
+    Raises:
+        ConfigError: A column is missing, or a value is no number.
+    """
+    import pandas as pd
+
+    batch = next((column for column in _BATCHES if column in table), None)
+    if batch is None or "images_per_sec" not in table:
+        raise ConfigError(
+            f"table {name} of networks needs the columns model, images_per_sec and one of {', '.join(_BATCHES)};"
+            f" got {', '.join(map(str, table.columns))}"
+        )
+    known: list[MeasuredNetwork] = []
+    for row, precision in zip(table.to_dict("records"), precisions(table, name), strict=True):
+        model = _MODELS.get("".join(letter for letter in str(row["model"]).lower() if letter.isalnum()))
+        rate = pd.to_numeric(row["images_per_sec"], errors="coerce")
+        if model is None or row.get("n_gpus", 1) != 1 or (name.startswith("mxnet") and model == "alexnet"):
+            continue
+        if rate == rate and rate > 0:  # others did not fit in memory
+            size = int(row[batch])
+            known.append(
+                MeasuredNetwork(model=model, batch=size, time_s=size / float(rate), precision=precision, source=name)
+            )
+    return known
+
+
+def iteration_s(profile: ComputeProfile, model: str, batch: int) -> float:
+    """Return the seconds of one training iteration on one device: the sum over layers and phases."""
+    graph = _graph(model, batch)
+    total = 0.0
+    for index, layer in enumerate(graph.layers):
+        sizes = zip(layer.output.dims, layer.output.sizes, strict=True)
+        part = {dim: np.array([float(size)]) for dim, size in sizes}
+        for phase in LAYER_PHASES:
+            if graph.has_phase(index, phase):
+                total += float(kernel_s(profile, graph.name, layer, phase, part)[0])
+    return total
+
+
+@cache
+def _graph(model: str, batch: int) -> ComputationGraph:
+    """Return the graph of a model."""
+    return load_model(model, batch=batch)
+
+
+def _logs(profile: ComputeProfile, rows: Iterable[MeasuredNetwork]) -> Floats:
+    """Return the logarithms of predicted over measured times."""
+    return np.array([np.log(iteration_s(profile, row.model, row.batch) / row.time_s) for row in rows])
+
+
+class _Terms:
+    """The terms of all phases of networks, from which a time follows for every clock and host.
+
+    Args:
+        profile: Any profile of the device.
+        rows: Networks.
+    """
+
+    def __init__(self, profile: ComputeProfile, rows: Sequence[MeasuredNetwork]) -> None:
+        boost = profile.for_single_kernels()
+        self._measured_s = np.array([row.time_s for row in rows])
+        terms = [_phase_terms(boost, row) for row in rows]
+        self._row = np.repeat(np.arange(len(rows)), [len(some) for some in terms])
+        every = np.concatenate(terms)
+        self._arithmetic_s, self._traffic_s, self._rest_s, self._hosted = every.T
+
+    def logs(self, share: float, dispatch_s: float) -> Floats:
+        """Return the logarithms of predicted over measured times."""
+        seconds = np.maximum(self._arithmetic_s / share, self._traffic_s) + self._rest_s
+        seconds = np.maximum(seconds, dispatch_s * self._hosted)
+        return np.asarray(np.log(np.bincount(self._row, seconds, minlength=len(self._measured_s)) / self._measured_s))
+
+
+def _phase_terms(boost: ComputeProfile, row: MeasuredNetwork) -> Floats:
+    """Return arithmetic, traffic, rest, and whether the host counts, of all phases of a network: shape (phases, 4)."""
+    graph, found = _graph(row.model, row.batch), []
+    for index, layer in enumerate(graph.layers):
+        part = {d: np.array([float(s)]) for d, s in zip(layer.output.dims, layer.output.sizes, strict=True)}
+        for phase in LAYER_PHASES:
+            if graph.has_phase(index, phase):
+                work = stored_kernels(boost, layer.kernels(phase, part), phase)
+                if work.flop[0] + work.memory_bytes[0] > 0:
+                    terms = (float(term[0]) for term in boost.terms_s(work, phase))
+                    found.append((*terms, float(phase != "update")))
+    return np.array(found)
+
+
+def fit_networks(profile: ComputeProfile, rows: Sequence[MeasuredNetwork], *, kernels: bool) -> ComputeProfile:
+    """Return a profile with the sustained clock and the host's time for a layer that fit networks best.
+
+    Args:
+        profile: Profile at its boost clock, fitted to kernels or transferred from a relative.
+        rows: Measured networks.
+        kernels: Whether the profile was fitted to kernels of its device: then the clock is near the boost clock, else
+            it stands for everything in which the device differs from its relative.
+    """
+    prior = _FITTED if kernels else _TRANSFERRED
+    start = np.log([prior.share, prior.dispatch_us])
+    width = np.array([prior.share_width, prior.dispatch_width])
+
+    terms = _Terms(profile, rows)
+
+    def residuals(logs: Floats) -> Floats:
+        share, dispatch_us = np.exp(logs).tolist()
+        return np.concatenate([terms.logs(share, dispatch_us * MICRO) / _ERROR, (logs - start) / width])
+
+    high = np.log([1.0, 2000.0])
+    fit = least_squares(residuals, start, bounds=([-4.0, -2.0], high), loss="soft_l1", x_scale=width)
+    return _changed(profile, np.exp(fit.x))
+
+
+def _changed(profile: ComputeProfile, values: Floats) -> ComputeProfile:
+    """Return a profile with another sustained clock and time of the host."""
+    share, dispatch_us = values.tolist()
+    return replace(
+        profile,
+        peak_flop_per_s=profile.peak_flop_per_s * share / profile.sustained_clock,
+        sustained_clock=share,
+        dispatch_s=dispatch_us * MICRO,
+    )
+
+
+def held_out_networks(
+    rows: Sequence[MeasuredNetwork], fit: Callable[[Sequence[MeasuredNetwork]], ComputeProfile]
+) -> Floats:
+    """Return the logarithms of predicted over measured times, each model held out once.
+
+    Raises:
+        ConfigError: There are fewer than three rows.
+    """
+    if len(rows) < _LEAST_ROWS:
+        raise ConfigError(f"a fit of networks needs at least {_LEAST_ROWS} rows of known models; got {len(rows)}")
+    errors = []
+    for model in sorted({row.model for row in rows}):
+        profile = fit([row for row in rows if row.model != model])
+        errors.append(_logs(profile, [row for row in rows if row.model == model]))
+    return np.concatenate(errors)

@@ -1,0 +1,113 @@
+"""Fitted profiles as the sections of a profile file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hwprofiles import MICRO
+from hwprofiles.compute import PROFILE_PHASES, ConvolutionEfficiency, Efficiency, KernelTable
+from studies.calibrate.cross_validation import HeldOutErrors
+
+__all__ = ["convolution_section", "efficiency_section", "error_section", "kernel_section", "write_content"]
+
+_PHASES = PROFILE_PHASES[:3]
+
+
+def _rounded(value: float) -> float:
+    """Return four significant digits: a file for people, and a thousand times finer than the errors."""
+    return float(f"{value:.4g}")
+
+
+def efficiency_section(efficiency: Efficiency) -> dict[str, Any]:
+    """Return the section ``efficiency``."""
+    half = {
+        "rows": efficiency.half_rows, "columns": efficiency.half_columns, "depth": efficiency.half_depth,
+        "output_elements": efficiency.half_output, "samples": efficiency.half_samples,
+        "positions": efficiency.half_positions,
+    }  # fmt: skip
+    return {
+        "ceiling": {phase: _rounded(share) for phase, share in zip(_PHASES, efficiency.ceiling, strict=False)},
+        "winograd_speedup": _rounded(efficiency.winograd_speedup),
+        "half_sizes": {name: _rounded(size) for name, size in half.items()},
+        "memory": _rounded(efficiency.memory),
+    }
+
+
+def convolution_section(convolution: ConvolutionEfficiency) -> dict[str, Any]:
+    """Return the section ``convolution``."""
+    names = ("rows", "columns", "depth", "output_elements")
+    half: dict[str, Any] = {
+        phase: {name: _rounded(getattr(sizes, name)) for name in names}
+        for phase, sizes in zip(_PHASES, convolution.half_sizes, strict=True)
+    }
+    half |= {"samples": _rounded(convolution.half_samples), "positions": _rounded(convolution.half_positions)}
+    return {
+        "ceiling": {phase: _rounded(share) for phase, share in zip(_PHASES, convolution.ceiling, strict=True)},
+        "half_sizes": half,
+        "memory": _rounded(convolution.memory),
+        "overhead_us": _rounded(convolution.overhead_s / MICRO),
+        "winograd": {
+            "speedup": _rounded(convolution.winograd_speedup),
+            "half_out": _rounded(convolution.winograd_half_out),
+            "half_in": _rounded(convolution.winograd_half_in),
+            "weight_gradient": _rounded(convolution.winograd_weight_gradient),
+        },
+        "fourier": {
+            "positions": _rounded(convolution.fourier_positions),
+            "half_out": _rounded(convolution.fourier_half_out),
+            "half_in": _rounded(convolution.fourier_half_in),
+        },
+        "strided_gradient_exponent": _rounded(convolution.strided_gradient_exponent),
+    }
+
+
+def kernel_section(table: KernelTable) -> dict[str, Any]:
+    """Return the section ``kernels``."""
+    rows = table.rows
+    lines = ["phase rows columns depth window stride correction"]
+    for at, phase in enumerate(rows.phase.tolist()):
+        sizes = " ".join(f"{size:.0f}" for size in rows.sizes[at])
+        lines.append(f"{_PHASES[phase]} {sizes} {rows.positions[at]} {rows.stride[at]} {rows.correction[at]:.3f}")
+    names = ("rows", "columns", "depth", "window", "stride")
+    return {
+        "lengths": dict(zip(names, table.lengths, strict=True)),
+        "spread": table.spread,
+        "noise": table.noise,
+        "table": "\n".join(lines) + "\n",
+    }
+
+
+def error_section(errors: Mapping[str, HeldOutErrors]) -> dict[str, Any]:
+    """Return the errors of the section ``fit``."""
+    return {
+        kind: {"rows": e.rows, "median": round(e.median, 3), "p90": round(e.p90, 3), "bias": round(e.bias, 3)}
+        for kind, e in errors.items()
+    }
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writer of YAML that keeps tables as lines."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Return the node of a text: a block for several lines."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def write_content(content: Mapping[str, Any], path: Path, comment: str) -> None:
+    """Write a profile file.
+
+    Args:
+        content: Keys of the file.
+        path: Path to write to.
+        comment: First lines, which say how the numbers were obtained.
+    """
+    text = yaml.dump(
+        dict(content), Dumper=_Dumper, sort_keys=False, width=118, default_flow_style=None, allow_unicode=True
+    )
+    path.write_text("".join(f"# {line}\n" for line in comment.splitlines()) + text, encoding="utf-8")
