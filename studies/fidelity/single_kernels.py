@@ -10,7 +10,7 @@ from hwprofiles.compute import load_profile
 from planner.cost import kernel_s
 from planner.graph import Layer, Shape
 from planner.operations import Convolution, Linear
-from studies.fidelity.device_names import is_fitted_to, profile_named, table_rows
+from studies.fidelity.device_names import is_fitted_to, profile_named, rows_of_table
 from studies.fidelity.judged_row import MEASURES, JudgedRow
 
 __all__ = ["kernel_rows"]
@@ -22,9 +22,9 @@ _MODEL = "deepbench"
 
 def kernel_rows() -> Iterator[JudgedRow]:
     """Yield every kernel of DeepBench; those of devices without a profile have no prediction."""
-    for row in table_rows("deepbench_conv"):
+    for row in rows_of_table("deepbench_conv"):
         yield from _convolution(row.gpu, profile_named(row.gpu), row)
-    for row in table_rows("deepbench_gemm"):
+    for row in rows_of_table("deepbench_gemm"):
         yield _product(row.gpu, profile_named(row.gpu), row)
 
 
@@ -66,7 +66,7 @@ def _judged(
     predicted_s = float("nan")
     if profile:
         part = {dim: np.array([float(n)]) for dim, n in zip(layer.output.dims, layer.output.sizes, strict=True)}
-        predicted_s = float(kernel_s(load_profile(profile), _MODEL, layer, phase, part)[0])
+        predicted_s = float(kernel_s(load_profile(profile).for_single_kernels(), _MODEL, layer, phase, part)[0])
     return JudgedRow(
         measure=MEASURES[0].name,
         comparison=f"{what}, {profile or gpu}",
