@@ -26,6 +26,7 @@ from planner.simulation import (
     additive_terms,
     iteration_bound,
     ladder_s,
+    program_sync_s,
     reality_s,
     replay,
     replay_that_fits,
@@ -234,7 +235,9 @@ def layer_results(
     Source:
         Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks", ICML 2018, Eq. 1.
     """
-    terms = additive_terms(model, strategy, micro_batching)
+    terms, framework = additive_terms(model, strategy, micro_batching), program.framework
+    if framework.is_synchronous:
+        terms = terms._replace(gradient_sync_s=program_sync_s(program))
     model, spaces, _ = applied(model, strategy, micro_batching)
     owner = np.where(program.kind == KINDS.index("transfer"), program.consumer, program.layer)
     moved = program.by_layer(program.size_bytes, owner)
@@ -252,7 +255,7 @@ def layer_results(
                 gradient_sync_s=float(terms.gradient_sync_s[i]),
                 transfer_s=float(terms.transfer_s[i]),
                 moved_bytes=float(moved[i]),
-                gradient_sync=_sync_choice(model, i, space),
+                gradient_sync="" if framework.is_synchronous else _sync_choice(model, i, space),
             )
         )
     return tuple(rows)

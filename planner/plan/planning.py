@@ -217,6 +217,7 @@ def _refinement_statistics(best: Refined) -> dict[str, Any]:
 
 def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
     """Return the plan of a strategy, with its price by Eq. 1 and the hashes of its inputs."""
+    framework = framework_of(request.framework)
     return Plan(
         request=request,
         configurations=dict(chosen.strategy),
@@ -232,10 +233,12 @@ def _priced(model: CostModel, request: PlanRequest, chosen: _Chosen) -> Plan:
             chosen.micro_batching,
             chosen.compressed,
             chosen.recompute,
-            framework_of(request.framework),
+            framework,
         ),
         simulated_s=chosen.simulated_s,
-        gradient_syncs=gradient_sync_choices(model, chosen.strategy, chosen.compressed),
+        gradient_syncs={}  # of buckets, not of layers
+        if framework.is_synchronous
+        else gradient_sync_choices(model, chosen.strategy, chosen.compressed),
         notes=chosen.notes,
         **chosen.statistics,
     )

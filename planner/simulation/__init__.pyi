@@ -1,6 +1,7 @@
 from .additive_cost import (
     additive_s as additive_s,
     additive_terms as additive_terms,
+    program_sync_s as program_sync_s,
 )
 from .execution_models import (
     ITERATIONS as ITERATIONS,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from planner.compression import UNCOMPRESSED, CompressionSettings
 from planner.cost import CostModel, applied, compressed_choices
-from planner.lowering import IDEAL, Framework, lower
+from planner.lowering import IDEAL, KINDS, Framework, Program, lower
 from planner.parallel import (
     KEEP_ACTIVATIONS,
     WHOLE_BATCH,
@@ -25,7 +25,7 @@ from planner.parallel import (
 from planner.simulation.program_replay import replay
 from planner.simulation.transfer_pricing import transfer_prices
 
-__all__ = ["AdditiveTerms", "additive_s", "additive_terms"]
+__all__ = ["AdditiveTerms", "additive_s", "additive_terms", "program_sync_s"]
 
 
 class AdditiveTerms(NamedTuple):
@@ -143,3 +143,27 @@ def additive_terms(
                 price_s = transfer_prices(used, compressed)(edge, rows[edge.producer], rows[edge.consumer])[0, 0]
                 terms.transfer_s[edge.consumer] += (micro_batching.parts if divided else 1) * float(price_s)
     return terms
+
+
+def program_sync_s(program: Program) -> NDArray[np.float64]:
+    """Return the time of gradient synchronisation and updates of each layer, where nothing overlaps.
+
+    The time of a bucket is divided among its layers in proportion to their bytes.  Without buckets this is
+    ``AdditiveTerms.gradient_sync_s``.
+
+    Args:
+        program: One iteration.
+
+    Returns:
+        Seconds, shape (layers,).
+    """
+    replayed = replay(program, overlap=False, contention=False, iterations=1)
+    task_of, schedule = replayed.program_graph.task_of[0], replayed.schedule
+    taken_s = (schedule.end_s - schedule.ready_s)[task_of]
+    rows = np.flatnonzero((program.kind == KINDS.index("update")) | (program.kind >= KINDS.index("collective")))
+    groups, first, group = np.unique(program.group[rows], return_index=True, return_inverse=True)
+    longest_s = np.zeros(len(groups))
+    np.maximum.at(longest_s, group, taken_s[rows])
+    values = np.zeros(program.size)
+    values[rows[first]] = longest_s
+    return program.by_layer(values)

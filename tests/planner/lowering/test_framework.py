@@ -14,10 +14,12 @@ from planner.lowering.lower_strategy import lower
 from planner.lowering.program import KINDS
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
+from planner.parallel.micro_batches import WHOLE_BATCH
 from planner.parallel.strategies import named_strategy, spaces_of
+from planner.plan.compare_strategies import layer_results
 from planner.plan.plan_request import PlanRequest
 from planner.plan.planning import make_plan
-from planner.simulation.additive_cost import additive_s
+from planner.simulation.additive_cost import additive_s, additive_terms, program_sync_s
 from planner.simulation.program_replay import replay
 
 MODELS = {
@@ -202,6 +204,23 @@ def test_compressed_gradients_have_no_buckets():
     model = CostModel(load_model("alexnet", batch=32), star(4), "direct")
     with pytest.raises(ConfigError, match="framework must be ideal where gradients are compressed, got 'ddp'"):
         lowered(model, "data", "ddp", compressed=compressed_of(model.graph, "direct", gradients="dynamic-tree"))
+
+
+@pytest.mark.parametrize("text", ["ideal", "ddp:bucket_mib=100000", "horovod"])
+def test_terms_of_layers_add_up_to_the_price(text):
+    """A bucket's time is divided among its layers; without one it is the layer's own."""
+    graph = load_model("alexnet", batch=32)
+    model, framework = CostModel(graph, star(4)), framework_of(text)
+    program, _ = lowered(model, "data", text)
+    strategy = named_strategy("data", graph, 4)
+    rows = layer_results(model, strategy, WHOLE_BATCH, program)
+    total = sum(row.compute_s + row.gradient_sync_s + row.transfer_s for row in rows)
+    assert total == pytest.approx(additive_s(model, strategy, framework=framework), rel=1e-9)
+    if text == "ideal":
+        expected = additive_terms(model, strategy).gradient_sync_s
+        np.testing.assert_allclose(program_sync_s(program), expected, rtol=1e-9)
+    else:
+        assert all(row.gradient_sync_s > 0 for row in rows if "conv" in row.name or "fc" in row.name)
 
 
 def test_a_plan_keeps_its_framework():
