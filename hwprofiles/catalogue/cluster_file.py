@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from hwprofiles import BITS_PER_BYTE, GIB, GIGA, MICRO, NANO
+from hwprofiles.catalogue.library_section import LibrarySection
 from hwprofiles.devices import Latency, MessageOverhead
 
 __all__ = [
@@ -246,6 +247,7 @@ class ClusterFile(_Strict):
     sources: tuple[str, ...] = ()
     parameters: Mapping[VertexName, ParameterRule] = {}
     link_classes: Mapping[VertexName, LinkClass] = {}
+    library: LibrarySection | None = None
     levels: tuple[Level, ...]
 
     @model_validator(mode="after")

@@ -1,3 +1,8 @@
+from .collective_library import (
+    CollectiveLibrary as CollectiveLibrary,
+    InSwitchSums as InSwitchSums,
+    LibraryProtocol as LibraryProtocol,
+)
 from .copy_engines import (
     CopyEngines as CopyEngines,
 )

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from hwprofiles import GIB, ConfigError, Floats, Ints, UnreachableError, html_table
+from hwprofiles.devices.collective_library import CollectiveLibrary
 from hwprofiles.devices.copy_engines import CopyEngines
 from hwprofiles.devices.latency import Latency
 from hwprofiles.devices.message_overhead import MessageOverhead
@@ -109,6 +110,7 @@ class DeviceGraph:
         switches: Names of the other vertices (switches, network cards, hosts), which follow the devices.
         links: Links in the order of their indices.
         hosts: Names of the switches that are a host's memory: transfers across one are copied to it and from it.
+        library: Library of collectives that runs on the devices.
 
     Raises:
         ConfigError: There is no device, two vertices have one name, a host is no switch, or a link ends at an
@@ -124,6 +126,7 @@ class DeviceGraph:
         links: Sequence[Link],
         *,
         hosts: Collection[str] = (),
+        library: CollectiveLibrary | None = None,
     ) -> None:
         self.name = name
         self.spec = name
@@ -132,6 +135,8 @@ class DeviceGraph:
         self.vertices = (*(device.name for device in self.devices), *switches)
         self.links = tuple(links)
         self.hosts = frozenset(hosts)
+        self.library = library
+        """Library of collectives; None where it is not known."""
         self._check()
         self.node_count = 1 + max(device.node for device in self.devices)
         arcs = self._arcs()
@@ -160,7 +165,9 @@ class DeviceGraph:
     def with_profiles(self, profiles: Mapping[str, str]) -> "DeviceGraph":
         """Return the cluster with other compute profiles, names or paths, in place of those of the devices."""
         devices = [replace(device, profile=profiles.get(device.profile, device.profile)) for device in self.devices]
-        graph = DeviceGraph(self.name, devices, self.vertices[len(devices) :], self.links, hosts=self.hosts)
+        graph = DeviceGraph(
+            self.name, devices, self.vertices[len(devices) :], self.links, hosts=self.hosts, library=self.library
+        )
         graph.spec = self.spec
         return graph
 
@@ -275,15 +282,21 @@ class DeviceGraph:
         shared = [(each.communication_channels, each.step_spread, each.board_speed) for each in self.devices]
         if set(shared) != {(0, 0.0, 1.0)}:
             text += repr(shared)
+        if self.library is not None:
+            text += repr(self.library)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def with_links(self, links: Sequence[Link]) -> "DeviceGraph":
         """Return the same devices and switches joined by other links."""
-        return DeviceGraph(self.name, self.devices, self.vertices[len(self.devices) :], links, hosts=self.hosts)
+        return DeviceGraph(
+            self.name, self.devices, self.vertices[len(self.devices) :], links, hosts=self.hosts, library=self.library
+        )
 
     def with_devices(self, devices: Sequence[Device]) -> "DeviceGraph":
         """Return the same links and switches with other devices at the same vertices."""
-        return DeviceGraph(self.name, devices, self.vertices[len(self.devices) :], self.links, hosts=self.hosts)
+        return DeviceGraph(
+            self.name, devices, self.vertices[len(self.devices) :], self.links, hosts=self.hosts, library=self.library
+        )
 
     def take(self, count: int) -> "DeviceGraph":
         """Return the cluster with its first ``count`` devices only; see ``only``."""
@@ -317,4 +330,5 @@ class DeviceGraph:
             self.vertices[len(self.devices) :],
             links,
             hosts=self.hosts,
+            library=self.library,
         )

@@ -17,6 +17,7 @@ import numpy as np
 
 from hwprofiles import ConfigError, Floats, Ints
 from planner.compression import AUTO
+from planner.cost.library_rounds import LIBRARY, is_library_scheme, library_rounds, library_schemes
 from planner.graph import Layer
 from planner.parallel import ConfigSpace
 from planner.topology import ClusterRoutes
@@ -34,8 +35,9 @@ __all__ = [
 ]
 
 
-GRADIENT_SYNCS = (*ALL_REDUCES, AUTO)
-"""Names of the algorithms of gradient synchronisation; ``auto`` picks the fastest for each layer."""
+GRADIENT_SYNCS = (*ALL_REDUCES, AUTO, LIBRARY)
+"""Names of the algorithms of gradient synchronisation; ``auto`` picks the fastest for each layer, ``library`` what the
+cluster's communication library picks."""
 _EQUAL = 1e-12
 """Relative difference up to which two times count as equal."""
 _ALL_PAIRS = ("direct", "ps-spread")
@@ -75,9 +77,11 @@ def group_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tupl
 
     Args:
         network: Routes of the cluster.
-        scheme: The algorithm.
+        scheme: The algorithm, also one of ``library_schemes``.
         groups: Shape (groups, replicas): devices.
     """
+    if is_library_scheme(scheme):
+        return library_rounds(network, scheme, groups)
     return rank_rounds(scheme, groups, network.node, network.rack)
 
 
@@ -93,6 +97,8 @@ class _GroupRounds:
     """Shape (R,): repeats of each round."""
     classes: tuple[Ints, ...]
     """Latency classes of each round's routes."""
+    fixed_s: Floats
+    """Shape (R,): latency of each round of a library, repeats included; NaN where that of the routes counts."""
 
 
 @lru_cache(maxsize=65536)
@@ -110,16 +116,17 @@ def _rounds(
     """
     groups = replica_groups(network.rank, *shape, np.frombuffer(devices, dtype=np.int64), split)
     plans = group_rounds(network, scheme, groups)
-    busy, share, repeats, classes = [], [], [], []
+    busy, share, repeats, classes, fixed_s = [], [], [], [], []
     for steps in zip(*plans, strict=True):
         # All groups send at once.  Repeats go over the same links, so their bytes are added up here.
         source, target = _ends(groups, steps)
-        sent = np.full(len(source), steps[0].share * steps[0].repeats)
+        sent = np.full(len(source), steps[0].link_share)
         busy.append(float((network.link_loads(source, target, sent) * network.seconds_per_byte).max()))
         share.append(steps[0].share)
         repeats.append(float(steps[0].repeats))
         classes.append(np.unique(network.latency_classes(source, target)))
-    return _GroupRounds(np.array(busy), np.array(share), np.array(repeats), tuple(classes))
+        fixed_s.append(max(np.nan if step.fixed_s is None else step.fixed_s for step in steps))
+    return _GroupRounds(np.array(busy), np.array(share), np.array(repeats), tuple(classes), np.array(fixed_s))
 
 
 def _ends(groups: Ints, steps: Sequence[Round]) -> tuple[Ints, Ints]:
@@ -143,6 +150,7 @@ class _SpaceRounds(NamedTuple):
     class_start: Ints
     """Shape (R,): first of each round's classes in ``classes``."""
     classes: Ints
+    fixed_s: Floats
 
 
 @lru_cache(maxsize=4096)
@@ -168,6 +176,7 @@ def _space_rounds(network: ClusterRoutes, scheme: str, space: ConfigSpace, split
         np.concatenate([empty, *(each.repeats for each in rounds)]),
         np.cumsum([0, *map(len, classes)])[:-1],
         np.concatenate([none, *classes]),
+        np.concatenate([empty, *(each.fixed_s for each in rounds)]),
     )
 
 
@@ -195,10 +204,10 @@ def all_reduce_s(
     Source: A round costs alpha + n beta as in Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
         Operations in MPICH", IJHPCA 2005, Sec. 3, with beta that of the busiest link.
     """
-    if scheme not in GRADIENT_SYNCS:
+    if scheme not in GRADIENT_SYNCS and not is_library_scheme(scheme):
         raise ConfigError(f"gradient_sync must be one of {', '.join(GRADIENT_SYNCS)}, got {scheme!r}")
-    if scheme == AUTO:
-        schemes = candidate_all_reduces(network, space)
+    if scheme in (AUTO, LIBRARY):
+        schemes = candidate_all_reduces(network, space, scheme)
         return np.asarray(
             np.min([all_reduce_s(network, s, space, parameter_bytes, split=split) for s in schemes], axis=0)
         )
@@ -212,16 +221,19 @@ def all_reduce_s(
     counts = np.diff(rounds.class_start, append=len(rounds.classes))
     latency = network.class_latencies(rounds.classes, np.repeat(rounds.share * size, counts))
     longest = np.maximum.reduceat(latency, rounds.class_start)
-    seconds = rounds.repeats * longest + rounds.busy_s_per_byte * size
+    waited = np.where(np.isnan(rounds.fixed_s), rounds.repeats * longest, rounds.fixed_s)
+    seconds = waited + rounds.busy_s_per_byte * size
     return np.asarray(np.bincount(rounds.configuration, seconds, minlength=space.size), dtype=np.float64)
 
 
-def candidate_all_reduces(network: ClusterRoutes, space: ConfigSpace) -> list[str]:
-    """Return the algorithms among which ``auto`` chooses.
+def candidate_all_reduces(network: ClusterRoutes, space: ConfigSpace, gradient_sync: str = AUTO) -> list[str]:
+    """Return the algorithms among which ``auto``, or the cluster's library, chooses.
 
     Hierarchical ones are left out on clusters without these levels, where they equal others; those with a message
     between every two replicas where there are too many replicas.
     """
+    if gradient_sync == LIBRARY:
+        return library_schemes(network, np.unique(space.devices))
     left_out = set(_ALL_PAIRS) if space.parts.max() > _MOST_PAIRS else set()
     left_out |= {"hierarchical"} if not network.node.any() else set()
     left_out |= {"hierarchical-3"} if not network.rack.any() else set()
@@ -256,13 +268,20 @@ def choose_all_reduce(
     """
     prices = {
         scheme: float(all_reduce_s(network, scheme, space, parameter_bytes, split=split)[0])
-        for scheme in (candidate_all_reduces(network, space) if gradient_sync == AUTO else [gradient_sync])
+        for scheme in _considered(network, space, gradient_sync)
     }
     least = min(prices.values())
     scheme = next(name for name, price in prices.items() if price <= least * (1 + _EQUAL))
     price_s = prices.pop(scheme)
     other = min(prices, key=lambda name: prices[name], default="")
     return SyncChoice(scheme=scheme, price_s=price_s, runner_up=other, runner_up_s=prices.get(other, 0.0))
+
+
+def _considered(network: ClusterRoutes, space: ConfigSpace, gradient_sync: str) -> list[str]:
+    """Return the algorithms among which a choice is made; one, where it was made."""
+    if gradient_sync in (AUTO, LIBRARY):
+        return candidate_all_reduces(network, space, gradient_sync)
+    return [gradient_sync]
 
 
 def layer_choice(

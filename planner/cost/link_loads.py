@@ -97,7 +97,7 @@ class LinkLoads:
                 scheme = choose_all_reduce(network, model.gradient_sync, space, size, split=split).scheme
                 for group, steps in zip(groups, group_rounds(network, scheme, groups), strict=True):
                     for step in steps:
-                        share = times * step.share * step.repeats / (channel if split else 1)
+                        share = times * step.link_share / (channel if split else 1)
                         message = np.full(len(step.source), share * size)
                         sent += network.link_loads(group[step.source], group[step.target], message)
         return sent

@@ -21,10 +21,12 @@ class CollectiveLinks:
         messages, network = collective.round, self._network
         if id(messages) not in self._known:
             source, target = messages.source, messages.target
-            loads = network.link_loads(source, target, np.full(len(source), messages.share * messages.repeats))
+            loads = network.link_loads(source, target, np.full(len(source), messages.link_share))
             used = np.flatnonzero(loads)
             self._known[id(messages)] = used, loads[used], np.unique(network.latency_classes(source, target))
         used, share, classes = self._known[id(messages)]
+        if messages.fixed_s is not None:
+            return used, share, messages.fixed_s
         latencies_s = network.class_latencies(classes, np.full(len(classes), messages.share * collective.buffer_bytes))
         return used, share, messages.repeats * float(latencies_s.max())
 
@@ -41,7 +43,7 @@ class CollectiveEngines:
         messages = collective.round
         if id(messages) not in self._known:
             _, engine, busy = self._engines.of(messages.source, messages.target)
-            loads = np.bincount(engine, busy * messages.share * messages.repeats, minlength=len(self._engines.names))
+            loads = np.bincount(engine, busy * messages.link_share, minlength=len(self._engines.names))
             used = np.flatnonzero(loads)
             self._known[id(messages)] = used, loads[used].astype(np.float64)
         return self._known[id(messages)]

@@ -6,6 +6,10 @@ from .network_routes import (
     ClusterRoutes as ClusterRoutes,
     routes_of_cluster as routes_of_cluster,
 )
+from .node_rings import (
+    chain_order as chain_order,
+    ring_orders as ring_orders,
+)
 from .route_levels import (
     RouteLevels as RouteLevels,
 )

@@ -37,6 +37,8 @@ class ClusterRoutes:
         """Node of every device, shape (n,)."""
         self.has_tables = self.device_count <= _TABLE_DEVICES
         """Flag that the cluster is small enough for the routes between all devices: ``forward`` and ``backward``."""
+        self.library = cluster.library
+        """Library of collectives; None where it is not known."""
         self._cluster = cluster
         self._classes = LatencyClasses(cluster.links)
         self._store = RouteStore(cluster, self._classes, all_at_once=self.has_tables)

@@ -45,6 +45,16 @@ class Round:
     repeats: int = 1
     in_order: bool = False
     """Flag that a message also waits for the previous one between the same two ranks, as chunks of a pipeline do."""
+    wire_ratio: float = 1.0
+    """Bytes that links carry for each byte of the messages: protocols of libraries add to them, sums in a switch take
+    away."""
+    fixed_s: float | None = None
+    """Latency of all repeats together, where a library's is known; None: that of the routes, once a repeat."""
+
+    @property
+    def link_share(self) -> float:
+        """Bytes that each message puts on its links in all repeats together, as a share of the buffer."""
+        return self.share * self.repeats * self.wire_ratio
 
     @property
     def share(self) -> float:

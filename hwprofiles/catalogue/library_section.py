@@ -1,0 +1,77 @@
+"""The section ``library`` of a cluster file: the library of collectives that runs on its devices."""
+
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from hwprofiles import GIGA, MICRO
+from hwprofiles.devices import CollectiveLibrary, InSwitchSums, LibraryProtocol
+
+__all__ = ["LibrarySection"]
+
+_Microseconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, strict=True)]
+_Share = Annotated[float, Field(gt=0.01, le=1, allow_inf_nan=False, strict=True)]
+
+
+class _Section(BaseModel):
+    """A mapping of the section, without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Protocol(_Section):
+    """A protocol, see ``LibraryProtocol``."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$")]
+    call_us: _Microseconds
+    hop_us: _Microseconds
+    far_hop_us: _Microseconds
+    wire_ratio: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False, strict=True)]
+
+
+class _InSwitch(_Section):
+    """Sums in the switch of a node, see ``InSwitchSums``."""
+
+    call_us: _Microseconds
+    link_share: _Share
+
+
+class LibrarySection(_Section):
+    """The library, see ``CollectiveLibrary``."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+    protocols: Annotated[tuple[_Protocol, ...], Field(min_length=1, max_length=8)]
+    copy_gbyte_per_s: Annotated[float, Field(ge=1e-3, le=1e6, allow_inf_nan=False, strict=True)]
+    tree_share: _Share = 0.92
+    in_switch: _InSwitch | None = None
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        """Raise where two protocols have one name."""
+        names = [protocol.name for protocol in self.protocols]
+        if len(set(names)) < len(names):
+            raise ValueError(f"protocols need different names, got {', '.join(names)}")
+        return self
+
+    @property
+    def in_seconds(self) -> CollectiveLibrary:
+        """The library in SI units."""
+        sums: InSwitchSums | None = None
+        if self.in_switch is not None:
+            sums = InSwitchSums(call_s=self.in_switch.call_us * MICRO, link_share=self.in_switch.link_share)
+        return CollectiveLibrary(
+            name=self.name,
+            protocols=tuple(
+                LibraryProtocol(
+                    name=each.name,
+                    call_s=each.call_us * MICRO,
+                    hop_s=each.hop_us * MICRO,
+                    far_hop_s=each.far_hop_us * MICRO,
+                    wire_ratio=each.wire_ratio,
+                )
+                for each in self.protocols
+            ),
+            copy_bytes_per_s=self.copy_gbyte_per_s * GIGA,
+            tree_share=self.tree_share,
+            in_switch=sums,
+        )

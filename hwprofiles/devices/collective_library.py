@@ -1,0 +1,50 @@
+"""A library of collectives, such as NCCL: its protocols, what a call and a step take, and what links then carry."""
+
+from dataclasses import dataclass
+
+__all__ = ["CollectiveLibrary", "InSwitchSums", "LibraryProtocol"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryProtocol:
+    """A way to hand data from device to device: the faster a step, the more bytes on the link."""
+
+    name: str
+    """``ll``, ``ll128`` or ``simple``."""
+    call_s: float
+    """Time from the call until data moves: launch, agreement of the ranks, first chunk."""
+    hop_s: float
+    """Latency of a step between devices of one node."""
+    far_hop_s: float
+    """Latency of a step between nodes."""
+    wire_ratio: float
+    """Bytes on a link for each byte of the buffer: flags beside data, or synchronisation; >= 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InSwitchSums:
+    """Sums that the switch inside a node computes: a device sends each byte once, and receives each sum once."""
+
+    call_s: float
+    """Time from the call until data moves."""
+    link_share: float
+    """Share of a link's bandwidth that is reached, in (0, 1]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveLibrary:
+    """What a library adds to the links of a cluster.
+
+    Source:
+        The form, a latency by algorithm and protocol plus bytes over a bandwidth that the protocol reduces, is that of
+        the tuner of NVIDIA's NCCL (src/graph/tuning.cc).
+    """
+
+    name: str
+    protocols: tuple[LibraryProtocol, ...]
+    copy_bytes_per_s: float
+    """Rate at which a rank copies the part of the buffer that it does not send, before or after it sends others."""
+    tree_share: float
+    """Share of a ring's bandwidth that double binary trees reach, in (0, 1]."""
+    in_switch: InSwitchSums | None = None
+    """None where switches compute no sums."""

@@ -1,0 +1,210 @@
+"""Collectives as a communication library runs them: rings, trees or sums in the switch, each by several protocols."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from hwprofiles import ConfigError, Floats, Ints
+from hwprofiles.devices import CollectiveLibrary, LibraryProtocol
+from planner.topology import ClusterRoutes, chain_order, ring_orders
+from simulator.collectives import RING_COLLECTIVES, Round, chain_rounds, parallel_rings, round_of
+
+__all__ = [
+    "COLLECTIVES",
+    "LIBRARY",
+    "is_library_scheme",
+    "library_collective",
+    "library_collective_s",
+    "library_rounds",
+    "library_schemes",
+]
+
+LIBRARY = "library"
+"""The choice that the cluster's library makes itself, by size."""
+COLLECTIVES = (*RING_COLLECTIVES, "broadcast", "all-to-all")
+"""Collectives whose time in a library is modelled."""
+_LEAST_IN_SWITCH = 3
+"""Devices from which a switch saves bytes."""
+
+
+def is_library_scheme(scheme: str) -> bool:
+    """Return whether a scheme is one of ``library_schemes``."""
+    return scheme.startswith(f"{LIBRARY}-")
+
+
+def library_of(network: ClusterRoutes) -> CollectiveLibrary:
+    """Return the library of a cluster.
+
+    Raises:
+        ConfigError: It is not known.
+    """
+    if network.library is None:
+        raise ConfigError(f"gradient_sync must not be {LIBRARY} for a cluster whose file has no section {LIBRARY}")
+    return network.library
+
+
+def library_schemes(network: ClusterRoutes, devices: Ints, collective: str = "all-reduce") -> list[str]:
+    """Return the algorithms and protocols that the library of a cluster chooses from, such as ``library-ring-ll``.
+
+    Args:
+        network: Routes of the cluster.
+        devices: The devices, shape (p,).
+        collective: One of ``COLLECTIVES``.
+
+    Raises:
+        ConfigError: The cluster's library is not known.
+    """
+    library, inside = library_of(network), len(np.unique(network.node[devices])) == 1
+    algorithms = ["ring"]
+    if collective == "all-reduce" and not inside:
+        algorithms.append("tree")
+    if collective == "all-reduce" and inside and chain_order(network, devices) is not None:
+        algorithms = ["chain"]
+    schemes = [f"{LIBRARY}-{each}-{protocol.name}" for each in algorithms for protocol in library.protocols]
+    if library.in_switch is not None and inside and len(devices) >= _LEAST_IN_SWITCH and collective == "all-reduce":
+        schemes.append(f"{LIBRARY}-switch-sums")
+    return schemes
+
+
+def library_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tuple[Round, ...]]:
+    """Return the rounds of an all-reduce of every group, all with one pattern.
+
+    The data goes round rings, also for trees and sums in the switch, which differ in what they take.  Of two binary
+    trees that share a buffer each card carries what it carries in rings; a switch that sums takes each byte once from
+    every device, and gives each sum once.
+
+    Args:
+        network: Routes of the cluster.
+        scheme: One of ``library_schemes``.
+        groups: Shape (groups, p): devices.
+    """
+    if groups.shape[1] == 1:
+        return [()] * len(groups)
+    rows = [library_collective(network, scheme, "all-reduce", tuple(group.tolist())) for group in groups]
+    if len({tuple(len(step.source) for step in row) for row in rows}) > 1:  # groups that run in step need one pattern
+        one = parallel_rings(np.arange(groups.shape[1])[None])
+        rows = [(_timed(network, scheme.replace("chain", "ring"), group, one, one.repeats),) for group in groups]
+    return rows
+
+
+@lru_cache(maxsize=4096)
+def library_collective(
+    network: ClusterRoutes, scheme: str, collective: str, devices: tuple[int, ...]
+) -> tuple[Round, ...]:
+    """Return the rounds between ranks that stand for a collective of a library: what links carry, and the latency.
+
+    Args:
+        network: Routes of the cluster.
+        scheme: One of ``library_schemes``.
+        collective: One of ``COLLECTIVES``.
+        devices: The devices, at least two.
+    """
+    members, count = np.array(devices), len(devices)
+    if collective == "all-to-all":
+        source, target = np.divmod(np.arange(count * count), count)
+        apart = source != target
+        pairs = round_of(source[apart], target[apart])
+        return (_timed(network, scheme, members, replace(pairs, chunks=count, low=target[apart]), 1),)
+    if "-chain-" in scheme:
+        return _chain(network, scheme, members)
+    orders = ring_orders(network, members)
+    if collective == "broadcast":  # chains, from rank 0 on, each with its part of the buffer in a pipeline
+        rings = parallel_rings(orders, "all-gather")
+        whole = replace(rings, chunks=len(orders), low=np.repeat(np.arange(len(orders)), count), span=1, repeats=1)
+        return (_timed(network, scheme, members, whole, count - 1, own=False),)
+    rings = parallel_rings(orders, collective)
+    return (_timed(network, scheme, members, rings, rings.repeats),)
+
+
+def library_collective_s(
+    network: ClusterRoutes, collective: str, devices: tuple[int, ...], size_bytes: Floats
+) -> Floats:
+    """Return the seconds of a collective as the cluster's library runs it, nothing else running.
+
+    Args:
+        network: Routes of the cluster.
+        collective: One of ``COLLECTIVES``.
+        devices: The devices, node by node.
+        size_bytes: Bytes of the whole buffer: of what each rank holds before an all-reduce, a reduce-scatter or an
+            all-to-all, or has after an all-gather or a broadcast; any shape.
+
+    Raises:
+        ConfigError: The library of the cluster is not known.
+    """
+    members, size = np.array(devices), np.asarray(size_bytes, dtype=np.float64)
+    if len(devices) == 1:
+        return np.zeros_like(size)
+    seconds = []
+    for scheme in library_schemes(network, members, collective):
+        steps = library_collective(network, scheme, collective, devices)
+        fixed_s = sum(step.fixed_s or 0.0 for step in steps)
+        seconds.append(fixed_s + size * sum(_busiest_s_per_byte(network, step, members) for step in steps))
+    return np.asarray(np.min(seconds, axis=0))
+
+
+def _chain(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[Round, ...]:
+    """Return an all-reduce along a chain of direct links, up and down, in a pipeline of chunks.
+
+    All its links work at the same time, so that each of its rounds adds its share of one link's time.  The threads of
+    a channel serve both ways, one after the other: of a link's two directions one works at a time.
+
+    Source:
+        NCCL's tuner takes half of the bandwidth of the links for trees (src/graph/tuning.cc).
+    """
+    order = chain_order(network, devices)
+    assert order is not None, "the scheme comes from library_schemes"
+    protocol = _protocol(network, scheme)
+    rounds = chain_rounds(order)
+    slowest = max(_busiest_s_per_byte(network, step, devices) for step in rounds)
+    total = sum(_busiest_s_per_byte(network, step, devices) for step in rounds)
+    fixed_s = protocol.call_s / len(rounds) + protocol.hop_s
+    return tuple(replace(step, fixed_s=fixed_s, wire_ratio=protocol.wire_ratio * 2 * slowest / total) for step in rounds)
+
+
+def _timed(network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, steps: int, *, own: bool = True) -> Round:
+    """Return a round with the latency and the bytes that an algorithm and a protocol give it.
+
+    Args:
+        network: Routes of the cluster.
+        scheme: One of ``library_schemes``.
+        devices: The devices.
+        rings: Messages of the round.
+        steps: Steps one after another.
+        own: Whether a rank has a part of the buffer to copy that it does not send.
+    """
+    library, count = library_of(network), len(devices)
+    if scheme.endswith("-switch-sums"):
+        sums = library.in_switch
+        assert sums is not None, "the scheme comes from library_schemes"
+        return replace(rings, fixed_s=sums.call_s, wire_ratio=(count + 1) / steps / sums.link_share)
+    protocol = _protocol(network, scheme)
+    if "-tree-" in scheme:
+        latency_s = _tree_latency_s(network, protocol, devices)
+        return replace(rings, fixed_s=latency_s, wire_ratio=protocol.wire_ratio / library.tree_share)
+    node = network.node[devices]
+    far = float((node[rings.source] != node[rings.target]).mean())
+    fixed_s = protocol.call_s + steps * ((1 - far) * protocol.hop_s + far * protocol.far_hop_s)
+    # The time of the copy, as bytes that the busiest link could have carried meanwhile.
+    copied = 1 / count / library.copy_bytes_per_s / _busiest_s_per_byte(network, rings, devices) if own else 0.0
+    return replace(rings, fixed_s=fixed_s, wire_ratio=protocol.wire_ratio * (1 + copied))
+
+
+def _protocol(network: ClusterRoutes, scheme: str) -> LibraryProtocol:
+    """Return the protocol of a scheme."""
+    name = scheme.rpartition("-")[2]
+    return next(each for each in library_of(network).protocols if each.name == name)
+
+
+def _busiest_s_per_byte(network: ClusterRoutes, step: Round, devices: Ints) -> float:
+    """Return the time of the busiest link in a round, by byte of the buffer."""
+    sent = np.full(len(step.source), step.link_share)
+    loads = network.link_loads(devices[step.source], devices[step.target], sent)
+    return float((loads * network.seconds_per_byte).max())
+
+
+def _tree_latency_s(network: ClusterRoutes, protocol: LibraryProtocol, devices: Ints) -> float:
+    """Return the latency of a tree over nodes whose devices form chains, up and down."""
+    nodes = len(np.unique(network.node[devices]))
+    inside, levels = len(devices) / nodes - 1, np.ceil(np.log2(nodes))
+    return float(protocol.call_s + 2 * (inside * protocol.hop_s + levels * protocol.far_hop_s))

@@ -1,0 +1,157 @@
+"""Rings of a communication library: cycles over the direct links of a node, and where they leave and enter nodes."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from scipy.optimize import LinearConstraint, milp
+
+from hwprofiles import Bools, Ints
+from planner.topology.network_routes import ClusterRoutes
+
+__all__ = ["chain_order", "ring_orders"]
+
+_MOST_SEARCHED = 8
+"""Devices of a node up to which all cycles are looked at: 2,520 of them."""
+_EQUAL = 1e-9
+_RINGS_A_CABLE = 2
+"""Rings that may share a cable in each direction: four devices, each joined to each, then use all six cables."""
+
+
+def ring_orders(network: ClusterRoutes, devices: Ints) -> Ints:
+    """Return the orders of the rings over which a library spreads a collective.
+
+    Inside a node the rings follow the direct links between devices, as many as these carry side by side; where
+    switches join the devices one order serves.  Each ring is cut where leaving a node and entering the next one is
+    fastest; where several places are equally fast, as with a card for each device, there is a ring for each, so that
+    all cards work.
+
+    Args:
+        network: Routes of the cluster.
+        devices: The devices, node by node, shape (p,).
+
+    Returns:
+        Positions in ``devices``, shape (rings, p).
+    """
+    node = network.node[devices]
+    members = [np.flatnonzero(node == each) for each in dict.fromkeys(node.tolist())]
+    size = len(members[0])
+    if any(len(each) != size for each in members) or size == 1:
+        return np.arange(len(devices))[None]
+    rings = _rings_inside(network, devices[members[0]])
+    if len(members) == 1:
+        return rings
+    ends = devices[members[0]], devices[members[1]]
+    cuts = [(ring, place) for ring in rings for place in range(size)]
+    cost = [_crossing_cost(network, ends[0][ring[place - 1]], ends[1][ring[place]]) for ring, place in cuts]
+    least = min(cost)
+    rotated = [np.roll(ring, -place) for (ring, place), each in zip(cuts, cost, strict=True) if each == least]
+    return np.array([np.concatenate([row[order] for row in members]) for order in rotated])
+
+
+def _crossing_cost(network: ClusterRoutes, source: int, target: int) -> tuple[float, int]:
+    """Return the inverse bandwidth of the slowest link of a route, and its number of links."""
+    links = network.route(source, target)
+    return float(network.seconds_per_byte[links].max().round(15)), len(links)
+
+
+def _rings_inside(network: ClusterRoutes, devices: Ints) -> Ints:
+    """Return the rings inside a node, as positions in ``devices``, shape (rings, size)."""
+    size, one = len(devices), np.arange(len(devices))[None]
+    if size == 2 or size > _MOST_SEARCHED:
+        return one
+    return _most_cycles(tuple(map(tuple, _cables(network, devices).tolist())))
+
+
+def _cables(network: ClusterRoutes, devices: Ints) -> Ints:
+    """Return the number of equal cables that join each pair of devices directly, shape (size, size)."""
+    size = len(devices)
+    source, target = np.divmod(np.arange(size * size), size)
+    source, target = source[source != target], target[source != target]
+    counts, links = network.routes(devices[source], devices[target])
+    bandwidth = np.zeros((size, size))
+    direct = counts == 1
+    first = (np.cumsum(counts) - counts)[direct]
+    bandwidth[source[direct], target[direct]] = 1.0 / network.seconds_per_byte[links[first]]
+    bandwidth = np.minimum(bandwidth, bandwidth.T)
+    if not bandwidth.any():
+        return np.zeros((size, size), dtype=np.int64)
+    return np.floor(bandwidth / bandwidth[bandwidth > 0].min() + _EQUAL).astype(np.int64)
+
+
+def chain_order(network: ClusterRoutes, devices: Ints) -> Ints | None:
+    """Return the order of a chain over devices of one node that direct links join, but in no ring; else None.
+
+    Of several chains it is one with as many cables as can be at its thinnest place.
+
+    Args:
+        network: Routes of the cluster.
+        devices: The devices, shape (p,).
+
+    Returns:
+        Positions in ``devices``, shape (p,).
+    """
+    if not 2 < len(devices) <= _MOST_SEARCHED:
+        return None
+    return _best_chain(tuple(map(tuple, _cables(network, devices).tolist())))
+
+
+@lru_cache(maxsize=256)
+def _best_chain(cables: tuple[tuple[int, ...], ...]) -> Ints | None:
+    """Return the chain of ``chain_order`` for cables between pairs of devices."""
+    joined = np.array(cables)
+    if not joined.any() or next(_cycles(joined > 0), None):
+        return None
+    paths = [[each] for each in range(len(joined))]
+    for _ in range(len(joined) - 1):
+        paths = [
+            [*path, each]
+            for path in paths
+            for each in range(len(joined))
+            if each not in path and joined[path[-1], each]
+        ]
+    return np.array(max(paths, key=lambda path: min(joined[a, b] for a, b in pairwise(path)))) if paths else None
+
+
+@lru_cache(maxsize=256)
+def _most_cycles(cables: tuple[tuple[int, ...], ...]) -> Ints:
+    """Return the largest set of cycles over all devices that the cables carry side by side, each in both directions.
+
+    Args:
+        cables: Cables between each pair of devices.
+
+    Returns:
+        Positions, shape (rings, size); one order of all where no cycle follows cables alone.
+    """
+    size, capacity = len(cables), _RINGS_A_CABLE * np.array(cables)
+    cycles = list(_cycles(capacity > 0))
+    if not cycles:
+        return np.arange(size)[None]
+    low, high = np.triu_indices(size, 1)
+    number = np.full((size, size), -1)
+    number[low, high] = number[high, low] = np.arange(len(low))
+    crossed = np.zeros((len(low), len(cycles)))
+    for c, cycle in enumerate(cycles):
+        for a, b in pairwise([*cycle, cycle[0]]):
+            crossed[number[a, b], c] += 1
+    limits = LinearConstraint(crossed, ub=capacity[low, high])
+    # The small preference makes the answer one: of equally many the first cycles.
+    gain = -1.0 + 1e-6 * np.arange(len(cycles)) / len(cycles)
+    chosen = np.round(milp(gain, constraints=limits, integrality=np.ones(len(cycles))).x).astype(np.int64)
+    times = chosen[chosen > 0] // np.gcd.reduce(chosen[chosen > 0])
+    rings = np.repeat(np.array(cycles)[chosen > 0], times, axis=0)
+    return np.concatenate([rings, rings[:, ::-1]])
+
+
+def _cycles(joined: Bools) -> Iterator[list[int]]:
+    """Yield each cycle over all devices once, from device 0, its second device below its last."""
+    size = len(joined)
+    paths = [[0]]
+    while paths:
+        path = paths.pop()
+        if len(path) == size:
+            if joined[path[-1], 0] and path[1] < path[-1]:
+                yield path
+            continue
+        paths += [[*path, each] for each in range(size - 1, 0, -1) if each not in path and joined[path[-1], each]]
