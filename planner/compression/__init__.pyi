@@ -7,6 +7,7 @@ from .data_types import (
 )
 from .settings import (
     AUTO as AUTO,
+    LIBRARY as LIBRARY,
     UNCOMPRESSED as UNCOMPRESSED,
     CompressionSettings as CompressionSettings,
     can_synchronise as can_synchronise,

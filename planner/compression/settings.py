@@ -11,6 +11,7 @@ from planner.graph import ComputationGraph
 __all__ = [
     "AUTO",
     "DECOMPRESSING_SYNCS",
+    "LIBRARY",
     "UNCOMPRESSED",
     "CompressionSettings",
     "can_synchronise",
@@ -20,6 +21,8 @@ __all__ = [
 
 AUTO = "auto"
 """Choice of the fastest algorithm of gradient synchronisation for each layer."""
+LIBRARY = "library"
+"""Choice that the communication library of a cluster makes itself."""
 DECOMPRESSING_SYNCS = ("direct", "ps", "ps-spread")
 """Algorithms in which the device that sums receives all addends, so that it can decompress them and sum floats."""
 _CASTS = ("float16", "bfloat16", "float32")
@@ -130,9 +133,13 @@ def check_gradient_sync(kind: Compression, gradient_sync: str) -> None:
     """Refuse an algorithm of gradient synchronisation that would have to sum compressed messages.
 
     Raises:
-        ConfigError: The algorithm is neither ``auto`` nor one of ``DECOMPRESSING_SYNCS``, and the type cannot be
-            summed without decompression.
+        ConfigError: The algorithm is ``library``; or it is neither ``auto`` nor one of ``DECOMPRESSING_SYNCS``, and
+            the type cannot be summed without decompression.
     """
+    if gradient_sync == LIBRARY:
+        raise ConfigError(
+            f"gradient_sync must not be {LIBRARY} with gradients compressed as {kind.name}, which libraries do not sum"
+        )
     if gradient_sync != AUTO and not can_synchronise(kind, gradient_sync):
         allowed = f"{', '.join(DECOMPRESSING_SYNCS)} or {AUTO}"
         raise ConfigError(

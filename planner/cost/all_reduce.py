@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hwprofiles import ConfigError, Floats, Ints
-from planner.compression import AUTO
-from planner.cost.library_rounds import LIBRARY, is_library_scheme, library_rounds, library_schemes
+from planner.compression import AUTO, LIBRARY
+from planner.cost.library_rounds import is_library_scheme, library_rounds, library_schemes
 from planner.graph import Layer
 from planner.parallel import ConfigSpace
 from planner.topology import ClusterRoutes

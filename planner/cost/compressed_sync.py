@@ -27,6 +27,7 @@ import numpy as np
 from hwprofiles import Ints
 from planner.compression import (
     AUTO,
+    LIBRARY,
     UNCOMPRESSED,
     Compression,
     CompressionSettings,
@@ -197,7 +198,7 @@ def _all_reduce_s(
 def gradient_sync_choices(
     model: CostModel, strategy: Strategy, compressed: CompressionSettings = UNCOMPRESSED
 ) -> dict[str, SyncChoice]:
-    """Return the algorithm chosen for every layer that synchronises gradients, if the model leaves it to ``auto``.
+    """Return the algorithm chosen for every layer that synchronises gradients, if the model leaves it to ``auto`` or a library.
 
     Args:
         model: All-reduce algorithm and costs.
@@ -205,9 +206,9 @@ def gradient_sync_choices(
         compressed: Gradients that travel compressed.
 
     Returns:
-        By name of the layer, the choice for the slower of its buffers; empty unless the algorithm is ``auto``.
+        By name of the layer, the choice for the slower of its buffers; empty where the algorithm was given.
     """
-    if model.gradient_sync != AUTO:
+    if model.gradient_sync not in (AUTO, LIBRARY):
         return {}
     model, spaces, _ = applied(model, strategy)
     graph = model.graph
@@ -215,7 +216,7 @@ def gradient_sync_choices(
     for i, (layer, space) in enumerate(zip(graph.layers, spaces, strict=True)):
         kind = compressed.gradient(graph, i)
         if kind is None:
-            choice = layer_choice(model.network, AUTO, layer, space, graph.element_bytes)
+            choice = layer_choice(model.network, model.gradient_sync, layer, space, graph.element_bytes)
         else:
             choice = max(compressed_choices(model, kind, i, space), key=lambda choice: choice.price_s)
         if choice and choice.price_s:

@@ -7,12 +7,12 @@ import numpy as np
 
 from hwprofiles import ConfigError, Floats, Ints
 from hwprofiles.devices import CollectiveLibrary, LibraryProtocol
+from planner.compression import LIBRARY
 from planner.topology import ClusterRoutes, chain_order, ring_orders
 from simulator.collectives import RING_COLLECTIVES, Round, chain_rounds, parallel_rings, round_of
 
 __all__ = [
     "COLLECTIVES",
-    "LIBRARY",
     "is_library_scheme",
     "library_collective",
     "library_collective_s",
@@ -20,8 +20,6 @@ __all__ = [
     "library_schemes",
 ]
 
-LIBRARY = "library"
-"""The choice that the cluster's library makes itself, by size."""
 COLLECTIVES = (*RING_COLLECTIVES, "broadcast", "all-to-all")
 """Collectives whose time in a library is modelled."""
 _LEAST_IN_SWITCH = 3
@@ -33,7 +31,7 @@ def is_library_scheme(scheme: str) -> bool:
     return scheme.startswith(f"{LIBRARY}-")
 
 
-def library_of(network: ClusterRoutes) -> CollectiveLibrary:
+def _library_of(network: ClusterRoutes) -> CollectiveLibrary:
     """Return the library of a cluster.
 
     Raises:
@@ -55,7 +53,7 @@ def library_schemes(network: ClusterRoutes, devices: Ints, collective: str = "al
     Raises:
         ConfigError: The cluster's library is not known.
     """
-    library, inside = library_of(network), len(np.unique(network.node[devices])) == 1
+    library, inside = _library_of(network), len(np.unique(network.node[devices])) == 1
     algorithms = ["ring"]
     if collective == "all-reduce" and not inside:
         algorithms.append("tree")
@@ -159,7 +157,8 @@ def _chain(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[Round, .
     slowest = max(_busiest_s_per_byte(network, step, devices) for step in rounds)
     total = sum(_busiest_s_per_byte(network, step, devices) for step in rounds)
     fixed_s = protocol.call_s / len(rounds) + protocol.hop_s
-    return tuple(replace(step, fixed_s=fixed_s, wire_ratio=protocol.wire_ratio * 2 * slowest / total) for step in rounds)
+    ratio = protocol.wire_ratio * 2 * slowest / total
+    return tuple(replace(step, fixed_s=fixed_s, wire_ratio=ratio) for step in rounds)
 
 
 def _timed(network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, steps: int, *, own: bool = True) -> Round:
@@ -173,7 +172,7 @@ def _timed(network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, ste
         steps: Steps one after another.
         own: Whether a rank has a part of the buffer to copy that it does not send.
     """
-    library, count = library_of(network), len(devices)
+    library, count = _library_of(network), len(devices)
     if scheme.endswith("-switch-sums"):
         sums = library.in_switch
         assert sums is not None, "the scheme comes from library_schemes"
@@ -193,7 +192,7 @@ def _timed(network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, ste
 def _protocol(network: ClusterRoutes, scheme: str) -> LibraryProtocol:
     """Return the protocol of a scheme."""
     name = scheme.rpartition("-")[2]
-    return next(each for each in library_of(network).protocols if each.name == name)
+    return next(each for each in _library_of(network).protocols if each.name == name)
 
 
 def _busiest_s_per_byte(network: ClusterRoutes, step: Round, devices: Ints) -> float:

@@ -244,6 +244,8 @@ class GradientSyncTasks:
             Pairs (device, task that brings it a shard of its result).
         """
         expanded = [_expanded(plan, groups.shape[1]) for plan in plans]
+        # What a library's protocol adds is in the messages; its latencies are in whole rounds only.
+        wire_bytes = buffer_bytes * plans[0][0].wire_ratio
         made = len(groups) * len(expanded[0].share)
         check_replay_memory((self.tasks.size + made) * _TASK_BYTES, f"lowering {self.tasks.size + made:,} tasks")
         rows = [(group, messages.source, messages.target) for group, messages in zip(groups, expanded, strict=True)]
@@ -260,7 +262,7 @@ class GradientSyncTasks:
         tasks = add(
             count=place.size, device=source.ravel()[order], peer=target.ravel()[order],
             part=np.array([messages.first_chunk for messages in expanded]).ravel()[order],
-            size_bytes=np.array([messages.share for messages in expanded]).ravel()[order] * buffer_bytes,
+            size_bytes=np.array([messages.share for messages in expanded]).ravel()[order] * wire_bytes,
             group=self.tasks.group + 1 + np.tile(row_owners(step_start), count)[order],
         )  # fmt: skip
         self.tasks.group += len(counts)

@@ -11,7 +11,17 @@ from hwprofiles import ConfigError, check_choices, option, whole_number
 __all__ = ["PlanRequest", "SyncAlgorithm"]
 
 SyncAlgorithm = Literal[
-    "ring", "ps", "ps-spread", "tree", "double-tree", "halving", "direct", "hierarchical", "hierarchical-3", "auto"
+    "ring",
+    "ps",
+    "ps-spread",
+    "tree",
+    "double-tree",
+    "halving",
+    "direct",
+    "hierarchical",
+    "hierarchical-3",
+    "auto",
+    "library",
 ]
 """Algorithms that synchronise gradients, as ``planner.cost.GRADIENT_SYNCS`` lists them."""
 

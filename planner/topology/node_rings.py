@@ -5,7 +5,6 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from scipy.optimize import LinearConstraint, milp
 
 from hwprofiles import Bools, Ints
 from planner.topology.network_routes import ClusterRoutes
@@ -77,7 +76,8 @@ def _cables(network: ClusterRoutes, devices: Ints) -> Ints:
     bandwidth = np.minimum(bandwidth, bandwidth.T)
     if not bandwidth.any():
         return np.zeros((size, size), dtype=np.int64)
-    return np.floor(bandwidth / bandwidth[bandwidth > 0].min() + _EQUAL).astype(np.int64)
+    cables: Ints = np.floor(bandwidth / bandwidth[bandwidth > 0].min() + _EQUAL).astype(np.int64)
+    return cables
 
 
 def chain_order(network: ClusterRoutes, devices: Ints) -> Ints | None:
@@ -124,6 +124,8 @@ def _most_cycles(cables: tuple[tuple[int, ...], ...]) -> Ints:
     Returns:
         Positions, shape (rings, size); one order of all where no cycle follows cables alone.
     """
+    from scipy.optimize import LinearConstraint, milp  # here: it takes long to load, and few clusters need it
+
     size, capacity = len(cables), _RINGS_A_CABLE * np.array(cables)
     cycles = list(_cycles(capacity > 0))
     if not cycles:

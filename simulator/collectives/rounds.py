@@ -110,10 +110,22 @@ def round_of(
         repeats: Number of times that the round is carried out.
         in_order: Make each message also wait for the previous one between the same two ranks.
     """
-    each = {"source": source, "target": target, "low": pattern.low, "turn": pattern.turn, "adds": adds}
-    arrays = {name: np.broadcast_to(np.asarray(value, dtype=np.int64), (len(source),)) for name, value in each.items()}
+
+    def each(value: int | Sequence[int] | Ints) -> Ints:
+        """Return one value for each message."""
+        return np.broadcast_to(np.asarray(value, dtype=np.int64), (len(source),))
+
     return Round(
-        **arrays, chunks=pattern.chunks, width=pattern.width, span=pattern.span, repeats=repeats, in_order=in_order
+        source=each(source),
+        target=each(target),
+        chunks=pattern.chunks,
+        low=each(pattern.low),
+        turn=each(pattern.turn),
+        adds=each(adds),
+        width=pattern.width,
+        span=pattern.span,
+        repeats=repeats,
+        in_order=in_order,
     )
 
 

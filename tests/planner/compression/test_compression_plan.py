@@ -9,7 +9,6 @@ from plans import ALPHA_S, BYTES_PER_S, SMALL_MODELS, cluster_of, device_count, 
 from hwprofiles.catalogue.cluster_catalogue import cluster_names
 from planner.compression.data_types import compression
 from planner.compression.settings import UNCOMPRESSED, CompressionSettings, can_synchronise
-from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.codec_time import GRADIENTS, CodecWork, codec_s
 from planner.cost.compressed_sync import compressed_all_reduce
 from planner.cost.cost_model import CostModel
@@ -23,6 +22,7 @@ from planner.parallel.strategies import named_strategy
 from planner.simulation.additive_cost import additive_s
 from planner.simulation.memory_over_time import buffers
 from planner.simulation.program_replay import replay
+from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9
 FORWARD, UPDATE, COMPRESS, DECOMPRESS, TRANSFER, COLLECTIVE = (
@@ -50,7 +50,9 @@ def coded_questions(draw, models=SMALL_MODELS, most_devices=6):
     parts = draw(st.sampled_from([1, 2, 4]))
     graph = load_model(draw(st.sampled_from(models)), batch=parts * draw(st.sampled_from([1, 2, 4])))
     gradients = draw(st.sampled_from(["", *GRADIENT_TYPES]))
-    schemes = [s for s in GRADIENT_SYNCS if not gradients or s == "auto" or can_synchronise(compression(gradients), s)]
+    schemes = [
+        s for s in (*ALL_REDUCES, "auto") if not gradients or s == "auto" or can_synchronise(compression(gradients), s)
+    ]
     norm = draw(st.sampled_from(["local", "reduced"]))
     model = CostModel(graph, cluster_of(spec, count), draw(st.sampled_from(schemes)), norm)
     names = [layer.name for layer in graph.layers]

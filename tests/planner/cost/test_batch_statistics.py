@@ -12,7 +12,6 @@ from hwprofiles.catalogue.cluster_catalogue import cluster_names, load_cluster
 from hwprofiles.errors import ConfigError
 from orrery.cli import app
 from orrery.terminal.exit_codes import run_app
-from planner.cost.all_reduce import GRADIENT_SYNCS
 from planner.cost.cost_model import CostModel
 from planner.cost.link_loads import LinkLoads
 from planner.cost.sync_time import BATCH_NORMS
@@ -32,6 +31,7 @@ from planner.simulation.additive_cost import additive_s
 from planner.simulation.execution_models import build_program_graph
 from planner.simulation.memory_over_time import buffers
 from planner.simulation.program_replay import replay
+from simulator.collectives.schemes import ALL_REDUCES
 
 SAME = 1e-9
 FORWARD, ACTIVATION_GRADIENT, WEIGHT_GRADIENT, TRANSFER, COLLECTIVE = (
@@ -62,7 +62,7 @@ def cases(draw, most_devices=8):
     cluster = cluster_of(spec, draw(st.integers(1, min(most_devices, len(load_cluster(spec).devices)))))
     size = {"batch": draw(st.sampled_from([1, 2, 6, 8])), "element_bytes": draw(st.sampled_from([4, 8]))}
     build = draw(st.sampled_from([normalised, *(partial(load_model, spec) for spec in SMALL)]))
-    model = CostModel(build(**size), cluster, draw(st.sampled_from(GRADIENT_SYNCS)), "reduced")
+    model = CostModel(build(**size), cluster, draw(st.sampled_from([*ALL_REDUCES, "auto"])), "reduced")
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     return model, random_strategy(model.graph, len(cluster.devices), rng)
 

@@ -1,0 +1,116 @@
+"""Collectives of a communication library: closed forms, the replay, and measurements that nothing was fitted to."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from plans import random_strategy
+
+from hwprofiles.catalogue.cluster_catalogue import load_cluster
+from hwprofiles.errors import ConfigError
+from hwprofiles.measured import measured_table
+from planner.cost.cost_model import CostModel
+from planner.cost.library_rounds import COLLECTIVES, library_collective_s
+from planner.lowering.lower_strategy import lower
+from planner.models.registry import load_model
+from planner.parallel.strategies import spaces_of
+from planner.plan.planning import make_plan
+from planner.simulation.additive_cost import additive_s
+from planner.simulation.program_replay import replay
+from planner.topology.network_routes import routes_of_cluster
+
+SIZES = 2.0 ** np.arange(8, 31, 2)
+MIB = 2**20
+SYSTEMS = {"h100_sxm": "dgx-h100", "a100_sxm": "dgx-a100"}
+
+
+def times_s(spec, collective, devices):
+    return library_collective_s(routes_of_cluster(load_cluster(spec)), collective, tuple(range(devices)), SIZES)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("spec", ["dgx-h100:nodes=2", "p100-4x4", "dgx1-p100"])
+def test_time_grows_with_size_and_is_no_shorter_than_the_links_allow(spec, collective):
+    """Each of p devices of one node sends at least its part over links of known bandwidth."""
+    network = routes_of_cluster(load_cluster(spec))
+    for devices in (2, 3, 4, 8):
+        if devices > network.device_count:
+            continue
+        seconds = times_s(spec, collective, devices)
+        assert (np.diff(seconds) > 0).all()
+        links = np.unique(network.routes(np.zeros(devices - 1, dtype=int), np.arange(1, devices))[1])
+        fastest = (1 / network.seconds_per_byte[links]).sum() * devices
+        assert (seconds > SIZES / devices / fastest).all()
+
+
+def test_an_all_reduce_is_one_of_the_sums_by_hand():
+    """Between two H100: two steps of half the buffer, by each protocol, and a half that is copied."""
+    library = load_cluster("dgx-h100").library
+    bandwidth = 385e9
+    by_hand = [
+        each.call_s + 2 * each.hop_s + each.wire_ratio * (SIZES / bandwidth + SIZES / 2 / library.copy_bytes_per_s)
+        for each in library.protocols
+    ]
+    np.testing.assert_allclose(times_s("dgx-h100", "all-reduce", 2), np.min(by_hand, axis=0), rtol=1e-12)
+
+
+def test_switch_sums_send_each_byte_once():
+    """Each device sends its buffer and receives the sums, and so often the part that it has asked for."""
+    library = load_cluster("dgx-h100").library
+    expected_s = library.in_switch.call_s + SIZES * (1 + 1 / 8) / (385e9 * library.in_switch.link_share)
+    large = SIZES > 100 * MIB
+    np.testing.assert_allclose(times_s("dgx-h100", "all-reduce", 8)[large], expected_s[large], rtol=1e-12)
+
+
+@pytest.mark.parametrize("spec", ["dgx-h100:nodes=2", "p100-4x4", "abci-v100:nodes=2"])
+def test_cost_and_replay_agree(spec):
+    """Without overlap and contention the replay is the additive cost, whatever the strategy."""
+    cluster = load_cluster(spec).take(6)
+    model = CostModel(load_model("lenet5", batch=24), cluster, "library")
+    for seed in range(4):
+        strategy = random_strategy(model.graph, 6, np.random.default_rng(seed))
+        program = lower(model, spaces_of(model.graph, strategy, 6))
+        replayed = replay(program, overlap=False, contention=False, iterations=2)
+        np.testing.assert_allclose(replayed.ends_s[0], additive_s(model, strategy), rtol=1e-9)
+
+
+def test_plans_tell_what_the_library_chooses():
+    plan = make_plan(
+        load_model("alexnet", batch=64), load_cluster("p100-4x4"), strategy="data", gradient_sync="library"
+    )
+    chosen = {choice.scheme for choice in plan.gradient_syncs.values()}
+
+    assert {scheme.split("-")[0] for scheme in chosen} == {"library"}
+    assert len(chosen) > 1  # small layers by another protocol than large ones
+
+
+def test_a_cluster_without_a_library_is_refused():
+    with pytest.raises(ConfigError, match="gradient_sync must not be library for a cluster whose file has no section"):
+        make_plan(load_model("lenet5", batch=8), load_cluster("titanx-4"), strategy="data", gradient_sync="library")
+    with pytest.raises(ConfigError, match="gradient_sync must not be library with gradients compressed as float16"):
+        make_plan(
+            load_model("lenet5", batch=16), load_cluster("p100-4x4"), strategy="data", gradient_sync="library",
+            compress_gradients="float16",
+        )  # fmt: skip
+
+
+def test_the_library_counts_in_the_digest():
+    cluster = load_cluster("p100-4x4")
+    assert cluster.take(4).library == cluster.library == cluster.with_links(cluster.links).library
+    other = load_cluster("p100-4x4")
+    other.library = replace(cluster.library, tree_share=0.5)
+    assert other.digest != cluster.digest
+
+
+def test_eight_devices_follow_from_two():
+    """The shipped parameters come from two devices (sums in the switch excepted); eight were measured, too."""
+    errors = []
+    for row in measured_table("collectives").itertuples():
+        summed_in_switch = row.system == "h100_sxm" and row.collective == "all-reduce"
+        if row.system in SYSTEMS and row.devices == 8 and row.size_bytes > MIB and not summed_in_switch:
+            network = routes_of_cluster(load_cluster(SYSTEMS[row.system]))
+            predicted_s = library_collective_s(network, row.collective, tuple(range(8)), row.size_bytes)
+            errors.append(float(np.log(predicted_s / (row.time_us * 1e-6))))
+    assert len(errors) > 100
+    assert np.median(np.abs(errors)) < 0.10
+    assert np.quantile(np.abs(errors), 0.9) < 0.25
