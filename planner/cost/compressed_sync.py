@@ -198,7 +198,7 @@ def _all_reduce_s(
 def gradient_sync_choices(
     model: CostModel, strategy: Strategy, compressed: CompressionSettings = UNCOMPRESSED
 ) -> dict[str, SyncChoice]:
-    """Return the algorithm chosen for every layer that synchronises gradients, if the model leaves it to ``auto`` or a library.
+    """Return the algorithm that ``auto`` or a library chose for every layer that synchronises gradients.
 
     Args:
         model: All-reduce algorithm and costs.

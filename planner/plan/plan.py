@@ -54,7 +54,7 @@ class Plan:
     origin: str = ""
     """The strategy that the refinement started from, and the number of changes to it."""
     gradient_syncs: Mapping[str, SyncChoice] = field(default_factory=dict)
-    """Algorithm for each layer's most expensive buffer, and the next cheapest one, where ``auto`` or a library chose it."""
+    """Algorithm for each layer's most expensive buffer, and the next cheapest, where they were chosen."""
     notes: tuple[str, ...] = ()
 
     def __getattr__(self, name: str) -> object:
