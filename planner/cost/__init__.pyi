@@ -30,6 +30,9 @@ from .compute_time import (
 from .cost_model import (
     CostModel as CostModel,
 )
+from .library_rounds import (
+    library_collective_s as library_collective_s,
+)
 from .link_loads import (
     LinkLoads as LinkLoads,
 )

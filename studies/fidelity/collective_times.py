@@ -6,10 +6,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hwprofiles import MICRO
 from hwprofiles.catalogue import cluster_names, load_cluster
 from hwprofiles.devices import DeviceGraph
-from planner.cost import GRADIENT_SYNCS, choose_all_reduce
+from planner.cost import choose_all_reduce, library_collective_s
 from planner.graph import Layer, Shape
 from planner.operations import Linear
 from planner.parallel import ConfigSpace, Configuration, space_of
@@ -31,24 +33,26 @@ class _System:
     """Name in the catalogue or, where it has none such, of a file in this folder; ``NODES`` is filled in."""
     tree: bool = False
     """True for GPUs that PCIe switches join."""
+    fitted: tuple[tuple[int, str], ...] = ()
+    """Devices and collective, empty for all, of the rows that determined numbers of the cluster."""
     per_node: int = 8
     """Devices of a machine that took part where several machines did."""
 
 
 _SYSTEMS = {
     "DGX H100 1 node x 8": _System(cluster="dgx-h100"),
-    "h100_sxm": _System(cluster="dgx-h100"),
-    "a100_sxm": _System(cluster="dgx-a100"),
+    "h100_sxm": _System(cluster="dgx-h100", fitted=((2, ""), (8, "all-reduce"))),
+    "a100_sxm": _System(cluster="dgx-a100", fitted=((2, ""),)),
     "b200_sxm": _System(cluster="dgx-b200"),
     "vtrain-a100": _System(cluster="dgx-a100"),
-    "vtrain-v100": _System(cluster="dgx1-v100"),
+    "vtrain-v100": _System(cluster="dgx1-v100", fitted=((2, ""),)),
     "abci-vnode": _System(cluster="abci-v100:nodes=NODES", per_node=4),
     "abci-anode": _System(cluster="abci-a100:nodes=NODES"),
     "polaris": _System(cluster="polaris:nodes=NODES", per_node=4),
     "alps": _System(cluster="alps:nodes=NODES", per_node=4),
     "deepbench-p100": _System(cluster="pcie-4x2:nodes=NODES", tree=True),
     "deepbench-m40": _System(cluster="pcie-4x2:nodes=NODES", tree=True),
-    "deepbench-titanx": _System(cluster="pcie-4x2:nodes=NODES", tree=True),
+    "deepbench-titanx": _System(cluster="pcie-4x2:nodes=NODES", tree=True, fitted=((2, ""),)),
     "deepbench-titanx_pascal": _System(cluster="pcie-2x5", tree=True),
     "deepbench-1080ti": _System(cluster="pcie-2x5", tree=True),
 }
@@ -71,6 +75,7 @@ def collective_rows() -> Iterator[JudgedRow]:
             size=row.size_bytes,
             measured_s=row.time_us * MICRO,
             predicted_s=predicted_s,
+            fitted=any(row.devices == count and what in ("", row.collective) for count, what in system.fitted),
             reason=reason,
             communication=1.0,
         )
@@ -86,12 +91,16 @@ def _size_text(size_bytes: float) -> str:
 
 def _priced(row: Any, system: _System) -> tuple[float, str]:
     """Return the predicted seconds of a row, or NaN and the reason."""
-    if row.collective != "all-reduce":
-        return float("nan"), f"{row.collective} has no price"
-    cluster = system.cluster.replace("NODES", str(int(row.nodes)))
-    if not _is_known(cluster):
+    spec = system.cluster.replace("NODES", str(int(row.nodes)))
+    if not _is_known(spec):
         return float("nan"), f"no cluster stands for {row.system}"
-    return all_reduce_price_s(cluster, _members(row, system), row.size_bytes), ""
+    devices = _members(row, system)
+    if row.collective == "all-reduce":
+        return all_reduce_price_s(spec, devices, row.size_bytes), ""
+    network = routes_of_cluster(_cluster(spec))
+    if network.library is None:
+        return float("nan"), f"{row.collective} has a price only where the cluster has a library"
+    return float(library_collective_s(network, row.collective, devices, np.array(row.size_bytes))), ""
 
 
 def _members(row: Any, system: _System) -> tuple[int, ...]:
@@ -124,8 +133,8 @@ def _replicas(devices: tuple[int, ...], count: int) -> ConfigSpace:
 
 
 def all_reduce_price_s(cluster: str, devices: tuple[int, ...], size_bytes: float) -> float:
-    """Return the price of an all-reduce, by the library's choice where the cost model knows it, else by ``auto``."""
+    """Return the price of an all-reduce, as the cluster's library chooses, or by the fastest algorithm without one."""
     network = routes_of_cluster(_cluster(cluster))
+    scheme = "auto" if network.library is None else "library"
     space = _replicas(devices, network.device_count)
-    scheme = "library" if "library" in GRADIENT_SYNCS else "auto"
     return choose_all_reduce(network, scheme, space, float(size_bytes), split=True).price_s

@@ -29,7 +29,11 @@ def _has(*words: str) -> Callable[[JudgedRow], bool]:
 
 _RULES: tuple[_Rule, ...] = (
     (_has("cuDNN 4."), "cuDNN 4, before its Winograd kernels"),
-    (_has("TensorFlow", "convnet"), "TensorFlow of early 2016, with cuDNN 4"),
+    (_has("Nervana"), "Nervana's own kernels, which were faster than cuDNN's of that time"),
+    (_has("CuDNN[R4]"), "cuDNN 4, before its Winograd kernels"),
+    (_has("polaris", "setup2"), "a setting in which the network is ten times slower than in the others"),
+    (_has("vtrain-v100"), "the machine's wiring is not stated: a DGX-1 is assumed"),
+    (_has("convnet", "TensorFlow"), "TensorFlow of early 2016, with cuDNN 4"),
     (
         lambda row: row.measure.startswith("training") and "batch" in row.label and _batch(row) <= 4,
         "bound by the host's launches, which are not modelled",

@@ -19,12 +19,15 @@ def held_out_errors(only: str | None = None) -> Iterator[ErrorSummary]:
     Args:
         only: Kind of comparison; None for all.
     """
+    seen = set()  # devices that differ in their memory have the errors of one fit
     for name, path in sorted(catalogue().items()):
         content = yaml_input(path, "compute profile")
         fit = content.get("fit") if isinstance(content, dict) else None
         for case, errors in (fit or {}).get("errors", {}).items():
             kind = "one-gpu" if _NETWORK in case else "kernels"
-            if only in (None, kind) and errors["rows"]:
+            key = (case, *errors.values())
+            if only in (None, kind) and errors["rows"] and key not in seen:
+                seen.add(key)
                 yield ErrorSummary(
                     name=f"{case}, {name}, held out",
                     kind=kind,

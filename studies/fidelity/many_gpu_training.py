@@ -45,7 +45,7 @@ class _Conditions(NamedTuple):
 
     framework: str = "ideal"
     real: bool = False
-    """True with interference and spread."""
+    """True with interference, spread and the cluster's communication library."""
 
 
 def many_gpu_rows() -> Iterator[JudgedRow]:
@@ -105,7 +105,8 @@ def _iteration(spec: str, model: str, batch: int, devices: int, conditions: _Con
     """Return the simulated time of a data-parallel iteration, and the share of it in which communication is exposed."""
     graph, cluster = load_model(model, batch=batch * devices), _first(spec, devices)
     strategy = named_strategy("data", graph, devices)
-    program = lowered(CostModel(graph, cluster), strategy, framework=framework_of(conditions.framework))
+    sync = "library" if conditions.real and cluster.library is not None else "ring"
+    program = lowered(CostModel(graph, cluster, sync), strategy, framework=framework_of(conditions.framework))
     played = replay(program, interference=conditions.real, spread=conditions.real)
     return played.iteration_s, played.shares().exposed_communication_s / played.iteration_s
 
