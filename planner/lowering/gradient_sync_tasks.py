@@ -33,11 +33,11 @@ from planner.parallel import ConfigSpace
 from simulator.collectives import ALL_REDUCES, Messages, Round, messages_of
 from simulator.graph import check_replay_memory
 
-__all__ = ["Add", "GradientSyncTasks"]
+__all__ = ["GradientSyncTasks"]
 
 _TASK_BYTES = 400
 """Bytes of a message with its dependencies, while tasks are put in order."""
-Add = Callable[..., Ints]
+_Add = Callable[..., Ints]
 """``Tasks.add`` for one layer, micro-batch and pass."""
 
 
@@ -86,7 +86,7 @@ class GradientSyncTasks:
         graph = self.model.graph
         return float(sum(p.elements for p in graph.layers[layer].parameters) * graph.element_bytes)
 
-    def bucket(self, add: Add, space: ConfigSpace, size: float, ready: TaskPairs) -> TaskPairs:
+    def bucket(self, add: _Add, space: ConfigSpace, size: float, ready: TaskPairs) -> TaskPairs:
         """Sum the gradients of several layers in one buffer.
 
         Args:
@@ -117,7 +117,7 @@ class GradientSyncTasks:
         return space.part_on(self.model.network.device_count)[arrived[0]], arrived[1]
 
     def _all_reduce(
-        self, add: Add, space: ConfigSpace, size: float, split: bool, ready: TaskPairs, kind: Compression | None
+        self, add: _Add, space: ConfigSpace, size: float, split: bool, ready: TaskPairs, kind: Compression | None
     ) -> TaskPairs:
         """Sum a buffer over a layer's replicas.
 
@@ -148,7 +148,7 @@ class GradientSyncTasks:
         return self._compressed(add, groups, kind, scheme, elements // shards, ready)
 
     def _compressed(
-        self, add: Add, groups: Ints, kind: Compression, scheme: str, elements: int, ready: TaskPairs
+        self, add: _Add, groups: Ints, kind: Compression, scheme: str, elements: int, ready: TaskPairs
     ) -> TaskPairs:
         """Compress, send and decompress; between the two rounds of servers also decompress, sum and compress.
 
@@ -176,7 +176,7 @@ class GradientSyncTasks:
         return self._codec(partial(add, "decompress"), groups, kind, total.after, ready)
 
     def _codec(
-        self, add: Add, groups: Ints, kind: Compression, work: CodecWork, ready: TaskPairs, served: Ints | int = -1
+        self, add: _Add, groups: Ints, kind: Compression, work: CodecWork, ready: TaskPairs, served: Ints | int = -1
     ) -> TaskPairs:
         """Append one task for every device that has something to compress or decompress.
 
@@ -207,7 +207,7 @@ class GradientSyncTasks:
         return np.concatenate([ready[0][~waits], devices]), np.concatenate([ready[1][~waits], tasks])
 
     def _rounds(
-        self, add: Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: TaskPairs, buffer_bytes: float
+        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: TaskPairs, buffer_bytes: float
     ) -> TaskPairs:
         """Append one task for each round and group.
 
@@ -236,7 +236,7 @@ class GradientSyncTasks:
         return groups.ravel(), np.repeat(after, groups.shape[1])
 
     def _messages(
-        self, add: Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: TaskPairs, buffer_bytes: float
+        self, add: _Add, groups: Ints, plans: Sequence[tuple[Round, ...]], ready: TaskPairs, buffer_bytes: float
     ) -> TaskPairs:
         """Append one task for each message; arguments as for ``_rounds``.
 
