@@ -6,8 +6,10 @@ from .collective_library import (
 from .copy_engines import (
     CopyEngines as CopyEngines,
 )
-from .device_graph import (
+from .device import (
     Device as Device,
+)
+from .device_graph import (
     DeviceGraph as DeviceGraph,
     Link as Link,
 )
