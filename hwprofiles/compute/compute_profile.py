@@ -252,13 +252,16 @@ class ComputeProfile:
         # By nature: a naive kernel takes no tiles, so has no edges.
         return np.asarray(flop / self.peak_flop_per_s * np.minimum(factor / ceiling, 1.0 / NAIVE_SHARE))
 
-    def executed_share(self, window: ConvolutionWindow | None) -> float:
-        """Return the least share of a product's FLOP that the libraries' algorithms execute."""
+    def executed_share(self, kernels: Kernels, phase: str) -> Floats:
+        """Return the share of the FLOP of kernels that the libraries' algorithms execute, shape of the input."""
+        window, share = kernels.window, np.ones_like(kernels.flop)
         if not window:
-            return 1.0
-        if self.convolution:
-            return self.convolution.least_factor(window)
-        return 1.0 / self.efficiency.winograd_speedup if window.winograd else 1.0
+            return share
+        number = PROFILE_PHASES.index(phase)
+        if self.convolution and number < 3:
+            rows, columns, depth = (np.maximum(size, 1.0) for size in (kernels.rows, kernels.columns, kernels.depth))
+            return self.convolution.executed_share(rows, columns, depth, number, window)
+        return share / self.efficiency.winograd_speedup if window.winograd else share
 
     def measured(self, model: str, layer: str, phase: str) -> MeasuredRow | None:
         """Return the published time of one phase of a layer, or None where there is none."""

@@ -9,8 +9,8 @@ from hwprofiles.compute.kernels import ConvolutionWindow
 
 __all__ = ["ConvolutionEfficiency", "HalfSizes", "padded_rows"]
 
-_NARROW, _TILE = 32, 64
-"""Rows of the narrowest tile of libraries' convolution kernels, and of the usual one: channels are padded to these."""
+_TILE = 64
+"""Rows of the usual tile of libraries' convolution kernels: channels are padded to a multiple of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,23 +81,29 @@ class ConvolutionEfficiency:
         edges = half.rows * in_group / rows + half.columns / columns + half.depth / depth
         edges += half.output_elements / (rows * columns)
         strided = max(window.stride, 1) ** self.strided_gradient_exponent if phase == 1 else 1.0
-        best = (1.0 + edges) * strided
+        return np.asarray((self.executed_share(rows, columns, depth, phase, window) + edges) * strided)
+
+    def executed_share(
+        self, rows: Floats, columns: Floats, depth: Floats, phase: int, window: ConvolutionWindow
+    ) -> Floats:
+        """Return the arithmetic of the cheapest algorithm as a share of the direct one's; arguments as ``factor``."""
+        share = np.ones_like(rows)
         if not (window.winograd or window.fourier):
-            return np.asarray(best)
+            return share
         other = (columns if phase == 2 else depth) / window.positions
         out, into = (other, rows) if phase == 1 else (rows, other)
         if window.winograd:
             gain = 1 / self.winograd_speedup + self.winograd_half_out / out + self.winograd_half_in / into
-            best = np.minimum(best, gain * (self.winograd_weight_gradient if phase == 2 else 1.0) + edges)
+            share = np.minimum(share, gain * (self.winograd_weight_gradient if phase == 2 else 1.0))
         gain = self.fourier_positions / window.positions + self.fourier_half_out / out + self.fourier_half_in / into
-        return np.asarray(np.minimum(best, gain + edges))
+        return np.asarray(np.minimum(share, gain))
 
 
 def padded_rows(rows: Floats) -> Floats:
     """Return the rows of a convolution's product as its tiles cover them.
 
-    A kernel with tiles of 64 channels takes as long for 80 as for 128.  Below a narrow tile half sizes say it all.
-    Padded sizes do not fall when sizes grow, and those of half the rows are at least half.
+    A kernel with tiles of 64 channels takes as long for 80 as for 128; fewer channels have narrower tiles, of a power of
+    two.  Padded sizes do not fall when sizes grow, and those of half the rows are at least half.
     """
-    tile = np.where(rows > _TILE, _TILE, _NARROW)
-    return np.asarray(np.where(rows > _NARROW, np.ceil(rows / tile) * tile, rows))
+    narrow = np.exp2(np.ceil(np.log2(rows)))
+    return np.asarray(np.where(rows > _TILE, np.ceil(rows / _TILE) * _TILE, narrow))

@@ -102,7 +102,7 @@ def _required_share(
     """
     e = (profile.convolution if kernels.window and phase in PROFILE_PHASES[:3] else None) or profile.efficiency
     ceiling = 1.0 if of_peak else e.ceiling[PROFILE_PHASES.index(phase)]
-    flop = kernels.flop * profile.executed_share(kernels.window)
+    flop = kernels.flop * profile.executed_share(kernels, phase)
     arithmetic = flop / (profile.peak_flop_per_s * ceiling) / product_s
     memory = kernels.memory_bytes / (profile.memory_bytes_per_s * e.memory) / product_s
     return np.asarray(np.maximum(arithmetic, memory))

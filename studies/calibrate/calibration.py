@@ -146,6 +146,8 @@ def _fitted(profile: ComputeProfile, groups: list[KernelGroup], networks: Sequen
             clock = 1.0
         sections["sustained_clock"] = round(clock, 4)
         sections["dispatch_overhead_us"] = round(profile.dispatch_s / MICRO, 1)
+        if not profile.dispatch_s:
+            dropped = (*dropped, "dispatch_overhead_us")
     return _Part(sections, errors, dropped, launch_overhead_us)
 
 

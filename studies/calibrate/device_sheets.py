@@ -68,7 +68,7 @@ def _with_sheet(name: str, sheet: dict[str, Any]) -> dict[str, Any]:
         for section in ("efficiency", "convolution"):
             if section in lent and section not in content:
                 content[section] = _scaled(lent[section], scale)
-        for key in ("launch_overhead_us", "sustained_clock", "dispatch_overhead_us"):
+        for key in ("launch_overhead_us", "sustained_clock"):
             if key in lent:
                 content.setdefault(key, lent[key])
     content = {key: sheet[key] for key in _NUMBERS} | content

@@ -165,7 +165,10 @@ def fit_networks(profile: ComputeProfile, rows: Sequence[MeasuredNetwork], *, ke
 
     high = np.log([1.0, 2000.0])
     fit = least_squares(residuals, start, bounds=([-4.0, -2.0], high), loss="soft_l1", x_scale=width)
-    return _changed(profile, np.exp(fit.x))
+    share, dispatch_us = np.exp(fit.x).tolist()
+    information = float((fit.jac[: len(rows), 1] ** 2).sum())
+    identified = information * prior.dispatch_width**2 >= 1  # large batches hide the host: then it is not counted
+    return _changed(profile, np.array([share, dispatch_us if identified else 0.0]))
 
 
 def _changed(profile: ComputeProfile, values: Floats) -> ComputeProfile:
