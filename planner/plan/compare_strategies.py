@@ -107,6 +107,7 @@ def compare(
         batch=graph.batch,
         devices=tuple(device.name for device in cluster.devices),
         device_memory_bytes=tuple(device.memory_bytes for device in cluster.devices),
+        nodes=cluster.node_count,
         one_device_s=one_device_s,
         strategies=tuple(results),
         refused=refused,

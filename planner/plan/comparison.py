@@ -91,6 +91,8 @@ class Comparison:
     batch: int
     devices: tuple[str, ...]
     device_memory_bytes: tuple[float, ...]
+    nodes: int = 1
+    """Machines of the cluster."""
     one_device_s: float
     strategies: tuple[StrategyResult, ...]
     refused: dict[str, str] = field(default_factory=dict)

@@ -1,9 +1,9 @@
 """Intervals of a comparison's times in words, printed alike by the terminal and the page."""
 
-from planner.plan import Comparison
+from planner.plan import Comparison, StrategyResult
 from reports.style import time_unit
 from reports.tables.comparison_summary import winner_of
-from studies.fidelity import likely_s, parts_of_strategy, told_apart
+from studies.fidelity import TimeParts, likely_s, parts_of_strategy, told_apart
 
 __all__ = ["likely_range", "likely_ranges", "likely_times", "undecided_line"]
 
@@ -13,7 +13,12 @@ _Interval = tuple[float, float] | None
 
 def likely_times(comparison: Comparison) -> list[_Interval]:
     """Return the 80 % interval of every strategy's iteration."""
-    return [likely_s(parts_of_strategy(strategy, len(comparison.devices))) for strategy in comparison.strategies]
+    return [likely_s(_parts(comparison, strategy)) for strategy in comparison.strategies]
+
+
+def _parts(comparison: Comparison, strategy: StrategyResult) -> TimeParts:
+    """Return what a strategy's time is made of."""
+    return parts_of_strategy(strategy, len(comparison.devices), comparison.nodes)
 
 
 def likely_ranges(comparison: Comparison) -> tuple[str, list[str]]:
@@ -37,14 +42,14 @@ def _range(interval: tuple[float, float], factor: float) -> str:
 
 def undecided_line(comparison: Comparison) -> str:
     """Return which strategies cannot be told apart from the winner; empty where all can."""
-    winner, devices = winner_of(comparison), len(comparison.devices)
+    winner = winner_of(comparison)
     if winner is None:
         return ""
-    best = parts_of_strategy(winner, devices)
+    best = _parts(comparison, winner)
     near = [
         strategy.name
         for strategy in comparison.strategies
-        if strategy.simulated_s != winner.simulated_s and not told_apart(best, parts_of_strategy(strategy, devices))
+        if strategy.simulated_s != winner.simulated_s and not told_apart(best, _parts(comparison, strategy))
     ]
     if not near:
         return ""

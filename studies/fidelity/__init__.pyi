@@ -13,6 +13,7 @@ from .held_out import (
 )
 from .likely_times import (
     RECORDED as RECORDED,
+    TimeParts as TimeParts,
     likely_s as likely_s,
     told_apart as told_apart,
 )

@@ -73,6 +73,7 @@ def collective_rows() -> Iterator[JudgedRow]:
             group=row.system,
             subject=f"{row.collective}, {int(row.devices)} devices in {int(row.nodes)} nodes{setting}",
             size=row.size_bytes,
+            nodes=int(row.nodes),
             measured_s=row.time_us * MICRO,
             predicted_s=predicted_s,
             fitted=any(row.devices == count and what in ("", row.collective) for count, what in system.fitted),

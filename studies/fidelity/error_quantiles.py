@@ -13,7 +13,17 @@ import numpy as np
 
 from hwprofiles import Floats
 from studies.fidelity.judged_row import JudgedRow
-from studies.fidelity.likely_times import COMPUTE, LARGE, OVERLAP, REAL_OVERLAP, SMALL, PartError, TimeParts, likely_s
+from studies.fidelity.likely_times import (
+    BETWEEN,
+    COMPUTE,
+    INSIDE,
+    MIB_BYTES,
+    OVERLAP,
+    REAL_OVERLAP,
+    PartError,
+    TimeParts,
+    likely_s,
+)
 
 __all__ = ["Coverage", "coverages", "part_errors"]
 
@@ -25,13 +35,14 @@ _LARGE_BYTES = 2**25
 """Usual size of a message of the measured iterations: gradients of whole layers."""
 _LIKE = 4
 """Largest ratio of batches whose rows are compared for errors that two plans do not share."""
+_COLLECTIVES = ("collectives above 1 MiB", "collectives up to 1 MiB", "all-reduce in PCIe trees")
 _MEASURES = {
     COMPUTE: ("training on one GPU",),
-    LARGE: ("collectives above 1 MiB",),
-    SMALL: ("collectives up to 1 MiB",),
+    **dict.fromkeys((*INSIDE.values(), *BETWEEN.values()), _COLLECTIVES),
     OVERLAP: ("several GPUs relative to one, default options",),
     REAL_OVERLAP: ("several GPUs relative to one",),
 }
+"""Measures whose rows judge each part of a prediction; those of collectives by size and number of machines."""
 
 
 class Coverage(NamedTuple):
@@ -101,6 +112,11 @@ def coverages(rows: Iterable[JudgedRow]) -> list[Coverage]:
             whole = [_whole_inside(row, known, real=real) for row in several]
             name = f"whole iterations on several GPUs{', with interference and spread' if real else ''}"
             result.append(Coverage(name, len(several), len({row.group for row in several}), float(np.mean(whole))))
+    judged = [each for each in result if each.inside == each.inside]
+    if len(judged) > 1:
+        rows_judged = sum(each.rows for each in judged)
+        inside_all = sum(each.rows * each.inside for each in judged) / rows_judged
+        result.append(Coverage("all of them", rows_judged, len({row.group for row in known}), inside_all))
     return result
 
 
@@ -119,7 +135,10 @@ def _short(value: float) -> float:
 
 def _rows_of(part: str, rows: Sequence[JudgedRow]) -> list[JudgedRow]:
     """Return the rows that judge a part."""
-    return [row for row in rows if row.measure in _MEASURES[part]]
+    own = [row for row in rows if row.measure in _MEASURES[part]]
+    if _MEASURES[part] != _COLLECTIVES:
+        return own
+    return [row for row in own if (BETWEEN if row.nodes > 1 else INSIDE)[row.size > MIB_BYTES] == part]
 
 
 def _errors(rows: Sequence[JudgedRow]) -> _Errors:

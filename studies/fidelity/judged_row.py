@@ -59,6 +59,8 @@ class JudgedRow:
     """Why there is no prediction, or what a paper's row notes."""
     size: float = 1.0
     """Batch or bytes, by which rows of one group and subject differ."""
+    nodes: int = 1
+    """Machines that took part."""
     communication: float = 0.0
     """Share of the predicted time in which communication is exposed."""
     profile: str = ""

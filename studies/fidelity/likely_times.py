@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "BETWEEN",
     "COMPUTE",
-    "LARGE",
+    "INSIDE",
+    "MIB_BYTES",
     "OVERLAP",
     "REAL_OVERLAP",
     "RECORDED",
-    "SMALL",
     "PartError",
     "TimeParts",
     "likely_s",
@@ -41,10 +42,13 @@ __all__ = [
 
 RECORDED = Path(__file__).with_name("recorded.json")
 """The results that ship, with which ``orrery fidelity --check`` compares."""
-COMPUTE, LARGE, SMALL = "computation", "communication above 1 MiB", "communication up to 1 MiB"
+COMPUTE = "computation"
+INSIDE = {True: "communication in a machine, above 1 MiB", False: "communication in a machine, up to 1 MiB"}
+BETWEEN = {True: "communication between machines, above 1 MiB", False: "communication between machines, up to 1 MiB"}
+"""Parts by whether messages are large."""
 OVERLAP = "overlap on several devices"
 REAL_OVERLAP = "overlap, interference and spread on several devices"
-_MIB = 2**20
+MIB_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,8 @@ class TimeParts:
     devices: int
     message_bytes: float
     """Usual size of what is sent at once."""
+    nodes: int = 1
+    """Machines that the devices are in."""
     real: bool = False
     """True if the prediction has interference and spread."""
 
@@ -137,7 +143,7 @@ def _needed(parts: TimeParts) -> list[str]:
 
 def _class(parts: TimeParts) -> str:
     """Return the class of the messages."""
-    return LARGE if parts.message_bytes > _MIB else SMALL
+    return (BETWEEN if parts.nodes > 1 else INSIDE)[parts.message_bytes > MIB_BYTES]
 
 
 def _overlap(parts: TimeParts) -> str:

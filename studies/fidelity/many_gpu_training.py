@@ -92,6 +92,7 @@ def _relative(row: Any, machines: _Machines, rate_alone: float, conditions: _Con
         group=machines.table,
         subject=model,
         size=batch * row.n_gpus,
+        nodes=int(row.n_nodes),
         measured_s=measured,
         predicted_s=predicted,
         communication=communication,

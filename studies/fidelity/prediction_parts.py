@@ -26,16 +26,18 @@ def parts_of_replay(replay: "Replay") -> TimeParts:
         exposed_s=replay.shares().exposed_communication_s,
         devices=devices,
         message_bytes=_usual_bytes(program.size_bytes[sent], is_collective, devices),
+        nodes=program.cluster.node_count,
         real=replay.wait_share > 0,
     )
 
 
-def parts_of_strategy(result: "StrategyResult", devices: int) -> TimeParts:
+def parts_of_strategy(result: "StrategyResult", devices: int, nodes: int) -> TimeParts:
     """Return the parts of the iteration of a compared strategy.
 
     Args:
         result: The strategy.
         devices: Devices of the cluster.
+        nodes: Its machines.
     """
     sent = result.timeline[result.timeline["bytes"] > 0]
     return TimeParts(
@@ -43,6 +45,7 @@ def parts_of_strategy(result: "StrategyResult", devices: int) -> TimeParts:
         exposed_s=result.exposed_communication_s,
         devices=devices,
         message_bytes=_usual_bytes(sent["bytes"].to_numpy(), (sent["kind"] == "collective").to_numpy(), devices),
+        nodes=nodes,
         real="spread" in result.ladder_s,
     )
 
@@ -65,6 +68,7 @@ def parts_of_plan(plan: "Plan", model: "CostModel") -> TimeParts:
         exposed_s=float(np.clip(plan.simulated_s - compute_s, 0.0, communication_s / stages)),
         devices=len(model.cluster.devices),
         message_bytes=_usual_bytes(np.array(sizes, dtype=float), np.zeros(len(sizes), dtype=bool), 1),
+        nodes=model.cluster.node_count,
         real=plan.request.spread,
     )
 

@@ -1,12 +1,14 @@
 """Single convolutions and matrix products of DeepBench, beside the prices of the same kernels."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from hwprofiles import MILLI
-from hwprofiles.compute import load_profile
+from hwprofiles.compute import ComputeProfile, load_profile
 from planner.cost import kernel_s
 from planner.graph import Layer, Shape
 from planner.operations import Convolution, Linear
@@ -66,7 +68,7 @@ def _judged(
     predicted_s = float("nan")
     if profile:
         part = {dim: np.array([float(n)]) for dim, n in zip(layer.output.dims, layer.output.sizes, strict=True)}
-        predicted_s = float(kernel_s(load_profile(profile).for_single_kernels(), _MODEL, layer, phase, part)[0])
+        predicted_s = float(kernel_s(_in_short_runs(profile), _MODEL, layer, phase, part)[0])
     return JudgedRow(
         measure=MEASURES[0].name,
         comparison=f"{what}, {profile or gpu}",
@@ -78,3 +80,9 @@ def _judged(
         predicted_s=predicted_s,
         reason="" if profile else f"no profile of {gpu}",
     )
+
+
+@lru_cache
+def _in_short_runs(profile: str) -> ComputeProfile:
+    """Return a profile as it is in a loop over one kernel: at its boost clock, without the host's time for a layer."""
+    return replace(load_profile(profile).for_single_kernels(), dispatch_s=0.0)

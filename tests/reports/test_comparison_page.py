@@ -76,7 +76,7 @@ def test_the_comparison_table_equals_the_data(comparison, html):
             float(text.replace(",", "")) * unit for (text, _), unit in zip(cells, units, strict=True)
         ] == pytest.approx(exact, rel=5e-3)
         low, high = (float(end.replace(",", "")) * 1e-3 for end in likely[0].split(" to "))
-        assert (low, high) == pytest.approx(likely_s(parts_of_strategy(strategy, 16)), rel=5e-3)
+        assert (low, high) == pytest.approx(likely_s(parts_of_strategy(strategy, 16, 1)), rel=5e-3)
 
 
 def test_the_ladder_table_equals_the_data(comparison, html):
@@ -111,7 +111,7 @@ def test_whiskers_are_the_likely_times(comparison, html):
 
     for strategy in comparison.strategies:
         middle, half = drawn[strategy.name]
-        low, high = likely_s(parts_of_strategy(strategy, 16))
+        low, high = likely_s(parts_of_strategy(strategy, 16, 1))
         assert ((middle - half) / 1e3, (middle + half) / 1e3) == pytest.approx((low, high))
 
 

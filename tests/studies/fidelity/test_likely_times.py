@@ -9,11 +9,11 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import t as student
 
 from studies.fidelity.error_quantiles import coverages, part_errors
-from studies.fidelity.likely_times import COMPUTE, LARGE, OVERLAP, PartError, TimeParts, likely_s, told_apart
+from studies.fidelity.likely_times import COMPUTE, INSIDE, OVERLAP, PartError, TimeParts, likely_s, told_apart
 
 ERRORS = {
     COMPUTE: PartError(low=-0.1, centre=0.0, high=0.2, specific=0.03, rows=9),
-    LARGE: PartError(low=-0.5, centre=0.0, high=0.5, specific=0.1, rows=9),
+    INSIDE[True]: PartError(low=-0.5, centre=0.0, high=0.5, specific=0.1, rows=9),
     OVERLAP: PartError(low=-0.05, centre=0.0, high=0.05, specific=0.01, rows=9),
 }
 
