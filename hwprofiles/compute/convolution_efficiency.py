@@ -81,29 +81,43 @@ class ConvolutionEfficiency:
         edges = half.rows * in_group / rows + half.columns / columns + half.depth / depth
         edges += half.output_elements / (rows * columns)
         strided = max(window.stride, 1) ** self.strided_gradient_exponent if phase == 1 else 1.0
-        return np.asarray((self.executed_share(rows, columns, depth, phase, window) + edges) * strided)
+        return np.asarray((self._cheapest(rows, columns, depth, phase, window)[0] + edges) * strided)
 
     def executed_share(
         self, rows: Floats, columns: Floats, depth: Floats, phase: int, window: ConvolutionWindow
     ) -> Floats:
-        """Return the arithmetic of the cheapest algorithm as a share of the direct one's; arguments as ``factor``."""
-        share = np.ones_like(rows)
+        """Return the multiplications of the cheapest algorithm as a share of the direct one's, without transforms.
+
+        Arguments as for ``factor``.
+        """
+        return self._cheapest(rows, columns, depth, phase, window)[1]
+
+    def _cheapest(
+        self, rows: Floats, columns: Floats, depth: Floats, phase: int, window: ConvolutionWindow
+    ) -> tuple[Floats, Floats]:
+        """Return cost and multiplications of the cheapest algorithm, as shares of the direct one's."""
+        cost, executed = np.ones_like(rows), np.ones_like(rows)
         if not (window.winograd or window.fourier):
-            return share
+            return cost, executed
         other = (columns if phase == 2 else depth) / window.positions
         out, into = (other, rows) if phase == 1 else (rows, other)
+        share = self.fourier_positions / window.positions
+        choices = [(share, share + self.fourier_half_out / out + self.fourier_half_in / into)]
         if window.winograd:
-            gain = 1 / self.winograd_speedup + self.winograd_half_out / out + self.winograd_half_in / into
-            share = np.minimum(share, gain * (self.winograd_weight_gradient if phase == 2 else 1.0))
-        gain = self.fourier_positions / window.positions + self.fourier_half_out / out + self.fourier_half_in / into
-        return np.asarray(np.minimum(share, gain))
+            share = 1 / self.winograd_speedup
+            gain = share + self.winograd_half_out / out + self.winograd_half_in / into
+            choices.append((share, gain * (self.winograd_weight_gradient if phase == 2 else 1.0)))
+        for share, other_cost in choices:
+            executed = np.where(other_cost < cost, min(share, 1.0), executed)
+            cost = np.minimum(cost, other_cost)
+        return cost, executed
 
 
 def padded_rows(rows: Floats) -> Floats:
     """Return the rows of a convolution's product as its tiles cover them.
 
-    A kernel with tiles of 64 channels takes as long for 80 as for 128; fewer channels have narrower tiles, of a power of
-    two.  Padded sizes do not fall when sizes grow, and those of half the rows are at least half.
+    A kernel with tiles of 64 channels takes as long for 80 as for 128; fewer channels have narrower tiles, of a power
+    of two.  Padded sizes do not fall when sizes grow, and those of half the rows are at least half.
     """
     narrow = np.exp2(np.ceil(np.log2(rows)))
     return np.asarray(np.where(rows > _TILE, np.ceil(rows / _TILE) * _TILE, narrow))

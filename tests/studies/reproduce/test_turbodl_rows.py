@@ -44,15 +44,15 @@ def test_gains_are_between_the_readings_of_occupancy(rows):
     assert 1.2 < mean < 1.4
 
 
-def test_gains_fall_with_the_batch_and_grow_with_depth(rows):
-    """With depth among networks of one kind of block; between the kinds work itself differs."""
+def test_gains_fall_with_the_batch_and_hardly_change_with_depth(rows):
+    """Depth makes no difference of 5 % among networks of one kind of block, where the paper prints 4 %."""
     for reading in ("geometry", "throughput"):
         small, large = (rows[f"Fig. 8: VGG-16 batch {batch} gain"][reading].ours for batch in (100, 400))
         assert small > large > 0
     deep = [rows[f"Fig. 9: ResNet-{d} batch {b}"]["throughput"].ours for d, b in ((50, 32), (101, 28), (152, 18))]
-    assert deep == sorted(deep)
+    assert max(deep) / min(deep) < 1.05
     flat = [rows[f"Fig. 9: ResNet-{d} batch 32"]["throughput"].ours for d in (18, 34)]
-    assert flat == sorted(flat)
+    assert max(flat) / min(flat) < 1.05
 
 
 def test_streams_are_as_many_as_printed(rows):
