@@ -42,7 +42,8 @@ class LibrarySection(_Section):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     protocols: Annotated[tuple[_Protocol, ...], Field(min_length=1, max_length=8)]
     copy_gbyte_per_s: Annotated[float, Field(ge=1e-3, le=1e6, allow_inf_nan=False, strict=True)]
-    tree_share: _Share = 0.92
+    near_share: _Share = 1.0
+    tree_share: _Share | None = 0.92
     in_switch: _InSwitch | None = None
 
     @model_validator(mode="after")
@@ -72,6 +73,7 @@ class LibrarySection(_Section):
                 for each in self.protocols
             ),
             copy_bytes_per_s=self.copy_gbyte_per_s * GIGA,
+            near_share=self.near_share,
             tree_share=self.tree_share,
             in_switch=sums,
         )

@@ -44,7 +44,9 @@ class CollectiveLibrary:
     protocols: tuple[LibraryProtocol, ...]
     copy_bytes_per_s: float
     """Rate at which a rank copies the part of the buffer that it does not send, before or after it sends others."""
-    tree_share: float
-    """Share of a ring's bandwidth that double binary trees reach, in (0, 1]."""
+    near_share: float
+    """Share of the bandwidth of links inside a node that is reached, in (0, 1]."""
+    tree_share: float | None
+    """Share of the links' bandwidth that double binary trees reach, in (0, 1]; None where the library has none."""
     in_switch: InSwitchSums | None = None
     """None where switches compute no sums."""

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hwprofiles import ConfigError, Floats, Ints
+from hwprofiles import Bools, ConfigError, Floats, Ints
 from hwprofiles.devices import CollectiveLibrary, LibraryProtocol
 from planner.compression import LIBRARY
 from planner.topology import ClusterRoutes, chain_order, ring_orders
@@ -55,7 +55,7 @@ def library_schemes(network: ClusterRoutes, devices: Ints, collective: str = "al
     """
     library, inside = _library_of(network), len(np.unique(network.node[devices])) == 1
     algorithms = ["ring"]
-    if collective == "all-reduce" and not inside:
+    if collective == "all-reduce" and not inside and library.tree_share is not None:
         algorithms.append("tree")
     if collective == "all-reduce" and inside and chain_order(network, devices) is not None:
         algorithms = ["chain"]
@@ -68,9 +68,8 @@ def library_schemes(network: ClusterRoutes, devices: Ints, collective: str = "al
 def library_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tuple[Round, ...]]:
     """Return the rounds of an all-reduce of every group, all with one pattern.
 
-    The data goes round rings, also for trees and sums in the switch, which differ in what they take.  Of two binary
-    trees that share a buffer each card carries what it carries in rings; a switch that sums takes each byte once from
-    every device, and gives each sum once.
+    The data goes round rings, also for trees and sums in the switch, which differ in what they take: see
+    ``_timed``; a switch that sums takes each byte once from every device, and gives each sum once.
 
     Args:
         network: Routes of the cluster.
@@ -157,7 +156,7 @@ def _chain(network: ClusterRoutes, scheme: str, devices: Ints) -> tuple[Round, .
     slowest = max(_busiest_s_per_byte(network, step, devices) for step in rounds)
     total = sum(_busiest_s_per_byte(network, step, devices) for step in rounds)
     fixed_s = protocol.call_s / len(rounds) + protocol.hop_s
-    ratio = protocol.wire_ratio * 2 * slowest / total
+    ratio = protocol.wire_ratio * 2 * slowest / total / _library_of(network).near_share
     return tuple(replace(step, fixed_s=fixed_s, wire_ratio=ratio) for step in rounds)
 
 
@@ -176,17 +175,26 @@ def _timed(network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, ste
     if scheme.endswith("-switch-sums"):
         sums = library.in_switch
         assert sums is not None, "the scheme comes from library_schemes"
-        return replace(rings, fixed_s=sums.call_s, wire_ratio=(count + 1) / steps / sums.link_share)
+        ratio = (count + 1) / steps / sums.link_share / library.near_share
+        return replace(rings, fixed_s=sums.call_s, wire_ratio=ratio)
     protocol = _protocol(network, scheme)
     if "-tree-" in scheme:
-        latency_s = _tree_latency_s(network, protocol, devices)
-        return replace(rings, fixed_s=latency_s, wire_ratio=protocol.wire_ratio / library.tree_share)
+        # A card carries the buffer once in each direction, but for one node in n; rings carry it twice, but for one
+        # device in p.  Inside a node chains carry it as often as rings, but for no device.
+        nodes, whole = len(np.unique(network.node[devices])), count / (count - 1)
+        slowed = _slowed(network, rings, devices, whole / library.near_share, (nodes - 1) / nodes * whole)
+        latency_s, ratio = (
+            _tree_latency_s(network, protocol, devices),
+            protocol.wire_ratio / (library.tree_share or 1.0),
+        )
+        return replace(rings, fixed_s=latency_s, wire_ratio=ratio * slowed)
     node = network.node[devices]
     far = float((node[rings.source] != node[rings.target]).mean())
     fixed_s = protocol.call_s + steps * ((1 - far) * protocol.hop_s + far * protocol.far_hop_s)
     # The time of the copy, as bytes that the busiest link could have carried meanwhile.
     copied = 1 / count / library.copy_bytes_per_s / _busiest_s_per_byte(network, rings, devices) if own else 0.0
-    return replace(rings, fixed_s=fixed_s, wire_ratio=protocol.wire_ratio * (1 + copied))
+    slowed = _slowed(network, rings, devices, 1 / library.near_share)
+    return replace(rings, fixed_s=fixed_s, wire_ratio=protocol.wire_ratio * (slowed + copied))
 
 
 def _protocol(network: ClusterRoutes, scheme: str) -> LibraryProtocol:
@@ -195,11 +203,30 @@ def _protocol(network: ClusterRoutes, scheme: str) -> LibraryProtocol:
     return next(each for each in _library_of(network).protocols if each.name == name)
 
 
-def _busiest_s_per_byte(network: ClusterRoutes, step: Round, devices: Ints) -> float:
-    """Return the time of the busiest link in a round, by byte of the buffer."""
-    sent = np.full(len(step.source), step.link_share)
-    loads = network.link_loads(devices[step.source], devices[step.target], sent)
+def _busiest_s_per_byte(network: ClusterRoutes, step: Round, devices: Ints, kept: Bools | None = None) -> float:
+    """Return the time of the busiest link in a round, or for some of its messages, by byte of the buffer."""
+    source, target = (step.source, step.target) if kept is None else (step.source[kept], step.target[kept])
+    loads = network.link_loads(devices[source], devices[target], np.full(len(source), step.link_share))
     return float((loads * network.seconds_per_byte).max())
+
+
+def _slowed(network: ClusterRoutes, step: Round, devices: Ints, near: float = 1.0, far: float = 1.0) -> float:
+    """Return how often the time of the busiest link a round takes where links inside and between nodes are slowed.
+
+    Args:
+        network: Routes of the cluster.
+        step: The round.
+        devices: The devices.
+        near: Time of messages inside nodes, relative to that of their links.
+        far: Time of messages between nodes, likewise.
+    """
+    node = network.node[devices]
+    apart = node[step.source] != node[step.target]
+    busiest = _busiest_s_per_byte(network, step, devices)
+    return (
+        max(_busiest_s_per_byte(network, step, devices, kept) * slow for kept, slow in ((~apart, near), (apart, far)))
+        / busiest
+    )
 
 
 def _tree_latency_s(network: ClusterRoutes, protocol: LibraryProtocol, devices: Ints) -> float:
