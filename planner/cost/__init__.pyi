@@ -31,7 +31,6 @@ from .cost_model import (
     CostModel as CostModel,
 )
 from .library_rounds import (
-    COLLECTIVES as COLLECTIVES,
     library_collective_s as library_collective_s,
 )
 from .link_loads import (

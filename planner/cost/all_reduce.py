@@ -120,7 +120,7 @@ def _rounds(
     for steps in zip(*plans, strict=True):
         # All groups send at once.  Repeats go over the same links, so their bytes are added up here.
         source, target = _ends(groups, steps)
-        sent = np.full(len(source), steps[0].link_share)
+        sent = np.repeat([step.link_share for step in steps], [len(step.source) for step in steps])
         busy.append(float((network.link_loads(source, target, sent) * network.seconds_per_byte).max()))
         share.append(steps[0].share)
         repeats.append(float(steps[0].repeats))

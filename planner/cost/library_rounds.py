@@ -183,11 +183,8 @@ def _timed(network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, ste
         # device in p.  Inside a node chains carry it as often as rings, but for no device.
         nodes, whole = len(np.unique(network.node[devices])), count / (count - 1)
         slowed = _slowed(network, rings, devices, whole / library.near_share, (nodes - 1) / nodes * whole)
-        latency_s, ratio = (
-            _tree_latency_s(network, protocol, devices),
-            protocol.wire_ratio / (library.tree_share or 1.0),
-        )
-        return replace(rings, fixed_s=latency_s, wire_ratio=ratio * slowed)
+        ratio = protocol.wire_ratio * slowed / (library.tree_share or 1.0)
+        return replace(rings, fixed_s=_tree_latency_s(network, protocol, devices), wire_ratio=ratio)
     node = network.node[devices]
     far = float((node[rings.source] != node[rings.target]).mean())
     fixed_s = protocol.call_s + steps * ((1 - far) * protocol.hop_s + far * protocol.far_hop_s)
