@@ -1,5 +1,7 @@
 """Errors of all comparisons: from the 10th to the 90th percentile of predicted over measured time."""
 
+import math
+
 import plotly.graph_objects as go
 
 from reports.figures.look import log_ticks, styled
@@ -13,8 +15,8 @@ _ROW_PIXELS = 19
 
 
 def fidelity_figure(summaries: tuple[ErrorSummary, ...]) -> go.Figure:
-    """Draw a bar for each comparison with a prediction; predictions on the line are right."""
-    figure, known = go.Figure(), [each for each in summaries if each.rows]
+    """Draw a bar for each comparison whose rows are known; predictions on the line are right."""
+    figure, known = go.Figure(), [each for each in summaries if math.isfinite(each.low)]
     for kind, colour in _COLOURS.items():
         own = [each for each in known if each.kind == kind]
         if own:
@@ -42,8 +44,8 @@ def fidelity_figure(summaries: tuple[ErrorSummary, ...]) -> go.Figure:
     figure.add_vline(x=1.0, line={"color": MARK, "width": 2})
     xaxis = {
         "title": "predicted over measured time", "type": "log", "automargin": True, "side": "top",
-        **log_ticks(low * 0.9, high * 1.1),
+        "range": [math.log10(low * 0.9), math.log10(high * 1.1)], **log_ticks(low * 0.9, high * 1.1),
     }  # fmt: skip
-    yaxis = {"autorange": "reversed", "automargin": True, "ticksuffix": "  ", "dtick": 1}
+    yaxis = {"range": [len(known) - 0.3, -0.7], "automargin": True, "ticksuffix": "  ", "dtick": 1}
     legend = {"orientation": "h", "y": -0.01, "yanchor": "top", "x": 0}
     return styled(figure, height=120 + _ROW_PIXELS * len(known), bargap=0.2, xaxis=xaxis, yaxis=yaxis, legend=legend)

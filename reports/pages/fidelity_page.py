@@ -33,7 +33,9 @@ def fidelity_html(table: FidelityTable) -> str:
         measures=[_row(each) for each in table.measures],
         comparisons=[_row(each) for each in table.comparisons],
         worst=[
-            (each.name, [_worst(each, i) for i in range(len(each.worst_rows))]) for each in table.measures if each.rows
+            (each.name, [_worst(each, i) for i in range(len(each.worst_rows))])
+            for each in table.measures
+            if each.worst_rows
         ],
         coverages=coverage_rows(table),
         data={"errors": plain_figure(fidelity_figure(table.comparisons))},
