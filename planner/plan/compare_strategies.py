@@ -200,7 +200,7 @@ def _result(
         moved_bytes=program.moved_bytes,
         compute_s=shares.compute_s,
         exposed_communication_s=shares.exposed_communication_s,
-        idle_s=shares.idle_s + full.wait_s,
+        idle_s=shares.idle_s,
         peak_memory_bytes=tuple(peak_memory_bytes(program).tolist()),
         lower_bound_s=bound_s,
         bound_reason=reason,

@@ -56,8 +56,8 @@ class Replay:
     engine_s: float
     """Wall time of the engine."""
     wait_share: float = 0.0
-    """Expected wait of an iteration for the slowest rank, as a share of the time that the busiest device computes; 0
-    without a spread, and where one was drawn."""
+    """Share by which the slowest rank is expected to compute longer than the mean, as all do here; 0 without a spread,
+    and where one was drawn."""
 
     def __repr__(self) -> str:
         subject = f"{self.program.graph.name} on {self.program.cluster.spec}"
@@ -97,14 +97,9 @@ class Replay:
 
     @cached_property
     def iteration_s(self) -> float:
-        """Steady-state time of one iteration: the mean of the iterations of ``steady_s``, and the wait for ranks."""
+        """Steady-state time of one iteration: the mean of the iterations of ``steady_s``."""
         begin, end, count = self.steady_s
-        return (end - begin) / count + self.wait_s
-
-    @cached_property
-    def wait_s(self) -> float:
-        """Expected time for which an iteration waits for the slowest rank; no timeline shows it."""
-        return self.wait_share * self.shares().compute_s if self.wait_share else 0.0
+        return (end - begin) / count
 
     @property
     def durations_s(self) -> Floats:
@@ -270,8 +265,8 @@ def replay(
             transfers of other phases.
         interference: True: messages and arithmetic take from one another on every device; needs contention.
         spread: True: iterations wait for the slowest rank.
-        seed: Draws the time of every rank in every iteration, if there is a spread; None: the expected wait is added
-            to ``iteration_s``.
+        seed: Draws the time of every rank in every iteration, if there is a spread; None: all ranks compute as long
+            as the slowest is expected to.
         iterations: Iterations in a row, >= 1; the steady state is that of the two before the last.
         engine: ``auto``, ``compiled`` or ``simpy``.
 
@@ -292,11 +287,14 @@ def replay(
     program_graph = build_program_graph(program, overlap=overlap, contention=contention, iterations=iterations)
     if interference:
         program_graph = with_interference(program, program_graph)
-    if seed is not None:
-        program_graph = with_factors(program, program_graph, drawn_factors(program.cluster, seed, iterations))
+    late = wait_share(program) if spread and seed is None else 0.0
+    if spread:
+        shape = iterations, len(program.cluster.devices)
+        factors = np.full(shape, 1.0 + late) if seed is None else drawn_factors(program.cluster, seed, iterations)
+        program_graph = with_factors(program, program_graph, factors)
     begin = perf_counter()
     schedule = simulate(program_graph.graph, engine=engine)
     return Replay(
         program=program, program_graph=program_graph, schedule=schedule, engine_s=perf_counter() - begin,
-        wait_share=wait_share(program) if spread and seed is None else 0.0,
+        wait_share=late,
     )  # fmt: skip

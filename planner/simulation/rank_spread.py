@@ -2,7 +2,7 @@
 
 The time that a rank computes in an iteration has a Gumbel distribution: a mean, and a tail towards long times, as noise
 of the system has.  The largest of p such times has the same form, later by the standard deviation times
-sqrt(6) / pi * ln p, so the expected wait grows with the logarithm of the ranks:
+sqrt(6) / pi * ln p, so the expected delay grows with the logarithm of the ranks:
 
     ranks                    2      4      8      16     64     512
     wait, in deviations      0.54   1.08   1.62   2.16   3.24   4.86
@@ -54,7 +54,7 @@ def late_deviations(ranks: int) -> float:
 
 
 def wait_share(program: Program) -> float:
-    """Return the expected wait for the slowest rank, as a share of the time that a rank computes.
+    """Return the expected delay of the slowest rank, as a share of the time that a rank computes.
 
     Raises:
         ConfigError: No device of the cluster declares a spread.
