@@ -15,7 +15,7 @@ from hwprofiles import Floats
 from studies.fidelity.judged_row import JudgedRow
 from studies.fidelity.likely_times import (
     BETWEEN,
-    COMPUTE,
+    COMPUTATION,
     INSIDE,
     MIB_BYTES,
     OVERLAP,
@@ -37,7 +37,7 @@ _LIKE = 4
 """Largest ratio of batches whose rows are compared for errors that two plans do not share."""
 _COLLECTIVES = ("collectives above 1 MiB", "collectives up to 1 MiB", "all-reduce in PCIe trees")
 _MEASURES = {
-    COMPUTE: ("training on one GPU",),
+    COMPUTATION: ("training on one GPU",),
     **dict.fromkeys((*INSIDE.values(), *BETWEEN.values()), _COLLECTIVES),
     OVERLAP: ("several GPUs relative to one, default options",),
     REAL_OVERLAP: ("several GPUs relative to one",),
@@ -108,7 +108,7 @@ def coverages(rows: Iterable[JudgedRow]) -> list[Coverage]:
             result.append(Coverage(part, len(own), len(errors.groups), float(inside.mean()) if len(inside) else np.nan))
     for part, real in ((OVERLAP, False), (REAL_OVERLAP, True)):
         several = _rows_of(part, known)
-        if several and _rows_of(COMPUTE, known):
+        if several and _rows_of(COMPUTATION, known):
             whole = [_whole_inside(row, known, real=real) for row in several]
             name = f"whole iterations on several GPUs{', with interference and spread' if real else ''}"
             result.append(Coverage(name, len(several), len({row.group for row in several}), float(np.mean(whole))))

@@ -27,7 +27,7 @@ from typing import Any
 
 __all__ = [
     "BETWEEN",
-    "COMPUTE",
+    "COMPUTATION",
     "INSIDE",
     "MIB_BYTES",
     "OVERLAP",
@@ -42,7 +42,7 @@ __all__ = [
 
 RECORDED = Path(__file__).with_name("recorded.json")
 """The results that ship, with which ``orrery fidelity --check`` compares."""
-COMPUTE = "computation"
+COMPUTATION = "computation"
 INSIDE = {True: "communication in a machine, above 1 MiB", False: "communication in a machine, up to 1 MiB"}
 BETWEEN = {True: "communication between machines, above 1 MiB", False: "communication between machines, up to 1 MiB"}
 """Parts by whether messages are large."""
@@ -137,8 +137,8 @@ def told_apart(one: TimeParts, other: TimeParts, errors: Mapping[str, PartError]
 def _needed(parts: TimeParts) -> list[str]:
     """Return the parts whose errors count."""
     if parts.devices < 2:
-        return [COMPUTE]
-    return [COMPUTE, _overlap(parts), *[_class(parts)] * (parts.exposed > 0)]
+        return [COMPUTATION]
+    return [COMPUTATION, _overlap(parts), *[_class(parts)] * (parts.exposed > 0)]
 
 
 def _class(parts: TimeParts) -> str:
@@ -154,17 +154,17 @@ def _overlap(parts: TimeParts) -> str:
 def _weights(parts: TimeParts, errors: Mapping[str, PartError]) -> dict[str, float]:
     """Return by how much the time grows with each part's error: shares after the correction of the centres."""
     if parts.devices < 2:
-        return {COMPUTE: 1.0}
-    compute = (1 - parts.exposed) * math.exp(errors[COMPUTE].centre)
+        return {COMPUTATION: 1.0}
+    compute = (1 - parts.exposed) * math.exp(errors[COMPUTATION].centre)
     if not parts.exposed:
-        return {COMPUTE: 1.0, _overlap(parts): 1.0}
+        return {COMPUTATION: 1.0, _overlap(parts): 1.0}
     sent = parts.exposed * math.exp(errors[_class(parts)].centre)
-    return {COMPUTE: compute / (compute + sent), _class(parts): sent / (compute + sent), _overlap(parts): 1.0}
+    return {COMPUTATION: compute / (compute + sent), _class(parts): sent / (compute + sent), _overlap(parts): 1.0}
 
 
 def _shift(parts: TimeParts, errors: Mapping[str, PartError]) -> float:
     """Return the logarithm of the centre of the likely time over the predicted one."""
-    total = (1 - parts.exposed) * math.exp(errors[COMPUTE].centre)
+    total = (1 - parts.exposed) * math.exp(errors[COMPUTATION].centre)
     if parts.devices > 1 and parts.exposed:
         total += parts.exposed * math.exp(errors[_class(parts)].centre)
     return math.log(total) + (errors[_overlap(parts)].centre if parts.devices > 1 else 0.0)

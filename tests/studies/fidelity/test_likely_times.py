@@ -9,10 +9,10 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import t as student
 
 from studies.fidelity.error_quantiles import coverages, part_errors
-from studies.fidelity.likely_times import COMPUTE, INSIDE, OVERLAP, PartError, TimeParts, likely_s, told_apart
+from studies.fidelity.likely_times import COMPUTATION, INSIDE, OVERLAP, PartError, TimeParts, likely_s, told_apart
 
 ERRORS = {
-    COMPUTE: PartError(low=-0.1, centre=0.0, high=0.2, specific=0.03, rows=9),
+    COMPUTATION: PartError(low=-0.1, centre=0.0, high=0.2, specific=0.03, rows=9),
     INSIDE[True]: PartError(low=-0.5, centre=0.0, high=0.5, specific=0.1, rows=9),
     OVERLAP: PartError(low=-0.05, centre=0.0, high=0.05, specific=0.01, rows=9),
 }
@@ -36,13 +36,13 @@ def test_shares_weigh_the_errors_of_several_devices():
 
 def test_a_bias_moves_the_interval():
     """Where measurements take 30 % longer than predictions, so do likely times."""
-    errors = {COMPUTE: PartError(low=math.log(1.2), centre=math.log(1.3), high=math.log(1.4), specific=0.0, rows=9)}
+    errors = {COMPUTATION: PartError(low=math.log(1.2), centre=math.log(1.3), high=math.log(1.4), specific=0.0, rows=9)}
 
     assert likely_s(parts(1.0, devices=1), errors) == pytest.approx((1.2, 1.4))
 
 
 def test_unknown_errors_give_no_interval():
-    assert likely_s(parts(1.0), {COMPUTE: ERRORS[COMPUTE]}) is None
+    assert likely_s(parts(1.0), {COMPUTATION: ERRORS[COMPUTATION]}) is None
 
 
 @settings(max_examples=50, deadline=None)
@@ -68,7 +68,7 @@ def test_common_errors_cancel():
 def test_the_interval_of_two_devices_is_that_by_hand():
     """Medians 0 and 0.2, no spread within the devices but the least one."""
     rows = [make_row(1.0, 1.0, group="a"), make_row(math.exp(0.2), 1.0, group="b")]
-    found = part_errors(rows)[COMPUTE]
+    found = part_errors(rows)[COMPUTATION]
 
     half = student.ppf(0.9, 1) * math.sqrt(0.02 * 1.5 + 0.01**2)
     assert (found.low, found.centre, found.high) == pytest.approx((0.1 - half, 0.1, 0.1 + half), rel=1e-3)
@@ -84,9 +84,9 @@ def test_intervals_cover_devices_that_were_left_out():
     ]
     (found,) = coverages(rows)
 
-    assert (found.part, found.rows, found.groups) == (COMPUTE, 400, 40)
+    assert (found.part, found.rows, found.groups) == (COMPUTATION, 400, 40)
     assert 0.75 <= found.inside <= 0.85
-    errors = part_errors(rows)[COMPUTE]
+    errors = part_errors(rows)[COMPUTATION]
     assert errors.centre == pytest.approx(0.3, abs=0.1)
     assert errors.high - errors.centre == pytest.approx(1.28 * math.hypot(0.2, 0.1), rel=0.2)
 
@@ -94,4 +94,4 @@ def test_intervals_cover_devices_that_were_left_out():
 def test_rows_that_were_fitted_to_say_nothing():
     rows = [make_row(1.0, 1.0, group="a"), make_row(9.0, 1.0, group="b", fitted=True)]
 
-    assert part_errors(rows)[COMPUTE].rows == 1
+    assert part_errors(rows)[COMPUTATION].rows == 1

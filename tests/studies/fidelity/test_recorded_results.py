@@ -6,7 +6,7 @@ import pytest
 from fidelity_rows import make_table
 
 from hwprofiles import ConfigError
-from studies.fidelity.likely_times import BETWEEN, COMPUTE, INSIDE, OVERLAP, RECORDED, recorded_errors
+from studies.fidelity.likely_times import BETWEEN, COMPUTATION, INSIDE, OVERLAP, RECORDED, recorded_errors
 from studies.fidelity.recorded_results import read_recorded, recorded_text, worse_lines
 
 
@@ -49,5 +49,5 @@ def test_broken_files_are_refused_in_one_line(recorded):
 def test_the_file_that_ships_has_what_intervals_need():
     shipped = read_recorded(RECORDED)
 
-    assert {COMPUTE, *INSIDE.values(), *BETWEEN.values(), OVERLAP} <= set(recorded_errors())
+    assert {COMPUTATION, *INSIDE.values(), *BETWEEN.values(), OVERLAP} <= set(recorded_errors())
     assert sum(each.rows for each in shipped.measures) == sum(each.rows for each in shipped.comparisons) > 1000
