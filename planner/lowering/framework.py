@@ -44,6 +44,8 @@ class Framework:
     """Time between two looks for gradients that are ready; 0 if gradients are sent at once."""
     negotiation_s: float = 0.0
     """Time for each rank until all have agreed on a buffer."""
+    fetches_first: bool = False
+    """True if no layer computes before all parameters are fetched from their servers."""
 
     @property
     def is_synchronous(self) -> bool:
@@ -81,7 +83,7 @@ FRAMEWORKS: Mapping[str, Mapping[str, float]] = {
     # The microseconds of the agreement for each rank are assumed: the coordinator reads a small message of every rank
     # and answers it.
     "horovod": {"fusion_mib": 64.0, "cycle_ms": 1.0, "rank_us": 5.0},
-    "ps": {},
+    "ps": {"first": 0.0},
 }
 """Frameworks by name, with the defaults of their parameters."""
 
@@ -115,7 +117,7 @@ def framework_of(text: str) -> Framework:
             name=name, text=text, first_bucket_bytes=fused, bucket_bytes=fused, fits=True,
             cycle_s=values["cycle_ms"] * MILLI, negotiation_s=values["rank_us"] * MICRO,
         )  # fmt: skip
-    return Framework(name=name, text=text) if name == "ps" else IDEAL
+    return Framework(name=name, text=text, fetches_first=values["first"] > 0) if name == "ps" else IDEAL
 
 
 def _number(field: str, text: str) -> float:

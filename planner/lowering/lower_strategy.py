@@ -110,7 +110,8 @@ class _Lowering:
         self.layouts = LayoutTasks(batched, self.transfers)
         self.gradient_syncs = GradientSyncTasks(batched.model, self.tasks, compressed, expand=expand)
         self.buckets = GradientBuckets(framework, self.gradient_syncs)
-        self.servers = ParameterServers(batched, self.tasks) if framework.has_servers else None
+        first = framework.fetches_first
+        self.servers = ParameterServers(batched, self.tasks, fetches_first=first) if framework.has_servers else None
         self.computed_s = np.zeros(batched.device_count)
         """Time of the arithmetic so far, by device."""
         self.forward: dict[LoweredUnit, Ints] = {}

@@ -34,12 +34,14 @@ class ParameterServers:
     Args:
         batched: Costs and configurations.
         tasks: Tasks under construction.
+        fetches_first: Let every layer wait for all parameters, not for its own only.
 
     Raises:
         ConfigError: The cluster has no host, or a device holds a share of a layer's parameters only.
     """
 
-    def __init__(self, batched: BatchedModel, tasks: Tasks) -> None:
+    def __init__(self, batched: BatchedModel, tasks: Tasks, *, fetches_first: bool = False) -> None:
+        self._fetches_first = fetches_first
         self._graph, self._spaces, self._tasks = batched.graph, batched.spaces, tasks
         self._cluster = batched.model.cluster
         self._check()
@@ -86,8 +88,16 @@ class ParameterServers:
             self._fetched[i] = self._copies("fetch", (i, 0), self._spaces[i].devices)
 
     def await_parameters(self, layer: int, tasks: Ints) -> None:
-        """Let the tasks of a layer, one a part, wait for its parameters, if it has any."""
-        if layer in self._fetched:
+        """Let the tasks of a layer, one a part, wait for its parameters, if it has any, or for those of all layers."""
+        if self._fetches_first:
+            last = self._last["fetch"]
+            rows = [
+                (task, last[d])
+                for task, d in zip(tasks, self._spaces[layer].devices.tolist(), strict=True)
+                if d in last
+            ]
+            self._tasks.wait(*np.array(rows, dtype=np.int64).reshape(-1, 2).T)
+        elif layer in self._fetched:
             self._tasks.wait(tasks, self._fetched[layer])
 
     def push(self, unit: LoweredUnit, ready: TaskPairs) -> None:

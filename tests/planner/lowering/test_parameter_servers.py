@@ -21,10 +21,10 @@ PORT_BYTES_PER_S, CARD_BYTES_PER_S, SOCKETS_BYTES_PER_S = 4.5e9, 10e9, 6e9
 """Of k80-16: what two GPUs share, what each has, and what two sockets share."""
 
 
-def served(count, model="alexnet", batch=64, strategy="data"):
+def served(count, model="alexnet", batch=64, strategy="data", text="ps"):
     graph, cluster = load_model(model, batch=batch), load_cluster("k80-16").take(count)
     spaces = spaces_of(graph, named_strategy(strategy, graph, count), count)
-    return lower(CostModel(graph, cluster), spaces, framework=framework_of("ps"))
+    return lower(CostModel(graph, cluster), spaces, framework=framework_of(text))
 
 
 def names_of(program, task):
@@ -104,6 +104,15 @@ def test_workers_fetch_what_all_of_them_have_sent():
         reader = (program.kind == FORWARD) & (program.layer == program.layer[task])
         reader &= program.device == program.device[task]
         assert (schedule.start_s[task_of[1, reader]] >= schedule.end_s[task_of[1, task]]).all()
+
+
+def test_all_parameters_may_come_before_any_layer():
+    """Nothing hides the copies at the beginning of the step then."""
+    program, plain = (served(2, batch=2048, text=text) for text in ("ps:first=1", "ps"))
+    schedule = replay(program, iterations=1).schedule
+    assert schedule.start_s[program.kind == FORWARD].min() >= schedule.end_s[program.kind == FETCH].max()
+    shared = replay(program).iteration_s - replay(plain).iteration_s
+    assert shared == pytest.approx(copied_s(plain), rel=0.05)
 
 
 def test_copies_by_engines_leave_arithmetic_alone():
