@@ -9,6 +9,7 @@ from hwprofiles.errors import ConfigError
 PER_NODE = {
     "abci-v100": 4,
     "dgx-a100": 8,
+    "dgx-b200": 8,
     "dgx-h100": 8,
     "dgx1-p100": 8,
     "fdr-32x3": 3,

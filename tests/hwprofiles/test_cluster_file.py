@@ -173,6 +173,10 @@ def test_catalogue_files_are_named_after_their_cluster(name):
     assert yaml.safe_load((CLUSTERS / f"{name}.yaml").read_text())["name"] == name
 
 
+PROTOCOL = {"name": "ll", "call_us": 5.1, "hop_us": 1.0, "far_hop_us": 2.7, "wire_ratio": 2.0}
+LIBRARY = {"name": "nccl", "copy_gbyte_per_s": 800.0, "protocols": [PROTOCOL]}
+
+
 @st.composite
 def flat_files(draw):
     """Up to 5 devices, each on one or two of up to 3 switches that form a chain or stand apart."""
@@ -229,6 +233,24 @@ CLASS, LEVEL = "link_classes.pcie", "levels.0"
             {"bit_ns": 1},
             "levels.0.devices.0.message_overhead.bit_ns: unknown key",
         ),
+        (
+            "library",
+            {"name": "nccl", "copy_gbyte_per_s": 800, "protocols": []},
+            "library.protocols: must have at least 1",
+        ),
+        (
+            "library",
+            {**LIBRARY, "copy_gbyte_per_s": 0},
+            "library.copy_gbyte_per_s: must be greater than",
+        ),
+        ("library", {**LIBRARY, "near_share": 2}, "library.near_share: must be less than or equal to 1, got 2"),
+        (
+            "library",
+            {**LIBRARY, "protocols": [{**PROTOCOL, "wire_ratio": 0.5}]},
+            "protocols.0.wire_ratio: must be",
+        ),
+        ("library", {**LIBRARY, "protocols": [PROTOCOL, PROTOCOL]}, "protocols need different names, got ll, ll"),
+        ("library", {**LIBRARY, "in_switch": {"call_us": 75}}, "library.in_switch.link_share: missing"),
         ("version", 2, "version: must be 1, got 2"),
         ("version", None, "version: missing"),
         ("colour", "red", "colour: unknown key"),
