@@ -95,7 +95,7 @@ def _check_sizes(table: "pd.DataFrame", columns: tuple[str, ...], name: str) -> 
         if wrong.any():
             row = int(wrong.to_numpy().argmax())
             raise ConfigError(
-                f"table {name}: {column} must be a whole number >= {least}, got {table[column].iloc[row]!r} in row"
+                f"table {name}: {column} must be a whole number >= {least}, got {table[column].tolist()[row]!r} in row"
                 f" {row + 1}"
             )
 
@@ -123,7 +123,7 @@ def _seconds(table: "pd.DataFrame", stem: str, name: str, *, required: bool) -> 
     if bad.any():
         row = int(bad.to_numpy().argmax())
         raise ConfigError(
-            f"table {name}: {known[0]} must be a number > 0, got {table[known[0]].iloc[row]!r} in row {row + 1}"
+            f"table {name}: {known[0]} must be a number > 0, got {table[known[0]].tolist()[row]!r} in row {row + 1}"
         )
     return values * _UNITS[str(known[0]).rsplit("_", 1)[1]]
 

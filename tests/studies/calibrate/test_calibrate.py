@@ -1,0 +1,190 @@
+"""Calibration: known parameters are found again, held-out errors are honest, and unfit input is refused."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from hwprofiles.compute.kernels import ConvolutionWindow
+from hwprofiles.compute.profile_file import ProfileFile, load_profile
+from hwprofiles.errors import ConfigError
+from hwprofiles.measured.measured_tables import measured_table
+from orrery.cli import app
+from orrery.terminal.exit_codes import run_app
+from studies.calibrate.calibration import calibrated
+from studies.calibrate.cross_validation import cross_validated, summary
+from studies.calibrate.device_sheets import base_content, device_names
+from studies.calibrate.fitted_parameters import fit_products
+from studies.calibrate.kernel_tables import table_kernels
+from studies.calibrate.measured_kernels import MeasuredKernel, grouped, log_errors
+from studies.calibrate.measurements import read_measurements
+from studies.calibrate.network_tables import fit_networks, iteration_s, table_networks
+from studies.calibrate.smooth_corrections import with_table
+
+RNG = np.random.default_rng(3)
+
+
+def product(m, n, k, time_s=1.0, phase="forward"):
+    return MeasuredKernel(
+        phase=phase, rows=m, columns=n, depth=k, samples=n, memory_bytes=4.0 * (m * n + n * k + m * k), time_s=time_s,
+        family=f"{m}x{k}", source="test",
+    )  # fmt: skip
+
+
+def made_products(profile, count=60, noise=0.0):
+    """Products that take what a profile says, times log-normal noise."""
+    sizes = np.round(2 ** RNG.uniform(4, 13, (count, 3))).astype(int).tolist()
+    rows = [product(*size, phase=("forward", "activation_gradient", "weight_gradient")[i % 3])
+            for i, size in enumerate(sizes)]  # fmt: skip
+    times = {id(row): profile.time_s(grouped([row])[0].kernels, phase=row.phase)[0] for row in rows}
+    return [replace(row, time_s=float(times[id(row)] * np.exp(noise * RNG.standard_normal()))) for row in rows]
+
+
+def test_known_parameters_are_found_again():
+    base = replace(load_profile("p100").for_single_kernels(), table=None)
+    truth = replace(base, efficiency=replace(base.efficiency, ceiling=(0.7, 0.8, 0.6, 1.0, 1.0), half_columns=60.0))
+    fitted = fit_products(base, grouped(made_products(truth, 150, noise=0.02))).profile
+
+    assert fitted.efficiency.ceiling[:3] == pytest.approx((0.7, 0.8, 0.6), rel=0.05)
+    assert fitted.efficiency.half_columns == pytest.approx(60, rel=0.25)
+
+
+def test_what_no_row_determines_stays_at_its_prior_and_is_named():
+    """Large products alone say nothing of launches; without gradients nothing of theirs."""
+    rows = [product(4096 * i, 8192, 4096 * j, time_s=3.6e-2 * i * j) for i in (1, 2, 3) for j in (1, 2, 3)]
+    fitted = fit_products(load_profile("p100").for_single_kernels(), grouped(rows))
+
+    assert "efficiency.launch_overhead_us" in fitted.at_prior
+    assert "efficiency.ceiling.weight_gradient" in fitted.at_prior
+    assert "efficiency.ceiling.forward" not in fitted.at_prior
+    assert fitted.profile.launch_overhead_s == pytest.approx(6e-6)
+
+
+def test_families_are_held_out_whole():
+    """A model that remembers rows is perfect on them, and wrong on every family that it did not see."""
+    rows = grouped([product(m, n, 64, time_s=1.0) for m in (64, 128, 256, 512) for n in (8, 16)])
+    seen: list[set[str]] = []
+
+    def fit(groups):
+        seen.append({family for group in groups for family in group.families})
+        return load_profile("p100")
+
+    logs = cross_validated(rows, fit)
+    assert [len(families) for families in seen] == [3, 3, 3, 3]
+    assert len(logs["product"]) == 8
+    assert summary(np.log([1.1, 0.9, 1.2])).median == pytest.approx(0.1)
+
+
+def test_corrections_bring_measured_kernels_near_without_touching_the_formula():
+    profile = replace(load_profile("p100").for_single_kernels(), table=None)
+    rows = grouped([replace(row, time_s=row.time_s * 1.2) for row in made_products(profile, 60)])
+    corrected = with_table(profile, rows)
+
+    assert np.median(np.abs(log_errors(profile, rows))) > 0.1
+    assert np.median(np.abs(log_errors(corrected, rows))) < 0.05
+    assert corrected.efficiency == profile.efficiency
+
+
+def test_deepbench_is_read_as_the_products_that_implement_it():
+    """The table's own FLOP count checks windows, strides and padding; a transposed operand tells the phase."""
+    table = measured_table("deepbench_conv").query("gpu == 'P100'")
+    kernels = [row for row in table_kernels(table, "deepbench_conv") if row.phase == "forward"]
+    flop = np.array([2.0 * row.rows * row.columns * row.depth for row in kernels])
+    assert flop == pytest.approx((table.fwd_tflops * table.fwd_ms * 1e9).to_numpy(), rel=0.02)
+    assert ConvolutionWindow(positions=9, winograd=True) in {row.window for row in kernels}
+
+    products = pd.DataFrame({"m": [5] * 3, "n": [6] * 3, "k": [7] * 3, "a_trans": list("TNN"), "b_trans": list("NNT"),
+                             "time_ms": [1.0, 2.0, 3.0]})  # fmt: skip
+    phases = [(row.phase, row.time_s) for row in table_kernels(products, "t")]
+    assert phases == [("forward", 1e-3), ("activation_gradient", 2e-3), ("weight_gradient", 3e-3)]
+
+
+def test_host_time_and_clock_are_found_again():
+    profile = load_profile("p100").for_single_kernels()
+    truth = replace(profile, peak_flop_per_s=profile.peak_flop_per_s * 0.8, sustained_clock=0.8, dispatch_s=2e-4)
+    table = pd.DataFrame({"model": ["Resnet 50"] * 3, "batch": [1, 2, 64]})
+    table["images_per_sec"] = [b / iteration_s(truth, "resnet50", b) for b in table.batch]
+    fitted = fit_networks(profile, table_networks(table, "t"), kernels=True)
+
+    assert fitted.sustained_clock == pytest.approx(0.8, rel=0.06)
+    assert fitted.dispatch_s == pytest.approx(2e-4, rel=0.15)
+
+
+@pytest.mark.parametrize("name", ["p100", "h200", "gtx-1080"])
+def test_every_device_has_a_profile_before_any_row(name):
+    content = base_content(name)
+
+    assert ProfileFile.model_validate(content).profile(name).convolution is not None
+    assert content["fit"]["transferred_from"] != name
+    assert set(device_names()) <= {*device_names(), name}
+
+
+def test_the_content_is_a_profile_that_says_how_good_it_is():
+    truth = replace(load_profile("p100").for_single_kernels(), table=None)
+    result = calibrated(made_products(truth, 40, noise=0.03), [], base_content("p100"), sources=["test"])
+    profile = ProfileFile.model_validate(result.content).profile("mine")
+
+    assert result.errors["product"].rows == 40
+    assert result.errors["product"].median < 0.15
+    assert profile.table is not None
+    assert result.content["fit"]["errors"]["product"]["rows"] == 40
+    assert result.content["sources"][-1] == "test"
+
+
+BAD = {
+    "m,n,k,time_h\n1,2,3,4\n": "unknown unit of 'time_h'; known: s, ms, us, ns",
+    "m,n,k,time_ms,time_us\n1,2,3,4,5\n": "mixes units: time_ms and time_us",
+    "m,n,k\n1,2,3\n": "needs a column time_s, time_ms or time_us",
+    "a,b\n1,2\n": "must hold convolutions or products: it needs the columns m, n, k",
+    "m,n,k,time_ms\n1,2,x,4\n": "k must be a whole number >= 1, got 'x' in row 1",
+    "m,n,k,time_ms\n1,2,3,-4\n": "time_ms must be a number > 0, got -4 in row 1",
+    "m,n,k,time_ms\n1,2,3,4\n": "a fit of products needs at least 8 rows of 3 different weights",
+    "m,n,k,time_ms,precision\n1,2,3,4,fp12\n": "unknown precision 'fp12'",
+    "m,n,k,time_ms,precision\n1,2,3,4,fp8\n": "rows of float8 need that arithmetic's peak",
+    "m,n,k,time_ms,gpu\n1,2,3,4,A\n1,2,3,4,B\n": "no rows of p100 or P100 or .*; its devices: A, B; choose one by",
+    "model,batch,images_per_sec\nLeNet,1,2\n": "hold no kernel and no known network of p100",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_unfit_measurements_are_refused_in_one_line(tmp_path, text, capsys):
+    """The exit code is 2, and a profile that is there stays as it is."""
+    table, out = tmp_path / "rows.csv", tmp_path / "profile.yaml"
+    table.write_text(text)
+    out.write_text("mine")
+
+    assert run_app(app, ["calibrate", str(table), "--device", "p100", "--out", str(out)]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    assert re.search(BAD[text], said), said
+    assert out.read_text() == "mine"
+
+
+def test_a_profile_is_fitted_by_the_command(tmp_path, capsys):
+    out, table = tmp_path / "mine.yaml", measured_table("deepbench_gemm").query("gpu == 'T4'")
+    path = tmp_path / "mine.csv"
+    table.drop(columns=["gpu"]).to_csv(path, index=False)
+
+    assert run_app(app, ["calibrate", str(path), "--device", "t4", "--out", str(out), "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["errors"][0]["what"] == "product"
+    assert values["errors"][0]["median"] < 0.15
+    assert load_profile(str(out)).table is not None
+    assert yaml.safe_load(out.read_text())["fit"]["at_prior"] == values["at_prior"]
+
+
+def test_probe_output_is_read_as_products(tmp_path):
+    layers = [{"model": "lenet5", "layers": ["conv2"], "part": [8, 50, 8, 8], "phase": phase, "median_s": 1e-3}
+              for phase in ("forward", "update")]  # fmt: skip
+    path = tmp_path / "probe.json"
+    path.write_text(json.dumps({"layers": layers}))
+    (kernel,) = read_measurements([str(path)], "cpu-core").kernels
+
+    assert (kernel.rows, kernel.columns, kernel.phase, kernel.time_s) == (50, 8 * 64, "forward", 1e-3)
+    path.write_text(json.dumps({"layers": [{"model": "lenet5"}]}))
+    with pytest.raises(ConfigError, match=r"layers\.0 must have model, layers, part, phase, median_s"):
+        read_measurements([str(path)], "cpu-core")
