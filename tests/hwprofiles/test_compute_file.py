@@ -28,7 +28,8 @@ def write(tmp_path, data) -> str:
 def test_the_catalogue_holds_the_papers_and_todays_devices():
     assert profile_names() == sorted(
         ["a100-40gb", "a100-80gb", "b200", "cpu-core", "gtx-1080", "gtx-1080ti", "gtx-titan", "h100-80gb", "h200",
-         "k80", "m40", "m60", "p100", "t4", "titanx", "titanx-nervana", "titanx-pascal", "titanxp", "v100-16gb", "v100-32gb"]
+         "k80", "m40", "m60", "p100", "t4", "titanx", "titanx-nervana", "titanx-pascal", "titanxp",
+         "v100-16gb", "v100-32gb"]
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def cluster(pairs, switches=(), *, hosts=(), nodes=(0, 0, 0), **engines):
     """Three devices with equal copy engines, joined by links (source, target, GB/s) in both directions, no latency."""
     names = ["gpu0", "gpu1", "gpu2", *switches]
     devices = [
-        Device(name=name, node=node, profile="p100", memory_bytes=1e12, copy_engines=CopyEngines(**engines))
+        Device(name=name, node=node, profile="titanx", memory_bytes=1e12, copy_engines=CopyEngines(**engines))
         for name, node in zip(names, nodes, strict=False)
     ]
     links = [
