@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.ndimage import map_coordinates
 
 from hwprofiles import Floats, Ints
 from hwprofiles.compute.kernels import ConvolutionWindow
@@ -13,6 +12,7 @@ __all__ = ["KernelTable", "TableRows"]
 
 _NODES = np.array([*range(17), *range(18, 32, 2)], dtype=np.float64)
 """Logarithms to base 2 of the sizes of a table: octaves up to 65,536, then two octaves a step up to 2^30."""
+_INDEX = np.arange(len(_NODES), dtype=np.float64)
 _LARGEST_CORRECTION = 1.6
 """Bound of the logarithm of a correction: a factor of five."""
 
@@ -82,9 +82,7 @@ class KernelTable:
         table = self._tables.get((key, phase, window))
         if table is None:
             table = self._tables[key, phase, window] = self._tabulated(phase, window, model)
-        index = np.arange(len(_NODES), dtype=np.float64)
-        at = np.array([np.interp(np.log2(size), _NODES, index) for size in sizes])
-        return np.asarray(np.exp(map_coordinates(table, at, order=1, mode="nearest", prefilter=False)))
+        return _interpolated(table, sizes)
 
     def correction(self, sizes: Floats, phase: int, window: ConvolutionWindow | None) -> Floats:
         """Return the logarithm of the correction of single products, shape (K,); ``sizes`` has shape (K, 3)."""
@@ -106,7 +104,8 @@ class KernelTable:
             # The kernel is a product over the axes, so the sum over rows is one matrix product.
             near = [self._nearness(axis, _NODES, mine) for axis in range(3)]
             pairs = (near[0][:, None, :] * near[1][None, :, :]).reshape(-1, mine.size)
-            correction = ((pairs * weights) @ near[2].T).reshape(table.shape)
+            # einsum: a product by BLAS would wake its threads for a million multiplications
+            correction = np.einsum("pk,sk->ps", pairs * weights, near[2]).reshape(table.shape)
             table += np.clip(correction, -_LARGEST_CORRECTION, _LARGEST_CORRECTION)
         return _bent(table)
 
@@ -131,6 +130,25 @@ class KernelTable:
         """Return the factor of one axis in the kernel between sizes and rows, shape (sizes, rows)."""
         distance = np.subtract.outer(log2_sizes * np.log(2), np.log(self.rows.sizes[mine, axis]))
         return np.asarray(np.exp(-0.5 * (distance / self.lengths[axis]) ** 2))
+
+
+def _interpolated(table: Floats, sizes: tuple[Floats, Floats, Floats]) -> Floats:
+    """Return seconds between the nodes of a table of logarithms: linear in the logarithm of each size."""
+    nodes = len(_NODES)
+    places = [np.interp(np.log2(size), _NODES, _INDEX) for size in sizes]
+    cells = [np.minimum(place.astype(np.int64), nodes - 2) for place in places]
+    shares = [place - cell for place, cell in zip(places, cells, strict=True)]
+    first = (cells[0] * nodes + cells[1]) * nodes + cells[2]
+    flat = table.reshape(-1)
+    near = [[_along(flat, first + a * nodes * nodes + b * nodes, shares[2]) for b in (0, 1)] for a in (0, 1)]
+    low, high = (one + (two - one) * shares[1] for one, two in near)
+    return np.asarray(np.exp(low + (high - low) * shares[0]))
+
+
+def _along(flat: Floats, first: Ints, share: Floats) -> Floats:
+    """Return values between neighbours of the last axis."""
+    low = flat[first]
+    return np.asarray(low + (flat[first + 1] - low) * share)
 
 
 def _bent(table: Floats) -> Floats:
