@@ -9,6 +9,7 @@ Source: "TurboDL", Sec. 2.2, Eqs. 2 to 4.  There an activation or a normalisatio
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -122,8 +123,9 @@ class _Rows:
     all: Kernels
 
     def __getitem__(self, rows: Ints | Bools) -> "_Rows":
-        arrays = [name for name in self.all.__slots__ if name != "window"]
-        return _Rows(replace(self.all, **{name: np.asarray(getattr(self.all, name))[rows] for name in arrays}))
+        names = [name for name in self.all.__slots__ if name != "window"]
+        chosen: dict[str, Any] = {name: np.asarray(getattr(self.all, name))[rows] for name in names}
+        return _Rows(replace(self.all, **chosen))
 
     def __len__(self) -> int:
         return len(self.all.flop)
