@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from hwprofiles import ConfigError, Ints
 from hwprofiles.devices import DeviceGraph
@@ -188,6 +186,9 @@ def _tree(arcs: Sequence[tuple[int, int, int, int]], size: int, root: int) -> _T
         cheapest[source, target] = min(cheapest.get((source, target), (cost, link)), (cost, link))
     ends = np.array(list(cheapest), dtype=np.int64).reshape(-1, 2)
     costs = np.array([cost for cost, _ in cheapest.values()], dtype=np.float64)
+    from scipy.sparse import csr_array  # here: it takes long to load, and few plans need it
+    from scipy.sparse.csgraph import dijkstra
+
     matrix = csr_array((costs, (ends[:, 0], ends[:, 1])), shape=(size, size))
     _, before = dijkstra(matrix, indices=root, return_predecessors=True)
     return _Tree(before, {pair: link for pair, (_, link) in cheapest.items()})
