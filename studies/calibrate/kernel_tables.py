@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwprofiles import ConfigError, did_you_mean, input_text
+from hwprofiles import ConfigError, did_you_mean, input_text, printable
 from hwprofiles.compute import ConvolutionWindow
 from hwprofiles.measured import measured_table, measured_table_names
 from studies.calibrate.measured_kernels import MeasuredKernel
@@ -31,6 +31,8 @@ _PHASE_COLUMNS = {
 _CONVOLUTION = ("in_w", "in_h", "in_c", "batch_n", "out_k", "filter_r_h", "filter_s_w", "pad_h", "pad_w",
                 "stride_h", "stride_w")  # fmt: skip
 _PRODUCT = ("m", "n", "k")
+_MOST = 10**9
+"""Largest size: products of three stay far below the largest float."""
 
 
 def measurement_table(name: str) -> "pd.DataFrame":
@@ -75,8 +77,7 @@ def table_kernels(table: "pd.DataFrame", name: str) -> list[MeasuredKernel]:
     ]
     for columns, read in kinds:
         if set(columns) <= set(table):
-            _check_sizes(table, columns, name)
-            return list(read(table, name))
+            return list(read(_with_sizes(table, columns, name), name))
     missing = [column for column in _CONVOLUTION if column not in table]
     raise ConfigError(
         f"table {name} must hold convolutions or products: it needs the columns {', '.join(_PRODUCT)} and a time,"
@@ -84,20 +85,23 @@ def table_kernels(table: "pd.DataFrame", name: str) -> list[MeasuredKernel]:
     )
 
 
-def _check_sizes(table: "pd.DataFrame", columns: tuple[str, ...], name: str) -> None:
-    """Refuse sizes that are not whole numbers."""
+def _with_sizes(table: "pd.DataFrame", columns: tuple[str, ...], name: str) -> "pd.DataFrame":
+    """Return a table whose sizes are integers; others are refused."""
     import pandas as pd
 
+    sizes = {}
     for column in columns:
         values = pd.to_numeric(table[column], errors="coerce")
         least = 0 if column.startswith("pad") else 1
-        wrong = values.isna() | (values < least) | (values % 1 != 0)
+        wrong = values.isna() | (values < least) | (values > _MOST) | (values % 1 != 0)
         if wrong.any():
             row = int(wrong.to_numpy().argmax())
             raise ConfigError(
-                f"table {name}: {column} must be a whole number >= {least}, got {table[column].tolist()[row]!r} in row"
-                f" {row + 1}"
+                f"table {name}: {column} must be a whole number in {least} .. {_MOST}, got"
+                f" {printable(str(table[column].tolist()[row]))[:40]!r} in row {row + 1}"
             )
+        sizes[column] = values.astype("int64")
+    return table.assign(**sizes)
 
 
 def _seconds(table: "pd.DataFrame", stem: str, name: str, *, required: bool) -> "pd.Series | None":
@@ -148,7 +152,7 @@ def _products(table: "pd.DataFrame", name: str) -> Iterable[MeasuredKernel]:
     for row, time_s, precision in zip(table.itertuples(), seconds, precisions(table, name), strict=True):
         if time_s != time_s:  # a size that failed
             continue
-        m, n, k = (int(str(getattr(row, size))) for size in _PRODUCT)
+        m, n, k = (int(getattr(row, size)) for size in _PRODUCT)
         phase = "forward"
         if transposed:
             phase = (

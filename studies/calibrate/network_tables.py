@@ -24,6 +24,7 @@ _MODELS = {
     "alexnet": "alexnet", "inceptionv3": "inception-v3", "inception3": "inception-v3", "resnet50": "resnet50",
     "resnet101": "resnet101", "resnet152": "resnet152", "vgg16": "vgg16",
 }  # fmt: skip
+_MOST_SAMPLES = 10**7
 _BATCHES, _DEVICES = ("batch", "batch_per_gpu", "global_batch"), ("gpu", "config")
 _ERROR = 0.1
 _LEAST_ROWS = 3
@@ -76,7 +77,12 @@ def table_networks(table: "pd.DataFrame", name: str) -> list[MeasuredNetwork]:
         if model is None or row.get("n_gpus", 1) != 1 or (name.startswith("mxnet") and model == "alexnet"):
             continue
         if rate == rate and rate > 0:  # others did not fit in memory
-            size = int(row[batch])
+            size = pd.to_numeric(row[batch], errors="coerce")
+            if not (1 <= size <= _MOST_SAMPLES and size % 1 == 0):
+                raise ConfigError(
+                    f"table {name}: {batch} must be a whole number in 1 .. {_MOST_SAMPLES}, got {row[batch]!r}"
+                )
+            size = int(size)
             known.append(
                 MeasuredNetwork(model=model, batch=size, time_s=size / float(rate), precision=precision, source=name)
             )

@@ -145,8 +145,8 @@ def _struck(case: Case, scene: Scene, length_s: float) -> Outcome:
     result.wrong += _wrong_rest(scene, killed=fault.killed)
     fault.undo(scene)
     if not fault.changed:
-        # SQLite cannot fold its log into a store on a full disk; the next command does.
-        logs = LOGS if fault.kind == "disk" and code else ()
+        # SQLite cannot fold its log into a store on a full disk, or without a descriptor; the next command does.
+        logs = LOGS if fault.kind in ("disk", "descriptors", "file size") and code else ()
         wrong = wrong_outputs(case.command, scene.folder, killed=fault.killed)
         result.wrong += [each for each in wrong if not each.endswith(logs)]
         after = _digests(scene.folder)

@@ -52,6 +52,11 @@ COMMANDS = {
     "index": "index pages --out new.html",
     "run": "run plan.json --steps 1 --device cuda --threads 1 --learning-rate 0.1",
     "accuracy": "accuracy --codecs one-bit --seeds 0",
+    "calibrate": "calibrate products.csv --device p100 --out new.yaml --json",
+    "calibrate convolutions": "calibrate convolutions.csv --device titanx --gpu TitanX --out new.yaml",
+    "library": "plan lenet5 --cluster library.yaml --batch 8 --strategy data --gradient-sync library --out new.json",
+    "framework": "plan lenet5 --cluster titanx-4 --batch 8 --strategy data --framework horovod:cycle_ms=5,fusion_mib=0 "
+    "--out new.json",
 }
 """Valid command lines; ``new`` is written, everything else is read."""
 _FILES = {
@@ -60,6 +65,7 @@ _FILES = {
     "replay": "graph.json", "replay simpy": "graph.json", "replay parquet": "graph.parquet", "timeline": "measured.npz",
     "sweep": "sweep.yaml", "results": "store.sqlite", "results json": "store.sqlite", "copy": "store.sqlite",
     "index": "pages/page.html", "run": "plan.json", "show": "plan.json", "validate": "cluster.yaml",
+    "calibrate": "products.csv", "calibrate convolutions": "convolutions.csv", "library": "library.yaml",
 }  # fmt: skip
 """The file of each command that is spoiled."""
 _NUMBERS = [
@@ -111,6 +117,13 @@ def make_samples(folder: Path) -> None:
         from hwprofiles.compute.profile_file import FOLDER
 
         Path("profile.yaml").write_text((FOLDER / "titanx.yaml").read_text())
+        Path("library.yaml").write_text(cluster_path("p100-4x4").read_text())
+        measured = FOLDER.parent / "measured"
+        for name in ("products", "convolutions"):
+            table = measured / f"deepbench_{'gemm' if name == 'products' else 'conv'}.csv"
+            head, *lines = table.read_text().splitlines()
+            chosen = [line for line in lines if line.startswith(("P100,", "TitanX,"))][::8]
+            Path(f"{name}.csv").write_text("\n".join([head, *chosen]) + "\n")
         rows = json.loads(Path("plan.json").read_text())["configurations"]
         Path("strategy.json").write_text(json.dumps({"configurations": rows}))
         Path("strategy.yaml").write_text(yaml.safe_dump({"configurations": rows}))
@@ -201,6 +214,8 @@ def spoiled_file(name: str, samples: Path, folder: Path, rng: random.Random) -> 
         target.write_bytes(_spoiled_tree(content, target.suffix, rng))
     elif target.suffix == ".npz" and kind < 7:
         target.write_bytes(_spoiled_arrays(content, rng))
+    elif target.suffix == ".csv" and kind < 7:
+        target.write_bytes(_spoiled_cells(content, rng))
     else:
         target.write_bytes(_spoiled_bytes(content, rng))
     return file
@@ -235,6 +250,21 @@ def _wild_document(suffix: str, rng: random.Random) -> bytes:
             b"PAR1" + rng.randbytes(50) + b"PAR1", b"!!python/object/apply:os.system ['id']", rng.randbytes(1_000),
         ]
     )  # fmt: skip
+
+
+def _spoiled_cells(content: bytes, rng: random.Random) -> bytes:
+    """Return a table with other cells, or without a row, a column or a name of one."""
+    rows = [line.split(",") for line in content.decode().splitlines()]
+    for _ in range(rng.choice([1, 1, 2, 8])):
+        row, column = rng.randrange(len(rows)) * rng.randrange(2), rng.randrange(len(rows[0]))
+        change = rng.randrange(5)
+        if change < 3:
+            rows[row][column : column + 1] = [rng.choice([*_NUMBERS, *_TEXTS])]
+        elif change == 3 and len(rows) > 1:
+            del rows[rng.randrange(1, len(rows)) :]
+        elif len(rows[0]) > 1:
+            rows = [[*cells[:column], *cells[column + 1 :]] for cells in rows]
+    return "\n".join(",".join(cells) for cells in rows).encode("utf-8", "surrogateescape")
 
 
 def _spoiled_bytes(content: bytes, rng: random.Random) -> bytes:
