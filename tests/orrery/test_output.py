@@ -33,6 +33,7 @@ def test_a_signal_does_not_part_the_outputs_of_a_command(tmp_path, monkeypatch):
         replace(source, target)
         signals._interrupt(signal.SIGTERM, None)
 
+    monkeypatch.setattr(signals, "_received", [signal.SIGINT])
     monkeypatch.setattr(os, "replace", interrupted)
     targets = [tmp_path / "page.html", tmp_path / "numbers.json"]
     with pytest.raises(KeyboardInterrupt), output_file(targets[0]) as page, output_file(targets[1]) as numbers:  # noqa: PT012
