@@ -134,7 +134,7 @@ def _fitted(profile: ComputeProfile, groups: list[KernelGroup], networks: Sequen
         if profile.table:
             sections["kernels"] = kernel_section(profile.table)
     if networks:
-        known = profile.table is not None and profile.convolution is not None and bool(groups)
+        known = profile.convolution is not None and any(group.kernels.window is not None for group in groups)
         held_out_logs = held_out_networks(networks, lambda rows: fit_networks(profile, rows, kernels=known))
         errors["network"] = summary(held_out_logs)
         profile = fit_networks(profile, networks, kernels=known)
