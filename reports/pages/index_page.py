@@ -54,7 +54,7 @@ def found_results(folder: Path, *, leave_out: Path | None = None) -> list[IndexE
     entries = []
     paths = [path for path in folder.rglob("*") if path.suffix in (".html", ".json") and not path.name.startswith(".")]
     for path in sorted(paths):
-        if not path.is_file() or (leave_out is not None and path.resolve() == leave_out.resolve()):
+        if not path.is_file() or (leave_out is not None and os.path.realpath(path) == os.path.realpath(leave_out)):
             continue
         description = _page(path) if path.suffix == ".html" else _values(path)
         if description is None:

@@ -79,6 +79,7 @@ def test_profiles(refused, key, value):
         (f"{PLAN} /", "output path must name a file"),
         (f"{PLAN} loop", "output path must be writable, got 'loop'"),
         (f"{PLAN} pipe", "No such device or address"),
+        ("index pages --out loop", "output path must be writable, got 'loop'"),
         (f"{PLAN} a\x1b[2J.json", "output path: texts must hold no control characters"),
         ("streams lenet5 --batch 8 --alpha 99999999999999999999999", "alpha must be at most 1,000,000,000"),
         ("whatif lenet5 --cluster titanx-4 --batch 8 --set link.slot.bandwidth_factor=1e-320", "a number from 1e-09"),
@@ -94,6 +95,8 @@ def test_profiles(refused, key, value):
 def test_words(refused, words, said):
     os.mkfifo("pipe")
     Path("loop").symlink_to("loop")
+    Path("pages").mkdir()
+    Path("pages/values.json").write_text("{}")
     assert said in refused(words.split(" "))
 
 
