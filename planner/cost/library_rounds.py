@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hwprofiles import Bools, ConfigError, Floats, Ints
+from hwprofiles import ConfigError, Floats, Ints
 from hwprofiles.devices import CollectiveLibrary, LibraryProtocol
 from planner.compression import LIBRARY
 from planner.topology import ClusterRoutes, chain_order, ring_orders
@@ -177,21 +177,23 @@ def _timed(network: ClusterRoutes, scheme: str, devices: Ints, rings: Round, ste
         assert sums is not None, "the scheme comes from library_schemes"
         ratio = (count + 1) / steps / sums.link_share / library.near_share
         return replace(rings, fixed_s=sums.call_s, wire_ratio=ratio)
-    protocol = _protocol(network, scheme)
+    protocol, busiest_s = _protocol(network, scheme), _busiest_s_per_byte(network, rings, devices)
     if "-tree-" in scheme:
         # A card carries the buffer once in each direction, but for one node in n; rings carry it twice, but for one
         # device in p.  Inside a node chains carry it as often as rings, but for no device.
         nodes, whole = len(np.unique(network.node[devices])), count / (count - 1)
-        slowed = _slowed(network, rings, devices, whole / library.near_share, (nodes - 1) / nodes * whole)
-        ratio = protocol.wire_ratio * slowed / (library.tree_share or 1.0)
+        slowed_s = _busiest_s_per_byte(
+            network, rings, devices, near=whole / library.near_share, far=(nodes - 1) / nodes * whole
+        )
+        ratio = protocol.wire_ratio * slowed_s / busiest_s / (library.tree_share or 1.0)
         return replace(rings, fixed_s=_tree_latency_s(network, protocol, devices), wire_ratio=ratio)
     node = network.node[devices]
     far = float((node[rings.source] != node[rings.target]).mean())
     fixed_s = protocol.call_s + steps * ((1 - far) * protocol.hop_s + far * protocol.far_hop_s)
     # The time of the copy, as bytes that the busiest link could have carried meanwhile.
-    copied = 1 / count / library.copy_bytes_per_s / _busiest_s_per_byte(network, rings, devices) if own else 0.0
-    slowed = _slowed(network, rings, devices, 1 / library.near_share)
-    return replace(rings, fixed_s=fixed_s, wire_ratio=protocol.wire_ratio * (slowed + copied))
+    copied_s = 1 / count / library.copy_bytes_per_s if own else 0.0
+    slowed_s = _busiest_s_per_byte(network, rings, devices, near=1 / library.near_share)
+    return replace(rings, fixed_s=fixed_s, wire_ratio=protocol.wire_ratio * (slowed_s + copied_s) / busiest_s)
 
 
 def _protocol(network: ClusterRoutes, scheme: str) -> LibraryProtocol:
@@ -200,30 +202,21 @@ def _protocol(network: ClusterRoutes, scheme: str) -> LibraryProtocol:
     return next(each for each in _library_of(network).protocols if each.name == name)
 
 
-def _busiest_s_per_byte(network: ClusterRoutes, step: Round, devices: Ints, kept: Bools | None = None) -> float:
-    """Return the time of the busiest link in a round, or for some of its messages, by byte of the buffer."""
-    source, target = (step.source, step.target) if kept is None else (step.source[kept], step.target[kept])
-    loads = network.link_loads(devices[source], devices[target], np.full(len(source), step.link_share))
-    return float((loads * network.seconds_per_byte).max())
-
-
-def _slowed(network: ClusterRoutes, step: Round, devices: Ints, near: float = 1.0, far: float = 1.0) -> float:
-    """Return how often the time of the busiest link a round takes where links inside and between nodes are slowed.
+def _busiest_s_per_byte(
+    network: ClusterRoutes, step: Round, devices: Ints, near: float = 1.0, far: float = 1.0
+) -> float:
+    """Return the time of the busiest link in a round, by byte of the buffer.
 
     Args:
         network: Routes of the cluster.
         step: The round.
         devices: The devices.
-        near: Time of messages inside nodes, relative to that of their links.
-        far: Time of messages between nodes, likewise.
+        near: Time of messages inside nodes, relative to that of their bytes.
+        far: Time of messages between nodes, likewise; some links carry both.
     """
-    node = network.node[devices]
-    apart = node[step.source] != node[step.target]
-    busiest = _busiest_s_per_byte(network, step, devices)
-    return (
-        max(_busiest_s_per_byte(network, step, devices, kept) * slow for kept, slow in ((~apart, near), (apart, far)))
-        / busiest
-    )
+    source, target = devices[step.source], devices[step.target]
+    sent = step.link_share * np.where(network.node[source] == network.node[target], near, far)
+    return float((network.link_loads(source, target, sent) * network.seconds_per_byte).max())
 
 
 def _tree_latency_s(network: ClusterRoutes, protocol: LibraryProtocol, devices: Ints) -> float:

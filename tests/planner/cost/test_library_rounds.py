@@ -10,7 +10,7 @@ from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from hwprofiles.measured import measured_table
 from planner.cost.cost_model import CostModel
-from planner.cost.library_rounds import COLLECTIVES, library_collective_s
+from planner.cost.library_rounds import COLLECTIVES, library_collective, library_collective_s
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
 from planner.parallel.strategies import spaces_of
@@ -74,6 +74,18 @@ def test_cost_and_replay_agree(spec):
         program = lower(model, spaces_of(model.graph, strategy, 6))
         replayed = replay(program, overlap=False, contention=False, iterations=2)
         np.testing.assert_allclose(replayed.ends_s[0], additive_s(model, strategy), rtol=1e-9)
+
+
+@pytest.mark.parametrize("spec", ["titanx-4:nodes=2", "fdr-32x3:nodes=2", "p100-4x4"])
+def test_rings_take_no_less_than_all_their_bytes(spec):
+    """Also over links that carry messages inside nodes and between them, as PCIe switches do."""
+    cluster = load_cluster(spec)
+    cluster.library = load_cluster("p100-4x4").library
+    network, devices = routes_of_cluster(cluster), tuple(range(len(cluster.devices)))
+    for protocol in cluster.library.protocols:
+        for collective in ("all-reduce", "all-gather"):
+            (step,) = library_collective(network, f"library-ring-{protocol.name}", collective, devices)
+            assert step.wire_ratio >= protocol.wire_ratio * (1 - 1e-12)
 
 
 def test_plans_tell_what_the_library_chooses():
