@@ -8,7 +8,7 @@ import numpy as np
 from hwprofiles import ConfigError, Floats, Ints
 from hwprofiles.devices import CollectiveLibrary, LibraryProtocol
 from planner.compression import LIBRARY
-from planner.topology import ClusterRoutes, chain_order, ring_orders
+from planner.topology import ClusterRoutes, chain_order, joined_directly, ring_orders
 from simulator.collectives import RING_COLLECTIVES, Round, chain_rounds, parallel_rings, round_of
 
 __all__ = [
@@ -53,16 +53,30 @@ def library_schemes(network: ClusterRoutes, devices: Ints, collective: str = "al
     Raises:
         ConfigError: The cluster's library is not known.
     """
-    library, inside = _library_of(network), len(np.unique(network.node[devices])) == 1
+    library, sums = _library_of(network), collective == "all-reduce"
     algorithms = ["ring"]
-    if collective == "all-reduce" and not inside and library.tree_share is not None:
+    if sums and library.tree_share is not None and len(np.unique(network.node[devices])) > 1:
         algorithms.append("tree")
-    if collective == "all-reduce" and inside and chain_order(network, devices) is not None:
-        algorithms = ["chain"]
+    if sums and joined_directly(network, devices):
+        algorithms.append("chain")
     schemes = [f"{LIBRARY}-{each}-{protocol.name}" for each in algorithms for protocol in library.protocols]
-    if library.in_switch is not None and inside and len(devices) >= _LEAST_IN_SWITCH and collective == "all-reduce":
-        schemes.append(f"{LIBRARY}-switch-sums")
-    return schemes
+    return [*schemes, f"{LIBRARY}-switch-sums"] if sums and library.in_switch is not None else schemes
+
+
+def _possible(network: ClusterRoutes, scheme: str, devices: Ints) -> str:
+    """Return a scheme, or the ring that stands for it among devices where it is not possible.
+
+    Groups of one layer run by one scheme, and some may lie in a node and others not.
+    """
+    inside = len(np.unique(network.node[devices])) == 1
+    if scheme.endswith("-switch-sums"):
+        in_switch = inside and len(devices) >= _LEAST_IN_SWITCH
+        return scheme if in_switch else f"{LIBRARY}-ring-{_library_of(network).protocols[-1].name}"
+    if "-tree-" in scheme and inside:
+        return scheme.replace("-tree-", "-ring-")
+    if "-chain-" in scheme and not (inside and chain_order(network, devices) is not None):
+        return scheme.replace("-chain-", "-ring-")
+    return scheme
 
 
 def library_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tuple[Round, ...]]:
@@ -81,7 +95,8 @@ def library_rounds(network: ClusterRoutes, scheme: str, groups: Ints) -> list[tu
     rows = [library_collective(network, scheme, "all-reduce", tuple(group.tolist())) for group in groups]
     if len({tuple(len(step.source) for step in row) for row in rows}) > 1:  # groups that run in step need one pattern
         one = parallel_rings(np.arange(groups.shape[1])[None])
-        rows = [(_timed(network, scheme.replace("chain", "ring"), group, one, one.repeats),) for group in groups]
+        kinds = [_possible(network, scheme, group).replace("-chain-", "-ring-") for group in groups]
+        rows = [(_timed(network, kind, group, one, one.repeats),) for kind, group in zip(kinds, groups, strict=True)]
     return rows
 
 
@@ -98,6 +113,7 @@ def library_collective(
         devices: The devices, at least two.
     """
     members, count = np.array(devices), len(devices)
+    scheme = _possible(network, scheme, members)
     if collective == "all-to-all":
         source, target = np.divmod(np.arange(count * count), count)
         apart = source != target

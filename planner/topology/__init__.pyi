@@ -8,6 +8,7 @@ from .network_routes import (
 )
 from .node_rings import (
     chain_order as chain_order,
+    joined_directly as joined_directly,
     ring_orders as ring_orders,
 )
 from .route_levels import (

@@ -9,7 +9,7 @@ import numpy as np
 from hwprofiles import Bools, Ints
 from planner.topology.network_routes import ClusterRoutes
 
-__all__ = ["chain_order", "ring_orders"]
+__all__ = ["chain_order", "joined_directly", "ring_orders"]
 
 _MOST_SEARCHED = 8
 """Devices of a node up to which all cycles are looked at: 2,520 of them."""
@@ -78,6 +78,12 @@ def _cables(network: ClusterRoutes, devices: Ints) -> Ints:
         return np.zeros((size, size), dtype=np.int64)
     cables: Ints = np.floor(bandwidth / bandwidth[bandwidth > 0].min() + _EQUAL).astype(np.int64)
     return cables
+
+
+def joined_directly(network: ClusterRoutes, devices: Ints) -> bool:
+    """Return whether direct links join some of the devices of the first node; rings and chains can follow them."""
+    first = devices[network.node[devices] == network.node[devices[0]]]
+    return 2 < len(first) <= _MOST_SEARCHED and bool(_cables(network, first).any())
 
 
 def chain_order(network: ClusterRoutes, devices: Ints) -> Ints | None:

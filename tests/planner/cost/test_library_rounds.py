@@ -9,10 +9,12 @@ from plans import random_strategy
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
 from hwprofiles.errors import ConfigError
 from hwprofiles.measured import measured_table
+from planner.cost.all_reduce import all_reduce_s, choose_all_reduce
 from planner.cost.cost_model import CostModel
 from planner.cost.library_rounds import COLLECTIVES, library_collective, library_collective_s
 from planner.lowering.lower_strategy import lower
 from planner.models.registry import load_model
+from planner.parallel.configurations import Configuration, space_of
 from planner.parallel.strategies import spaces_of
 from planner.plan.planning import make_plan
 from planner.simulation.additive_cost import additive_s
@@ -86,6 +88,18 @@ def test_rings_take_no_less_than_all_their_bytes(spec):
         for collective in ("all-reduce", "all-gather"):
             (step,) = library_collective(network, f"library-ring-{protocol.name}", collective, devices)
             assert step.wire_ratio >= protocol.wire_ratio * (1 - 1e-12)
+
+
+def test_replicas_inside_nodes_are_summed_there():
+    """Two groups of eight, each in a node of its own: both take what one takes, by the sums in its switch."""
+    network = routes_of_cluster(load_cluster("dgx-h100:nodes=2"))
+    layer = load_model("lenet5", batch=16).layers[-2]
+    parts = Configuration({"sample": 8, "channel": 2}, tuple(node * 8 + i for i in range(8) for node in range(2)))
+    space = space_of(layer, parts, 16)
+    for size in SIZES.tolist():
+        alone_s = library_collective_s(network, "all-reduce", tuple(range(8)), size)
+        assert all_reduce_s(network, "library", space, 2 * size)[0] == pytest.approx(float(alone_s), rel=1e-12)
+    assert choose_all_reduce(network, "library", space, 2e9, split=True).scheme == "library-switch-sums"
 
 
 def test_plans_tell_what_the_library_chooses():
