@@ -57,10 +57,11 @@ def _crossing_cost(network: ClusterRoutes, source: int, target: int) -> tuple[fl
 
 def _rings_inside(network: ClusterRoutes, devices: Ints) -> Ints:
     """Return the rings inside a node, as positions in ``devices``, shape (rings, size)."""
-    size, one = len(devices), np.arange(len(devices))[None]
-    if size == 2 or size > _MOST_SEARCHED:
-        return one
-    return _most_cycles(tuple(map(tuple, _cables(network, devices).tolist())))
+    in_order = np.argsort(devices, kind="stable")[None]  # neighbours share switches
+    if not 2 < len(devices) <= _MOST_SEARCHED:
+        return in_order
+    rings = _most_cycles(tuple(map(tuple, _cables(network, devices).tolist())))
+    return rings if len(rings) else in_order
 
 
 def _cables(network: ClusterRoutes, devices: Ints) -> Ints:
@@ -128,14 +129,14 @@ def _most_cycles(cables: tuple[tuple[int, ...], ...]) -> Ints:
         cables: Cables between each pair of devices.
 
     Returns:
-        Positions, shape (rings, size); one order of all where no cycle follows cables alone.
+        Positions, shape (rings, size); no ring where no cycle follows cables alone.
     """
     from scipy.optimize import LinearConstraint, milp  # here: it takes long to load, and few clusters need it
 
     size, capacity = len(cables), _RINGS_A_CABLE * np.array(cables)
     cycles = list(_cycles(capacity > 0))
     if not cycles:
-        return np.arange(size)[None]
+        return np.empty((0, size), dtype=np.int64)
     low, high = np.triu_indices(size, 1)
     number = np.full((size, size), -1)
     number[low, high] = number[high, low] = np.arange(len(low))

@@ -94,6 +94,15 @@ def test_every_card_carries_a_ring(spec):
     assert busiest_s_per_byte(network, orders) < one / 7
 
 
+def test_the_order_in_which_devices_are_given_does_not_matter():
+    """Replicas come with the ends of a node first and last; rings pass its switches in order all the same."""
+    network = routes_of_cluster(load_cluster("titanx-4:nodes=2"))
+    mixed = np.array([0, 2, 1, 3, 4, 6, 5, 7])
+    orders = [[devices[order].tolist() for order in ring_orders(network, devices)] for devices in (np.arange(8), mixed)]
+
+    assert orders[0] == orders[1]
+
+
 def test_rings_of_a_cube_mesh_cross_no_socket():
     """All eight P100 of a DGX-1 are on rings of NVLinks, so none goes over PCIe."""
     network = routes_of_cluster(load_cluster("dgx1-p100"))
