@@ -10,6 +10,7 @@ from .control_characters import (
 from .errors import (
     ConfigError as ConfigError,
     DeviceMemoryError as DeviceMemoryError,
+    FittingChange as FittingChange,
     InfeasiblePlanError as InfeasiblePlanError,
     OrreryError as OrreryError,
     UnreachableError as UnreachableError,

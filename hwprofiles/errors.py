@@ -1,11 +1,19 @@
 """The errors of the whole project: bad input, and well-formed input that cannot be satisfied."""
 
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from hwprofiles.units import GIB
 
-__all__ = ["ConfigError", "DeviceMemoryError", "InfeasiblePlanError", "OrreryError", "UnreachableError"]
+__all__ = [
+    "ConfigError",
+    "DeviceMemoryError",
+    "FittingChange",
+    "InfeasiblePlanError",
+    "OrreryError",
+    "UnreachableError",
+]
 
 
 class OrreryError(Exception):
@@ -31,6 +39,16 @@ class InfeasiblePlanError(OrreryError):
     """A well-formed plan that the given cluster cannot run."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittingChange:
+    """A change with which a plan fits that did not."""
+
+    words: str
+    """Options as they are typed, such as ``--sub-batches 4 --sub-batch-from conv1_1``."""
+    fields: Mapping[str, Any]
+    """Fields of the plan's request, with their new values."""
+
+
 class DeviceMemoryError(InfeasiblePlanError):
     """A plan that needs more memory than a device has.
 
@@ -38,28 +56,46 @@ class DeviceMemoryError(InfeasiblePlanError):
         device: Device whose need is the largest multiple of its memory.
         needed_bytes: Memory that the plan needs there.
         capacity_bytes: Memory that the device has.
-        change: Returns, in words, a change of the plan that fits; called only when the message is read, because the
-            search for it takes long.
+        fitting: Returns changes of the plan that fit; called only when they are asked for, because the search for them
+            takes long.
+        otherwise: Advice where there is no such change.
     """
 
-    def __init__(self, *, device: str, needed_bytes: float, capacity_bytes: float, change: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        *,
+        device: str,
+        needed_bytes: float,
+        capacity_bytes: float,
+        fitting: Callable[[], Sequence[FittingChange]],
+        otherwise: str,
+    ) -> None:
         self.device, self.needed_bytes, self.capacity_bytes = device, needed_bytes, capacity_bytes
-        self._find_change, self._change = change, ""
+        self._find, self._otherwise = fitting, otherwise
+        self._found: Sequence[FittingChange] | None = None
         super().__init__(self.brief)
 
     @property
     def brief(self) -> str:
-        """Message without the change that fits."""
+        """Message without the changes that fit."""
         return (
             f"plan does not fit on {self.device}: needs {self.needed_bytes / GIB:.2f} GiB, the device has "
             f"{self.capacity_bytes / GIB:.2f} GiB"
         )
 
     @property
+    def fitting(self) -> Sequence[FittingChange]:
+        """Changes of the plan that fit, those first that cost least to adopt."""
+        if self._found is None:
+            self._found = self._find()
+        return self._found
+
+    @property
     def change(self) -> str:
-        """Change of the plan that fits, in words."""
-        self._change = self._change or self._find_change()
-        return self._change
+        """Changes of the plan that fit, in words."""
+        if not self.fitting:
+            return self._otherwise
+        return f"what fits: {', or '.join(change.words for change in self.fitting)}"
 
     def __str__(self) -> str:
         return f"{self.brief}; {self.change}"

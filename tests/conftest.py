@@ -16,6 +16,9 @@ sys.dont_write_bytecode = False
 # A defect of ours shows its traceback, here and in the commands that tests start.
 os.environ["ORRERY_DEBUG"] = "1"
 
+# Standard error holds what a test is about, however busy the machine is.
+os.environ["ORRERY_PROGRESS"] = "off"
+
 # Commands ignore what their caller ignores, as shells make background jobs ignore Ctrl-C; tests send these signals.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -5,16 +5,15 @@ from typing import Annotated
 
 import typer
 
+from hwprofiles import DeviceMemoryError
 from orrery.terminal import (
     JsonOption,
-    configuration_rows,
     output_file,
     plan_values,
     print_json,
-    print_pairs,
-    print_table,
-    printed_values,
+    print_plan,
     progress_bar,
+    refusal_with_command,
     takes_requests,
 )
 from planner.plan import PlanRequest
@@ -39,11 +38,11 @@ def orrery_plan(
     with output_file(out, *files_read) as file, progress_bar("planning") as progress:
         graph = load_model(request.model, batch=request.batch, element_bytes=request.element_bytes)
         cluster = load_cluster(request.cluster)
-        plan = make_plan(graph, cluster, request, progress=progress)
+        try:
+            plan = make_plan(graph, cluster, request, progress=progress)
+        except DeviceMemoryError as error:
+            raise refusal_with_command(error, request, out, cluster, progress) from None
         save_plan(plan, file)
     typed = {name: getattr(request, name) for name in ("model", "cluster", "batch", "strategy")}
     values = {**typed, **plan_values(plan, graph, cluster)}
-    if json:
-        return print_json(values)
-    print_table(configuration_rows(plan))
-    print_pairs(printed_values(values, plan.compressed))
+    print_json(values) if json else print_plan(plan, values)

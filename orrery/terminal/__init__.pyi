@@ -14,6 +14,9 @@ from .exit_codes import (
     left_out as left_out,
     run_app as run_app,
 )
+from .fitting_command import (
+    refusal_with_command as refusal_with_command,
+)
 from .options import (
     BatchOption as BatchOption,
     ClusterOption as ClusterOption,
@@ -33,6 +36,9 @@ from .output import (
     print_json as print_json,
     to_json as to_json,
 )
+from .plan_view import (
+    print_plan as print_plan,
+)
 from .progress import (
     progress_bar as progress_bar,
 )
@@ -49,7 +55,6 @@ from .stored_plan import (
 from .views import (
     cluster_row as cluster_row,
     comparison_values as comparison_values,
-    configuration_rows as configuration_rows,
     model_values as model_values,
     plan_values as plan_values,
     print_pairs as print_pairs,

@@ -1,29 +1,42 @@
-"""Progress bar on standard error for work that takes longer than a second."""
+"""Progress on standard error: a bar on a terminal after a second, elsewhere a line now and then."""
 
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Timer
+from contextlib import contextmanager, suppress
+from threading import Event, Thread, Timer
+from time import monotonic
 
-from hwprofiles import Progress
+from hwprofiles import Progress, printable
 
 __all__ = ["progress_bar"]
 
 
 _PATIENCE_S = 1.0
 """Time after which the bar is shown."""
+_FIRST_LINE_S, _MOST_S = 2.0, 60.0
+"""Time of the first line where there is no terminal, and the longest time between two; each waits twice as long."""
+_SWITCH = "ORRERY_PROGRESS"
+"""Variable of the environment that turns progress off."""
 
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Progress | None]:
-    """Yield a callable that moves a bar, or None where standard error is no terminal.
+    """Yield a callable that says how far the work is; None where nobody wants to know (``ORRERY_PROGRESS=off``).
 
     Args:
         label: Name of the work, shown until the work reports a label of its own.
     """
-    if not sys.stderr.isatty():
+    if os.environ.get(_SWITCH) == "off":
         yield None
         return
+    with _bar(label) if sys.stderr.isatty() else _lines(label) as progress:
+        yield progress
+
+
+@contextmanager
+def _bar(label: str) -> Iterator[Progress]:
+    """Yield a callable that moves a bar."""
     from rich.console import Console
     from rich.progress import Progress as Bar
 
@@ -38,3 +51,30 @@ def progress_bar(label: str) -> Iterator[Progress | None]:
         timer.cancel()
         timer.join()
         bar.stop()
+
+
+@contextmanager
+def _lines(label: str) -> Iterator[Progress]:
+    """Yield a callable that notes how far the work is, which a thread prints after 2, 6, 14, ... seconds."""
+    state, done, begin, stream = [label], Event(), monotonic(), sys.stderr
+
+    def say() -> None:
+        """Print lines until the work is done."""
+        wait_s = _FIRST_LINE_S
+        while not done.wait(wait_s):
+            print(f"orrery: after {monotonic() - begin:.0f} s: {printable(state[0])}", file=stream, flush=True)
+            wait_s = min(2 * wait_s, _MOST_S)
+
+    def progress(label: str, at: int, total: int) -> None:
+        """Note what the work is at."""
+        state[0] = f"{label}, {at} of {total}"
+
+    thread = Thread(target=say, daemon=True)
+    with suppress(RuntimeError):  # where no thread can be started, the work goes on without lines
+        thread.start()
+    try:
+        yield progress
+    finally:
+        done.set()
+        if thread.ident is not None:
+            thread.join()

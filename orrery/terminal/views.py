@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "cluster_row",
     "comparison_values",
-    "configuration_rows",
     "model_values",
     "plan_values",
     "print_pairs",
@@ -142,16 +141,6 @@ def comparison_values(comparison: "Comparison", *, page: Path) -> dict[str, Any]
 def row_values(rows: "Sequence[PaperRow]") -> list[dict[str, Any]]:
     """Return the rows of a paper: printed values beside ours."""
     return [asdict(row) for row in rows]
-
-
-def configuration_rows(plan: "Plan") -> list[dict[str, Any]]:
-    """Return every layer with its degrees and devices, in few words."""
-    from reports.style import compact_devices
-
-    return [
-        {"layer": name, "degrees": configuration.describe(), "devices": compact_devices(configuration.devices)}
-        for name, configuration in plan.configurations.items()
-    ]
 
 
 def print_pairs(values: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from .cpu_backend import (
     gradient_forms as gradient_forms,
 )
 from .fit_advice import (
-    nearest_change as nearest_change,
+    fitting_changes as fitting_changes,
 )
 from .lifetimes import (
     BufferLifetimes as BufferLifetimes,

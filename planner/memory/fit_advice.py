@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from hwprofiles import OrreryError
+from hwprofiles import FittingChange, OrreryError
 from planner.cost import CostModel
 from planner.lowering import Program, lower
 from planner.memory.memory_policy import MemoryPolicy
@@ -25,24 +25,29 @@ from planner.parallel import (
     spaces_of,
 )
 
-__all__ = ["nearest_change"]
+__all__ = ["fitting_changes"]
 
 _MOST_TASKS = 1_000_000
 """Tasks that are lowered for all attempts together, some seconds; changes that need more are not tried."""
 _MOST_TIMES, _MOST_HALVINGS = 64, 12
 """Largest factor of the number of micro-batches, and most halvings of the batch, that are tried."""
-_Attempt = tuple[str, Callable[[], Program]]
-"""A change in words, and a function that lowers the program with it."""
+_Attempt = tuple[FittingChange, Callable[[], Program]]
+"""A change, and a function that lowers the program with it."""
+_WHOLE = {
+    "sub_batches": 1, "sub_batch_from": "", "sub_batch_order": "each", "update_each": False, "stages": None,
+    "micro_batches": None, "schedule": "", "stage_at": (), "recompute": "none",
+}  # fmt: skip
+"""Fields of a plan's request that are given up for a named strategy, which is tried on the whole batch."""
 
 
-def nearest_change(
+def fitting_changes(
     model: CostModel,
     program: Program,
     memory_policy: MemoryPolicy,
     *,
     recompute: Recompute = KEEP_ACTIVATIONS,
     most: int = 3,
-) -> str:
+) -> tuple[FittingChange, ...]:
     """Return changes that make a program fit, those first that cost least to adopt.
 
     These are: recomputation; more micro-batches, each forward and backward before the next; both; another named
@@ -56,24 +61,22 @@ def nearest_change(
         most: Number of changes to name.
 
     Returns:
-        A sentence for an error message.
+        At most so many changes, as options of ``orrery plan``; none where no attempt fits.
     """
-    tasks_left, fitting = _MOST_TASKS, list[str]()
+    tasks_left, fitting = _MOST_TASKS, list[FittingChange]()
     kinds = chain(_same_batch(model, program, recompute), [_smaller_batches(model, program, recompute)])
     for attempts in kinds:
-        for words, lowered in attempts:
+        for change, lowered in attempts:
             if tasks_left < program.size:
                 break
             changed = _tried(lowered)
             tasks_left -= program.size if changed is None else changed.size
             if changed is not None and _fits(changed, memory_policy):
-                fitting.append(words)  # of each kind of change the first that fits is enough
+                fitting.append(change)  # of each kind of change the first that fits is enough
                 break
         if len(fitting) == most:
             break
-    if not fitting:
-        return "use more devices: no recomputation, sub-batches, named strategy or smaller batch that was tried fits"
-    return f"what fits: {', or '.join(fitting)}"
+    return tuple(fitting)
 
 
 def _tried(lowered: Callable[[], Program]) -> Program | None:
@@ -98,11 +101,14 @@ def _same_batch(model: CostModel, program: Program, recompute: Recompute) -> Ite
     change = partial(lower, model, compressed=program.compressed)
     if not recompute:
         recomputed = partial(change, spaces, micro_batching=micro_batching, recompute=segments)
-        yield iter([("--recompute segments", recomputed)])
-    for activations, words in ((recompute, ""), (segments, " with --recompute segments")):
-        if activations or not words:
+        yield iter([(_options(recompute=SEGMENTS), recomputed)])
+    for activations, more_options in ((recompute, {}), (segments, {"recompute": SEGMENTS})):
+        if activations or not more_options:
             yield (
-                (f"{_named(more)}{words}", partial(change, spaces, micro_batching=more, recompute=activations))
+                (
+                    _options(**_fields(more, program), **more_options),
+                    partial(change, spaces, micro_batching=more, recompute=activations),
+                )
                 for more in _more_micro_batches(graph.batch, micro_batching)
             )
 
@@ -111,7 +117,14 @@ def _same_batch(model: CostModel, program: Program, recompute: Recompute) -> Ite
         return change(spaces_of(graph, named_strategy(name, graph, count), count))
 
     for name in NAMED:
-        yield iter([(f"strategy {name}", partial(with_strategy, name))])
+        attempt = FittingChange(words=f"--strategy {name}", fields={**_WHOLE, "strategy": name})
+        yield iter([(attempt, partial(with_strategy, name))])
+
+
+def _options(**fields: object) -> FittingChange:
+    """Return a change of fields of a request, each of which is an option of its name."""
+    words = [f"--{name.replace('_', '-')} {value}" for name, value in fields.items()]
+    return FittingChange(words=" ".join(words), fields=fields)
 
 
 def _more_micro_batches(batch: int, micro_batching: MicroBatching) -> Iterator[MicroBatching]:
@@ -124,9 +137,11 @@ def _more_micro_batches(batch: int, micro_batching: MicroBatching) -> Iterator[M
             yield replace(micro_batching, parts=parts) if has_some else MicroBatching(parts=parts, first=0)
 
 
-def _named(micro_batching: MicroBatching) -> str:
-    """Return micro-batches in words, by the option that sets them: pipelines have one of their own."""
-    return f"{micro_batching.parts} {'micro' if len(micro_batching.starts) > 1 else 'sub'}-batches"
+def _fields(micro_batching: MicroBatching, program: Program) -> dict[str, object]:
+    """Return micro-batches as fields of a request: pipelines have one of their own."""
+    if len(micro_batching.starts) > 1:
+        return {"micro_batches": micro_batching.parts}
+    return {"sub_batches": micro_batching.parts, "sub_batch_from": program.graph.layers[micro_batching.first].name}
 
 
 def _smaller_batches(model: CostModel, program: Program, recompute: Recompute) -> Iterator[_Attempt]:
@@ -146,4 +161,4 @@ def _smaller_batches(model: CostModel, program: Program, recompute: Recompute) -
     for batch in sorted({share // unit * unit for share in shares}, reverse=True):
         if 0 < batch < graph.batch:
             more = f" (or {-(-graph.batch // batch)} times the devices)" if by_samples else ""
-            yield f"a batch of {batch}{more}", partial(with_batch, batch)
+            yield FittingChange(words=f"--batch {batch}{more}", fields={"batch": batch}), partial(with_batch, batch)

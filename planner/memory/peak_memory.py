@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hwprofiles import DeviceMemoryError, Floats, Ints
+from hwprofiles import DeviceMemoryError, FittingChange, Floats, Ints
 from planner.lowering import Program, program_order
 from planner.memory.buffers import BUFFERS, Buffers
 from planner.memory.lifetimes import BufferLifetimes
@@ -77,13 +77,15 @@ def held_over_time(buffers: Buffers, devices: int) -> tuple[Floats, Ints, Floats
     return base, np.searchsorted(device[last], np.arange(devices + 1)), time_s[last], held
 
 
-def check_plan_memory(program: Program, needed: Floats, *, nearest: Callable[[], str] | None = None) -> None:
+def check_plan_memory(
+    program: Program, needed: Floats, *, fitting: Callable[[], Sequence[FittingChange]] | None = None
+) -> None:
     """Refuse a program that does not fit into the memory of its devices.
 
     Args:
         program: The program.
         needed: Shape (devices,): bytes that it needs, by ``peak_memory_bytes`` or by a replay's memory curve.
-        nearest: Returns advice for the error message: what would fit.
+        fitting: Returns changes that fit, for the error message.
 
     Raises:
         DeviceMemoryError: A device has less memory than it needs; the message names the fullest device.
@@ -91,9 +93,11 @@ def check_plan_memory(program: Program, needed: Floats, *, nearest: Callable[[],
     capacity = np.array([device.memory_bytes for device in program.cluster.devices])
     worst = int((needed / capacity).argmax())
     if needed[worst] > capacity[worst]:
+        tried = ": no recomputation, sub-batches, named strategy or smaller batch that was tried fits"
         raise DeviceMemoryError(
             device=program.cluster.devices[worst].name,
             needed_bytes=float(needed[worst]),
             capacity_bytes=float(capacity[worst]),
-            change=nearest or (lambda: "use more devices or a smaller batch"),
+            fitting=fitting or tuple,
+            otherwise=f"use more devices{tried if fitting else ' or a smaller batch'}",
         )

@@ -8,7 +8,7 @@ from planner.compression import UNCOMPRESSED, CompressionSettings, compressed_of
 from planner.cost import CostModel, applied
 from planner.graph import ComputationGraph
 from planner.lowering import IDEAL, Framework, Program, framework_of, lower
-from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, nearest_change, peak_memory_bytes
+from planner.memory import MOMENTUM, MemoryPolicy, check_plan_memory, fitting_changes, peak_memory_bytes
 from planner.parallel import KEEP_ACTIVATIONS, WHOLE_BATCH, MicroBatching, Recompute, Strategy
 from planner.plan.plan import Plan
 from planner.search import order_gradient_syncs
@@ -64,7 +64,7 @@ def lowered(
     )
     needed = peak_memory_bytes(program, memory_policy)
     check_plan_memory(
-        program, needed, nearest=lambda: nearest_change(model, program, memory_policy, recompute=recompute)
+        program, needed, fitting=lambda: fitting_changes(model, program, memory_policy, recompute=recompute)
     )
     return order_gradient_syncs(program, gradient_sync_order)
 

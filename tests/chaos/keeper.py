@@ -251,6 +251,7 @@ def _become(words: list[str], scene: Scene, fault: Fault | None, error: int, beg
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", buffering=1, closefd=False)
         sys.argv = ["orrery", *words]
         os.environ.pop("ORRERY_DEBUG", None)
+        os.environ["ORRERY_PROGRESS"] = "off"
         os.environ["TMPDIR"] = tempfile.tempdir = str(scene.scratch)
         os.chdir(scene.folder)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

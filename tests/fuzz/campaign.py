@@ -139,6 +139,7 @@ def _become(case: Case, folder: Path, out: int, err: int) -> None:
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
         resource.setrlimit(resource.RLIMIT_AS, (12 * 2**30,) * 2)  # the machine stays usable, whatever is asked for
         os.environ.pop("ORRERY_DEBUG", None)
+        os.environ["ORRERY_PROGRESS"] = "off"
         os.chdir(folder)
         from orrery.cli import app
         from orrery.terminal import run_app

@@ -10,7 +10,7 @@ from hwprofiles.devices.device_graph import DeviceGraph
 from hwprofiles.errors import DeviceMemoryError
 from planner.cost.cost_model import CostModel
 from planner.lowering.lower_strategy import lower
-from planner.memory.fit_advice import nearest_change
+from planner.memory.fit_advice import fitting_changes
 from planner.memory.memory_policy import MOMENTUM
 from planner.memory.peak_memory import peak_memory_bytes
 from planner.models.registry import load_model
@@ -64,7 +64,7 @@ def test_every_change_named_fits_and_smaller_ones_do_not():
     graph = load_model("resnet-cifar:depth=8", batch=64)
     capacity = 0.9 * need(graph, small(1.0), recompute=SEGMENTS)
     error = refusal(graph, capacity)
-    pieces = int(re.search(r"(\d+) sub-batches", error.change)[1])
+    pieces = int(re.search(r"--sub-batches (\d+) --sub-batch-from \w", error.change)[1])
     assert need(graph, small(1.0), micro_batching=MicroBatching(parts=pieces, first=0)) <= capacity
     assert pieces == 2 or need(graph, small(1.0), micro_batching=MicroBatching(parts=pieces // 2, first=0)) > capacity
     assert not error.change.startswith("what fits: --recompute segments")
@@ -75,8 +75,9 @@ def test_a_smaller_batch_is_as_many_more_devices():
     capacity = need(load_model("lenet5", batch=16), small(1.0))
     model = CostModel(graph, small(capacity))
     program = lower(model, spaces_of(graph, named_strategy("data", graph, COUNT), COUNT))
-    change = nearest_change(model, program, MOMENTUM, most=20)
-    batch, times = map(int, re.search(r"a batch of (\d+) \(or (\d+) times the devices\)", change).groups())
+    change = fitting_changes(model, program, MOMENTUM, most=20)[-1]
+    batch, times = map(int, re.search(r"--batch (\d+) \(or (\d+) times the devices\)", change.words).groups())
+    assert change.fields == {"batch": batch}
     assert need(load_model("lenet5", batch=batch), small(1.0)) <= capacity
     assert times == -(-36 // batch)
 

@@ -1,0 +1,76 @@
+"""``orrery plan`` answers first; what it refuses comes with a command that works."""
+
+import json
+import re
+import shlex
+from types import SimpleNamespace
+
+import pytest
+
+from orrery.cli import app
+from orrery.terminal import run_app
+from orrery.terminal.fitting_command import plan_command
+from orrery.terminal.plan_view import configuration_rows
+from planner.plan.plan_request import PlanRequest
+
+
+def plan(tmp_path, *words):
+    """The exit code of ``orrery plan``."""
+    return run_app(app, ["plan", *words, "--out", str(tmp_path / "plan.json")])
+
+
+def test_the_answer_comes_first(capsys, tmp_path):
+    """The first line has the time with its interval and the rate; every layer is in one row of a run of equal ones."""
+    assert plan(tmp_path, "vgg16", "--cluster", "titanx-4", "--batch", "64", "--strategy", "owt") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        r"vgg16 on titanx-4, batch 64, owt: [\d.]+ ms an iteration "
+        r"\(80 % interval [\d.]+ to [\d.]+ ms\), [\d.]+ samples/s\.",
+        lines[0],
+    )
+    assert sum("conv1_1 to pool5" in line for line in lines) == 1
+    assert not any("conv3_1" in line for line in lines)
+
+
+def test_rows_hold_every_layer_once():
+    """Runs end where degrees or devices change."""
+
+    class Fake:
+        """The two things that a configuration says."""
+
+        def __init__(self, text, devices):
+            self.describe, self.devices = lambda: text, devices
+
+    configurations = {
+        "a": Fake("n=2", (0, 1)), "b": Fake("n=2", (0, 1)), "c": Fake("n=2", (1, 2)), "d": Fake("c=2", (1, 2)),
+        "e": Fake("c=2", (1, 2)),
+    }  # fmt: skip
+    rows = configuration_rows(SimpleNamespace(configurations=configurations))
+    assert [(row["layer"], row["layers"]) for row in rows] == [("a to b", 2), ("c", 1), ("d to e", 2)]
+
+
+def test_a_refusal_prints_a_command_that_works(capsys, tmp_path):
+    """The words behind "this works" are run as they stand."""
+    assert plan(tmp_path, "vgg16", "--cluster", "titanx-4", "--batch", "2048", "--strategy", "owt") == 2
+    error = capsys.readouterr().err
+    words = shlex.split(error.partition("this works: orrery ")[2])
+    assert "--sub-batch-from" in words
+    assert run_app(app, [*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["simulated_s"] > 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"strategy": "owt", "sub_batches": 4, "update_each": True}, {"strategy": "pipeline", "stage_at": ("a", "b")}],
+)
+def test_commands_name_what_differs_from_the_defaults(options, tmp_path):
+    """Flags have no value, lists are joined by commas, defaults are left out."""
+    request = PlanRequest(model="alexnet", cluster="titanx-4", batch=64, **options)
+    words = shlex.split(plan_command(request, tmp_path / "a plan.json"))
+    typed = {
+        "strategy": ["--strategy", options.get("strategy", "")], "sub_batches": ["--sub-batches", "4"],
+        "update_each": ["--update-each"], "stage_at": ["--stage-at", "a,b"],
+    }  # fmt: skip
+    expected = [word for name in options for word in typed[name]]
+    begin = ["orrery", "plan", "alexnet", "--cluster", "titanx-4", "--batch", "64"]
+    assert words == [*begin, *expected, "--out", str(tmp_path / "a plan.json")]
