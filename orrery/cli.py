@@ -10,7 +10,6 @@ from orrery.commands import (
     lab_app,
     orrery_accuracy,
     orrery_analyse,
-    orrery_calibrate,
     orrery_clusters,
     orrery_compare,
     orrery_fidelity,
@@ -18,7 +17,6 @@ from orrery.commands import (
     orrery_models,
     orrery_oracle,
     orrery_plan,
-    orrery_probe,
     orrery_replay,
     orrery_reproduce,
     orrery_results,
@@ -31,6 +29,7 @@ from orrery.commands import (
     orrery_validate,
     whatif_app,
 )
+from orrery.measuring import orrery_calibrate, orrery_probe, orrery_read
 from orrery.terminal import CommandGroups
 
 __all__ = ["app"]
@@ -53,6 +52,7 @@ for command in (
     orrery_reproduce,
     orrery_accuracy,
     orrery_run,
+    orrery_read,
     orrery_probe,
     orrery_calibrate,
     orrery_validate,

@@ -11,8 +11,8 @@ from executor.probe.device_probe import DeviceFacts
 from executor.probe.link_probe import MeasuredLinks, MessageRow, OverheadRow
 from executor.probe.probed_profile import write_yaml
 from hwprofiles import GIB, GIGA, KILO, MICRO, NANO
-from hwprofiles.catalogue import read_topo
 from hwprofiles.devices import DeviceGraph, Latency
+from hwprofiles.machines import read_topo
 
 __all__ = ["LinkFit", "cluster_content", "fitted_link", "gpu_topology", "topology_content", "write_cluster"]
 

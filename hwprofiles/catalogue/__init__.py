@@ -1,4 +1,4 @@
-"""The catalogue of clusters, cluster files, changes to clusters, and the reader of topology tables."""
+"""The catalogue of clusters, cluster files, and changes to clusters."""
 
 import lazy_loader as lazy
 

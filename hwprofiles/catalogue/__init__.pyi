@@ -1,10 +1,11 @@
 from .cluster_catalogue import (
     ClusterSummary as ClusterSummary,
     cluster_names as cluster_names,
+    cluster_of_content as cluster_of_content,
     cluster_path as cluster_path,
     describe_cluster as describe_cluster,
     load_cluster as load_cluster,
 )
-from .topology_table import (
-    read_topo as read_topo,
+from .cluster_reader import (
+    read_tree as read_tree,
 )

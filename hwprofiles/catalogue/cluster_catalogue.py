@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hwprofiles import ConfigError, did_you_mean
 from hwprofiles.catalogue.changes import ClusterChange, changed_classes, changed_graph, read_change
@@ -12,7 +13,15 @@ from hwprofiles.catalogue.cluster_file import ClusterFile, ParameterRule
 from hwprofiles.catalogue.cluster_reader import parse_cluster, read_parameters, read_tree
 from hwprofiles.devices import DeviceGraph
 
-__all__ = ["ClusterParameter", "ClusterSummary", "cluster_names", "cluster_path", "describe_cluster", "load_cluster"]
+__all__ = [
+    "ClusterParameter",
+    "ClusterSummary",
+    "cluster_names",
+    "cluster_of_content",
+    "cluster_path",
+    "describe_cluster",
+    "load_cluster",
+]
 
 CLUSTERS = Path(__file__).parents[1] / "clusters"
 
@@ -68,6 +77,21 @@ def load_cluster(spec: str) -> DeviceGraph:
     graph = _build(*_load(spec))
     graph.spec = spec
     return graph
+
+
+def cluster_of_content(content: Mapping[Any, Any], origin: str) -> DeviceGraph:
+    """Return the device graph of the content of a cluster file, with the defaults of its parameters.
+
+    Args:
+        content: What the file holds.
+        origin: Kind and path of the file, for messages.
+
+    Raises:
+        ConfigError: The content breaks a rule.
+        UnreachableError: No route joins two devices.
+    """
+    values = _choose(read_parameters(content, origin), [], origin)
+    return _build(parse_cluster(content, values, origin), values, [])
 
 
 def _build(file: ClusterFile, values: Mapping[str, float], changes: Sequence[ClusterChange]) -> DeviceGraph:

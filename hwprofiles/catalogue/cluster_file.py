@@ -245,6 +245,8 @@ class ClusterFile(_Strict):
     name: Annotated[str, Field(min_length=1)]
     description: str = ""
     sources: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    """What no source says: a user should know of it, and may put numbers of their own in its place."""
     parameters: Mapping[VertexName, ParameterRule] = {}
     link_classes: Mapping[VertexName, LinkClass] = {}
     library: LibrarySection | None = None

@@ -26,10 +26,6 @@ from .pages_command import (
 from .plan_command import (
     orrery_plan as orrery_plan,
 )
-from .probe_command import (
-    orrery_calibrate as orrery_calibrate,
-    orrery_probe as orrery_probe,
-)
 from .run_command import (
     orrery_run as orrery_run,
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from machine_inputs import MACHINE_COMMANDS, MACHINE_FILES, put_machine_files
 
 __all__ = ["COMMANDS", "make_samples", "spoiled_file", "spoiled_words"]
 
@@ -57,6 +58,7 @@ COMMANDS = {
     "library": "plan lenet5 --cluster library.yaml --batch 8 --strategy data --gradient-sync library --out new.json",
     "framework": "plan lenet5 --cluster titanx-4 --batch 8 --strategy data --framework horovod:cycle_ms=5,fusion_mib=0 "
     "--out new.json",
+    **MACHINE_COMMANDS,
 }
 """Valid command lines; ``new`` is written, everything else is read."""
 _FILES = {
@@ -66,6 +68,7 @@ _FILES = {
     "sweep": "sweep.yaml", "results": "store.sqlite", "results json": "store.sqlite", "copy": "store.sqlite",
     "index": "pages/page.html", "run": "plan.json", "show": "plan.json", "validate": "cluster.yaml",
     "calibrate": "products.csv", "calibrate convolutions": "convolutions.csv", "library": "library.yaml",
+    **MACHINE_FILES,
 }  # fmt: skip
 """The file of each command that is spoiled."""
 _NUMBERS = [
@@ -77,23 +80,16 @@ _TEXTS = [
     "", " ", "a" * 100_000, "\x1b[2J\x1b[31m", "<script>alert(1)</script>", "../../../etc/passwd", "/dev/zero", "-",
     "data=1000000", "é" * 300, "\u202egpj.exe", "%s%s%n", "{0.__class__}", "$(id)", "null", "lenet5:depth=99999999",
     "titanx-4:nodes=99999999", "a\nb", "\udcff", "--", "--help", ",,,", ":", "=", "sample", "x" * 255,
-    "1..1000000000000",
-    "link.*.bandwidth_factor", "9**9**9 > devices", "'a'*1000000000 == model", "not " * 300 + "batch", "(" * 500,
+    "1..1000000000000", "link.*.bandwidth_factor", "9**9**9 > devices", "'a'*1000000000 == model", "not " * 300 + "batch", "(" * 500,
     "batch in [[[[[[1]]]]]]", "@frame", "1e308*1e308>batch",
 ]  # fmt: skip
+_PLACES = [
+    "/dev/zero", "/dev/null", "pipe", "loop", "folder", "none", "/", "plan.json", "measured.npz", "/proc/self/mem", ".",
+]  # fmt: skip
 _FIELD_WORDS = [
-    "version",
-    "name",
-    "nodes",
-    "count",
-    "degrees",
-    "devices",
-    "latency_us",
-    "uses",
-    "after",
-    "__class__",
+    "version", "name", "nodes", "count", "degrees", "devices", "latency_us", "uses", "after", "__class__",
     "configurations",
-]
+]  # fmt: skip
 
 
 def make_samples(folder: Path) -> None:
@@ -140,6 +136,7 @@ def make_samples(folder: Path) -> None:
             paused=np.zeros(3, bool), peak_memory_bytes=np.ones(4), notes=np.array(["a note"]),
             allocated_bytes=np.empty((0, 0)),
         )  # fmt: skip
+        put_machine_files(Path())
         Path("pages").mkdir()
         run("timeline plan.json --out pages/page.html")
         Path("pages/plan.json").write_text(Path("plan.json").read_text())
@@ -166,21 +163,7 @@ def spoiled_words(name: str, rng: random.Random) -> list[str]:
         elif change == 6:
             words[at:at] = words[max(0, at - 2) : at]
         else:
-            words[at] = rng.choice(
-                [
-                    "/dev/zero",
-                    "/dev/null",
-                    "pipe",
-                    "loop",
-                    "folder",
-                    "none",
-                    "/",
-                    "plan.json",
-                    "measured.npz",
-                    "/proc/self/mem",
-                    ".",
-                ]
-            )
+            words[at] = rng.choice(_PLACES)
     return [os.fsencode(word.replace("\0", "")).decode("utf-8", "surrogateescape") for word in words]
 
 

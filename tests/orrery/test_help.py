@@ -14,8 +14,8 @@ import pytest
 
 COMMANDS = (
     "models", "clusters", "plan", "simulate", "replay", "analyse", "compare", "oracle", "streams", "whatif", "sweep",
-    "results", "run", "probe", "calibrate", "validate", "lab", "accuracy", "show", "timeline", "index", "reproduce",
-    "fidelity",
+    "results", "run", "read", "probe", "calibrate", "validate", "lab", "accuracy", "show", "timeline", "index",
+    "reproduce", "fidelity",
 )  # fmt: skip
 HEAVY = ("numpy", "pandas", "numba", "torch", "plotly", "networkx", "msgspec", "reports", "simulator")
 REQUESTS = {

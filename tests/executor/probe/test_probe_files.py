@@ -12,9 +12,9 @@ from executor.probe.probe_run import probe
 from executor.probe.probe_settings import ProbeSettings
 from executor.probe.probed_cluster import cluster_content, fitted_link, topology_content, write_cluster
 from hwprofiles.catalogue.cluster_catalogue import load_cluster
-from hwprofiles.catalogue.topology_table import read_topo
 from hwprofiles.compute.profile_file import load_profile
 from hwprofiles.errors import ConfigError
+from hwprofiles.machines import read_topo
 from planner.cost.cost_model import CostModel
 from planner.models.registry import load_model
 from planner.plan.lowered_plan import lowered

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from hwprofiles.catalogue.topology_table import TopoRates, read_topo
 from hwprofiles.errors import ConfigError
+from hwprofiles.machines.topology_graph import LinkRates, read_topo
 
-TABLES = sorted((Path(__file__).parent / "data" / "topo").glob("*.txt"))
+TABLES = sorted((Path(__file__).parents[1] / "data" / "topo").glob("*.txt"))
 
 
 def read(name, **options):
@@ -52,7 +52,7 @@ def test_pcie_trees_are_those_of_the_words():
 
 def test_dgx1_relations_hidden_by_nvlink_follow_from_the_network_cards():
     """GPU0 and GPU1 print NV1, but both are one switch from mlx5_0; the way to GPU5 starts at that switch."""
-    graph = read("dgx1", rates=TopoRates(nvlink_bytes_per_s=18e9))
+    graph = read("dgx1", rates=LinkRates(nvlink_bytes_per_s=18e9))
     assert over(graph, 0, 5) == ["plx0", "host0", "system0", "host1", "plx2"]
     assert graph.bandwidth[graph.route(0, 4)[0]] == 18e9
 

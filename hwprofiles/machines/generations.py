@@ -1,0 +1,102 @@
+"""What is assumed about machines with GPUs of one generation: rates of links, channels, the library's constants."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from hwprofiles import GIGA
+from hwprofiles.catalogue import cluster_path, read_tree
+from hwprofiles.machines.topology_graph import LinkRates
+
+__all__ = ["Generation", "assumed_library", "generation_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """Usual rates of a generation's machines: payload, one way."""
+
+    nvlink_gbyte_per_s: float
+    nvlink_us: float
+    pcie_gbyte_per_s: float
+    inter_socket_gbyte_per_s: float
+    card_gbit_per_s: float
+    """Network card that such machines usually have."""
+    kin: str
+    """Cluster of the catalogue whose library's constants it takes."""
+    sums_in_switch: bool = False
+    """Flag that switches of NVLinks compute sums."""
+
+    @property
+    def rates(self) -> LinkRates:
+        """Rates of links between vertices of a machine."""
+        return LinkRates(
+            nvlink_bytes_per_s=self.nvlink_gbyte_per_s * GIGA,
+            pcie_bytes_per_s=self.pcie_gbyte_per_s * GIGA,
+            inter_socket_bytes_per_s=self.inter_socket_gbyte_per_s * GIGA,
+            nvlink_latency_s=self.nvlink_us * 1e-6,
+            pcie_latency_s=0.4e-6,
+            inter_socket_latency_s=1e-6,
+        )
+
+
+_PCIE_3 = Generation(
+    nvlink_gbyte_per_s=18, nvlink_us=5.0, pcie_gbyte_per_s=12, inter_socket_gbyte_per_s=6, card_gbit_per_s=56,
+    kin="p100-4x4",
+)  # fmt: skip
+_GENERATIONS = {
+    "p100": Generation(
+        nvlink_gbyte_per_s=18, nvlink_us=5.0, pcie_gbyte_per_s=12, inter_socket_gbyte_per_s=6, card_gbit_per_s=100,
+        kin="dgx1-p100",
+    ),
+    "v100": Generation(
+        nvlink_gbyte_per_s=22, nvlink_us=1.4, pcie_gbyte_per_s=12, inter_socket_gbyte_per_s=9, card_gbit_per_s=100,
+        kin="abci-v100",
+    ),
+    "t4": Generation(
+        nvlink_gbyte_per_s=22, nvlink_us=1.4, pcie_gbyte_per_s=12, inter_socket_gbyte_per_s=9, card_gbit_per_s=100,
+        kin="abci-v100",
+    ),
+    "a100": Generation(
+        nvlink_gbyte_per_s=22.7, nvlink_us=1.6, pcie_gbyte_per_s=24.5, inter_socket_gbyte_per_s=18,
+        card_gbit_per_s=200, kin="dgx-a100",
+    ),
+    "h100": Generation(
+        nvlink_gbyte_per_s=21.4, nvlink_us=1.25, pcie_gbyte_per_s=52, inter_socket_gbyte_per_s=30,
+        card_gbit_per_s=400, kin="dgx-h100", sums_in_switch=True,
+    ),
+    "b200": Generation(
+        nvlink_gbyte_per_s=42.8, nvlink_us=1.25, pcie_gbyte_per_s=52, inter_socket_gbyte_per_s=30,
+        card_gbit_per_s=400, kin="dgx-b200", sums_in_switch=True,
+    ),
+}  # fmt: skip
+"""Rates of the catalogue's clusters, whose files name their sources; between sockets: assumed."""
+
+
+def generation_of(profile: str) -> Generation:
+    """Return what is assumed about machines with a GPU of the catalogue; PCIe 3 where it is of none of the kinds."""
+    name = profile.partition("@")[0].partition("-")[0]
+    return _GENERATIONS.get("h100" if name == "h200" else name, _PCIE_3)
+
+
+@lru_cache(maxsize=16)
+def _library(kin: str) -> Mapping[str, Any]:
+    """Return the section ``library`` of a cluster of the catalogue."""
+    section = read_tree(cluster_path(kin))["library"]
+    assert isinstance(section, dict), "clusters that generations name have the section"
+    return section
+
+
+def assumed_library(generation: Generation, *, switched: bool) -> dict[str, Any]:
+    """Return the section ``library`` of the nearest cluster of the catalogue.
+
+    Args:
+        generation: Generation of the GPUs.
+        switched: Whether switches join the NVLinks: only there are their sums, and the share of their rate that was
+            measured over them.
+    """
+    section = dict(_library(generation.kin))
+    if not switched:
+        section.pop("in_switch", None)
+        section.pop("near_share", None)
+    return section

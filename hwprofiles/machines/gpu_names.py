@@ -1,0 +1,120 @@
+"""Which compute profile of the catalogue stands for a GPU that a file or a user names."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwprofiles import ConfigError, did_you_mean, printable
+from hwprofiles.compute import catalogue, load_profile
+
+__all__ = ["GpuKind", "gpu_of_capability", "gpu_of_model", "gpu_of_request"]
+
+_MODELS = (
+    (r"b200", ("b200",)),
+    (r"h200", ("h200",)),
+    (r"h100|h800", ("h100-80gb",)),
+    (r"a100|a800", ("a100-40gb", "a100-80gb")),
+    (r"v100", ("v100-16gb", "v100-32gb")),
+    (r"p100", ("p100",)),
+    (r"k80", ("k80",)),
+    (r"m40", ("m40",)),
+    (r"m60", ("m60",)),
+    (r"1080ti", ("gtx-1080ti",)),
+    (r"gtx1080$", ("gtx-1080",)),
+    (r"titanxp$|titanxpcollector", ("titanxp",)),
+    (r"gtxtitanx$", ("titanx",)),
+    (r"titanxpascal|nvidiatitanx$|^titanx$", ("titanx-pascal",)),
+    (r"gtxtitan$", ("gtx-titan",)),
+    (r"teslat4$|nvidiat4$|^t4$", ("t4",)),
+)
+"""Profiles by the letters and digits of a product's name; several that differ by the memory that the name states."""
+_CAPABILITIES = {37: ("k80",), 60: ("p100",), 70: ("v100-16gb", "v100-32gb"), 75: ("t4",),
+                 80: ("a100-40gb", "a100-80gb"), 90: ("h100-80gb", "h200"), 100: ("b200",)}  # fmt: skip
+"""Profiles by compute capability, where the catalogue has all the usual devices of it."""
+_WAY_OUT = "name a compute profile that stands for it with --device"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuKind:
+    """A compute profile and the memory of its device."""
+
+    profile: str
+    memory_bytes: float
+    generation: str
+    """Name of the catalogue's profile whose links it has; empty for a profile file."""
+
+
+def gpu_of_request(name: str) -> GpuKind:
+    """Return the GPU that a user names: a profile of the catalogue, a profile file, or a product.
+
+    Args:
+        name: Such as ``v100-16gb``, ``mine.yaml`` or ``Tesla V100-SXM2-16GB``.
+
+    Raises:
+        ConfigError: It is none of these.
+    """
+    if name in catalogue():
+        return _kind(name)
+    if name.endswith((".yaml", ".yml")) or Path(name).is_file():
+        return GpuKind(name, load_profile(name).memory_bytes, "")
+    found = _profiles(name)
+    if len(found) == 1:
+        return _kind(found[0])
+    hint = did_you_mean(name, catalogue()) or "; known: " + ", ".join(found or sorted(catalogue()))
+    raise ConfigError(f"device must be a compute profile, a profile file or a product, got {printable(name)!r}{hint}")
+
+
+def gpu_of_model(model: str, origin: str, memory_bytes: float | None = None) -> GpuKind:
+    """Return the GPU of a product's name as a program prints it.
+
+    Args:
+        model: Such as ``NVIDIA A100-SXM4-80GB``.
+        origin: Kind and path of the file, for messages.
+        memory_bytes: Memory that the file states; decides between devices that differ in it.
+
+    Raises:
+        ConfigError: The catalogue has no profile for it, or several.
+    """
+    found = _profiles(model)
+    if len(found) > 1 and memory_bytes:
+        found = tuple(sorted(found, key=lambda name: abs(load_profile(name).memory_bytes - memory_bytes)))[:1]
+    if len(found) == 1:
+        return _kind(found[0])
+    if found:
+        raise ConfigError(
+            f"{origin} does not say how much memory {model!r} has; name it with --device: {' or '.join(found)}"
+        )
+    raise ConfigError(f"{origin}: no compute profile is known for {printable(model)[:60]!r}; {_WAY_OUT}")
+
+
+def gpu_of_capability(capability: int, origin: str) -> GpuKind:
+    """Return the GPU of a compute capability, where the catalogue knows only one.
+
+    Args:
+        capability: Such as 70.
+        origin: Kind and path of the file, for messages.
+
+    Raises:
+        ConfigError: The catalogue has none, or several.
+    """
+    found = _CAPABILITIES.get(capability, ())
+    if len(found) == 1:
+        return _kind(found[0])
+    which = f"name it with --device: {' or '.join(found)}" if found else _WAY_OUT
+    raise ConfigError(f"{origin} says only that its GPUs have compute capability {capability / 10:g}; {which}")
+
+
+def _profiles(model: str) -> tuple[str, ...]:
+    """Return the profiles that may stand for a product."""
+    stated = re.search(r"\b(\d{1,4})\s?GB\b", model, re.IGNORECASE)
+    plain = re.sub(r"[^a-z0-9]", "", (model[: stated.start()] if stated else model).lower())
+    for pattern, names in _MODELS:
+        if re.search(pattern, plain):
+            exact = tuple(name for name in names if stated and name.endswith(f"-{stated[1]}gb"))
+            return exact or names
+    return ()
+
+
+def _kind(profile: str) -> GpuKind:
+    """Return a GPU of the catalogue."""
+    return GpuKind(profile, load_profile(profile).memory_bytes, profile)

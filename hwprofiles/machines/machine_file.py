@@ -1,0 +1,167 @@
+"""Files that machines print about themselves, made one cluster file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hwprofiles import ConfigError
+from hwprofiles.catalogue import cluster_of_content, cluster_path, read_tree
+from hwprofiles.devices import DeviceGraph
+from hwprofiles.machines.bare_machine import bare_topology, with_bus_bandwidth, with_pair_classes
+from hwprofiles.machines.cluster_content import machine_content
+from hwprofiles.machines.generations import generation_of
+from hwprofiles.machines.gpu_names import gpu_of_request
+from hwprofiles.machines.merged import (
+    check_counts,
+    merged_topology,
+    named_gpu,
+    placed_cards,
+    with_cards,
+    without_slow_cards,
+)
+from hwprofiles.machines.refined_network import with_card_rates, with_switches
+from hwprofiles.machines.refined_rates import with_measured_rates
+from hwprofiles.readers import (
+    Card,
+    CardList,
+    Collectives,
+    Facts,
+    PairRates,
+    SwitchTree,
+    Topology,
+    is_cluster_file,
+    read_facts,
+)
+
+__all__ = ["MachineFile", "machine_file"]
+
+_Kind = TypeVar("_Kind", bound=Facts)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFile:
+    """The content of a cluster file, the cluster, and what was read."""
+
+    content: dict[str, Any]
+    cluster: DeviceGraph
+    read: tuple[str, ...]
+    """Kind and path of each file."""
+    collectives: tuple[Collectives, ...]
+    """Measured collectives, to which the library can be fitted."""
+
+
+def machine_file(paths: Sequence[Path], *, device: str = "", name: str = "", base: str = "") -> MachineFile:
+    """Return the cluster file that files about one machine, and the network around it, make.
+
+    Args:
+        paths: Files of any kind that ``read_facts`` knows; or one cluster file among them, which the others refine.
+        device: Compute profile, profile file or product name of the GPUs; empty if a file names them.
+        name: Name of the cluster; by default that of the first file.
+        base: Cluster of the catalogue, or a cluster file, that the files refine; empty if they describe the machine.
+
+    Raises:
+        ConfigError: A file breaks a rule, two contradict each other, or nothing says which GPU it is or how many.
+        UnreachableError: A cluster file has devices that no route joins.
+    """
+    clusters = [str(path) for path in paths if is_cluster_file(path)]
+    if base:
+        clusters.append(base)
+    facts = [read_facts(path) for path in paths if str(path) not in clusters]
+    if len(clusters) > 1:
+        raise ConfigError(f"one cluster file can be refined, got {' and '.join(clusters)}")
+    if clusters:
+        content = _base_content(clusters[0], facts, device)
+    else:
+        content = _described(facts, device, name or _plain(paths[0].stem))
+    for pairs in _of(facts, PairRates):
+        content = with_measured_rates(content, pairs)
+        content["assumed"] = _without_rates(content.get("assumed", ()))
+    if not clusters and not _of(facts, Topology) and not _of(facts, PairRates):
+        content = with_bus_bandwidth(content, _of(facts, Collectives))
+    for tree in _of(facts, SwitchTree):
+        content = with_switches(content, tree)
+    if name:
+        content["name"] = name
+    sources = [f"Read: {each.origin}" for each in facts]
+    content["sources"] = [*(text for text in content.get("sources", ()) if text not in sources), *sources]
+    cluster = cluster_of_content(content, "cluster of these files")
+    return MachineFile(content, cluster, tuple(each.origin for each in facts), tuple(_of(facts, Collectives)))
+
+
+def _of(facts: Sequence[Facts], kind: type[_Kind]) -> list[_Kind]:
+    """Return the facts of one kind."""
+    return [each for each in facts if isinstance(each, kind)]
+
+
+def _plain(text: str) -> str:
+    """Return a name of letters, digits, '_', '.' and '-'."""
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_.-") else "-" for letter in text)
+
+
+def _without_rates(assumed: Sequence[str]) -> list[str]:
+    """Return what is still assumed after pairs were measured."""
+    return [
+        text.replace("rates and latencies of links", "rates of links that no measured pair fills") for text in assumed
+    ]
+
+
+def _base_content(cluster: str, facts: Sequence[Facts], device: str) -> dict[str, Any]:
+    """Return the content of a cluster file that measurements refine."""
+    if _of(facts, Topology):
+        raise ConfigError(
+            f"{cluster} and {_of(facts, Topology)[0].origin} both say how GPUs are joined: give one of them"
+        )
+    if device:
+        raise ConfigError(f"--device must not be given with the cluster {cluster}, which names its devices")
+    content: Mapping[Any, Any] = read_tree(cluster_path(cluster))
+    result = {str(key): value for key, value in content.items()}
+    graph = cluster_of_content(result, f"cluster {cluster}")
+    machine = sum(each.node == graph.devices[0].node for each in graph.devices)
+    check_counts(machine, f"cluster {cluster}", facts)
+    for cards in _of(facts, CardList):
+        result = with_card_rates(result, cards)
+    return result
+
+
+def _described(facts: Sequence[Facts], device: str, name: str) -> dict[str, Any]:
+    """Return the content of a new cluster file."""
+    topologies, pairs, collectives = _of(facts, Topology), _of(facts, PairRates), _of(facts, Collectives)
+    if topologies:
+        topology = merged_topology(topologies)
+    elif pairs or collectives:
+        count = len(pairs[0].bytes_per_s) if pairs else max(_ranks(each) for each in collectives)
+        topology = bare_topology(pairs[0] if pairs else None, collectives, count, facts[0].origin)
+    else:
+        what = facts[0].origin if facts else "no file"
+        raise ConfigError(
+            f"{what} does not say how GPUs are joined: give nvidia-smi topo -m too, or a cluster with --cluster"
+        )
+    check_counts(len(topology.gpus), topology.origin, facts)
+    for cards in _of(facts, CardList):
+        topology = with_cards(topology, cards)
+    machines = max((len(set(each.hosts)) for each in collectives), default=1)
+    bare = not topologies and not pairs
+    if machines > 1 and not topology.cards:
+        topology = placed_cards(topology, (Card(name="nic0"),))
+    topology = without_slow_cards(topology)
+    kind = gpu_of_request(device) if device else named_gpu(facts)
+    if kind is None:
+        raise ConfigError(f"{facts[0].origin} does not name its GPUs: name their compute profile with --device")
+    content = machine_content(
+        topology, kind, generation_of(kind.generation), name=name, machines=machines
+    )  # fmt: skip
+    if not topologies:
+        content = with_pair_classes(content, pairs[0] if pairs else None)
+        text = "how GPUs are joined: no file shows it; " + (
+            "links carry the bus bandwidth of the longest collective"
+            if bare
+            else "one switch where all pairs are alike, else a link between each two"
+        )
+        content["assumed"] = [text, *(each for each in content["assumed"] if "NVLinks:" not in each)]
+    return content
+
+
+def _ranks(collectives: Collectives) -> int:
+    """Return the largest number of ranks on one machine."""
+    return max(collectives.hosts.count(host) for host in set(collectives.hosts))

@@ -1,0 +1,115 @@
+"""The level of a cluster file that joins machines, with the switches that Slurm's ``topology.conf`` lists."""
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hwprofiles import BITS_PER_BYTE, GIGA, ConfigError
+from hwprofiles.machines.cluster_content import CARD_SHARE, rounded
+from hwprofiles.readers import CardList, SwitchTree
+
+__all__ = ["with_card_rates", "with_switches"]
+
+
+def _machine_level(content: Mapping[str, Any]) -> int:
+    """Return the index of the level that is one machine."""
+    return next((i for i, level in enumerate(content["levels"]) if level.get("is_node")), 0)
+
+
+def _card_rules(content: Mapping[str, Any], origin: str) -> list[dict[str, Any]]:
+    """Return the rules that join cards of machines to the network.
+
+    Raises:
+        ConfigError: The level above the machines is missing or has no such rule.
+    """
+    at = _machine_level(content)
+    below = content["levels"][at]["name"]
+    above = content["levels"][at + 1] if len(content["levels"]) > at + 1 else {}
+    rules = [rule for rule in above.get("links", ()) if str(rule["between"][0]).startswith(f"{below}/")]
+    if not rules:
+        raise ConfigError(
+            f"{origin} needs a machine with network cards: give its topology too, or a cluster of more than one machine"
+        )
+    return rules
+
+
+def with_switches(content: Mapping[str, Any], tree: SwitchTree) -> dict[str, Any]:
+    """Return the content of a cluster file with the switches of a network in place of what joined its machines.
+
+    Switches are filled one after the other.  Uplinks carry what all cards below a full switch can send.
+
+    Args:
+        content: Content of a cluster file whose machines have network cards.
+        tree: The switches.
+
+    Raises:
+        ConfigError: Machines have no cards.
+    """
+    at = _machine_level(content)
+    rules = _card_rules(content, tree.origin)
+    names = ["leaf", *(f"spine{i}" if i > 1 else "spine" for i in range(1, len(tree.most_below)))]
+    links = [{**rule, "between": [rule["between"][0], "leaf"]} for rule in rules]
+    levels = [*content["levels"][: at + 1]]
+    single = len(tree.most_below) == 1
+    first: dict[str, Any] = {"name": "network" if single else "rack", "count": "nodes"}
+    first |= {} if single else {"at_most": tree.most_below[0]}
+    levels.append({**first, "switches": [{"name": "leaf"}], "links": links})
+    cables = _cards(content["levels"][at], rules) * tree.most_below[0]
+    for i, name in enumerate(names[1:], start=1):
+        last = i == len(names) - 1
+        level: dict[str, Any] = {"name": "network" if last else f"{name}-group"}
+        level |= {} if last else {"at_most": tree.most_below[i]}
+        uplink = {
+            "between": [f"{levels[-1]['name']}/{names[i - 1]}", name], "class": rules[0]["class"], "count": cables,
+        }  # fmt: skip
+        levels.append({**level, "switches": [{"name": name}], "links": [uplink]})
+        cables *= tree.most_below[i]
+    assumed = [text for text in content.get("assumed", ()) if not text.startswith("network:")]
+    assumed.append("network: uplinks of switches carry what all cards below can send")
+    if not tree.even:
+        assumed.append("network: switches are full one after the other, the last one partly; in truth they differ")
+    nodes = {"description": "machines", "default": tree.machines, "minimum": 1, "maximum": tree.machines}
+    return {
+        **content,
+        "assumed": assumed,
+        "parameters": {**content.get("parameters", {}), "nodes": nodes},
+        "levels": levels,
+    }
+
+
+def _cards(machine: Mapping[str, Any], rules: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many cables leave a machine."""
+    names = [
+        f"{group['name']}{i}" if "count" in group else str(group["name"])
+        for group in (*machine.get("devices", ()), *machine.get("switches", ()))
+        for i in range(int(group.get("count", 1)))
+    ]
+    total = 0
+    for rule in rules:
+        pattern = rule["between"][0].partition("/")[2]
+        found = [fnmatch.filter(names, pattern.replace("{i}", str(i))) for i in range(int(rule.get("each", 1)))]
+        total += int(rule.get("count", 1)) * sum(map(len, found))
+    return total
+
+
+def with_card_rates(content: Mapping[str, Any], cards: CardList) -> dict[str, Any]:
+    """Return the content of a cluster file whose cards have the rates that ``ibstat`` prints.
+
+    Args:
+        content: Content of a cluster file.
+        cards: Cards of one machine, all of one rate.
+
+    Raises:
+        ConfigError: The cards differ in their rates, or machines have no cards.
+    """
+    rates = {card.bits_per_s for card in cards.cards}
+    rules = _card_rules(content, cards.origin)
+    kinds = {rule["class"] for rule in rules}
+    if len(rates) > 1 or len(kinds) > 1:
+        raise ConfigError(f"{cards.origin} has cards of different rates: give a topology, not a cluster file")
+    rate = float(next(iter(rates)) or 0)
+    classes = {name: dict(row) for name, row in content["link_classes"].items()}
+    row = classes[kinds.pop()]
+    row.pop("bandwidth_gbit_per_s", None)
+    row["bandwidth_gbyte_per_s"] = rounded(rate / BITS_PER_BYTE / GIGA * CARD_SHARE)
+    return {**content, "link_classes": classes}

@@ -1,0 +1,102 @@
+"""Reader of the output of nccl-tests: ``all_reduce_perf`` and its kin."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from hwprofiles import MICRO, ConfigError, printable
+from hwprofiles.readers.facts import Collectives
+
+__all__ = ["RESULT_HEADER", "collectives_of"]
+
+RESULT_HEADER = re.compile(r"^.*#\s+size\s.*time\s.*algbw\s.*busbw", re.MULTILINE)
+_RANK = re.compile(
+    r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)", re.ASCII
+)
+_MPI_PREFIX = re.compile(r"^\[\d+,\d+\]<std\w+>:?", re.MULTILINE)
+_RESULTS = 8
+"""Numbers of a row after the sizes: time, algorithm and bus bandwidth and errors, out of place and in place."""
+_NAMES = {
+    "all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter",
+    "broadcast": "broadcast", "alltoall": "all-to-all",
+}  # fmt: skip
+_LEAST_ROWS = 1
+
+
+def collectives_of(text: str, origin: str) -> Collectives:
+    """Return the measured times of a collective, out of place.
+
+    Args:
+        text: Output of one program of nccl-tests.
+        origin: Kind and path of the file, for messages; where the output does not say which collective it is, the
+            path may.
+
+    Raises:
+        ConfigError: Ranks or rows are missing, a time is not in microseconds or not a positive number, or the
+            collective is not known.
+    """
+    plain = _MPI_PREFIX.sub("", text)
+    ranks = {int(match[1]): (match[2], match[3].strip()) for match in _RANK.finditer(plain)}
+    if sorted(ranks) != list(range(len(ranks))) or not ranks:
+        raise ConfigError(f"{origin} must list its ranks 0, 1, ... with their machines, got {len(ranks)}")
+    header = RESULT_HEADER.search(plain)
+    units = re.findall(r"\((\w+)\)", "".join(plain[header.end() :].splitlines()[:2])) if header else []
+    wrong = [unit for unit in units if unit in ("ms", "s", "ns", "sec")]
+    if wrong:
+        raise ConfigError(f"{origin}: times must be in us, got {wrong[0]!r}")
+    rows = [words for line in plain[header.end() if header else 0 :].splitlines() if len(words := line.split()) > 9]
+    rows = [row for row in rows if row[0].isascii() and row[0].isdigit()]
+    if len(rows) < _LEAST_ROWS:
+        raise ConfigError(f"{origin} has no rows of results: size, count, type, ..., time, algbw, busbw")
+    collective = _collective(plain, origin, rows, len(ranks))
+    used = [row for row in rows if float(row[0]) > 0]
+    return Collectives(
+        origin=origin,
+        collective=collective,
+        hosts=tuple(ranks[i][0] for i in range(len(ranks))),
+        models=tuple(ranks[i][1] for i in range(len(ranks))),
+        size_bytes=tuple(_positive(row[0], f"{origin}: size") for row in used),
+        time_s=tuple(_positive(row[-_RESULTS], f"{origin}: time") * MICRO for row in used),
+    )
+
+
+def _collective(text: str, origin: str, rows: Sequence[Sequence[str]], ranks: int) -> str:
+    """Return the collective: as the output says, else as the columns or the name of the file show."""
+    said = re.search(r"Collective test starting:\s*(\w+?)_perf", text)
+    if said:
+        if said[1] not in _NAMES:
+            known = ", ".join(_NAMES)
+            raise ConfigError(f"{origin}: collective must be one of {known}, got {printable(said[1])[:40]!r}")
+        return _NAMES[said[1]]
+    last = rows[-1]
+    named = {name for name, ours in _NAMES.items() if name in origin or ours in origin}
+    if "sum" in last:
+        # Bus bandwidth relative to the algorithm's says which one it is.
+        share = _share(last)
+        if abs(share - 2 * (ranks - 1) / ranks) < 0.05:
+            return "all-reduce"
+        if ranks > 1 and abs(share - (ranks - 1) / ranks) < 0.05:
+            return "reduce-scatter"
+    elif len(named) == 1:
+        return _NAMES[named.pop()]
+    raise ConfigError(f"{origin} does not say which collective it is; name the file after it, as all_gather.txt")
+
+
+def _share(row: Sequence[str]) -> float:
+    """Return bus bandwidth over algorithm bandwidth of a row; NaN where it is too small to say."""
+    try:
+        algorithm, bus = float(row[-_RESULTS + 1]), float(row[-_RESULTS + 2])
+    except ValueError:
+        return math.nan
+    return bus / algorithm if algorithm > 0 else math.nan
+
+
+def _positive(word: str, where: str) -> float:
+    """Return a positive number."""
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1e18:
+        raise ConfigError(f"{where} must be a number > 0, got {printable(word)[:20]!r}")
+    return value

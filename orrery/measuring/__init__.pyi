@@ -1,0 +1,7 @@
+from .probe_command import (
+    orrery_calibrate as orrery_calibrate,
+    orrery_probe as orrery_probe,
+)
+from .read_command import (
+    orrery_read as orrery_read,
+)

@@ -1,0 +1,81 @@
+"""``orrery read``: cluster files from what machines print about themselves."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orrery.terminal import JsonOption, output_file, print_json, print_pairs
+
+if TYPE_CHECKING:
+    from hwprofiles.machines import MachineFile
+
+__all__ = ["orrery_read"]
+
+
+def orrery_read(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Files about one machine and its network: nvidia-smi topo -m, -L or -q -x, NCCL's topology"
+            " (NCCL_TOPO_DUMP_FILE), lstopo's XML, nccl-tests, p2pBandwidthLatencyTest, ibstat, Slurm's topology.conf.",
+        ),
+    ],
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Cluster file to write (.yaml); replaced only as a whole.")],
+    device: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Compute profile or product name of the GPUs, where no file names them."),
+    ] = "",
+    cluster: Annotated[
+        str, typer.Option(metavar="C", help="Cluster of the catalogue, or a cluster file, that the files refine.")
+    ] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the new cluster.")] = "",
+    json: JsonOption = False,
+) -> None:
+    """Make a cluster file of what machines print about themselves; say what is assumed."""
+    from hwprofiles import ConfigError
+    from hwprofiles.machines import machine_file, write_cluster_file
+
+    if out.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"--out must end in .yaml or .yml, got {str(out)!r}")
+    with output_file(out, *map(str, files), cluster) as path:
+        found = machine_file(files, device=device, name=name, base=cluster)
+        write_cluster_file(path, found.content, "Written by orrery read; assumed lists what no file says.")
+    values = _values(found, out)
+    print_json(values) if json else _print(values)
+
+
+def _values(found: "MachineFile", out: Path) -> dict[str, Any]:
+    """Return what was read, what it made, and what is assumed."""
+    cluster = found.cluster
+    return {
+        "cluster_file": str(out),
+        "read": list(found.read),
+        "devices": len(cluster.devices),
+        "machines": cluster.node_count,
+        "profile": cluster.devices[0].profile,
+        "link_classes": {
+            name: {key: value for key, value in row.items() if key.startswith(("bandwidth", "latency_us"))}
+            for name, row in found.content["link_classes"].items()
+        },
+        "assumed": list(found.content.get("assumed", ())),
+    }
+
+
+def _print(values: dict[str, Any]) -> None:
+    """Print what was read, the cluster, and what is assumed."""
+    print_pairs(
+        {
+            "devices": values["devices"],
+            "machines": values["machines"],
+            "compute profile": values["profile"],
+            "links": "; ".join(
+                f"{name} {row.get('bandwidth_gbyte_per_s', row.get('bandwidth_gbit_per_s'))}"
+                for name, row in values["link_classes"].items()
+            ),
+            "cluster file": values["cluster_file"],
+        }
+    )
+    print("\n".join(f"{key}: {each}" for key in ("read", "assumed") for each in values[key]))
