@@ -80,7 +80,8 @@ _TEXTS = [
     "", " ", "a" * 100_000, "\x1b[2J\x1b[31m", "<script>alert(1)</script>", "../../../etc/passwd", "/dev/zero", "-",
     "data=1000000", "é" * 300, "\u202egpj.exe", "%s%s%n", "{0.__class__}", "$(id)", "null", "lenet5:depth=99999999",
     "titanx-4:nodes=99999999", "a\nb", "\udcff", "--", "--help", ",,,", ":", "=", "sample", "x" * 255,
-    "1..1000000000000", "link.*.bandwidth_factor", "9**9**9 > devices", "'a'*1000000000 == model", "not " * 300 + "batch", "(" * 500,
+    "1..1000000000000", "link.*.bandwidth_factor", "9**9**9 > devices",
+    "'a'*1000000000 == model", "not " * 300 + "batch", "(" * 500,
     "batch in [[[[[[1]]]]]]", "@frame", "1e308*1e308>batch",
 ]  # fmt: skip
 _PLACES = [
